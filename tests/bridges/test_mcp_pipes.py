@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
 import mcp_types as types
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from mcp.shared.message import SessionMessage
 from mcp_types import INVALID_REQUEST, PARSE_ERROR
 from rows import each_row
 from samples import sample
 
-from toolcrib.bridges.mcp import pipes
+from toolcrib import ALL, ToolRunner, tool
+from toolcrib.bridges.mcp import mcp_server, pipes
 from toolcrib.bridges.mcp.pipes import StandardInput
+from toolcrib.testing import MemorySink
 
 
 @pytest.fixture
@@ -176,7 +179,7 @@ async def test_what_was_read_is_answered_before_the_stream_ends(
         said = types.JSONRPCResponse(jsonrpc="2.0", id="two", result={})
         await stream.send(SessionMessage(said))
 
-    given = "\n".join([ping("one"), cancelled("one"), LISTENS, ping("two")])
+    given = "\n".join([LISTENS, ping("two")])
     with standard_input(given.encode(), of_file=of_file):
         async with StandardInput(None, leave) as source, asyncio.timeout(5):
             stream = source.answered_by(Answers())
@@ -185,6 +188,88 @@ async def test_what_was_read_is_answered_before_the_stream_ends(
             assert answering is None or answering.done()
     assert found[-1] == ping("two")
     assert bool(calls) is left
+
+
+GO: list[asyncio.Event] = []
+
+
+@tool(visible=ALL, read_only=True)
+async def waits() -> str:
+    """Wait until all that was sent has been read."""
+    await GO[-1].wait()
+    return "went on"
+
+
+@tool(visible=ALL, read_only=True)
+def go() -> str:
+    """Let those that wait go on."""
+    GO[-1].set()
+    return "gone"
+
+
+IDS = st.sampled_from([1, "1", "01", 2, "two"])
+CALLS = st.tuples(st.just("call"), IDS)
+CANCELS = st.tuples(st.just("cancel"), IDS | st.sampled_from([True, 1.0, "2", None, [1]]))
+UNREADABLE_CALLS = st.tuples(st.just("unreadable"), IDS)
+
+
+@given(st.lists(CALLS | CANCELS | UNREADABLE_CALLS, max_size=8))
+@settings(max_examples=sample(60), deadline=None)
+@example([("call", 1), ("call", 1)])
+@example([("call", 1), ("unreadable", 1)])
+@example([("call", 1), ("call", "1"), ("cancel", 1)])
+@example([("call", "1"), ("call", 1), ("cancel", "1")])
+@example([("call", 1), ("cancel", "01"), ("cancel", True), ("cancel", 1.0)])
+@example([("call", 1), ("call", 1), ("cancel", 1)])
+async def test_an_id_is_known_by_its_type_and_value_and_stands_for_one_open_request(
+    said: list[tuple[str, Any]],
+) -> None:
+    """All is read before a call ends. Each that was taken and not given up has its own result."""
+    open_: set[str] = set()
+    given_up: set[str] = set()
+    errors: list[str] = []
+    lines = [HELLO]
+    for what, id_ in said:
+        name = json.dumps(id_)
+        if what == "cancel":
+            given_up |= open_ & {name}
+            open_.discard(name)
+            lines.append(cancelled(id_))
+        elif name not in given_up:  # it may not have ended yet
+            if what == "unreadable" or name in open_:
+                errors.append("null" if name in open_ else name)
+            if what == "call":
+                open_.add(name)
+            lines.append(calls(id_, "waits", ', "x": "\\ud800"' if what == "unreadable" else ""))
+    told, sink = await served("\n".join([*lines, calls("last", "go")]))
+    results = [json.dumps(each["id"]) for each in told if "result" in each]
+    assert sorted(results) == sorted(["0", '"last"', *open_])
+    assert sorted(json.dumps(one["id"]) for one in told if "error" in one) == sorted(errors)
+    assert [one.status for one in sink.records].count("completed") == 1 + len(open_)
+
+
+HELLO = (
+    '{"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": "2025-11-25", '
+    '"capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}}'
+)
+
+
+def calls(id_: Any, name: str, more: str = "") -> str:
+    params = f'{{"name": "{name}"{more}}}'
+    return (
+        f'{{"jsonrpc": "2.0", "id": {json.dumps(id_)}, "method": "tools/call", "params": {params}}}'
+    )
+
+
+async def served(lines: str) -> tuple[list[dict[str, Any]], MemorySink]:
+    """Return what is answered to a file, and what is recorded."""
+    GO.append(asyncio.Event())
+    sink, written = MemorySink(), io.BytesIO()
+    output = io.TextIOWrapper(written, encoding="utf-8")
+    with standard_input(lines.encode(), of_file=True), redirect_stdout(output):
+        async with asyncio.timeout(20):
+            await mcp_server(ToolRunner([waits, go], sinks=[sink])).run_stdio()
+    return [json.loads(line) for line in written.getvalue().splitlines()], sink
 
 
 @contextmanager
@@ -211,7 +296,7 @@ def standard_input(data: bytes, *, of_file: bool) -> Iterator[None]:
 LISTENS = '{"jsonrpc":"2.0","id":"news","method":"subscriptions/listen"}'
 
 
-def cancelled(name: str) -> str:
+def cancelled(name: Any) -> str:
     said = {"method": "notifications/cancelled", "params": {"requestId": name}}
     return json.dumps({"jsonrpc": "2.0", **said})
 

@@ -4,8 +4,10 @@ Rule: while it is open, nothing else in the process, and no program that it star
 client sends. A line that is no message is answered as an error, logged, and passed over; so is one of
 more than `MAX_LINE` bytes, of which no more than its ends are kept. What has an id is no notification,
 whatever its id is. Such an answer names a request only where the line shows it to be one, by an id
-that can be written: to the client, the id of its own answer is another request's. What was read before
-the end of a file is answered before the stream ends; who closes a pipe has left.
+that can be written: to the client, the id of its own answer is another request's. An id is a text or an
+integer, and "1" is not 1; a request is open until it was answered, or has ended without an answer, and
+another one with its id is invalid meanwhile. What was read before the end of a file is answered before
+the stream ends; who closes a pipe has left.
 """
 
 from __future__ import annotations
@@ -19,12 +21,13 @@ import stat
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 import anyio
 import mcp_types as types
-from mcp.shared.message import SessionMessage
+from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from mcp_types import INVALID_REQUEST, PARSE_ERROR
 from pydantic_core import from_json
 
@@ -42,7 +45,20 @@ _MEMBER = r'"(jsonrpc|id|method)"\s*:\s*("(?:[^"\\]|\\.){0,200}"|-?\d{1,18})'
 _HEAD = re.compile(rf"\s*\{{\s*(?:{_MEMBER}\s*,\s*)*")
 _TAIL = re.compile(rf"(?:,\s*{_MEMBER}\s*)+\}}\s*$")
 _ONE = re.compile(_MEMBER)
+_TWICE = types.ErrorData(
+    code=INVALID_REQUEST, message="Invalid request: another one with this id is not answered yet"
+)
 _TEXT = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?$)', re.DOTALL)  # also one without an end
+
+
+class Reads(Protocol):
+    """A stream of messages of the client."""
+
+    async def receive(self) -> SessionMessage | Exception: ...
+
+    async def __anext__(self) -> SessionMessage | Exception: ...
+
+    async def aclose(self) -> None: ...
 
 
 class Writes(Protocol):
@@ -53,17 +69,67 @@ class Writes(Protocol):
     async def aclose(self) -> None: ...
 
 
-class _NotedAnswers(Closing):
-    """A stream of messages to the client that tells `answered` which requests it has answered."""
+Ended: TypeAlias = Callable[[types.RequestId], Awaitable[None]]
 
-    def __init__(self, stream: Writes, answered: Callable[[types.RequestId | None], None]) -> None:
+
+class _Text(str):
+    """An id that is a text, which the SDK would take for a number if it can be read as one."""
+
+    __slots__ = ()
+
+    def __int__(self) -> int:
+        raise ValueError("it is a text")
+
+
+class _NotedRequests(Closing):
+    """A stream of messages of the client that tells `ended` which requests end without an answer."""
+
+    def __init__(self, stream: Reads, ended: Ended) -> None:
         self._stream = stream
-        self._answered = answered
+        self._ended = ended
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        return self._noted(await self._stream.__anext__())
+
+    async def receive(self) -> SessionMessage | Exception:
+        return self._noted(await self._stream.receive())
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def _noted(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
+        message = None if isinstance(item, Exception) else item.message
+        if isinstance(message, types.JSONRPCNotification) and message.method == _GIVES_UP:
+            params = message.params or {}
+            if isinstance(named := params.get("requestId"), str):
+                params["requestId"] = _Text(named)
+        if not isinstance(message, types.JSONRPCRequest):
+            return item
+        if isinstance(message.id, str):
+            message.id = _Text(message.id)
+        unanswered = partial(self._ended, message.id)
+        return SessionMessage(message, ServerMessageMetadata(on_request_unanswered=unanswered))
+
+
+class _NotedAnswers(Closing):
+    """A stream of messages to the client that tells `ended` which requests have their answers."""
+
+    def __init__(self, stream: Writes, ended: Ended) -> None:
+        self._stream = stream
+        self._ended = ended
 
     async def send(self, item: SessionMessage, /) -> None:
-        await self._stream.send(item)
-        if isinstance(item.message, types.JSONRPCResponse | types.JSONRPCError):
-            self._answered(item.message.id)
+        try:
+            await self._stream.send(item)
+        finally:  # there is no other answer, even if it is given up just now
+            match item.message:
+                case (
+                    types.JSONRPCResponse(id=named) | types.JSONRPCError(id=str() | int() as named)
+                ):
+                    await self._ended(named)
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -91,7 +157,7 @@ class StandardInput:
     ) -> None:
         self._stop = asyncio.Event() if stop is None else stop
         self._leave = leave
-        self._open: set[types.RequestId] = set()
+        self._open: dict[types.RequestId, bool] = {}  # and whether its answer is waited for
         self._answered = asyncio.Event()
         self._lines: asyncio.Queue[_Line | None] = asyncio.Queue(64)
         self._answers: asyncio.Future[Writes] = asyncio.get_running_loop().create_future()
@@ -121,6 +187,10 @@ class StandardInput:
         os.dup2(self._own, 0)
         os.close(self._own)
 
+    def asked_by(self, stream: Reads) -> _NotedRequests:
+        """Return the stream by which the requests among its messages are to be read."""
+        return _NotedRequests(stream, self._close)
+
     def answered_by(self, stream: Writes) -> _NotedAnswers:
         """Return the stream by which all requests are to be answered."""
         self._answers.set_result(stream)
@@ -131,44 +201,46 @@ class StandardInput:
             if not line.data.strip():
                 continue
             read = _read(line)
-            if not isinstance(read, types.ErrorData):
-                if self._leave is not None:
-                    self._note(read)
+            if isinstance(read, types.JSONRPCRequest) and read.id in self._open:
+                await self._refuse(read.id, _TWICE)
+            elif not isinstance(read, types.ErrorData):
+                self._note(read)
                 yield line.data.decode()
-                continue
-            fault = read
-            LOGGER.warning("a line of the client was passed over: %s", fault.message)
-            named = _named(line)
-            if "id" in named and "method" not in named:  # an answer to what we asked: it is none
-                yield _error(named["id"], fault).model_dump_json()
-                continue
-            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                answer = SessionMessage(_error(named.get("id"), fault))
-                await (await self._answers).send(answer)
+            elif "id" in (named := _named(line)) and "method" not in named:
+                # an answer to what we asked: it is none
+                yield _error(named["id"], read).model_dump_json()
+            else:
+                await self._refuse(named.get("id"), read)
 
         await self._end()
 
-    def _note(self, message: types.JSONRPCMessage) -> None:
-        """Remember a request until it is answered, or given up."""
-        if isinstance(message, types.JSONRPCRequest) and message.method != _ENDLESS:
-            self._open.add(message.id)
-            self._answered.clear()
-        elif isinstance(message, types.JSONRPCNotification) and message.method == _GIVES_UP:
-            self._close((message.params or {}).get("requestId"))
+    async def _refuse(self, named: types.RequestId | None, fault: types.ErrorData) -> None:
+        """Answer a line, by its id unless that would answer a request that is open."""
+        named = None if named in self._open else named
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await (await self._answers).send(SessionMessage(_error(named, fault)))
 
-    def _close(self, request: Any) -> None:
-        with suppress(TypeError):  # it is no id
-            self._open.discard(request)
-        if not self._open:
+    def _note(self, message: types.JSONRPCMessage) -> None:
+        """Remember a request until it has ended."""
+        if isinstance(message, types.JSONRPCRequest):
+            self._open[message.id] = message.method != _ENDLESS
+
+    async def _close(self, request: types.RequestId) -> None:
+        self._open.pop(request, None)
+        if not self._waits():
             self._answered.set()
+
+    def _waits(self) -> bool:
+        return any(self._open.values())
 
     async def _end(self) -> None:
         """Wait for answers to what was read, for as long as that is of use to anybody."""
-        if not self._open:
+        if self._leave is None or not self._waits():
             return
+        self._answered.clear()
         of_file = stat.S_ISREG(os.fstat(self._own).st_mode)
         await self._until((self._answered, self._stop), _OF_FILE if of_file else _OF_PIPE)
-        if self._open and self._leave is not None:
+        if self._waits():
             await self._leave()
             await self._until((self._answered,), _TO_STOP)
 
@@ -252,4 +324,6 @@ def _named(line: _Line) -> dict[str, Any]:
 
 
 def _error(id_: str | int | None, fault: types.ErrorData) -> types.JSONRPCError:
+    """Return what stands for a line that is passed over."""
+    LOGGER.warning("a line of the client was passed over: %s", fault.message)
     return types.JSONRPCError(jsonrpc="2.0", id=id_, error=fault)

@@ -308,9 +308,9 @@ class McpServer:
         try:
             lines = StandardInput(stop, self._calls.end)
             async with lines, stdio_server(lines) as (read, write):  # type: ignore[arg-type]
-                answers = lines.answered_by(write)
+                asked, answers = lines.asked_by(read), lines.answered_by(write)
                 with redirect_stdout(sys.stderr):
-                    await self.server.run(read, answers, options)
+                    await self.server.run(asked, answers, options)
         except* (BrokenPipeError, ConnectionError):
             LOGGER.debug("the client has gone")
 
