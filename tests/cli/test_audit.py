@@ -26,6 +26,7 @@ from cli.audit_records import (
     POLICY_ASKED,
     REJECTED,
     begun,
+    ended,
     failed,
     record,
     told,
@@ -624,15 +625,18 @@ def test_an_id_may_be_empty(toolcrib: Toolcrib, tmp_path: Path) -> None:
 def test_a_call_that_ends_while_it_is_told_is_no_changed_one(
     toolcrib: Toolcrib, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the index leads to may be newer than the entries that were read."""
+    """What the index leads to may be newer than the entries that were read, at each look."""
     written(begun("a"))
-    find = AuditLog.find
+    find, later = AuditLog.find, [ended(ErrorCode.OUTCOME_UNKNOWN, "a"), record("a")]
 
     async def ended_before(log: AuditLog, call: Any) -> object:
-        await log.write(record("a"))
+        if later:
+            await log.write(later.pop(0))
         return await find(log, call)
 
     monkeypatch.setattr(AuditLog, "find", ended_before)
+    shown = toolcrib("audit", "show", "a")
+    assert (shown.code, "outcome_unknown" in shown.out, HIDDEN in shown.out) == (0, True, False)
     shown = toolcrib("audit", "show", "a")
     assert (shown.code, "completed" in shown.out, HIDDEN in shown.out) == (0, True, False)
 

@@ -269,12 +269,8 @@ async def whole_stories(log: AuditLog, entries: Iterable[AuditEntry]) -> list[Ca
     Raises SourceError for an attachment that is not as it was written.
     """
     whole = []
-    for story in stories(entries):
-        complete = await _tells_the_end(log, story)
-        if not complete:  # it may have ended since its entries were read
-            of_call = AuditFilter(run_id=story.record.run_id, call_id=story.record.id)
-            story = CallStory(await log.entries(of_call) or story.entries)  # noqa: PLW2901
-            complete = await _tells_the_end(log, story)
+    for known in stories(entries):
+        story, complete = await _with_the_end(log, known)
         referred = [digest for entry in story.entries for digest in _referred(entry.record)]
         attachments = await log.attachments(referred)
         callers = await _callers(log, story)
@@ -282,18 +278,29 @@ async def whole_stories(log: AuditLog, entries: Iterable[AuditEntry]) -> list[Ca
     return whole
 
 
-async def _tells_the_end(log: AuditLog, story: CallStory) -> bool:
-    """Return whether the record that stands for a call, by the log's sealed index of keys, is among the
-    entries that were found by their columns. Raises UnreachableError if nobody can look."""
+async def _with_the_end(log: AuditLog, story: CallStory) -> tuple[CallStory, bool]:
+    """Return the entries of a call as they are now, if they may have grown, and whether the record that
+    stands for it, by the log's sealed index of keys, is among those that their columns find.
+
+    What stood before they were read has to be among them, unless it was pruned meanwhile: so it is
+    looked twice. Raises UnreachableError if nobody can look.
+    """
     if story.changed or not has_begun(story.record):
-        return True  # it says that already; or there is nothing that the index could know
-    try:
-        stands = await log.find(story.record)
-    except UnreachableError:
-        raise
-    except SourceError:
-        return False
-    return stands is None or stands == story.record
+        return story, True  # it says that already; or there is nothing that the index could know
+    for _ in range(2):
+        try:
+            stands = await log.find(story.record)
+        except UnreachableError:
+            raise
+        except SourceError:
+            break
+        if stands is None or stands in (entry.record for entry in story.entries):
+            return story, True
+        of_call = AuditFilter(run_id=story.record.run_id, call_id=story.record.id)
+        story = CallStory(await log.entries(of_call) or story.entries)
+        if stands in (entry.record for entry in story.entries):
+            return story, True
+    return story, bool(story.changed)
 
 
 async def _callers(log: AuditLog, story: CallStory) -> list[CallStory]:
