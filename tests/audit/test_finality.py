@@ -14,7 +14,20 @@ from audit.audit_helpers import opened, record
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from toolcrib import ALL, Approve, Completed, Failed, ToolCall, ToolError, ToolRunner, tool
+from toolcrib import (
+    ALL,
+    Allow,
+    Approve,
+    Completed,
+    Deny,
+    Failed,
+    Hydrated,
+    PolicyContext,
+    ToolCall,
+    ToolError,
+    ToolRunner,
+    tool,
+)
 from toolcrib.audit import AuditFilter, AuditLog
 from toolcrib.audit.entry import BEGAN, FINAL, kind_of
 from toolcrib.cli.audit import stories
@@ -23,6 +36,7 @@ from toolcrib.runner import CallScope
 from toolcrib.storage import Transaction, UnreachableError
 from toolcrib.testing import MemorySink
 from toolcrib.values.context import RunTally
+from toolcrib.values.decision import Decision
 from toolcrib.values.json import key_of
 from toolcrib.values.record import (
     NO_JSON,
@@ -754,3 +768,44 @@ def test_a_program_that_is_interrupted_has_its_calls_in_the_log(
     }
     begun = [id_ for id_, status, _ in found if status == "started"]
     assert sorted(begun) == ([] if read_only else sorted(ids))
+
+
+class Refuses:
+    """Denies each call, at one of the times at which a policy is asked."""
+
+    def __init__(self, when: str) -> None:
+        self._when = when
+
+    def __call__(self, _call: Hydrated, _context: PolicyContext) -> Decision:
+        return Deny("closed") if self._when == "decides" else Allow()
+
+
+class Counting(Refuses):
+    def count(self, _call: Hydrated, _context: PolicyContext) -> Deny | None:
+        return Deny("closed") if self._when == "counts" else None
+
+    def settle(self, _record: ToolInvocationRecord, _context: PolicyContext) -> None:
+        """Nothing was counted."""
+
+
+class Reserving(Refuses):
+    async def reserve(self, _call: Hydrated, _context: PolicyContext) -> Deny:
+        return Deny("closed")
+
+
+@pytest.mark.parametrize("policy", [Refuses("decides"), Counting("counts"), Reserving("reserves")])
+async def test_a_call_that_has_ended_has_its_outcome_whenever_it_is_denied_now(
+    policy: Refuses,
+) -> None:
+    """It is asked for again in another process, where it would not be made."""
+    ran: list[int] = []
+    async with AuditLog("sqlite://") as log:
+        made = await ToolRunner([paying(ran)], sinks=[log]).exec(CALL, scope=scope())
+        again = ToolRunner([paying(ran)], sinks=[log], policy=[policy])
+        told = await again.exec(CALL, scope=scope())
+        assert isinstance(made, Completed)
+        assert isinstance(told, Completed)
+        assert (told.record, told.replayed, ran) == (made.record, True, [5])
+        new = await again.exec(msgspec.structs.replace(CALL, id="11"), scope=scope())
+        assert isinstance(new, Failed)
+        assert (new.error.code, isinstance(new.record.decision, Deny)) == (ErrorCode.DENIED, True)

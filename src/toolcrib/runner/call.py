@@ -354,7 +354,9 @@ class Call(Veiled, msgspec.Struct):
                 if not isinstance(approved, Hydrated):
                     return approved
                 hydrated = approved
-            self._count(hydrated)
+            refused = self._count(hydrated)
+            if refused is not None:
+                return await self._denied(hydrated, refused)
             return await self._begun(hydrated, plan, cancels)
         except Suspended as suspended:
             return self._suspended(suspended)
@@ -381,8 +383,9 @@ class Call(Veiled, msgspec.Struct):
         entered = Calling(tally, call_id, setup.limiter, facts.parent, executor, facts, left)
         CALLING.set(entered)
         try:
-            if setup.reserving:
-                await self._reserve(hydrated)
+            refused = await self._reserve(hydrated) if setup.reserving else None
+            if refused is not None:
+                return await self._denied(hydrated, refused)
             if setup.write_ahead.wanted:
                 earlier = await setup.write_ahead.begin(self.key, facts, hydrated, setup.recorder)
                 if earlier is not None:
@@ -614,14 +617,13 @@ class Call(Veiled, msgspec.Struct):
         looked_up = await look_up(setup.looking, hydrated, context, setup.policy_seconds)
         return self._decide(hydrated, looked_up)
 
-    def _count(self, hydrated: Hydrated) -> None:
-        """Count the call: from here on it is made. Nothing is awaited between the decision and this,
-        so that calls of one reply cannot share a last allowance."""
+    def _count(self, hydrated: Hydrated) -> Deny | None:
+        """Count the call, unless a policy refuses that: from here on it is made. Nothing is awaited
+        between the decision and this, so that calls of one reply cannot share a last allowance."""
         if self.setup.counting:
             refused = count_all(self.setup.counting, hydrated, self.context)
             if refused is not None:
-                self.facts.decision = refused
-                raise Stopped(CallError.of(refused.code))
+                return refused
         definition, tally = hydrated.definition, self.scope.tally
         if tally.approved and self.facts.approved_by is None:
             given = tally.approval_of(hydrated, self.context.caller.id)
@@ -633,16 +635,14 @@ class Call(Veiled, msgspec.Struct):
         if not goes_on:  # what begins counts, though another runner had a call of that id
             tally.count(definition.name, definition.annotations.cost)
         self.state = NEXT[self.state]["count"]
+        return None
 
-    async def _reserve(self, hydrated: Hydrated) -> None:
-        """Count the call where other processes do, too. Raises Stopped where nothing is left there."""
+    async def _reserve(self, hydrated: Hydrated) -> Deny | None:
+        """Count the call where other processes do, too, unless nothing is left there."""
         held: list[Release] = []
         self.reserved = held
         reserving, steps = self.setup.reserving, self.facts.steps_around
-        refused = await reserve_each(reserving, hydrated, self.context, held, steps)
-        if refused is not None:
-            self.facts.decision = refused
-            raise Stopped(CallError.of(refused.code))
+        return await reserve_each(reserving, hydrated, self.context, held, steps)
 
     def _checked(self, plan: ToolPlan, value: Any) -> Completed | Failed:
         """Return the outcome of a call that gave `value`; it is read once, since it may be used up."""
@@ -872,11 +872,11 @@ class Call(Veiled, msgspec.Struct):
         begun = self.scope.suspended.get(hydrated.call.id)
         if begun is not None:  # which a log may know with another definition
             facts.take_suspended(begun)
+        if isinstance(decision, Deny):
+            return await self._denied(hydrated, decision)
         earlier = await setup.write_ahead.check(self.key, facts, hydrated)
         if earlier is not None:
             return earlier
-        if isinstance(decision, Deny):
-            raise Stopped(CallError.of(decision.code))
         caller = self.context.caller
         rules = setup.rules
         while True:
@@ -894,6 +894,15 @@ class Call(Veiled, msgspec.Struct):
                 return approved
             decision, rules = again, None  # now somebody is asked
             facts.rule, facts.approved_by = None, None
+
+    async def _denied(self, hydrated: Hydrated, denial: Deny) -> AlreadyCompleted:
+        """Return the outcome of a call that is denied, and has ended before, as the ledger knows.
+        Raises Stopped."""
+        self.facts.decision = denial
+        earlier = await self.setup.write_ahead.check(self.key, self.facts, hydrated)
+        if earlier is None:
+            raise Stopped(CallError.of(denial.code))
+        return earlier
 
     async def _look_again(self, approved: Hydrated, asked: Mapping[str, str]) -> Decision:
         """Ask the policies once more, of a call that somebody approved: the run may have spent more
