@@ -443,7 +443,9 @@ class Recorder:
     ) -> SinkResult | Awaitable[SinkResult]:
         """Give a sink a record: what it did at once, or what is awaited to the end."""
         names = self._attached.get(id(sink)) if self._attached else None
-        if names is not None and (_generation(sink) is not None or self.lacks(sink, facts)):
+        if names is not None and (
+            getattr(sink, "generation", None) is not None or self.lacks(sink, facts)
+        ):
             return self.write(sink, record, facts)  # or may turn out to have lost what it had
         try:
             pending = sink.write(record)
@@ -459,10 +461,10 @@ class Recorder:
         The record is written also where what it refers to could not be. What a sink had lost, as it
         turns out by writing, is given to it once more.
         """
-        generation = _generation(sink)
+        generation = getattr(sink, "generation", None)
         attached = await self.attach(sink, facts) if self.lacks(sink, facts) else DONE
         written = await to_the_end(partial(sink.write, record))
-        kept = id(sink) not in self._attached or generation == _generation(sink)
+        kept = id(sink) not in self._attached or generation == getattr(sink, "generation", None)
         if kept and attached is DONE:
             return written
         away = kept and written.error is not None  # it takes nothing just now
@@ -477,9 +479,9 @@ class Recorder:
         names, wanted = self._attached[id(sink)], facts.attachments()
         missing = [(n, make) for n, make in wanted if not self._has(sink, n)]
         for name, make in missing:
-            generation = _generation(sink)
+            generation = getattr(sink, "generation", None)
             attached = await to_the_end(partial(_attach, cast("KeepsAttachments", sink), make))
-            if attached.error is None and generation == _generation(sink):
+            if attached.error is None and generation == getattr(sink, "generation", None):
                 if len(names) >= _MOST_ATTACHED:
                     names.clear()  # a sink may be given one again
                 names[name] = generation
@@ -520,11 +522,7 @@ class Recorder:
 
     def _has(self, sink: Sink, name: str) -> bool:
         """Return whether a sink was given this while it was of the generation that it is of now."""
-        return self._attached[id(sink)].get(name, self) == _generation(sink)
-
-
-def _generation(sink: Sink) -> object:
-    return getattr(sink, "generation", None)
+        return self._attached[id(sink)].get(name, self) == getattr(sink, "generation", None)
 
 
 def _attach(sink: KeepsAttachments, make: Callable[[], Attachment]) -> Awaitable[object] | None:
