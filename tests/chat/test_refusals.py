@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from rows import each_row
 from samples import sample, sampled
 from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect
 from starlette.routing import Mount
+from waiting import until
 
 from toolcrib import ALL, Agent, ApprovalRequest, Caller, ToolRunner, tool
 from toolcrib.chat import ChatLimits, bearer, chat_app, openai_routes
@@ -476,6 +478,91 @@ async def test_limits_are_told(limits: ChatLimits, code: str, tmp_path: Path) ->
                     assert answer.headers["retry-after"]
                     codes.append((await answer.json())["error"]["code"])
         assert code in codes
+
+
+@each_row("answers", [False, True])
+async def test_no_more_runs_are_on_their_way_than_a_caller_may_have(
+    answers: bool, tmp_path: Path
+) -> None:
+    """Also where they are asked for at once, in questions or in answers; a place is free again when its
+    run has ended, or came to nothing."""
+    gate, running = asyncio.Event(), []
+
+    @tool(visible=ALL, safe=not answers)
+    async def slow() -> str:
+        """Wait."""
+        running.append(1)
+        await gate.wait()
+        return "done"
+
+    def says(request: Any) -> Any:
+        return "Done." if request.messages[-1].role == "tool" else call("slow")
+
+    agent = Agent(ScriptedClient([says] * 40), ToolRunner([slow], timeout=None))
+    app = app_of(tmp_path, agent, limits=ChatLimits(runs=2))
+    async with page_of(app, headers=signed_in("ada")) as page:
+        sent = [await _to_send(page, answers) for _ in range(6)]
+        for path, body in [("/unknown/messages", HI), ("/unknown/approvals/x", YES)] * 2:
+            told = await asyncio.gather(*(page.post(path, body) for _ in range(2)))
+            assert [status for status, _ in told] == [404, 404]
+        told = await asyncio.gather(*(page.post(*each) for each in sent))
+        assert sorted(status for status, _ in told) == [202, 202, 429, 429, 429, 429]
+        assert {each["error"]["code"] for status, each in told if status == 429} == {
+            "too_many_runs"
+        }
+        await until(lambda: len(running) == 2)
+        gate.set()
+        for each in (each for each, (status, _) in zip(sent, told, strict=True) if status == 429):
+            async with asyncio.timeout(20):
+                while (await page.post(*each))[0] == 429:  # noqa: ASYNC110  until one has ended
+                    await asyncio.sleep(0.01)
+        await until(lambda: len(running) == 6)
+
+
+async def _to_send(page: Page, answers: bool) -> tuple[str, dict[str, Any]]:
+    """Return what begins a run of a new thread: a question, or the answer to one."""
+    thread = (await page.post(""))[1]["id"]
+    if not answers:
+        return f"/{thread}/messages", HI
+    await page.post(f"/{thread}/messages", HI)
+    other = Page(page.base, page.session)
+    await other.open(thread)
+    await other.ended("waiting")
+    await other.close()
+    return f"/{thread}/approvals/{other.calls()[0]['approval']['id']}", YES
+
+
+@each_row("spec_version", ["2.3", "2.4"])
+async def test_who_leaves_before_a_stream_has_begun_takes_no_place(
+    spec_version: str, tmp_path: Path
+) -> None:
+    app = app_of(tmp_path, limits=ChatLimits(streams=1))
+    async with serving(app) as base, aiohttp.ClientSession(headers=signed_in("ada")) as session:
+        thread = (await Page(base, session).post(""))[1]["id"]
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": f"/threads/{thread}/stream",
+            "root_path": "",
+            "query_string": b"",
+            "headers": [(b"host", b"x"), (b"authorization", b"ada")],
+            "asgi": {"spec_version": spec_version},
+        }
+        begun = []
+
+        async def receive() -> dict[str, str]:
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            begun.append(message["status"])
+            if spec_version == "2.4":
+                raise OSError
+            await asyncio.Event().wait()
+
+        for _ in range(3):
+            with suppress(ClientDisconnect):
+                await app(scope, receive, send)
+        assert begun == [200, 200, 200]
 
 
 async def test_threads_are_their_owners(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import AsyncGenerator, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Sequence
 from decimal import Decimal
 from importlib.resources import files
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -28,7 +29,6 @@ from toolcrib.chat.doors import (
     Nothing,
     OfRun,
     refusal,
-    too_many_runs,
 )
 from toolcrib.chat.lasting import DurableRuns, LastingRuns
 from toolcrib.chat.live import CallKeeper, LiveThreads, no_thread
@@ -60,6 +60,7 @@ try:
     from starlette.requests import Request
     from starlette.responses import JSONResponse, Response
     from starlette.routing import Route
+    from starlette.types import Receive, Scope, Send
 except ImportError:
     raise MissingExtraError("chat", "starlette") from None
 
@@ -258,7 +259,7 @@ class _Chat:
         self._live = live
         self._store = store
         self._doors = doors
-        self._streams: dict[str, int] = {}
+        self._streams: Counter[str] = Counter()
 
     def app(self, page: list[Route]) -> Starlette:
         operations = self._operations()
@@ -339,11 +340,11 @@ class _Chat:
         first = await anext(changes)
         if request.method == "HEAD":  # the headers, and the end
             await changes.aclose()
-            return streamed(changes, self._doors.limits.heartbeat)
-        if self._streams.get(caller.id, 0) >= self._doors.limits.streams:
+            return _Streamed(changes, self._doors.limits.heartbeat)
+        if self._streams[caller.id] >= self._doors.limits.streams:
             await changes.aclose()
             raise ChatError(429, "too_many_streams", "close a page of this chat first")
-        self._streams[caller.id] = self._streams.get(caller.id, 0) + 1
+        self._streams[caller.id] += 1
 
         async def chunks() -> AsyncGenerator[Any, None]:
             try:
@@ -353,18 +354,20 @@ class _Chat:
             except ToolcribError:
                 return  # the thread is gone, or the database is: whoever reads connects again
             finally:
-                self._streams[caller.id] -= 1
-                if not self._streams[caller.id]:
-                    del self._streams[caller.id]
                 await changes.aclose()
 
-        return streamed(chunks(), self._doors.limits.heartbeat)
+        return _Watched(chunks(), self._doors.limits.heartbeat, lambda: self._left(caller.id))
+
+    def _left(self, caller_id: str) -> None:
+        self._streams[caller_id] -= 1
+        if not self._streams[caller_id]:
+            del self._streams[caller_id]
 
     async def _ask(self, request: Request, caller: Caller, asked: NewMessage) -> Response:
         self._doors.check_text(asked.text)
-        if self._live.runs_of(caller.id) >= self._doors.limits.runs:
-            raise too_many_runs()
-        turn_id = await self._live.ask(_thread(request), caller, asked.text, asked.instead_of)
+        thread_id = _thread(request)
+        with self._live.place(thread_id, caller.id, self._doors.limits.runs):
+            turn_id = await self._live.ask(thread_id, caller, asked.text, asked.instead_of)
         return JSONResponse({"turn": turn_id}, 202)
 
     async def _cancel(self, request: Request, caller: Caller, _body: Nothing) -> Response:
@@ -373,14 +376,15 @@ class _Chat:
 
     async def _answer(self, request: Request, caller: Caller, given: GivenAnswer) -> Response:
         answer = self._answer_of(given, caller)
-        approval_id = request.path_params["approval_id"]
-        turn_id = await self._live.answer(
-            _thread(request),
-            caller,
-            approval_id,
-            answer,
-            lambda asked: self._doors.may_approve(caller, asked),
-        )
+        thread_id, approval_id = _thread(request), request.path_params["approval_id"]
+        with self._live.place(thread_id, caller.id, self._doors.limits.runs):
+            turn_id = await self._live.answer(
+                thread_id,
+                caller,
+                approval_id,
+                answer,
+                lambda asked: self._doors.may_approve(caller, asked),
+            )
         return JSONResponse({"turn": turn_id}, 202)
 
     def _answer_of(self, given: GivenAnswer, caller: Caller) -> Answer:
@@ -546,22 +550,39 @@ def _described(operation: _Operation, path: str, of: dict[Any, Any]) -> dict[str
 # Streams in the data-stream format.
 
 
-def streamed(chunks: AsyncGenerator[Any, None], heartbeat: float) -> Response:
-    """Return a response in the data-stream format of assistant-stream."""
-    response: Response = DataStreamResponse(chunks, heartbeat=heartbeat)
-    response.headers.update(_STREAM_HEADERS)
-    return response
+class _Streamed(DataStreamResponse):  # type: ignore[misc] # assistant_stream has no types
+    """A response in the data-stream format of assistant-stream."""
+
+    def __init__(self, chunks: AsyncGenerator[Any, None], heartbeat: float) -> None:
+        super().__init__(chunks, heartbeat=heartbeat)
+        self.headers.update(_STREAM_HEADERS)
 
 
-class _RunResponse(OfRun, DataStreamResponse):  # type: ignore[misc] # assistant_stream has no types
+class _Watched(_Streamed):
+    """Gives a thread to whoever reads it, and calls `left` when they have left, however early: chunks
+    that nobody has begun to read never come to an end."""
+
+    def __init__(
+        self, chunks: AsyncGenerator[Any, None], heartbeat: float, left: Callable[[], None]
+    ) -> None:
+        super().__init__(chunks, heartbeat)
+        self._left = left
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._left()
+
+
+class _RunResponse(OfRun, _Streamed):
     """Gives the view of a run."""
 
     def __init__(self, run: RunStream, asked: str, heartbeat: float) -> None:
         self.run = run
         turn = new_turn(f"turn_{os.urandom(12).hex()}", asked)
         self._view = TurnView(turn, lambda _name, _by: None)
-        DataStreamResponse.__init__(self, self._chunks(), heartbeat=heartbeat)
-        self.headers.update(_STREAM_HEADERS)
+        _Streamed.__init__(self, self._chunks(), heartbeat)
 
     async def _chunks(self) -> AsyncGenerator[Any, None]:
         yield UpdateStateChunk([{"type": "set", "path": [], "value": self._view.snapshot()}])

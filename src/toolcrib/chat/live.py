@@ -11,7 +11,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from copy import deepcopy
 from typing import TypeAlias, TypeVar
 
@@ -19,7 +27,7 @@ import msgspec
 
 from toolcrib.agent import Agent, RunStream, Session
 from toolcrib.agent.history import told
-from toolcrib.chat.doors import ChatError, check_answer
+from toolcrib.chat.doors import ChatError, check_answer, too_many_runs
 from toolcrib.chat.lasting import LastingRun, LastingRuns
 from toolcrib.chat.threads import (
     LEASE,
@@ -177,6 +185,7 @@ class LiveThreads:
     ) -> None:
         self._lasting = lasting
         self._beginning: set[str] = set()  # turns that are about to be followed here
+        self._places: list[tuple[str, str]] = []  # owner and thread of each run that is asked for
         self._agent = agent
         self._limited = limited
         self._store = store
@@ -296,9 +305,20 @@ class LiveThreads:
             )
         await live.stream.cancel()
 
-    def runs_of(self, owner: str) -> int:
-        """Return how many runs of a caller this process carries."""
-        return sum(o.owner == owner and o.stream is not None for o in self._open.values())
+    @contextlib.contextmanager
+    def place(self, thread_id: str, owner: str, most: int) -> Iterator[None]:
+        """Count a run of a thread among those of its caller while it is asked for: from before anything
+        is awaited until it is carried here, or came to nothing. Raises ChatError for more than `most`.
+        """
+        threads = {thread for by, thread in self._places if by == owner}
+        threads |= {o.id for o in self._open.values() if o.owner == owner and o.stream is not None}
+        if len(threads) >= most:
+            raise too_many_runs()
+        self._places.append((owner, thread_id))
+        try:
+            yield
+        finally:
+            self._places.remove((owner, thread_id))
 
     async def renamed(self, thread_id: str, title: str) -> None:
         """Tell whoever watches that a thread has another title."""
