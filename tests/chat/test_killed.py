@@ -60,6 +60,43 @@ async def test_a_killed_server_forgets_no_call(
     assert (tmp_path / "ledger").read_text() == "5\n"
 
 
+AT = "/threads/{thread_id}"
+EACH_ROUTE: dict[tuple[str, str], tuple[object, int]] = {
+    ("get", AT): (None, 200),
+    ("patch", AT): ({"title": "Another"}, 200),
+    ("delete", AT): ({}, 204),
+    ("get", f"{AT}/export"): (None, 200),
+    ("get", f"{AT}/stream"): (None, 200),
+    ("post", f"{AT}/messages"): ({"text": "And now?"}, 202),
+    ("post", f"{AT}/cancel"): ({}, 409),
+    ("post", f"{AT}/approvals/{{approval_id}}"): ({"decision": "deny"}, 404),
+    ("get", f"{AT}/calls/{{call_id}}"): (None, 404),
+}
+"""What is sent to each route of a thread, and the status of its answer where a turn was abandoned."""
+
+
+async def test_each_route_of_a_thread_ends_a_turn_that_nobody_carries_any_more(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = threads.ThreadStore(url)
+    app = chat_app(Agent(ScriptedClient(["I see."])), store=store)
+    async with serving(app) as base, aiohttp.ClientSession(base) as session:
+        described = (await (await session.get("/openapi.json")).json())["paths"]
+        routes = {(method, path) for path in described for method in described[path]}
+        assert {each for each in routes if "{thread_id}" in each[1]} == EACH_ROUTE.keys()
+        for (method, path), (body, status) in EACH_ROUTE.items():
+            thread = await store.create("local")
+            assert await store.begin(thread, "local", "Pay five, please.")
+            at = path.format(thread_id=thread, approval_id="x", call_id="x")
+            with monkeypatch.context() as later:
+                later.setattr(threads, "_now", lambda: time.time() + threads.LEASE + 1)
+                async with session.request(method, at, json=body) as answer:
+                    assert (path, method, answer.status) == (path, method, status)
+            left = await store.load(thread, "local")
+            ended = left is None or left.turns[0].status == "interrupted"
+            assert (path, method, ended) == (path, method, True)
+
+
 async def test_a_turn_whose_beginning_the_database_does_not_keep_is_not_begun(
     tmp_path: Path,
 ) -> None:

@@ -31,8 +31,8 @@ from toolcrib.chat.doors import (
     refusal,
 )
 from toolcrib.chat.lasting import DurableRuns, LastingRuns
-from toolcrib.chat.live import CallKeeper, LiveThreads, no_thread
-from toolcrib.chat.threads import NOT_IN_TITLES, BusyError, ThreadStore
+from toolcrib.chat.live import CallKeeper, LiveThreads
+from toolcrib.chat.threads import NOT_IN_TITLES, ThreadStore
 from toolcrib.chat.view import (
     ListedRule,
     Operation,
@@ -314,20 +314,11 @@ class _Chat:
                 f"a title has at most {_LONGEST_TITLE} characters, and no controls among them, nor any "
                 "that turn the text around",
             )
-        if not await self._store.rename(_thread(request), caller.id, title):
-            raise no_thread()
-        await self._live.renamed(_thread(request), title)
+        await self._live.rename(_thread(request), caller.id, title)
         return JSONResponse({"title": title})
 
     async def _delete(self, request: Request, caller: Caller, _body: Nothing) -> Response:
-        stored = await self._store.load(_thread(request), caller.id)
-        try:
-            found = await self._store.delete(_thread(request), caller.id)
-        except BusyError as error:
-            raise ChatError(409, "busy", str(error)) from None
-        if not found or stored is None:
-            raise no_thread()
-        await self._live.let_go(stored)
+        await self._live.delete(_thread(request), caller.id)
         return Response(status_code=204)
 
     async def _export(self, request: Request, caller: Caller, _body: Nothing) -> Response:

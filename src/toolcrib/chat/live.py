@@ -3,7 +3,8 @@
 Rule: a turn is stored before its run begins and a call before it runs, so that a process that is killed
 leaves nothing behind that nobody knows of; a durable run is followed again. Watchers get a snapshot and
 then operations; one that falls behind gets another snapshot. A run goes on whether or not anybody
-watches. Its turn ends with it, as failed where how it ended cannot be kept.
+watches. Its turn ends with it, as failed where how it ended cannot be kept. Whatever is done with a
+thread, it is loaded here first, so that a turn that nobody carries any more has ended by then.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ _TRIES = 5
 _KEPT_EVENTS = (ToolCallStarted, ApprovalRequested, ToolCallFinished)
 
 
-def no_thread() -> ChatError:
+def _no_thread() -> ChatError:
     return ChatError(404, "unknown_thread", "there is no such thread of yours")
 
 
@@ -198,7 +199,7 @@ class LiveThreads:
         durable, and else ended. Raises ChatError."""
         stored = await self._store.load(thread_id, owner)
         if stored is None:
-            raise no_thread()
+            raise _no_thread()
         changed = False
         for turn in stored.turns:
             if await self._is_followed(stored, turn):
@@ -248,9 +249,9 @@ class LiveThreads:
         anew = await self._anew(known, instead_of) if instead_of else None
         turn = await _free(self._store.begin(thread_id, caller.id, text, anew))
         if turn is None:
-            raise no_thread()
+            raise _no_thread()
         stored = await self.load(thread_id, caller.id)
-        await self.renamed(thread_id, stored.title)
+        self._renamed(thread_id, stored.title)
         shown = self._view(turn.view)
         try:
             await self._start(stored, shown, self._asking(turn.id, text, caller))
@@ -320,7 +321,23 @@ class LiveThreads:
         finally:
             self._places.remove((owner, thread_id))
 
-    async def renamed(self, thread_id: str, title: str) -> None:
+    async def rename(self, thread_id: str, owner: str, title: str) -> None:
+        """Give a thread another title. Raises ChatError."""
+        await self.load(thread_id, owner)
+        if not await self._store.rename(thread_id, owner, title):
+            raise _no_thread()
+        self._renamed(thread_id, title)
+
+    async def delete(self, thread_id: str, owner: str) -> None:
+        """Delete a thread, and cancel the durable runs that wait in it. Raises ChatError."""
+        stored = await self.load(thread_id, owner)
+        if not await _free(self._store.delete(thread_id, owner)):
+            raise _no_thread()
+        for turn in stored.turns:
+            if self._lasting is not None and turn.status == "waiting":
+                await self._lasting.cancel(turn)
+
+    def _renamed(self, thread_id: str, title: str) -> None:
         """Tell whoever watches that a thread has another title."""
         live = self._open.get(thread_id)
         if live is not None and live.title != title:
@@ -338,12 +355,6 @@ class LiveThreads:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
-
-    async def let_go(self, stored: StoredThread) -> None:
-        """Cancel the durable runs that wait in a thread which is gone."""
-        for turn in stored.turns:
-            if self._lasting is not None and turn.status == "waiting":
-                await self._lasting.cancel(turn)
 
     def _asking(self, turn_id: str, text: str, caller: Caller) -> Callable[[Session], Carried]:
         lasting = self._lasting
