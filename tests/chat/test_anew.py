@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 import pytest
@@ -18,7 +21,8 @@ from toolcrib import ALL, Agent, ContextOptions, PickOptions, ToolRunner, tool
 from toolcrib.chat import ThreadStore, chat_app
 from toolcrib.chat.view import TurnView, line_of, new_turn
 from toolcrib.testing import ScriptedCall, ScriptedClient, call, cut
-from toolcrib.values.message import ChatRequest
+from toolcrib.values.call import ToolCall
+from toolcrib.values.message import ChatRequest, Message, Reply, Usage
 
 PAID: list[int] = []
 
@@ -345,6 +349,92 @@ async def test_who_asks_anew_while_that_runs_is_told_that_it_is_busy(url: str) -
         assert refused == ["busy"] * 4
         await page.post(f"/{page.thread}/cancel")
         await page.ended("cancelled", 2)
+
+
+def counted(number: int, name: str, arguments: str) -> Reply:
+    """Return a reply of a client that counts the calls of each reply, or of each run, anew."""
+    calls = (ToolCall(f"call_{number}", name, arguments),)
+    return Reply(Message.assistant("", calls), "tool_calls", Usage(1, 1, 1))
+
+
+CLOSE = counted(0, "close", '{"order": 1}')
+PAY_5, PAY_7 = (counted(1, "pay", json.dumps({"cents": cents})) for cents in (5, 7))
+
+
+async def ask_and_approve(page: Page, turns: int, **more: str) -> None:
+    await page.ask("Close it, then pay.", **more)
+    await page.ended("waiting", turns)
+    await approve(page, turns - 1)
+
+
+async def approve(page: Page, turn: int) -> None:
+    path = f"/{page.thread}/approvals/{page.calls(turn)[0]['approval']['id']}"
+    assert (await page.post(path, {"decision": "approve"}))[0] == 202
+    await page.until(lambda state: state["turns"][turn]["status"] in ("completed", "failed"))
+
+
+async def ask_side_by_side(page: Page) -> None:
+    """Have a run wait while another one runs: neither knows of the other's calls."""
+    await page.ask("Close it, then pay 7.")
+    await page.ended("waiting")
+    await page.ask("Pay 5.")
+    await page.ended(turns=2)
+
+
+SIDE_BY_SIDE = [CLOSE, PAY_5, "Paid."]
+ANEW = [CLOSE, PAY_5, "Done.", CLOSE, PAY_7, "Done."]
+
+
+@each_row("anew", [False, True])
+async def test_a_call_has_an_id_of_its_own_in_its_thread(anew: bool, tmp_path: Path) -> None:
+    PAID.clear()
+    _, agent = scripted(*ANEW) if anew else scripted(*SIDE_BY_SIDE, PAY_7, "Done.")
+    async with page_of(chat_app(agent, store=f"sqlite:///{tmp_path}/chat.db")) as page:
+        if anew:
+            await ask_and_approve(page, 1)
+            await ask_and_approve(page, 2, instead_of=page.turns[0]["id"])
+        else:
+            await ask_side_by_side(page)
+            await approve(page, 0)
+        cards = [*page.calls(0), *page.calls(1)]
+        paid = [card["arguments"]["cents"] for card in cards if card["name"] == "pay"]
+        assert sorted(paid) == sorted(PAID) == [5, 7]
+        assert len({card["id"] for card in cards}) == len(cards)
+        for card in cards:
+            at = f"/{page.thread}/calls/{quote(card['id'], safe='')}"
+            record = (await page.get(at))[1]["record"]
+            shown = {name: card[name] for name in ("name", "arguments", "result", "approved_by")}
+            assert shown == {name: record.get(name) for name in shown}
+
+
+async def test_a_branch_knows_of_a_later_call_that_has_the_id_of_another(url: str) -> None:
+    client, agent = scripted(*SIDE_BY_SIDE, "Hm.", PAY_7, "Done.", "Anew.")
+    async with page_of(chat_app(agent, store=url)) as page:
+        await ask_side_by_side(page)
+        await page.ask("And now?")
+        await page.ended(turns=3)
+        await approve(page, 0)
+        await page.ask("And then?", instead_of=page.turns[2]["id"])
+        await page.ended(turns=4)
+    assert 'pay {"cents":7}: it has run' in said(client)
+    assert PAID == [5, 7]
+
+
+async def test_a_turn_that_broke_off_is_told_with_a_call_that_has_the_id_of_another(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, agent = scripted(*SIDE_BY_SIDE, PAY_7, "Done.", "I see.")
+    async with page_of(chat_app(agent, store=url)) as page:
+        await ask_side_by_side(page)
+        with monkeypatch.context() as failing:
+            failing.setattr(TurnView, "ended", lambda *_given: 1 / 0)
+            await approve(page, 0)
+            assert page.turns[0]["status"] == "failed"
+        await page.ask("Go on.")
+        await page.ended(turns=3)
+    assert "closed" in said(client)
+    assert "paid 7" in said(client)
+    assert PAID == [5, 7]
 
 
 def test_a_line_has_the_newest_version_of_each_question() -> None:

@@ -118,6 +118,12 @@ class Session(Generic[A]):
         kept, more = (self._turns, said[len(here) :]) if goes_on else ((), said)
         self._take((*kept, RunTurn(messages=more)))
 
+    def said_in(self, run_id: str) -> tuple[Message, ...]:
+        """Return what a run has said here, with the ids that its calls have in it, and what no run is
+        known of."""
+        turns = (turn for turn in self._turns if turn.run_id in (run_id, ""))
+        return tuple(message for turn in turns for message in turn.messages)
+
     async def send(
         self,
         prompt: Prompt,

@@ -39,6 +39,7 @@ from toolcrib.chat.view import (
     ShownThread,
     TurnView,
     new_turn,
+    own_id,
     readable,
     shown_rule,
 )
@@ -393,9 +394,10 @@ class _Chat:
         stored = await self._live.load(_thread(request), caller.id)
         for turn in stored.turns:
             calls = await self._store.calls(turn.run_id) if turn.run_id else {}
-            if call_id in calls:
+            record = calls.get(own_id(turn.run_id, call_id))
+            if record is not None:
                 state = RunState.from_json(turn.state) if turn.state else None
-                record, replies = calls[call_id], turn.view.get("replies", [])
+                replies = turn.view.get("replies", [])
                 number = record.origin.turn if record.origin else 0
                 made_by = [each for each in replies if each["turn"] == number]
                 why = Why(

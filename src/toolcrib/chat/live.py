@@ -17,6 +17,7 @@ from collections.abc import (
     Awaitable,
     Callable,
     Collection,
+    Iterable,
     Iterator,
     Mapping,
     Sequence,
@@ -27,7 +28,7 @@ from typing import TypeAlias, TypeVar
 import msgspec
 
 from toolcrib.agent import Agent, RunStream, Session
-from toolcrib.agent.history import told
+from toolcrib.agent.history import call_ids, told
 from toolcrib.chat.doors import ChatError, check_answer, too_many_runs
 from toolcrib.chat.lasting import LastingRun, LastingRuns
 from toolcrib.chat.threads import (
@@ -44,6 +45,7 @@ from toolcrib.chat.view import (
     Operation,
     ReadBack,
     TurnView,
+    calls_of,
     line_of,
     new_turn,
 )
@@ -535,13 +537,12 @@ class LiveThreads:
         heard = any(message.untrusted for message in self._session(stored).messages)
         tainted = heard or any(map(self._read_others, calls.values()))
         session = self._session(msgspec.structs.replace(stored, session=before))
-        known = {call_id for call_id, *_ in told(session.messages)}
         stays = line[: line.index(turn_id)]
         done = [
-            self._done(part, calls[turn.id].get(part["id"]))
+            self._done(part, calls[turn.id].get(call_id))
             for turn in _since(stored.turns, turn_id, stays)
-            for part in turn.view["parts"]
-            if part["kind"] == "call" and not (turn.id in stays and part["id"] in known)
+            for call_id, part in calls_of(turn.view).items()
+            if turn.id not in stays or call_id not in _over(session.said_in(turn.run_id))
         ]
         made = [each for each in done if each]
         if made or tainted:
@@ -605,7 +606,7 @@ class LiveThreads:
         said: str | None = None
         try:
             session = self._session(stored)
-            more = _told_of(shown.turn, calls, session.messages)
+            more = _told_of(shown.turn, calls, session.said_in(run_id))
             if self._read_others(calls):
                 more = [msgspec.structs.replace(message, untrusted=True) for message in more]
             session.messages = (*session.messages, *more)
@@ -674,9 +675,8 @@ def _asked(stored: StoredThread, approval_id: str) -> tuple[StoredTurn, RunState
 
 def _is_open(turn: StoredTurn, request: ApprovalRequest) -> bool:
     """Return whether a turn that runs again has left a question for later."""
-    calls = [part for part in turn.view["parts"] if part["kind"] == "call"]
-    call_id = request.call_in(turn.run_id)
-    return any(c["id"] == call_id and c["state"] == "waiting" for c in calls)
+    part = calls_of(turn.view).get(request.call_in(turn.run_id))
+    return part is not None and part["state"] == "waiting"
 
 
 _UNKNOWN = (
@@ -715,31 +715,38 @@ def _told_of(
     turn: Json, calls: Mapping[str, ToolInvocationRecord], before: Sequence[Message]
 ) -> list[Message]:
     """Return what the conversation says of a run that was cut off, so that no call of it is made again
-    because nobody remembers it."""
-    known = {call.id for message in before for call in message.tool_calls}
-    shown = [part for part in turn["parts"] if part["kind"] == "call"]
-    whole = [part for part in shown if part["arguments"] is not None]  # of others nothing was asked
-    made = [part for part in whole if part["id"] not in known]
-    messages = [] if known & {part["id"] for part in shown} else [Message.user(turn["asked"])]
-    waited = known - {call_id for call_id, *_ in told(before)}
-    late = [f"{p['name']}: {_result(p, calls)}" for p in shown if p["id"] in waited]
+    because nobody remembers it; `before` is what it has of that run."""
+    known, shown = call_ids(before), calls_of(turn)
+    made = {
+        call_id: part
+        for call_id, part in shown.items()
+        if call_id not in known and part["arguments"] is not None  # else nothing was asked
+    }
+    messages = [] if known & shown.keys() else [Message.user(turn["asked"])]
+    waited = known - _over(before)
+    late = [f"{p['name']}: {_result(p, calls.get(c))}" for c, p in shown.items() if c in waited]
     if late:
         messages.append(Message.user("[what became of the calls that waited]\n" + "\n".join(late)))
     text = "".join(part["text"] for part in turn["parts"] if part["kind"] == "text")
     asked = tuple(
-        ToolCall(part["id"], part["name"], canonical_json(part["arguments"])) for part in made
+        ToolCall(call_id, part["name"], canonical_json(part["arguments"]))
+        for call_id, part in made.items()
     )
     if not asked:
         return [*messages, Message.assistant(text) if text else _STOPPED]
     results = [
-        Message.tool(call, _result(part, calls), is_error=part["error"] is not None)
-        for call, part in zip(asked, made, strict=True)
+        Message.tool(call, _result(part, calls.get(call.id)), is_error=part["error"] is not None)
+        for call, part in zip(asked, made.values(), strict=True)
     ]
     return [*messages, Message.assistant(text, asked), *results, _STOPPED]
 
 
-def _result(part: Json, calls: Mapping[str, ToolInvocationRecord]) -> str:
-    record = calls.get(part["id"])
+def _over(messages: Iterable[Message]) -> set[str | None]:
+    """Return the calls that are over, or may be."""
+    return {call_id for call_id, *_ in told(messages)}
+
+
+def _result(part: Json, record: ToolInvocationRecord | None) -> str:
     if record is not None and record.status == "completed":
         text = msgspec.json.encode(record.result).decode()
         return f"{text}\n{lost_parts(record)}" if record.parts else text

@@ -231,6 +231,23 @@ def line_of(turns: Iterable[Json]) -> list[Json]:
     return line
 
 
+def shown_id(run_id: str, call_id: str) -> str:
+    """Return the id of a call as it is shown, which no call of another run has, whichever of them knows
+    of the other: some clients count the calls of each reply anew."""
+    return call_id if call_id.startswith(f"{run_id}_") else f"{run_id}/{call_id}"
+
+
+def own_id(run_id: str, shown: str) -> str:
+    """Return the id that a call has in its run; another run's, and those of an older version, stay."""
+    return shown.removeprefix(f"{run_id}/")
+
+
+def calls_of(turn: Json) -> dict[str, Json]:
+    """Return the calls that are shown in a turn, by the ids that they have in its run."""
+    shown = (part for part in turn["parts"] if part["kind"] == "call")
+    return {own_id(turn["run_id"], part["id"]): part for part in shown}
+
+
 class TurnView:
     """Follows the events of one run, and keeps the view of its turn.
 
@@ -244,7 +261,8 @@ class TurnView:
         self._speaker = ""
         self._limited = limited
         self._parts: list[Json] = turn["parts"]
-        self._calls = {p["id"]: at for at, p in enumerate(self._parts) if p["kind"] == "call"}
+        places = {id(part): at for at, part in enumerate(self._parts)}
+        self._calls = {call_id: places[id(part)] for call_id, part in calls_of(turn).items()}
         self._pieces: list[str] = []  # of the last part's text, which has not got them yet
         self._speaks = False  # the last part is a text of a reply that has not ended
         self._questions: dict[str, Json] = {}  # by call, as long as the turn runs
@@ -406,7 +424,7 @@ class TurnView:
             self._add(
                 {
                     "kind": "call",
-                    "id": encodable(call_id),
+                    "id": encodable(shown_id(self.turn["run_id"], call_id)),
                     "name": encodable(name),
                     "state": "streaming",
                     "args_text": "",

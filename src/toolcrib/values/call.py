@@ -48,7 +48,7 @@ TOOL_CHANGED: Final = "tool_changed"
 class ToolCall(Checked, Veiled, msgspec.Struct, frozen=True, gc=False):
     """A tool call, as decoded from a reply.
 
-    `id` is ours, unique in the thread; `provider_id` is what the provider calls it (may be empty or
+    `id` is ours, unique in a conversation; `provider_id` is what the provider calls it (may be empty or
     repeated). `complete` is False if the call did not arrive whole: such a call never runs, and `fault`
     says why where the reply was not simply cut. `notes` names what the decoder had to take for it; they
     reach the record:
