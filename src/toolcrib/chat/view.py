@@ -234,12 +234,12 @@ def line_of(turns: Iterable[Json]) -> list[Json]:
 def shown_id(run_id: str, call_id: str) -> str:
     """Return the id of a call as it is shown, which no call of another run has, whichever of them knows
     of the other: some clients count the calls of each reply anew."""
-    return call_id if call_id.startswith(f"{run_id}_") else f"{run_id}/{call_id}"
+    return call_id if call_id.startswith(f"{run_id}_") else f"{run_id}:{call_id}"
 
 
 def own_id(run_id: str, shown: str) -> str:
     """Return the id that a call has in its run; another run's, and those of an older version, stay."""
-    return shown.removeprefix(f"{run_id}/")
+    return shown.removeprefix(f"{run_id}:")
 
 
 def calls_of(turn: Json) -> dict[str, Json]:
