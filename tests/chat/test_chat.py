@@ -17,7 +17,7 @@ from toolcrib.approvals import ApprovalStore
 from toolcrib.chat import chat_app
 from toolcrib.chat.threads import ThreadStore
 from toolcrib.chat.view import TurnView, applied
-from toolcrib.errors import ProviderError
+from toolcrib.errors import ProviderError, SourceError
 from toolcrib.testing import ScriptedClient, call
 from toolcrib.values.call import ToolCall
 from toolcrib.values.message import (
@@ -84,6 +84,29 @@ async def test_a_question_is_answered_and_the_call_is_shown(url: str) -> None:
         status, why = await page.get(f"/{page.thread}/calls/{card['id']}")
         assert (status, why["record"]["decision"]["type"]) == (200, "allow")
         assert (await page.get(f"/{page.thread}"))[1] == page.state
+
+
+async def test_a_turn_that_could_not_say_which_run_it_is_says_it_before_its_calls(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They do not wait for what has failed."""
+    monkeypatch.setattr("toolcrib.chat.live.LEASE", 3600)
+    name_run, fails = ThreadStore.name_run, [True, False]
+
+    async def named(store: ThreadStore, turn_id: str, run_id: str) -> None:
+        if fails.pop(0):
+            raise SourceError("the database is locked")
+        await name_run(store, turn_id, run_id)
+
+    monkeypatch.setattr(ThreadStore, "name_run", named)
+    turns = [call("add", a=1, b=2), call("add", a=3, b=4), "It is seven."]
+    async with page_of(chat_app(agent(*turns), store=url)) as page:
+        await page.ask("3 + 4?")
+        await page.ended()
+        one, two = page.calls()
+        assert (one["state"], two["state"], fails) == ("completed", "completed", [])
+        for each in (one, two):
+            assert (await page.get(f"/{page.thread}/calls/{each['id']}"))[0] == 200
 
 
 @pytest.mark.parametrize(

@@ -88,14 +88,19 @@ class CallKeeper:
 
     def __init__(self, store: ThreadStore) -> None:
         self._store = store
-        self._named: dict[str, asyncio.Event] = {}
+        self._begun: dict[str, asyncio.Event] = {}
+        self._turns: dict[str, str] = {}  # of runs that the store does not know yet
 
-    def named(self, run_id: str) -> None:
-        """Let the calls of a run be kept: its turn says by now which run it is."""
+    async def begin(self, run_id: str, turn_id: str) -> None:
+        """Let the calls of a run be kept, which is this turn. Raises SourceError if the turn cannot say
+        so in the store: that is tried again before the first call."""
+        self._turns[run_id] = turn_id
         self._event(run_id).set()
+        await self._name(run_id)
 
     def over(self, run_id: str) -> None:
-        self._named.pop(run_id, None)
+        self._begun.pop(run_id, None)
+        self._turns.pop(run_id, None)
 
     async def write(self, record: ToolInvocationRecord) -> None:
         if record.parent_run_id:
@@ -103,10 +108,16 @@ class CallKeeper:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LEASE):
                 await self._event(record.run_id).wait()
+        await self._name(record.run_id)
         await self._store.keep_call(record)
 
+    async def _name(self, run_id: str) -> None:
+        if run_id in self._turns:
+            await self._store.name_run(self._turns[run_id], run_id)
+            self._turns.pop(run_id, None)
+
     def _event(self, run_id: str) -> asyncio.Event:
-        return self._named.setdefault(run_id, asyncio.Event())
+        return self._begun.setdefault(run_id, asyncio.Event())
 
 
 class _Watcher:
@@ -479,8 +490,7 @@ class LiveThreads:
         cannot keep."""
         try:
             if isinstance(event, RunStarted):
-                await self._store.name_run(shown.turn["id"], event.run_id)
-                self._keeper.named(event.run_id)
+                await self._keeper.begin(event.run_id, shown.turn["id"])
             if self._lasting is not None and isinstance(event, ToolCallFinished):
                 await self._store.keep_call(event.record)  # its worker may be another process
             if isinstance(event, _KEPT_EVENTS):
