@@ -34,6 +34,7 @@ from bridges.mcp_helpers import (
     value,
 )
 from bridges.mcp_odd_server import PNG, WAV
+from children import run
 from rows import each_row
 
 from toolcrib import (
@@ -803,6 +804,47 @@ async def test_a_call_when_the_servers_event_loop_is_gone(tmp_path: Path) -> Non
     await asyncio.to_thread(asyncio.run, enters())
     failed = await failure(runner_of(left[0]), "echo", text="x")
     assert (failed.error.code, failed.error.message) == (ErrorCode.TOOL_ERROR, NOT_REACHED)
+
+
+FORKED = """
+import asyncio, os, sys
+from bridges.mcp_helpers import approves, failure, raw, value
+from toolcrib import ToolRunner
+from toolcrib.bridges.mcp import mcp_catalog
+from toolcrib.errors import SourceError
+
+async def in_the_child(servers, runner):
+    async with asyncio.timeout(30):
+        print((await failure(runner, "same")).error.message, flush=True)
+        try:
+            await servers.latest()
+        except SourceError as error:
+            print(error, flush=True)
+        await servers.__aexit__(None, None, None)
+
+async def main():
+    servers = mcp_catalog(raw("slow"))
+    async with servers as catalog:
+        runner = ToolRunner(catalog, approver=approves)
+        child = os.fork()
+        if not child:
+            try:
+                asyncio.run(in_the_child(servers, runner))
+            finally:
+                os._exit(0)
+        await asyncio.to_thread(os.waitpid, child, 0)
+        print(await value(runner, "same"))
+
+asyncio.run(main())
+"""
+
+
+def test_a_process_that_was_forked_reaches_no_server_of_its_parent() -> None:
+    """Its copy of the event loop says that it runs; what it leaves goes on for its parent."""
+    ended = run("-c", FORKED)
+    call, latest, after = ended.stdout.splitlines()
+    assert (call, after) == (NOT_REACHED, "same ran with ")
+    assert "the event loop that it was opened in does not run here" in latest
 
 
 @pytest.mark.exhaustive

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import os
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from math import inf, isfinite
@@ -192,6 +193,7 @@ class Connection:
         self._closed = False
         self._owner: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
+        self._process = os.getpid()  # a fork of it has a copy of the loop, which says that it runs
 
     async def open(self) -> None:
         """Raises SourceError where the server cannot be reached, or its tools not listed."""
@@ -200,6 +202,8 @@ class Connection:
 
     async def close(self) -> None:
         """End the session, and what was started for it; a call that waits hears that it ended."""
+        if self._process != os.getpid():
+            return  # they are the parent's
         self._closed = True
         self._wanted.set()
         if self._session is not None:
@@ -221,15 +225,19 @@ class Connection:
         self, tool: str, read: str, context: CallContext, arguments: dict[str, Any]
     ) -> Any:
         """Call a tool whose definition had the digest `read`. Raises ToolError, and OutcomeUnknown."""
-        return await self._here(self._call(tool, read, context, arguments))
+        try:
+            return await self._here(self._call(tool, read, context, arguments))
+        except SourceError:
+            raise ToolError(NOT_REACHED) from None
 
     async def _here(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do it in the event loop that the session lives in."""
+        """Do it in the event loop that the session lives in. Raises SourceError where that does not
+        run."""
         if self._loop is asyncio.get_running_loop():
             return await work
-        if not self._loop.is_running():
+        if self._process != os.getpid() or not self._loop.is_running():
             work.close()
-            raise ToolError(NOT_REACHED)
+            raise SourceError(f"{self.name}: the event loop that it was opened in does not run here")
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     async def _call(
