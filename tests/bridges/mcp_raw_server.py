@@ -74,7 +74,10 @@ LISTS: dict[str, list[dict[str, Any]]] = {
         tool("look", "Look at it.", readOnlyHint=True),
     ],
 }
-state = {"changed": False, "listings": 0}
+WHEN = "2026-01-01T00:00:00Z"
+TASK: dict[str, Any] = {"taskId": "1", "status": "input_required", "pollInterval": 10}
+TASK |= {"createdAt": WHEN, "lastUpdatedAt": WHEN, "ttl": None}
+state = {"changed": False, "listings": 0, "cancelled": 0}
 
 
 def send(message: dict[str, Any]) -> None:
@@ -94,6 +97,8 @@ def tools() -> list[Any]:
     if MODE == "flaps":
         text = f"Do it {state['listings']}."
     name = f"t_{SECRET}" if MODE == "leaks_names" else "t"
+    if MODE == "tasks":
+        return [tool("t") | {"execution": {"taskSupport": "required"}}, tool("same")]
     return [tool(name, text), tool("change"), tool("same")]
 
 
@@ -146,8 +151,10 @@ def on_call(number: int, name: str, arguments: dict[str, Any]) -> None:
             params = {"progressToken": number, "progress": progress, "message": SECRET}
             send({"method": "notifications/progress", "params": params})
         send({"method": "notifications/message", "params": {"level": 7}})
-    if arguments.get("x") == "listings":
-        return answer(number, str(state["listings"]))
+    if arguments.get("x") in state:
+        return answer(number, str(state[arguments["x"]]))
+    if MODE == "tasks":
+        return send({"id": number, "result": {"task": TASK}})
     if MODE == "codes":
         say("ran")
         return send({"id": number, "error": {"code": int(arguments["x"]), "message": SECRET}})
@@ -180,7 +187,11 @@ def on_initialize(number: int) -> None:
     if MODE == "refuses":
         code = int(sys.argv[2]) if len(sys.argv) > 2 else -32602
         return send({"id": number, "error": {"code": code, "message": f"bad key {SECRET}"}})
-    told = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {"listChanged": True}}}
+    able: dict[str, Any] = {"tools": {"listChanged": True}}
+    told = {"protocolVersion": "2025-06-18", "capabilities": able}
+    if MODE == "tasks":
+        able["tasks"] = {"cancel": {}, "requests": {"tools": {"call": {}}}}
+        told["protocolVersion"] = "2025-11-25"
     return send({"id": number, "result": {**told, "serverInfo": {"name": "raw", "version": "1"}}})
 
 
@@ -193,5 +204,12 @@ for line in sys.stdin:
             on_list(asked["id"], (asked.get("params") or {}).get("cursor"))
         case "tools/call":
             on_call(asked["id"], asked["params"]["name"], asked["params"].get("arguments") or {})
+        case "tasks/get":
+            send({"id": asked["id"], "result": TASK})
+        case "tasks/cancel":
+            state["cancelled"] += 1
+            send({"id": asked["id"], "result": TASK | {"status": "cancelled"}})
+        case "tasks/result":
+            pass  # it waits for its answers
         case _ if "id" in asked and "method" in asked:
             send({"id": asked["id"], "error": {"code": -32601, "message": "Method not found"}})

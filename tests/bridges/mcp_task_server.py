@@ -13,6 +13,7 @@ OBJECT = {"type": "object"}
 ENDS = (
     *("works", "asks", "fails", "is_cancelled", "never", "dies", "is_empty", "at_once"),
     *("is_forgotten", "is_another", "is_no_state", "is_odd", "ends_odd", "takes_no_answer"),
+    *("asks_oddly", "asks_at_once"),
 )
 EXTENSION = "io.modelcontextprotocol/tasks"
 asked: dict[str, int] = {}
@@ -48,6 +49,7 @@ QUESTION = {
 ODD: dict[str, dict[str, Any]] = {
     "is_another": task("works", "completed", result=said("done")),
     "is_no_state": {"taskId": {}, "status": []},
+    "asks_oddly": task("asks_oddly", "input_required", inputRequests={"who": {"method": []}}),
     "ends_odd": task("ends_odd", "completed", result={**said("done"), "resultType": "bogus"}),
 }
 
@@ -76,6 +78,19 @@ def state(name: str) -> dict[str, Any]:
     return task(name, "completed", result=said("done"))
 
 
+def called(name: str, responses: dict[str, Any] | None) -> dict[str, Any]:
+    match name:
+        case "at_once":
+            return said("done")
+        case "is_odd":
+            return {**said("done"), "resultType": "bogus"}
+        case "asks_at_once" if responses is None:
+            return {"resultType": "input_required", "inputRequests": {"who": QUESTION}}
+        case "asks_at_once":
+            return said(json.dumps(responses))
+    return {**task(name, "working"), "resultType": "task"}
+
+
 def answered(method: str, params: dict[str, Any]) -> dict[str, Any]:
     match method:
         case "server/discover":
@@ -87,11 +102,7 @@ def answered(method: str, params: dict[str, Any]) -> dict[str, Any]:
         case "tools/call":
             able = params["_meta"]["io.modelcontextprotocol/clientCapabilities"]["extensions"]
             assert EXTENSION in able
-            if params["name"] == "at_once":
-                return said("done")
-            if params["name"] == "is_odd":
-                return {**said("done"), "resultType": "bogus"}
-            return {**task(params["name"], "working"), "resultType": "task"}
+            return called(params["name"], params.get("inputResponses"))
         case "tasks/get":
             return state(params["taskId"])
         case "tasks/update" if params["taskId"] != "takes_no_answer":

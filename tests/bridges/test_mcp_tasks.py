@@ -8,14 +8,15 @@ from typing import Any
 
 import mcp_types as types
 import pytest
-from bridges.mcp_helpers import approves, asked, failure, of_npm, until, value
+from bridges.mcp_helpers import approves, asked, failure, of_npm, raw, until, value
 from relayed import relayed
 from rows import each_row
 
 from toolcrib import ErrorCode, ToolRunner
 from toolcrib.bridges.mcp import McpCatalog, StdioServer, mcp_catalog
+from toolcrib.bridges.mcp.connection import UNANSWERED
 from toolcrib.bridges.mcp.results import UNUSABLE
-from toolcrib.bridges.mcp.tasks import LOST, TASK_LOST
+from toolcrib.bridges.mcp.tasks import LOST, NO_ANSWER, TASK_LOST
 
 SERVER = Path(__file__).parent / "mcp_task_server.py"
 
@@ -36,6 +37,7 @@ def tasks(log: Path, **client: Any) -> McpCatalog:
         ("at_once", "done"),
         ("works", "done"),
         ("asks", '{"who": {"action": "accept", "content": {"name": "Ada"}}}'),
+        ("asks_at_once", '{"who": {"action": "accept", "content": {"name": "Ada"}}}'),
     ],
 )
 async def test_the_result_of_a_task_is_that_of_the_call(
@@ -44,7 +46,7 @@ async def test_the_result_of_a_task_is_that_of_the_call(
     log = tmp_path / "log"
     async with tasks(log, elicitation_callback=tells_its_name) as catalog:
         assert await value(ToolRunner(catalog, approver=approves), tool) == gives
-    assert asked(log).count("tools/call") == 1
+    assert asked(log).count("tools/call") == 1 + (tool == "asks_at_once")
     assert asked(log).count("tasks/update") == (tool == "asks")
 
 
@@ -53,7 +55,9 @@ async def test_the_result_of_a_task_is_that_of_the_call(
     [
         ("fails", ErrorCode.TOOL_ERROR, "The server says that its tool failed.", "out of order"),
         ("is_cancelled", ErrorCode.TOOL_ERROR, "The server says", "somebody stopped it"),
-        ("asks", ErrorCode.TOOL_ERROR, "The server says", "Elicitation not supported"),
+        ("asks", ErrorCode.OUTCOME_UNKNOWN, NO_ANSWER, "Elicitation not supported"),
+        ("asks_oddly", ErrorCode.OUTCOME_UNKNOWN, NO_ANSWER, ""),
+        ("asks_at_once", ErrorCode.TOOL_ERROR, UNANSWERED, "Elicitation not supported"),
         ("is_empty", ErrorCode.TOOL_ERROR, UNUSABLE, ""),
         ("dies", ErrorCode.OUTCOME_UNKNOWN, LOST, ""),
         ("is_forgotten", ErrorCode.OUTCOME_UNKNOWN, TASK_LOST, ""),
@@ -94,6 +98,48 @@ async def test_a_task_that_nobody_waits_for_is_cancelled(tmp_path: Path) -> None
         with pytest.raises(asyncio.CancelledError):
             await calling
         await until(log, "cancelled")
+
+
+async def test_a_task_of_2025_that_asks_is_cancelled_too() -> None:
+    """Its result is waited for by a request of its own."""
+    async with mcp_catalog(raw("tasks")) as catalog:
+        failed = await failure(ToolRunner(catalog, approver=approves, timeout=0.5), "t")
+        assert failed.error.code is ErrorCode.TIMEOUT
+        runner = ToolRunner(catalog, approver=approves)
+        async with asyncio.timeout(10):
+            while await value(runner, "same", x="cancelled") != "1":
+                pass
+
+
+async def says_nothing(context: Any, params: Any) -> Any:
+    del context, params
+
+
+async def raises(context: Any, params: Any) -> Any:
+    del context, params
+    raise RuntimeError("no answer")
+
+
+@each_row(
+    ("tool", "callback"),
+    [
+        ("asks", None),
+        ("asks", raises),
+        ("asks", says_nothing),
+        ("asks_oddly", tells_its_name),
+        ("takes_no_answer", tells_its_name),
+        ("is_another", None),
+        ("is_forgotten", None),
+    ],
+)
+async def test_a_task_is_cancelled_whyever_nobody_waits_for_its_end(
+    tool: str, callback: Any, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    async with tasks(log, elicitation_callback=callback) as catalog:
+        failed = await failure(ToolRunner(catalog, approver=approves), tool)
+    assert failed.error.code is ErrorCode.OUTCOME_UNKNOWN
+    assert asked(log).count("cancelled") == 1
 
 
 async def test_a_real_server_of_2025_has_a_tool_that_is_a_task() -> None:

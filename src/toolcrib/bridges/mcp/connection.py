@@ -23,13 +23,13 @@ from typing import Any, NamedTuple, TypeVar, assert_never
 
 import mcp_types as types
 from mcp import Client, MCPError
-from mcp.client.session import ClientRequestContext, IncomingMessage
+from mcp.client.session import ClientRequestContext, ClientSession, IncomingMessage
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.dispatcher import CallOptions, ProgressFnT
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import FileUrl, ValidationError
 
-from toolcrib.bridges.mcp.faults import RequestFault, fault_of, mark_of
+from toolcrib.bridges.mcp.faults import RequestFault, fault_of, mark_of, marked
 from toolcrib.bridges.mcp.results import UNUSABLE, reported_error, value_of
 from toolcrib.bridges.mcp.servers import Server, StdioServer, legal_name
 from toolcrib.bridges.mcp.tasks import LOST, Tasks, call_as_task
@@ -63,6 +63,7 @@ CHANGED = (
 LISTING = (
     "The server says that its tools changed, and has not listed them since. Nothing was called."
 )
+UNANSWERED = "The server asks back, before it does the call, what this client has no answer to."
 FORGETFUL = "The server says that it does not know the session, and says so in a new one, too."
 NOT_REACHED = "The server cannot be reached. Nothing was sent to it."
 
@@ -237,7 +238,9 @@ class Connection:
             return await work
         if self._process != os.getpid() or not self._loop.is_running():
             work.close()
-            raise SourceError(f"{self.name}: the event loop that it was opened in does not run here")
+            raise SourceError(
+                f"{self.name}: the event loop that it was opened in does not run here"
+            )
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     async def _call(
@@ -289,6 +292,9 @@ class Connection:
                 return OutcomeUnknown(LOST)
             case RequestFault.UNREADABLE:
                 return ToolError(UNUSABLE)
+            case RequestFault.UNANSWERED:
+                told = f"{UNANSWERED} {error.message}"
+                return ToolError(UNANSWERED, retryable=False, model_text=told)
             case RequestFault.TOO_LARGE:
                 return ToolError(f"The tool ran, but {error.message}.", retryable=False)
             case RequestFault.REFUSED | None:
@@ -399,6 +405,8 @@ class Connection:
         )
         async with session.within(self._options.seconds) as limit, client:
             client.session.validate_tool_result = _by_us  # type: ignore[method-assign, assignment]
+            if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+                _mark_refusals(client.session)
             await self._list(client)
             session.limit = None
             limit.reschedule(None)
@@ -589,6 +597,21 @@ def _root(folder: str | Path) -> types.Root:
 
 async def _by_us(_name: str, _result: types.CallToolResult) -> None:
     """Leave output schemas to the runner: the SDK's validator knows no bound of what it does."""
+
+
+def _mark_refusals(session: ClientSession) -> None:
+    """Mark what the client's own callbacks refuse: the SDK tells of it as of an error of the server."""
+    dispatched = session.dispatch_input_request
+
+    async def marking(
+        context: ClientRequestContext, request: types.InputRequest
+    ) -> types.InputResponse | types.ErrorData:
+        answer = await dispatched(context, request)
+        if isinstance(answer, types.ErrorData):
+            return marked(RequestFault.UNANSWERED, answer.message)
+        return answer
+
+    session.dispatch_input_request = marking  # type: ignore[method-assign, assignment]
 
 
 def _telling(context: CallContext) -> ProgressFnT:

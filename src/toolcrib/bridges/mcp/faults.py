@@ -30,6 +30,7 @@ class RequestFault(Enum):
     REFUSED = "refused"  # as `SESSION_GONE`, if a ping is refused, too
     TOO_LARGE = "too large"
     UNREADABLE = "unreadable"
+    UNANSWERED = "unanswered"  # the server asks back what this client has no answer to
 
 
 def marked(fault: RequestFault, text: str, *, code: int = INTERNAL_ERROR) -> types.ErrorData:

@@ -2,16 +2,16 @@
 
 From 2026-07-28 on tasks are an extension (https://github.com/modelcontextprotocol/ext-tasks), and the
 server decides; in 2025-11-25 they are in the protocol, and a tool says that it has to be called so. A
-call that nobody waits for any more is cancelled at the server. It has been sent: unless the server says
-how this very task ended, nobody knows what becomes of it, and an error to the question says nothing of
-it.
+call that nobody waits for any more is cancelled at the server, whatever the reason. It has been sent:
+unless the server says how this very task ended, nobody knows what becomes of it, and an error to the
+question says nothing of it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal, TypeAlias
 
 import mcp_types as types
@@ -29,6 +29,10 @@ LOST = "The server broke off during the call: nobody knows whether it did what w
 TASK_LOST = (
     "The server does not say what became of the call, which it had taken as a task: nobody knows"
     " whether it did what was asked."
+)
+NO_ANSWER = (
+    "The server asks what this client has no answer to, in a call that it had taken as a task. It was"
+    " told to stop: nobody knows whether it did what was asked."
 )
 EXTENSION = "io.modelcontextprotocol/tasks"
 State: TypeAlias = dict[str, Any]
@@ -93,7 +97,8 @@ class Tasks(ClientExtension):
 
 
 async def _resolved(handle: _Handle, context: ClaimContext) -> types.CallToolResult:
-    state = await _ended(context.session, handle.task_id, handle.poll_interval_ms)
+    async with _waited_for(context.session, handle.task_id):
+        state = await _ended(context.session, handle.task_id, handle.poll_interval_ms)
     if state["status"] == "completed":
         return types.CallToolResult.model_validate(state.get("result"), by_name=False)
     raise _error(state)
@@ -111,42 +116,49 @@ async def call_as_task(client: Client, tool: str, arguments: State) -> types.Cal
     told = types.CreateTaskResult.model_validate(
         await sent(data["method"], data["params"], options), by_name=False
     )
-    state = await _ended(session, told.task.task_id, told.task.poll_interval, asks=False)
-    if state["status"] in ("failed", "cancelled"):
-        raise _error(state)
-    params = types.GetTaskPayloadRequestParams(task_id=told.task.task_id)
-    request = types.GetTaskPayloadRequest(params=params)
+    async with _waited_for(session, told.task.task_id):
+        state = await _ended(session, told.task.task_id, told.task.poll_interval, asks=False)
+        if state["status"] not in ("failed", "cancelled"):
+            params = types.GetTaskPayloadRequestParams(task_id=told.task.task_id)
+            request = types.GetTaskPayloadRequest(params=params)
+            try:
+                return await session.send_request(request, types.CallToolResult)
+            except MCPError as error:
+                raise _unknown(error) from None
+    raise _error(state)
+
+
+@asynccontextmanager
+async def _waited_for(session: ClientSession, task_id: str) -> AsyncIterator[None]:
+    """Wait for a task in this block. Whatever it raises, the task is cancelled at the server."""
     try:
-        return await session.send_request(request, types.CallToolResult)
-    except MCPError as error:
-        raise _unknown(error) from None
+        yield
+    except BaseException:
+        cancel = _Cancel(params=TaskParams(task_id=task_id))
+        ending = asyncio.ensure_future(session.send_request(cancel, _STATE))
+        ending.add_done_callback(_heard)
+        await asyncio.wait({ending}, timeout=_TO_CANCEL)
+        raise
 
 
 async def _ended(
     session: ClientSession, task_id: str, interval: int | None, *, asks: bool = True
 ) -> State:
     """Return what a server says of a task that is over; without `asks`, also of one that needs input,
-    which is then asked for by the server itself. Raises OutcomeUnknown, and MCPError where the client
-    has no answer to what it asks."""
+    which is then asked for by the server itself. Raises OutcomeUnknown."""
     answered: set[str] = set()
     params = TaskParams(task_id=task_id)
-    try:
-        while True:
-            await asyncio.sleep(_seconds(interval))
-            state = await _asked(session, _Get(params=params))
-            if state.get("taskId", task_id) != task_id:
-                raise OutcomeUnknown(TASK_LOST)
-            status = state.get("status")
-            if status in _OVER or (status == "input_required" and not asks):
-                return state
-            if status == "input_required":
-                await _answer(session, task_id, state.get("inputRequests"), answered)
-            interval = state.get("pollIntervalMs", state.get("pollInterval", interval))
-    except asyncio.CancelledError:
-        ending = asyncio.ensure_future(session.send_request(_Cancel(params=params), _STATE))
-        ending.add_done_callback(_heard)
-        await asyncio.wait({ending}, timeout=_TO_CANCEL)
-        raise
+    while True:
+        await asyncio.sleep(_seconds(interval))
+        state = await _asked(session, _Get(params=params))
+        if state.get("taskId", task_id) != task_id:
+            raise OutcomeUnknown(TASK_LOST)
+        status = state.get("status")
+        if status in _OVER or (status == "input_required" and not asks):
+            return state
+        if status == "input_required":
+            await _answer(session, task_id, state.get("inputRequests"), answered)
+        interval = state.get("pollIntervalMs", state.get("pollInterval", interval))
 
 
 async def _asked(session: ClientSession, request: _Get | _Update) -> State:
@@ -161,7 +173,8 @@ async def _asked(session: ClientSession, request: _Get | _Update) -> State:
 
 
 async def _answer(session: ClientSession, task_id: str, asked: object, answered: set[str]) -> None:
-    """Give the answers of the client's callbacks to what a task asks, each once."""
+    """Give the answers of the client's callbacks to what a task asks, each once. Raises OutcomeUnknown
+    where there is none."""
     if not isinstance(asked, dict):
         return
     responses: dict[str, Any] = {}
@@ -170,10 +183,14 @@ async def _answer(session: ClientSession, task_id: str, asked: object, answered:
             continue
         answered.add(key)
         context = ClientRequestContext(session=session, request_id=key)
-        answer = await session.dispatch_input_request(context, _INPUT.validate_python(request))
-        if isinstance(answer, types.ErrorData):
-            raise MCPError.from_error_data(answer)
-        responses[key] = answer.model_dump(mode="json", by_alias=True, exclude_none=True)
+        try:
+            answer = await session.dispatch_input_request(context, _INPUT.validate_python(request))
+            if not isinstance(answer, types.ErrorData):
+                responses[key] = answer.model_dump(mode="json", by_alias=True, exclude_none=True)
+                continue
+        except Exception as error:
+            raise OutcomeUnknown(NO_ANSWER) from error
+        raise OutcomeUnknown(NO_ANSWER, model_text=f"{NO_ANSWER} {answer.message}")
     if responses:
         params = TaskUpdateParams(task_id=task_id, input_responses=responses)
         await _asked(session, _Update(params=params))
