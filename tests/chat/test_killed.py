@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import time
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
-from chat.chat_helpers import Page, killed_thread, serving
+from chat.chat_helpers import RAN, Page, add, killed_thread, page_of, serving
 
 from toolcrib import ALL, Agent, Message, ToolRunner, tool
 from toolcrib.chat import chat_app, threads
 from toolcrib.errors import SourceError
-from toolcrib.testing import ScriptedClient
+from toolcrib.testing import ScriptedClient, call
 from toolcrib.values.message import ChatRequest, StreamPart
 
 
@@ -105,7 +107,7 @@ async def test_a_turn_whose_beginning_the_database_does_not_keep_is_not_begun(
     turn = await store.begin(thread, "anna", "Pay.")
     assert turn is not None
     waiting = {**turn.view, "status": "waiting"}
-    assert await store.end(thread, turn.id, waiting, state="{}")
+    assert await store.end(thread, turn, waiting, state="{}")
     loaded = await store.load(thread, "anna")
     assert loaded is not None
     (turn,) = loaded.turns
@@ -119,3 +121,91 @@ async def test_a_turn_whose_beginning_the_database_does_not_keep_is_not_begun(
         database.execute("DROP TRIGGER back")
     assert await store.begin_again(thread, "anna", turn, waiting)
     await store.aclose()
+
+
+class Unconfirmed(threads.ThreadStore):
+    """Commits the first end of a turn, and loses its confirmation once somebody has gone on with it."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.committed, self.lost, self.tried = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def end(self, *given: Any, **named: Any) -> bool:
+        kept = await super().end(*given, **named)
+        if self.committed.is_set():
+            self.tried.set()
+            return kept
+        self.committed.set()
+        await self.lost.wait()
+        raise SourceError("the connection was lost after COMMIT")
+
+
+@pytest.mark.parametrize("where", ["here", "elsewhere"])
+async def test_an_end_that_is_tried_again_takes_no_turn_that_goes_on(
+    where: str, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("toolcrib.chat.live._LOOK", 0.05)
+    monkeypatch.setattr("toolcrib.chat.live.LEASE", 60.0)
+    RAN.clear()
+    paying, gate = asyncio.Event(), asyncio.Event()
+
+    @tool(visible=ALL, safe=False)
+    async def slow(cents: int) -> str:
+        """Pay slowly."""
+        RAN.append(cents)
+        paying.set()
+        await gate.wait()
+        return f"paid {cents}"
+
+    turns: list[Any] = [call("slow", cents=5), call("add", a=1, b=2), "Paid."]
+    store = Unconfirmed(url)
+    app = chat_app(Agent(ScriptedClient(turns), [slow, add]), store=store)
+    other = chat_app(Agent(ScriptedClient(turns[1:]), [slow, add]), store=url)
+    async with page_of(app) as page, serving(app if where == "here" else other) as base:
+        answering = Page(base, page.session, page.thread)
+        await page.ask("Pay.")
+        await store.committed.wait()
+        stored = await store.load(page.thread, "local")
+        assert stored is not None
+        asked = stored.turns[0].view["parts"][0]["approval"]
+        path = f"/{page.thread}/approvals/{asked['id']}"
+        assert (await answering.post(path, {"decision": "approve"}))[0] == 202
+        await paying.wait()
+        store.lost.set()
+        await store.tried.wait()
+        gate.set()
+        await page.ended()
+        assert page.text() == "Paid."
+        status, told = await answering.post(path, {"decision": "approve"})
+        assert (status, told["error"]["code"]) == (409, "already_answered")
+    assert RAN == [5, 1]
+    assert [r.getMessage() for r in caplog.records] == [
+        "the end of a turn could not be kept: the connection was lost after COMMIT"
+    ]
+
+
+async def test_whoever_carried_a_turn_before_says_nothing_of_it_once_it_runs_again(
+    url: str,
+) -> None:
+    async with threads.ThreadStore(url) as store:
+        thread = await store.create("anna")
+        first = await store.begin(thread, "anna", "Pay.")
+        assert first is not None
+        waiting = {**first.view, "status": "waiting"}
+        assert await store.show(first, first.view)
+        assert await store.end(thread, first, waiting, state="{}")
+        assert not await store.show(first, first.view)
+        loaded = await store.load(thread, "anna")
+        assert loaded is not None
+        (again,) = loaded.turns
+        assert await store.begin_again(thread, "anna", again, first.view)
+        assert await store.end(thread, first, waiting, state="{}")  # as it was, before
+        assert not await store.end(thread, first, waiting, state="[]")
+        assert not await store.end(thread, first, {**waiting, "status": "failed"})
+        assert not await store.show(first, waiting)
+        assert await store.show(again, {**first.view, "note": "it goes on"})
+        loaded = await store.load(thread, "anna")
+        assert loaded is not None
+        (now,) = loaded.turns
+        assert (now.status, now.view["note"]) == ("running", "it goes on")
+        assert await store.end(thread, again, {**waiting, "status": "completed"}, state="[]")

@@ -219,7 +219,7 @@ class LiveThreads:
                 changed = True
             elif turn.is_abandoned and not self._is_carried(thread_id, turn.id):
                 shown = self._view(turn.view)
-                await self._break_off(stored, shown, "interrupted")
+                await self._break_off(stored, turn, shown, "interrupted")
                 changed = True
         return await self.load(thread_id, owner) if changed else stored
 
@@ -267,11 +267,11 @@ class LiveThreads:
         self._renamed(thread_id, stored.title)
         shown = self._view(turn.view)
         try:
-            await self._start(stored, shown, self._asking(turn.id, text, caller))
+            await self._start(stored, turn, shown, self._asking(turn.id, text, caller))
         except Exception as error:  # such as a conversation that was saved with another key
             note = str(error) if isinstance(error, ToolcribError) else "The run could not begin."
             shown.turn |= {"status": "failed", "note": note}
-            await self._store.end(thread_id, turn.id, shown.snapshot())
+            await self._store.end(thread_id, turn, shown.snapshot())
             raise
         return turn.id
 
@@ -301,9 +301,10 @@ class LiveThreads:
                 raise ChatError(409, "already_answered", "this was answered before")
             stored = await self.load(thread_id, caller.id)  # it may have gone on meanwhile
             try:
-                await self._start(stored, shown, self._answering(state, approval_id, answer))
+                start = self._answering(state, approval_id, answer)
+                await self._start(stored, turn, shown, start)
             except Exception:
-                await self._store.end(thread_id, turn.id, waiting, state=turn.state)
+                await self._store.end(thread_id, turn, waiting, state=turn.state)
                 raise
         finally:
             self._beginning.discard(turn.id)
@@ -408,11 +409,15 @@ class LiveThreads:
             shown = self._view(fresh)
         if self._is_carried(stored.id, turn.id):
             return False
-        await self._start(stored, shown, lambda session: lasting.followed(session, turn))
+        await self._start(stored, turn, shown, lambda session: lasting.followed(session, turn))
         return True
 
     async def _start(
-        self, stored: StoredThread, shown: TurnView, start: Callable[[Session], Carried]
+        self,
+        stored: StoredThread,
+        turn: StoredTurn,
+        shown: TurnView,
+        start: Callable[[Session], Carried],
     ) -> None:
         session = self._session(stored)
         live = self._opened(stored)
@@ -426,39 +431,49 @@ class LiveThreads:
                 live.shown = live.stream = None
                 self._close(live)
                 raise
-        task = asyncio.create_task(self._carry(live, shown, session, stream))
+        task = asyncio.create_task(self._carry(live, turn, shown, session, stream))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _carry(
-        self, live: _OpenThread, shown: TurnView, session: Session, stream: Carried
+        self,
+        live: _OpenThread,
+        turn: StoredTurn,
+        shown: TurnView,
+        session: Session,
+        stream: Carried,
     ) -> None:
         """Follow a run to its end, and keep what is shown of it; its end is told when it is kept."""
-        lease = asyncio.create_task(self._hold(shown, stream))
+        lease = asyncio.create_task(self._hold(turn, shown, stream))
         try:
             try:
-                result = await self._followed(live, shown, stream)
+                result = await self._followed(live, turn, shown, stream)
                 ended, changes = shown.ended(result)
-                await self._end(live, ended, session, result)
+                await self._end(live, turn, ended, session, result)
             except Exception as error:  # noqa: BLE001  whatever it is, the turn ends
                 if isinstance(stream, LastingRun) and isinstance(error, UnreachableError):
                     _log.warning("a run is not followed until the database is there: %s", error)
                 else:
                     _log.exception("a turn could not be kept as it ended: it is kept as failed")
-                    shown = await self._failed(live, shown, stream)
+                    shown = await self._failed(live, turn, shown, stream)
             else:
                 shown = ended
                 if live.stream is stream:
                     live.change(shown.turn["id"], changes)
         finally:
             lease.cancel()
-            self._keeper.over(shown.turn["run_id"])
-            if live.stream is stream:  # else it was answered meanwhile, and goes on
+            if live.stream is stream:
                 live.shown = live.stream = None
                 live.put(shown.snapshot())
+            if not self._is_carried(
+                live.id, turn.id
+            ):  # else it was answered meanwhile, and goes on
+                self._keeper.over(shown.turn["run_id"])
             self._close(live)
 
-    async def _followed(self, live: _OpenThread, shown: TurnView, stream: Carried) -> RunResult:
+    async def _followed(
+        self, live: _OpenThread, turn: StoredTurn, shown: TurnView, stream: Carried
+    ) -> RunResult:
         """Show a run as it goes on, and return its result."""
         result: RunResult | None = None
         async for event in stream:
@@ -466,45 +481,47 @@ class LiveThreads:
                 result = event.result
                 break
             live.change(shown.turn["id"], shown.take(event))
-            await self._keep(shown, event)
+            await self._keep(turn, shown, event)
         with contextlib.suppress(Exception, asyncio.CancelledError):
             await stream.result()
         if result is None:
             raise ToolcribError("the run has ended without a result")
         return result
 
-    async def _failed(self, live: _OpenThread, shown: TurnView, stream: Carried) -> TurnView:
+    async def _failed(
+        self, live: _OpenThread, turn: StoredTurn, shown: TurnView, stream: Carried
+    ) -> TurnView:
         """End a turn whose end could not be kept, with what is known of its calls. No call goes on."""
         with contextlib.suppress(Exception, asyncio.CancelledError):
             await stream.cancel()
         try:
             stored = await self._store.load(live.id, live.owner)
             if stored is not None:
-                return await self._break_off(stored, shown, "failed")
+                return await self._break_off(stored, turn, shown, "failed")
         except Exception:  # noqa: BLE001  whatever it is, the turn ends
             _log.exception("a turn could not be kept as failed: it ends when its lease does")
         return self._bare(shown, "failed")
 
-    async def _keep(self, shown: TurnView, event: Event) -> None:
+    async def _keep(self, turn: StoredTurn, shown: TurnView, event: Event) -> None:
         """Keep what a restart has to know. A failure is logged: the sink lets no call run that it
         cannot keep."""
         try:
             if isinstance(event, RunStarted):
-                await self._keeper.begin(event.run_id, shown.turn["id"])
+                await self._keeper.begin(event.run_id, turn.id)
             if self._lasting is not None and isinstance(event, ToolCallFinished):
                 await self._store.keep_call(event.record)  # its worker may be another process
             if isinstance(event, _KEPT_EVENTS):
-                await self._store.show(shown.turn["id"], shown.snapshot())
+                await self._store.show(turn, shown.snapshot())
         except SourceError as error:
             _log.warning("a turn could not be kept: %s", error)
 
-    async def _hold(self, shown: TurnView, stream: Carried) -> None:
+    async def _hold(self, turn: StoredTurn, shown: TurnView, stream: Carried) -> None:
         """Say again and again that the run is carried; cancel it if somebody has ended its turn, unless
         it is durable, and others follow it, too."""
         while True:
             await asyncio.sleep(LEASE / 3)
             try:
-                if not await self._store.show(shown.turn["id"], shown.snapshot()):
+                if not await self._store.show(turn, shown.snapshot()):
                     if isinstance(stream, RunStream):
                         await stream.cancel()
                     return
@@ -512,20 +529,25 @@ class LiveThreads:
                 _log.warning("the lease of a run could not be renewed: %s", error)
 
     async def _end(
-        self, live: _OpenThread, shown: TurnView, session: Session, result: RunResult
+        self,
+        live: _OpenThread,
+        turn: StoredTurn,
+        shown: TurnView,
+        session: Session,
+        result: RunResult,
     ) -> None:
         """Keep how the run ended, and the conversation: try again while the database is away."""
         state, said = result.state.to_json(), session.to_json()
         for tried in range(_TRIES):
-            turn = shown.snapshot()
+            view = shown.snapshot()
             try:
-                kept = await self._store.end(live.id, turn["id"], turn, state=state, session=said)
+                kept = await self._store.end(live.id, turn, view, state=state, session=said)
             except SourceError as error:
                 _log.warning("the end of a turn could not be kept: %s", error)
                 await asyncio.sleep(2**tried / 10)
                 continue
             if not kept and self._lasting is None:
-                _log.warning("a turn was taken for lost, and was ended by another process")
+                _log.warning("a turn was ended, or gone on with, by another process meanwhile")
             return
 
     async def _anew(self, stored: StoredThread, turn_id: str) -> AskedAnew:
@@ -601,11 +623,11 @@ class LiveThreads:
         return turn_id in self._beginning or (shown is not None and shown.turn["id"] == turn_id)
 
     async def _break_off(
-        self, stored: StoredThread, shown: TurnView, status: BrokenOff
+        self, stored: StoredThread, turn: StoredTurn, shown: TurnView, status: BrokenOff
     ) -> TurnView:
         """End a turn that nobody carries on; the conversation keeps what is known of it. What cannot be
         kept is left out: the calls have their records all the same."""
-        turn_id, run_id = shown.turn["id"], shown.turn["run_id"]
+        run_id = shown.turn["run_id"]
         calls = await self._store.calls(run_id) if run_id else {}
         try:
             shown.break_off(calls, status)
@@ -623,7 +645,7 @@ class LiveThreads:
             said = session.to_json()
         except Exception:  # noqa: BLE001  whatever it is, the turn ends
             _log.exception("the conversation could not keep a turn")
-        await self._store.end(stored.id, turn_id, shown.snapshot(), session=said)
+        await self._store.end(stored.id, turn, shown.snapshot(), session=said)
         return shown
 
     def _bare(self, shown: TurnView, status: BrokenOff) -> TurnView:

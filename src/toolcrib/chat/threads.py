@@ -50,9 +50,12 @@ _BEGIN_AGAIN = """UPDATE chat_turns SET status = 'running', view = :view, lease 
     WHERE id = :id AND status = 'waiting' AND state = :state"""
 _IS_BEGUN = "SELECT id FROM chat_turns WHERE id = :id AND status = 'running' AND lease = :lease"
 _NAME_RUN = "UPDATE chat_turns SET run_id = :run_id WHERE id = :id"
-_SHOW = "UPDATE chat_turns SET view = :view, lease = :lease WHERE id = :id AND status = 'running'"
+# A turn that runs again has the state in which it waited: whoever carried it before has another.
+_SHOW = """UPDATE chat_turns SET view = :view, lease = :lease
+    WHERE id = :id AND status = 'running' AND state = :was"""
 _END = """UPDATE chat_turns SET status = :status, view = :view, state = :state
-    WHERE id = :id AND status = 'running'"""
+    WHERE id = :id AND status = 'running' AND state = :was"""
+_IS_ENDED = "SELECT id FROM chat_turns WHERE id = :id AND state = :state"
 _TOUCH = "UPDATE chat_threads SET updated_at = :now WHERE id = :id"
 _KEEP = "UPDATE chat_threads SET session = :session, updated_at = :now WHERE id = :id"
 _CALL = """INSERT INTO chat_calls (run_id, call_id, record) VALUES (:run_id, :call_id, :record)
@@ -75,7 +78,8 @@ _DROP = (
 
 
 class StoredTurn(msgspec.Struct, frozen=True):
-    """A turn as it is kept: `state` is the saved run that waits, or ended, as JSON, or empty."""
+    """A turn as it is kept: `state` is the saved run that waits, or ended, as JSON, or empty. One that
+    runs again has the state in which it waited."""
 
     id: str
     run_id: str
@@ -247,10 +251,11 @@ class ThreadStore(Closing):
         """Say which run a turn is: before any call of it is kept."""
         await self._database.write(_NAME_RUN, id=turn_id, run_id=run_id)
 
-    async def show(self, turn_id: str, view: Json) -> bool:
-        """Keep what is shown of a turn that runs, and its lease; False if it does not run any more."""
-        lease = time.time() + LEASE
-        return await self._database.write(_SHOW, id=turn_id, view=_text(view), lease=lease) > 0
+    async def show(self, turn: StoredTurn, view: Json) -> bool:
+        """Keep what is shown of a turn that runs, and its lease; False if it has ended since it was
+        begun as this one, also where it was begun again."""
+        named = {"id": turn.id, "view": _text(view), "lease": time.time() + LEASE}
+        return await self._database.write(_SHOW, **named, was=turn.state) > 0
 
     async def keep_call(self, record: ToolInvocationRecord) -> None:
         """Keep the last word on a call: a sink's `write`, which is awaited before the call begins."""
@@ -276,21 +281,24 @@ class ThreadStore(Closing):
     async def end(
         self,
         thread_id: str,
-        turn_id: str,
+        turn: StoredTurn,
         view: Json,
         *,
         state: str = "",
         session: str | None = None,
     ) -> bool:
-        """Keep how a turn ended, and the conversation with it; False if it was ended before."""
+        """Keep how a turn ended, and the conversation with it; False if it was ended otherwise since it
+        was begun as this one. A turn that was begun again is left alone, so an end may be tried once
+        more where its confirmation was lost."""
 
         def work(transaction: Transaction) -> bool:
+            named = {"id": turn.id, "state": state}
             ended = transaction.execute(
-                _END, id=turn_id, status=view["status"], view=_text(view), state=state
+                _END, **named, status=view["status"], view=_text(view), was=turn.state
             )
             if ended and session is not None:
                 transaction.execute(_KEEP, id=thread_id, session=session, now=time.time())
-            return ended > 0
+            return ended > 0 or bool(state and transaction.rows(_IS_ENDED, **named))
 
         return await self._database.transact(work)
 
