@@ -15,7 +15,7 @@ from chat.chat_helpers import Page, page_of, serving
 from toolcrib import ALL, Agent, CallContext, Session, ToolRunner, tool
 from toolcrib.approvals import ApprovalStore
 from toolcrib.chat import chat_app
-from toolcrib.chat.threads import ThreadStore
+from toolcrib.chat.threads import StoredThread, ThreadStore
 from toolcrib.chat.view import TurnView, applied
 from toolcrib.errors import ProviderError, SourceError
 from toolcrib.testing import ScriptedClient, call
@@ -357,6 +357,78 @@ async def test_another_process_shows_the_same_and_goes_on(url: str) -> None:
         await page.ended()
         assert (PAID, page.text()) == ([5], "Paid.")
         await page.close()
+
+
+async def shown_by(page: Page, how: str) -> list[str]:
+    """Return what was asked in a thread, as its server shows it in one of the ways that it has."""
+    if how == "another tab":
+        tab = Page(page.base, page.session)
+        await tab.open(page.thread)
+        await tab.close()
+        return [turn["asked"] for turn in tab.turns]
+    if how == "the stream":
+        return [turn["asked"] for turn in page.turns]
+    _, shown = await page.get(f"/{page.thread}{'/export' if how == 'the export' else ''}")
+    return [turn["asked"] for turn in shown["turns"]]
+
+
+@pytest.mark.parametrize("how", ["a reading", "the export", "another tab", "the stream"])
+async def test_a_turn_that_ran_elsewhere_is_shown_before_and_while_the_next_one_runs(
+    how: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolcrib.chat.live._LOOK", 60.0)  # nobody looks by themselves
+    app = chat_app(agent("One.", call("endless")), store=url)
+    async with page_of(app) as page, serving(chat_app(agent("Two."), store=url)) as base:
+        await page.ask("1")
+        await page.ended()
+        other = Page(base, page.session)
+        await other.open(page.thread)
+        await other.ask("2")
+        await other.ended(turns=2)
+        await other.close()
+        if how != "the stream":
+            assert await shown_by(page, how) == ["1", "2"]
+        await page.ask("3")
+        await page.until(lambda s: s["turns"][-1]["asked"] == "3" and s["turns"][-1]["parts"])
+        assert await shown_by(page, how) == ["1", "2", "3"]
+        assert page.turns[-1]["status"] == "running"
+        await page.post(f"/{page.thread}/cancel")
+        await page.ended("cancelled", 3)
+
+
+class Late(ThreadStore):
+    """Gives what one reading has found only later."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.found, self.given = asyncio.Event(), asyncio.Event()
+        self.is_late = False
+
+    async def load(self, thread_id: str, owner: str) -> StoredThread | None:
+        stored = await super().load(thread_id, owner)
+        if self.is_late:
+            self.is_late = False
+            self.found.set()
+            await self.given.wait()
+        return stored
+
+
+async def test_what_was_read_before_a_question_is_not_put_in_its_place(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolcrib.chat.live._LOOK", 0.05)
+    store = Late(url)
+    async with page_of(chat_app(agent(call("endless"), "Well."), store=store)) as page:
+        store.is_late = True
+        await store.found.wait()  # by who looks whether another process has run a turn
+        assert (await page.ask("Go."))[0] == 202
+        store.given.set()
+        await page.until(lambda s: s["turns"] and s["turns"][0]["parts"])
+        await page.post(f"/{page.thread}/cancel")
+        await page.ended("cancelled")
+        await page.ask("And?")
+        await page.ended("completed", 2)
+        assert [each["path"] for each in page.told].count([]) == 1  # the first snapshot
 
 
 async def test_a_conversation_that_cannot_go_on_says_why_and_stays_free(

@@ -148,6 +148,7 @@ class _OpenThread:
         self.watchers: set[_Watcher] = set()
         self.shown: TurnView | None = None
         self.stream: Carried | None = None
+        self.changes = 0  # that were told: what was read before one is not put in its place
 
     def snapshot(self) -> Json:
         turns = deepcopy(self.turns)
@@ -173,6 +174,7 @@ class _OpenThread:
         self.tell([{**o, "path": [*place, *o["path"]]} for o in operations])
 
     def tell(self, operations: Sequence[Operation]) -> None:
+        self.changes += 1
         for watcher in self.watchers:
             watcher.tell(operations)
 
@@ -225,13 +227,12 @@ class LiveThreads:
 
     async def snapshot(self, thread_id: str, owner: str) -> Json:
         """Return what a page shows of a thread. Raises ChatError."""
-        stored = await self.load(thread_id, owner)
-        live = self._open.get(thread_id)
-        return (live or _OpenThread(stored)).snapshot()
+        return (await self._read(thread_id, owner)).snapshot()
 
     async def watch(self, thread_id: str, owner: str) -> AsyncGenerator[list[Operation], None]:
         """Yield a snapshot, then what changes, until whoever reads has enough. Raises ChatError."""
-        live = self._opened(await self.load(thread_id, owner))
+        live = await self._read(thread_id, owner)
+        self._open[thread_id] = live
         watcher = _Watcher()
         live.watchers.add(watcher)
         try:
@@ -248,7 +249,7 @@ class LiveThreads:
                     async with asyncio.timeout(_LOOK):
                         await watcher.woken.wait()
                 if live.shown is None and not watcher.woken.is_set():
-                    live.renew(await self.load(thread_id, owner))
+                    await self._read(thread_id, owner)
         finally:
             live.watchers.discard(watcher)
             self._close(live)
@@ -407,9 +408,10 @@ class LiveThreads:
             was = turn.view
             fresh = new_turn(turn.id, was["asked"], at=was["at"], instead_of=was["instead_of"])
             shown = self._view(fresh)
-        if self._is_carried(stored.id, turn.id):
+        now = await self._store.load(stored.id, stored.owner)  # it may have gone on meanwhile
+        if now is None or self._is_carried(stored.id, turn.id):
             return False
-        await self._start(stored, turn, shown, lambda session: lasting.followed(session, turn))
+        await self._start(now, turn, shown, lambda session: lasting.followed(session, turn))
         return True
 
     async def _start(
@@ -420,10 +422,11 @@ class LiveThreads:
         start: Callable[[Session], Carried],
     ) -> None:
         session = self._session(stored)
-        live = self._opened(stored)
+        live = self._open.setdefault(stored.id, _OpenThread(stored))
         stream = start(session)
         live.shown, live.stream = shown, stream
         live.put(shown.snapshot())
+        live.renew(stored)  # other processes may have run turns since it was last looked at
         if isinstance(stream, LastingRun):
             try:
                 await stream.begin()
@@ -610,8 +613,18 @@ class LiveThreads:
         origin = None if record is None else record.origin
         return self._agent.team.definitions(name, "" if origin is None else origin.agent)
 
-    def _opened(self, stored: StoredThread) -> _OpenThread:
-        return self._open.setdefault(stored.id, _OpenThread(stored))
+    async def _read(self, thread_id: str, owner: str) -> _OpenThread:
+        """Return a thread with what other processes have made of it; one that runs here, or that has
+        changed here meanwhile, knows better than what was read. Raises ChatError."""
+        live = self._open.get(thread_id)
+        changes = 0 if live is None else live.changes
+        stored = await self.load(thread_id, owner)
+        now = self._open.get(thread_id)
+        if now is None:
+            return _OpenThread(stored)
+        if now is live and now.shown is None and now.changes == changes:
+            now.renew(stored)
+        return now
 
     def _close(self, live: _OpenThread) -> None:
         if not live.watchers and live.shown is None:
