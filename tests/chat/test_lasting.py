@@ -24,7 +24,7 @@ from playwright.async_api import expect
 from waiting import until
 
 from toolcrib import ALL, Agent, Approve, tool
-from toolcrib.chat import chat_app
+from toolcrib.chat import ThreadStore, chat_app
 from toolcrib.durable import DurableAgents
 from toolcrib.errors import ClientError, ToolcribError
 from toolcrib.testing import call, openai_server
@@ -261,3 +261,34 @@ async def test_a_thread_that_is_deleted_asks_nothing_any_more(url: str) -> None:
         assert [run.status for run in await durable.list()] == ["cancelled"]
         with pytest.raises(ToolcribError, match="may_approve"):
             chat_app(made, store=url, durable=durable, may_approve=lambda _who, _what: True)
+
+
+class Held(ThreadStore):
+    """Has its thread deleted only when it is told to."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.held, self.told = asyncio.Event(), asyncio.Event()
+
+    async def delete(self, *given: Any) -> bool:
+        self.held.set()
+        await self.told.wait()
+        return await super().delete(*given)
+
+
+async def test_a_question_that_is_asked_as_its_thread_is_deleted_keeps_it(url: str) -> None:
+    made, store = agent(call("pay", cents=5), "Paid."), Held(url)
+    async with (
+        DurableAgents(url, {"chat": made}) as durable,
+        page_of(chat_app(made, store=store, durable=durable)) as page,
+    ):
+        deleting = asyncio.create_task(page.post(f"/{page.thread}", method="DELETE"))
+        await store.held.wait()
+        await page.ask("Pay.")
+        await page.ended("waiting")
+        store.told.set()
+        status, told = await deleting
+        assert (status, told["error"]["code"]) == (409, "busy")
+        assert len(await durable.pending()) == 1
+        assert (await page.post(f"/{page.thread}", method="DELETE"))[0] == 204
+        assert await durable.pending() == []

@@ -207,10 +207,10 @@ class LastingRuns:
         ]
         return asked[0] != asked[1]
 
-    async def cancel(self, turn: StoredTurn) -> None:
+    async def cancel(self, turn_id: str) -> None:
         """Cancel the run of a turn that waits."""
         with suppress(ToolcribError):
-            await self._runs.cancel(_run_of(turn.id))
+            await self._runs.cancel(_run_of(turn_id))
 
 
 def _run_of(turn_id: str) -> str:

@@ -200,7 +200,7 @@ class LiveThreads:
         lasting: LastingRuns | None = None,
     ) -> None:
         self._lasting = lasting
-        self._beginning: set[str] = set()  # turns that are about to be followed here
+        self._beginning: set[str] = set()  # turns that are about to be followed here, or deleted
         self._places: list[tuple[str, str]] = []  # owner and thread of each run that is asked for
         self._agent = agent
         self._limited = limited
@@ -344,13 +344,21 @@ class LiveThreads:
         self._renamed(thread_id, title)
 
     async def delete(self, thread_id: str, owner: str) -> None:
-        """Delete a thread, and cancel the durable runs that wait in it. Raises ChatError."""
+        """Delete a thread; the durable runs that wait in it are cancelled first, so that none of them
+        is left to be approved. Raises ChatError."""
         stored = await self.load(thread_id, owner)
-        if not await _free(self._store.delete(thread_id, owner)):
-            raise _no_thread()
-        for turn in stored.turns:
-            if self._lasting is not None and turn.status == "waiting":
-                await self._lasting.cancel(turn)
+        if "running" in {turn.status for turn in stored.turns}:
+            raise _busy()
+        waiting = {turn.id for turn in stored.turns if turn.status == "waiting"}
+        self._beginning |= waiting
+        try:
+            for turn_id in waiting:
+                if self._lasting is not None:
+                    await self._lasting.cancel(turn_id)
+            if not await _free(self._store.delete(thread_id, owner, waiting)):
+                raise _no_thread()
+        finally:
+            self._beginning -= waiting
 
     def _renamed(self, thread_id: str, title: str) -> None:
         """Tell whoever watches that a thread has another title."""
@@ -559,7 +567,7 @@ class LiveThreads:
             raise _unknown_turn()
         statuses = {turn.status for turn in stored.turns}
         if "running" in statuses:
-            raise ChatError(409, "busy", "this thread is busy: its last run has not ended yet")
+            raise _busy()
         line = [turn["id"] for turn in line_of(turn.view for turn in stored.turns)]
         if turn_id not in line:
             raise _unknown_turn()
@@ -695,6 +703,10 @@ async def _free(work: Awaitable[T]) -> T:
         return await work
     except BusyError as error:
         raise ChatError(409, "busy", str(error)) from None
+
+
+def _busy() -> ChatError:
+    return ChatError(409, "busy", "this thread is busy: its last run has not ended yet")
 
 
 def _asked(stored: StoredThread, approval_id: str) -> tuple[StoredTurn, RunState, ApprovalRequest]:

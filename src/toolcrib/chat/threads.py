@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -44,6 +44,7 @@ _TURNS = """SELECT id, run_id, status, view, state, lease FROM chat_turns
     WHERE thread_id = :id ORDER BY seq"""
 _BEFORE = "SELECT before FROM chat_turns WHERE id = :id"
 _RUNNING = """SELECT id FROM chat_turns WHERE thread_id = :id AND status = 'running'"""
+_WAIT = "SELECT id FROM chat_turns WHERE thread_id = :id AND status = 'waiting'"
 _NEW_TURN = """INSERT INTO chat_turns (id, thread_id, seq, run_id, status, view, state, lease, before)
     VALUES (:id, :thread_id, :seq, '', 'running', :view, '', :lease, :before)"""
 _BEGIN_AGAIN = """UPDATE chat_turns SET status = 'running', view = :view, lease = :lease
@@ -171,13 +172,19 @@ class ThreadStore(Closing):
         named = {"id": thread_id, "owner": owner, "title": _column(title)}
         return await self._database.write(_RENAME, **named) > 0
 
-    async def delete(self, thread_id: str, owner: str) -> bool:
-        """Return whether there was such a thread. Raises BusyError while it runs."""
+    async def delete(
+        self, thread_id: str, owner: str, waiting: Collection[str] | None = None
+    ) -> bool:
+        """Return whether there was such a thread. Raises BusyError while it runs, and where a turn
+        waits that is none of `waiting`, if those are given: it has gone on since."""
 
         def work(transaction: Transaction) -> bool:
             if not transaction.rows(_THREAD + transaction.for_update, id=thread_id, owner=owner):
                 return False
             _check_idle(transaction, thread_id)
+            now = {row["id"] for row in transaction.rows(_WAIT, id=thread_id)}
+            if waiting is not None and not now.issubset(waiting):
+                raise _gone_on()
             for statement in _DROP:
                 transaction.execute(statement, id=thread_id)
             return True
@@ -207,7 +214,7 @@ class ThreadStore(Closing):
             _check_idle(transaction, thread_id)
             turns = len(transaction.rows(_TURNS, id=thread_id))
             if anew is not None and anew.turns != turns:
-                raise BusyError("this thread has gone on meanwhile")
+                raise _gone_on()
             lease = time.time() + LEASE
             transaction.execute(
                 _NEW_TURN,
@@ -351,6 +358,10 @@ def _check_idle(transaction: Transaction, thread_id: str) -> None:
     """Raise BusyError while a turn runs, whoever carries it."""
     if transaction.rows(_RUNNING, id=thread_id):
         raise BusyError("this thread is busy: its last run has not ended yet")
+
+
+def _gone_on() -> BusyError:
+    return BusyError("this thread has gone on meanwhile")
 
 
 def _turn(row: Row) -> StoredTurn:
