@@ -26,7 +26,7 @@ from waiting import until
 from toolcrib import ALL, Agent, Approve, tool
 from toolcrib.chat import ThreadStore, chat_app
 from toolcrib.durable import DurableAgents
-from toolcrib.errors import ClientError, ToolcribError
+from toolcrib.errors import ClientError, SourceError, ToolcribError
 from toolcrib.testing import call, openai_server
 from toolcrib.testing.scripted import Said, ServerTurn
 
@@ -292,3 +292,45 @@ async def test_a_question_that_is_asked_as_its_thread_is_deleted_keeps_it(url: s
         assert len(await durable.pending()) == 1
         assert (await page.post(f"/{page.thread}", method="DELETE"))[0] == 204
         assert await durable.pending() == []
+
+
+class Away:
+    """Durable agents whose database is away when a run is to be cancelled."""
+
+    def __init__(self, runs: DurableAgents) -> None:
+        self._runs = runs
+        self.is_away = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runs, name)
+
+    async def cancel(self, run_id: str) -> None:
+        if self.is_away:
+            raise SourceError("the database cannot be reached")
+        await self._runs.cancel(run_id)
+
+
+@pytest.mark.parametrize(
+    ("tool", "method", "path", "done"),
+    [("hang", "POST", "/cancel", 202), ("pay", "DELETE", "", 204)],
+    ids=["a run", "a thread"],
+)
+async def test_nothing_is_told_as_cancelled_that_goes_on(
+    tool: str, method: str, path: str, done: int, url: str
+) -> None:
+    RAN.clear()
+    made = agent(call(tool, **({"cents": 5} if tool == "pay" else {})), "Done.")
+    async with (
+        DurableAgents(url, {"chat": made}) as durable,
+        page_of(chat_app(made, store=url, durable=(away := Away(durable)))) as page,
+    ):
+        await page.ask("Go.")
+        if tool == "pay":
+            await page.ended("waiting")
+        await until(lambda: tool == "pay" or RAN == ["hang"], 20)
+        status, told = await page.post(f"/{page.thread}{path}", method=method)
+        assert (status, told["error"]["code"]) == (503, "unavailable")
+        assert (await page.get(f"/{page.thread}"))[0] == 200
+        away.is_away = False
+        assert (await page.post(f"/{page.thread}{path}", method=method))[0] == done
+        assert [run.status for run in await durable.list()] == ["cancelled"]

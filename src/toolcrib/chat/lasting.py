@@ -120,9 +120,8 @@ class LastingRun:
         return await self._runs.result(self._run_id)
 
     async def cancel(self) -> None:
-        """Cancel the run; what it did is told by its events. One that is over stays as it is."""
-        with suppress(ToolcribError):
-            await self._runs.cancel(self._run_id)
+        """Cancel the run; what it did is told by its events. Raises SourceError where it may go on."""
+        await _cancel(self._runs, self._run_id)
 
     def _asked(self, event: ApprovalRequested) -> ApprovalRequested:
         request = event.request
@@ -208,9 +207,18 @@ class LastingRuns:
         return asked[0] != asked[1]
 
     async def cancel(self, turn_id: str) -> None:
-        """Cancel the run of a turn that waits."""
-        with suppress(ToolcribError):
-            await self._runs.cancel(_run_of(turn_id))
+        """Cancel the run of a turn that waits. Raises SourceError where it may go on."""
+        await _cancel(self._runs, _run_of(turn_id))
+
+
+async def _cancel(runs: DurableRuns, run_id: str) -> None:
+    """Cancel a run; one that is over, or has not begun, stays as it is."""
+    try:
+        await runs.cancel(run_id)
+    except SourceError:
+        raise
+    except ToolcribError:
+        return
 
 
 def _run_of(turn_id: str) -> str:
