@@ -413,6 +413,43 @@ async def test_runs_that_wait_are_kept_up_to_a_number_of_each_caller(
     assert RAN == [5, 5]
 
 
+@each_row("where", ["memory", "database"])
+async def test_of_two_runs_of_a_thread_the_first_that_asks_keeps_its_question(
+    where: str, url: str
+) -> None:
+    charged, both = list[int](), asyncio.Event()
+    RAN.clear()
+
+    @tool(visible=ALL)
+    async def charge(cents: int) -> str:
+        """Charge."""
+        charged.append(cents)
+        if len(charged) == 2:
+            both.set()
+        await both.wait()
+        return f"charged {cents}"
+
+    turns = [call("charge", cents=1), call("charge", cents=1), *[call("pay", cents=5)] * 2]
+    made = Agent(ScriptedClient([*turns, "Done.", "Again."]), ToolRunner([charge, pay]))
+    async with (
+        ThreadStore(url) as store,
+        client(made, store=store if where == "database" else None) as page,
+    ):
+        tabs = page, Client(page.base, page.http)
+        ends = await asyncio.gather(*(tab.run(user()) for tab in tabs))
+        by_end = {end["type"]: (end, tab) for end, tab in zip(ends, tabs, strict=True)}
+        first, second = by_end["RUN_FINISHED"], by_end["RUN_ERROR"]
+        assert second[0]["code"] == "busy"
+        assert "asked first" in second[0]["message"]
+        assert_valid_agui(second[1].events, max_warnings=0)
+        (asked,) = interrupts(first[0])
+        assert (await first[1].run(resume=[resolved(asked, approved=True)]))["outcome"]
+        assert RAN == [5]
+        await second[1].run(user("And?"))  # the thread is free
+        assert second[1].messages[-1]["content"] == "Again."
+    assert charged == [1, 1]
+
+
 async def test_what_waits_in_a_database_goes_on_in_any_process_and_once(url: str) -> None:
     first, *others = [agent(call("pay", cents=5), "Done."), agent("Done."), agent("Done.")]
     async with ThreadStore(url) as store, client(first, store=store) as page:
@@ -441,7 +478,7 @@ async def test_a_question_that_cannot_be_kept_is_not_asked(tmp_path: Path) -> No
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "unavailable")
 
     class Full(ThreadStore):
-        async def keep_waiting(self, *_given: Any) -> None:
+        async def keep_waiting(self, *_given: Any) -> bool:
             raise SourceError("the disk is full")
 
     async with Full("sqlite://") as full, client(agent(call("pay", cents=5)), store=full) as page:

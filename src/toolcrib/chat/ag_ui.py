@@ -4,7 +4,8 @@ Rule: a call is told when it is whole, and each message and call ends before its
 told as they are, or not at all: a client sends back what it was told. What a client
 says of calls is context (`check_messages`); it answers by `resume` alone, and only what its own thread
 was asked. A run that waits is stored before its interrupt is told, and whoever answers takes it out of
-the store before it goes on: it goes on once, and of one that is gone, nothing runs.
+the store before it goes on: it goes on once, and of one that is gone, nothing runs. One run of a thread
+waits at a time, and another one that comes to a question meanwhile has ended.
 """
 
 from __future__ import annotations
@@ -126,12 +127,15 @@ class _InMemory:
     def __init__(self) -> None:
         self._states: dict[tuple[str, str], RunState] = {}
 
-    async def keep_waiting(self, owner: str, thread: str, state: RunState) -> None:
+    async def keep_waiting(self, owner: str, thread: str, state: RunState) -> bool:
         self._states = {at: kept for at, kept in self._states.items() if not _is_over(kept)}
+        if (owner, thread) in self._states:
+            return False
         of_owner = [at for at in self._states if at[0] == owner]
         if len(of_owner) >= MOST_WAITING:
             del self._states[of_owner[0]]
         self._states[owner, thread] = state
+        return True
 
     async def waiting(self, owner: str, thread: str) -> RunState | None:
         return self._states.get((owner, thread))
@@ -208,7 +212,8 @@ class _Front:
             async for event in followed(run):
                 if isinstance(event, Done) and event.result.status == "waiting":
                     waits = event.result.state
-                    await self._store.keep_waiting(caller.id, given.thread_id, waits)
+                    if not await self._store.keep_waiting(caller.id, given.thread_id, waits):
+                        raise _another_waits()
                 for told in events.of(event):
                     yield _line(told)
         except ToolcribError as error:
@@ -388,6 +393,11 @@ def _failed(error: ToolcribError) -> core.BaseEvent:
 
 def _no_question() -> ChatError:
     return ChatError(404, "unknown_interrupt", "this thread waits for nothing")
+
+
+def _another_waits() -> ChatError:
+    told = "another run of this thread has asked first: answer that, and ask for this again"
+    return ChatError(409, "busy", told)
 
 
 def _plain(message: dict[str, Any]) -> dict[str, Any]:

@@ -68,7 +68,8 @@ _WAITING = "SELECT state FROM chat_waiting WHERE owner = :owner AND thread = :th
 _OVER = "DELETE FROM chat_waiting WHERE expires_at < :now"
 _OLDEST = "SELECT thread FROM chat_waiting WHERE owner = :owner ORDER BY kept_at, thread"
 _KEEP_WAITING = """INSERT INTO chat_waiting (owner, thread, state, kept_at, expires_at)
-    VALUES (:owner, :thread, :state, :now, :expires_at)"""
+    VALUES (:owner, :thread, :state, :now, :expires_at)
+    ON CONFLICT (owner, thread) DO NOTHING"""
 _TAKE = "DELETE FROM chat_waiting WHERE owner = :owner AND thread = :thread"
 _DROP = (
     """DELETE FROM chat_calls WHERE run_id IN
@@ -309,25 +310,24 @@ class ThreadStore(Closing):
 
         return await self._database.transact(work)
 
-    async def keep_waiting(self, owner: str, thread: str, state: RunState) -> None:
-        """Keep a run that waits in a thread that its client keeps, until its questions have expired.
+    async def keep_waiting(self, owner: str, thread: str, state: RunState) -> bool:
+        """Keep a run that waits in a thread that its client keeps, until its questions have expired;
+        False where another one of the thread waits. Of a caller the newest are kept."""
 
-        One of each thread, and of a caller the newest.
-        """
-
-        def work(transaction: Transaction) -> None:
+        def work(transaction: Transaction) -> bool:
             now = time.time()
             transaction.execute(_OVER, now=now)
-            transaction.execute(_TAKE, **place)
             kept = [row["thread"] for row in transaction.rows(_OLDEST, owner=place["owner"])]
+            if place["thread"] in kept:
+                return False
             for oldest in kept[: max(0, len(kept) + 1 - MOST_WAITING)]:
                 transaction.execute(_TAKE, owner=place["owner"], thread=oldest)
             until = max((asked.expires_at for asked in state.pending), default=now)
-            saved = state.to_json()
-            transaction.execute(_KEEP_WAITING, **place, state=saved, now=now, expires_at=until)
+            named = {"state": state.to_json(), "now": now, "expires_at": until}
+            return transaction.execute(_KEEP_WAITING, **place, **named) > 0
 
         place = {"owner": _column(owner), "thread": _column(thread)}
-        await self._database.transact(work)
+        return await self._database.transact(work)
 
     async def waiting(self, owner: str, thread: str) -> RunState | None:
         """Return the run that waits in a thread that its client keeps."""
