@@ -19,8 +19,7 @@ import msgspec
 from toolcrib.chat.view import Json, new_turn
 from toolcrib.closing import Closing
 from toolcrib.errors import SourceError, ToolcribError
-from toolcrib.storage import OWNERS, Row, SqlDatabase, Transaction
-from toolcrib.values.json import encodable
+from toolcrib.storage import OWNERS, Row, SqlDatabase, Transaction, as_column, storable
 from toolcrib.values.record import ToolInvocationRecord
 from toolcrib.values.run import RunState
 from toolcrib.values.typed import names_wrong_types
@@ -36,10 +35,10 @@ _RECORD = msgspec.json.Decoder(ToolInvocationRecord)
 _NEW_THREAD = """INSERT INTO chat_threads (id, owner, title, created_at, updated_at)
     VALUES (:id, :owner, :title, :now, :now)"""
 _THREADS = """SELECT id, title, created_at, updated_at FROM chat_threads
-    WHERE owner = :owner AND (:like = '' OR lower(title) LIKE :like ESCAPE '!')
+    WHERE owner IN :owners AND (:like = '' OR lower(title) LIKE :like ESCAPE '!')
     ORDER BY updated_at DESC, id LIMIT :most"""
-_THREAD = "SELECT * FROM chat_threads WHERE id = :id AND owner = :owner"
-_RENAME = "UPDATE chat_threads SET title = :title WHERE id = :id AND owner = :owner"
+_THREAD = "SELECT * FROM chat_threads WHERE id = :id AND owner IN :owners"
+_RENAME = "UPDATE chat_threads SET title = :title WHERE id = :id AND owner IN :owners"
 _TURNS = """SELECT id, run_id, status, view, state, lease FROM chat_turns
     WHERE thread_id = :id ORDER BY seq"""
 _BEFORE = "SELECT before FROM chat_turns WHERE id = :id"
@@ -144,34 +143,37 @@ class ThreadStore(Closing):
         """Make a thread; return its id."""
         thread_id = f"thread_{os.urandom(12).hex()}"
         await self._database.write(
-            _NEW_THREAD, id=thread_id, owner=owner, title=_column(title), now=time.time()
+            _NEW_THREAD,
+            id=thread_id,
+            owner=as_column(owner),
+            title=storable(title),
+            now=time.time(),
         )
         return thread_id
 
     async def list(self, owner: str, *, search: str = "", most: int = 200) -> list[Json]:
         """Return the newest threads first: id, title, created_at, updated_at (seconds)."""
         escaped = search.lower().replace("!", "!!").replace("%", "!%").replace("_", "!_")
-        like = f"%{_column(escaped)}%" if escaped else ""
-        rows = await self._database.read(_THREADS, owner=owner, like=like, most=most)
+        like = f"%{storable(escaped)}%" if escaped else ""
+        rows = await self._database.read(_THREADS, owners=_owners(owner), like=like, most=most)
         return [dict(row) for row in rows]
 
     async def load(self, thread_id: str, owner: str) -> StoredThread | None:
         """Return a thread with its turns in their order; None if the owner has no such thread."""
 
         def work(transaction: Transaction) -> StoredThread | None:
-            rows = transaction.rows(_THREAD, id=thread_id, owner=owner)
+            rows = transaction.rows(_THREAD, **_theirs(thread_id, owner))
             if not rows:
                 return None
             turns = tuple(map(_turn, transaction.rows(_TURNS, id=thread_id)))
-            row = rows[0]
-            return StoredThread(**row, turns=turns)
+            return StoredThread(**{**rows[0], "owner": owner}, turns=turns)
 
         return await self._database.transact(work, write=False)
 
     async def rename(self, thread_id: str, owner: str, title: str) -> bool:
         """Return whether there was such a thread."""
-        named = {"id": thread_id, "owner": owner, "title": _column(title)}
-        return await self._database.write(_RENAME, **named) > 0
+        named = _theirs(thread_id, owner)
+        return await self._database.write(_RENAME, **named, title=storable(title)) > 0
 
     async def delete(
         self, thread_id: str, owner: str, waiting: Collection[str] | None = None
@@ -180,7 +182,7 @@ class ThreadStore(Closing):
         waits that is none of `waiting`, if those are given: it has gone on since."""
 
         def work(transaction: Transaction) -> bool:
-            if not transaction.rows(_THREAD + transaction.for_update, id=thread_id, owner=owner):
+            if not transaction.rows(_THREAD + transaction.for_update, **_theirs(thread_id, owner)):
                 return False
             _check_idle(transaction, thread_id)
             now = {row["id"] for row in transaction.rows(_WAIT, id=thread_id)}
@@ -209,7 +211,7 @@ class ThreadStore(Closing):
         view = new_turn(turn_id, asked, instead_of=anew.turn_id if anew else "")
 
         def work(transaction: Transaction) -> StoredTurn | None:
-            rows = transaction.rows(_THREAD + transaction.for_update, id=thread_id, owner=owner)
+            rows = transaction.rows(_THREAD + transaction.for_update, **_theirs(thread_id, owner))
             if not rows:
                 return None
             _check_idle(transaction, thread_id)
@@ -231,7 +233,7 @@ class ThreadStore(Closing):
                 transaction.execute(_KEEP, id=thread_id, session=anew.session, now=time.time())
             if not rows[0]["title"]:
                 title = NOT_IN_TITLES.sub("?", " ".join(asked.split()))[:_TITLE]
-                transaction.execute(_RENAME, id=thread_id, owner=owner, title=title)
+                transaction.execute(_RENAME, **_theirs(thread_id, owner), title=title)
             return StoredTurn(turn_id, "", "running", view, "", lease)
 
         return await self._database.transact(work)
@@ -243,7 +245,7 @@ class ThreadStore(Closing):
         """
 
         def work(transaction: Transaction) -> bool:
-            if not transaction.rows(_THREAD + transaction.for_update, id=thread_id, owner=owner):
+            if not transaction.rows(_THREAD + transaction.for_update, **_theirs(thread_id, owner)):
                 return False
             _check_idle(transaction, thread_id)
             lease = time.time() + LEASE
@@ -269,21 +271,22 @@ class ThreadStore(Closing):
         """Keep the last word on a call: a sink's `write`, which is awaited before the call begins."""
         await self._database.write(
             _CALL,
-            run_id=_column(record.run_id),
-            call_id=_column(record.id),
+            run_id=as_column(record.run_id),
+            call_id=as_column(record.id),
             record=msgspec.json.encode(record).decode(),
         )
 
     async def calls(self, run_id: str) -> Mapping[str, ToolInvocationRecord]:
         """Return the last word on each call of a run, by its id."""
-        rows = await self._database.read(_CALLS, run_id=_column(run_id))
-        found = {}
+        rows = await self._database.read(_CALLS, run_id=as_column(run_id))
+        found: dict[str, ToolInvocationRecord] = {}
         for row in rows:
             try:
                 record = _RECORD.decode(row["record"])
             except msgspec.DecodeError:
                 raise SourceError("a stored call cannot be read: it was changed") from None
-            found[record.id] = record
+            if record.id not in found or row["call_id"] == as_column(record.id):
+                found[record.id] = record  # an older version has written some ids in another way
         return found
 
     async def end(
@@ -326,12 +329,12 @@ class ThreadStore(Closing):
             named = {"state": state.to_json(), "now": now, "expires_at": until}
             return transaction.execute(_KEEP_WAITING, **place, **named) > 0
 
-        place = {"owner": _column(owner), "thread": _column(thread)}
+        place = {"owner": as_column(owner), "thread": as_column(thread)}
         return await self._database.transact(work)
 
     async def waiting(self, owner: str, thread: str) -> RunState | None:
         """Return the run that waits in a thread that its client keeps."""
-        place = {"owner": _column(owner), "thread": _column(thread)}
+        place = {"owner": as_column(owner), "thread": as_column(thread)}
         rows = await self._database.read(_WAITING, **place)
         return RunState.from_json(rows[0]["state"]) if rows else None
 
@@ -346,7 +349,7 @@ class ThreadStore(Closing):
             transaction.require([], _WAITING, **place)  # else somebody takes it once more
             return True
 
-        place = {"owner": _column(owner), "thread": _column(thread)}
+        place = {"owner": as_column(owner), "thread": as_column(thread)}
         return await self._database.transact(work)
 
     async def aclose(self) -> None:
@@ -376,6 +379,12 @@ def _text(view: Json) -> str:
     return msgspec.json.encode(view).decode()
 
 
-def _column(text: str) -> str:
-    """Return a text as every database can hold it: PostgreSQL has no NUL in its texts."""
-    return encodable(text).replace("\0", "?")
+def _theirs(thread_id: str, owner: str) -> dict[str, object]:
+    return {"id": as_column(thread_id), "owners": _owners(owner)}
+
+
+def _owners(owner: str) -> list[str]:
+    """Return how a caller's id is written: older versions have written a long one as it is."""
+    column = as_column(owner)
+    is_long = len(owner) > len(column) and storable(owner) == owner
+    return [column, owner] if is_long else [column]

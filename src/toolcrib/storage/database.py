@@ -519,9 +519,10 @@ def storable(text: str) -> str:
 
 @explains_wrong_types
 def as_column(value: str) -> str:
-    """Return an id as every database can hold and index it, and different for different ids."""
+    """Return an id as every database can hold and index it, and different for different ids: also for
+    one that looks like what this returns of another one."""
     text = storable(value)
-    if text == value and len(value) <= _LONGEST:
+    if text == value and len(value) <= _LONGEST and value[-65:-64] != "…":
         return value
     return f"{text[:100]}…{sha256_hex(value)}"
 
