@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any, Literal
+from typing import Any
 
 import httpx2
 import mcp_types as types
 import pytest
-import uvicorn
-from mcp import Client, MCPError
-from mcp.client.streamable_http import streamable_http_client
+from bridges.mcp_http import Era, client_of, reached
+from mcp import MCPError
 from mcp.server.auth.provider import AccessToken
 from mcp.server.auth.settings import AuthSettings
 from pydantic import AnyHttpUrl
@@ -25,7 +21,6 @@ from toolcrib.bridges.mcp.doors import ENDED
 from toolcrib.testing import MemorySink
 
 ERAS = pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
-Era = Literal["legacy", "2026-07-28"]
 JSON = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
 HELLO = {
     "jsonrpc": "2.0",
@@ -87,35 +82,6 @@ class Tokens:
             return None
         client, subject, scopes = known[token]
         return AccessToken(token=token, client_id=client, subject=subject, scopes=list(scopes))
-
-
-@asynccontextmanager
-async def reached(server: McpServer, **options: Any) -> AsyncIterator[str]:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        config = uvicorn.Config(
-            server.http_app(**options),
-            log_level="critical",
-            ws="none",
-            timeout_graceful_shutdown=1,
-        )
-        running = uvicorn.Server(config)
-        serving = asyncio.create_task(running.serve(sockets=[listening]))
-        try:
-            yield f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
-        finally:
-            running.should_exit = True
-            await serving
-
-
-@asynccontextmanager
-async def client_of(
-    url: str, token: str = "", era: Era = "legacy", **options: Any
-) -> AsyncIterator[Client]:
-    headers = {"authorization": f"Bearer {token}"} if token else {}
-    async with httpx2.AsyncClient(headers=headers, timeout=10, verify=False) as http:
-        transport = streamable_http_client(url, http_client=http)
-        async with Client(transport, mode=era, **options) as client:
-            yield client
 
 
 def shop(**options: Any) -> tuple[McpServer, MemorySink]:

@@ -81,6 +81,7 @@ class OneCall:
     ) -> None:
         self.call = call
         self.caller = caller
+        self.tally = scope.tally
         self.questions = questions
         self._client = McpClient(questions)
         self._runner = runner

@@ -71,7 +71,7 @@ _AGAIN = 1.0  # seconds after which whoever answers later is asked once more
 class Asked(Veiled, msgspec.Struct, frozen=True, tag="asked"):
     """The questions that a call ended with. The client sends them back with the answers, and the call
     that comes with them is then the same one. `pinned` is what default factories made for it; a call
-    that has begun goes on with what is `suspended`."""
+    that has begun goes on with what is `suspended`; `tainted` is whether its run was, by then."""
 
     veiled: ClassVar[tuple[str, ...]] = ("nonce", "pinned")
 
@@ -80,6 +80,7 @@ class Asked(Veiled, msgspec.Struct, frozen=True, tag="asked"):
     pinned: JsonObject = {}
     others: tuple[ApprovalRequest, ...] = ()
     suspended: SuspendedCall | None = None
+    tainted: bool = False
 
     @property
     def requests(self) -> dict[str, ApprovalRequest]:
@@ -96,7 +97,7 @@ class Asked(Veiled, msgspec.Struct, frozen=True, tag="asked"):
     @property
     def tally(self) -> RunTally:
         """A tally of its run, for a process that does not know it."""
-        return RunTally(self.call[0], self.nonce)
+        return RunTally(self.call[0], self.nonce, tainted=self.tainted)
 
     def scope(self, scope: CallScope, given: Mapping[str, Answer]) -> CallScope:
         """Return the scope in which the call goes on."""
@@ -213,8 +214,14 @@ class ClientApprover:
         ours = [each for each in waiting.requests if each.id in self._asked]
         if not ours:
             return None
-        nonce, others = self._tally.nonce, tuple(ours[1:])
-        return Asked(ours[0], nonce, self._pinned, others, waiting.suspended)
+        return Asked(
+            ours[0],
+            self._tally.nonce,
+            self._pinned,
+            tuple(ours[1:]),
+            waiting.suspended,
+            self._tally.tainted,
+        )
 
     def required(self, asked: Asked) -> types.InputRequiredResult:
         """Return the end of a request with these questions. Raises ApprovalError where they cannot be

@@ -13,7 +13,6 @@ import asyncio
 import logging
 import secrets
 import sys
-import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, redirect_stdout
@@ -23,7 +22,6 @@ from weakref import WeakSet
 
 import anyio
 import mcp_types as types
-import msgspec
 from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.auth.provider import AccessToken, TokenVerifier
 from mcp.server.auth.settings import AuthSettings
@@ -32,12 +30,10 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
-from mcp.server.session import ServerSession
 from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 from starlette.applications import Starlette
 
@@ -45,6 +41,7 @@ from toolcrib.bridges.mcp.calls import GONE, OneCall, Result, begun
 from toolcrib.bridges.mcp.doors import caller_of, http_app
 from toolcrib.bridges.mcp.elicitation import StillOpen, read_state, written
 from toolcrib.bridges.mcp.pipes import StandardInput
+from toolcrib.bridges.mcp.runs import ClientRuns
 from toolcrib.bridges.mcp.served_tasks import ServedTasks
 from toolcrib.bridges.mcp.shown import listed
 from toolcrib.bridges.mcp.tasks import EXTENSION, TaskParams, TaskUpdateParams
@@ -52,7 +49,7 @@ from toolcrib.doors import MayApprove
 from toolcrib.failures import log_raised
 from toolcrib.runner import ToolRunner
 from toolcrib.runner.approval import DEFAULT_SECONDS
-from toolcrib.values.context import PolicyContext, RunTally
+from toolcrib.values.context import PolicyContext
 from toolcrib.values.decision import Caller
 from toolcrib.values.json import JsonObject
 from toolcrib.values.typed import check_type, names_wrong_types
@@ -61,15 +58,13 @@ LOGGER = logging.getLogger("toolcrib.mcp")
 PAGE = 500
 TASK_AFTER = 10.0
 _FRESH_MS = 60_000  # for how long a client may keep the list of tools without asking again
-_IDLE = 1_800.0  # seconds after which a run of somebody without a session is over
 _MOST_PLACES, _LONGEST_PLACE = 5, 200  # of what is wrong with a request
-_MOST_RUNS = 10_000
 _MOST_OPEN = 1_000
 
 P = TypeVar("P")
 R = TypeVar("R")
 CallerOf: TypeAlias = Callable[[AccessToken | None], Caller]
-_Context: TypeAlias = ServerRequestContext["_Runs", Any]
+_Context: TypeAlias = ServerRequestContext[ClientRuns, Any]
 
 
 @names_wrong_types
@@ -110,43 +105,6 @@ def mcp_server(
     )
 
 
-class _Run(msgspec.Struct):
-    """What one client does one after the other: its calls share a tally, so that what it has read of
-    untrusted content counts."""
-
-    tally: RunTally
-    used: float
-    session: ServerSession | None = None
-
-
-class _Runs:
-    """Holds the runs of one connection, or of all that come by HTTP."""
-
-    def __init__(self) -> None:
-        self._runs: OrderedDict[tuple[str, str], _Run] = OrderedDict()
-
-    def of(self, context: _Context, caller: Caller) -> _Run:
-        """Return the run that a request belongs to: that of its session, and of its caller."""
-        modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
-        headers = getattr(context.request, "headers", {})
-        key = ("" if modern else headers.get("mcp-session-id", ""), caller.id)
-        now = time.monotonic()
-        run = self._runs.pop(key, None)
-        if run is None or (modern and context.request is not None and now - run.used > _IDLE):
-            tally = RunTally(f"mcp_{secrets.token_hex(8)}", secrets.token_hex(16), now)
-            run = _Run(tally, now)
-        run.used = now
-        self._runs[key] = run
-        if not modern:
-            run.session = context.session
-        if len(self._runs) > _MOST_RUNS:
-            self._runs.popitem(last=False)
-        return run
-
-    def sessions(self) -> list[ServerSession]:
-        return [run.session for run in self._runs.values() if run.session is not None]
-
-
 class Calls:
     """Runs the calls of clients, and holds those that wait for an answer between two requests."""
 
@@ -166,11 +124,11 @@ class Calls:
         params: types.CallToolRequestParams,
         *,
         caller: Caller,
-        tally: RunTally,
     ) -> Result | dict[str, Any]:
         """Run a call, or go on with one. Raises MCPError for a tool that there is not, for a call that
         is gone, and where nothing is recorded."""
         state = read_state(params.request_state)
+        run = context.lifespan_context.of(context, caller)
         if isinstance(state, StillOpen):
             call = self._open.get(state.call_id)
             if call is None or call.caller.id != caller.id:
@@ -178,14 +136,15 @@ class Calls:
             del self._open[state.call_id]
             call.take(context, params.input_responses)
         else:
-            call = begun(
-                runner, context, params, self._may_approve, caller=caller, tally=tally, asked=state
-            )
+            may, tally = self._may_approve, run.tally
+            call = begun(runner, context, params, may, caller=caller, tally=tally, asked=state)
+        run.hold(call.task)
         self._answering.add(call)
         try:
             return await self._answered(call, context)
         finally:
             self._answering.discard(call)
+            run.hear(call.tally)
 
     async def _answered(self, call: OneCall, context: _Context) -> Result | dict[str, Any]:
         as_task = self._tasks.taken_by(context)
@@ -220,7 +179,7 @@ class Calls:
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class _Server(Server[_Runs]):
+class _Server(Server[ClientRuns]):
     """Says to clients of the older protocols, too, that it tells them when its list changes."""
 
     def create_initialization_options(
@@ -253,10 +212,10 @@ class McpServer:
         self._calls = Calls(may_approve, self._tasks, task_after)
         self._caller = caller
         self._page_size = page_size
-        self._all_runs: WeakSet[_Runs] = WeakSet()
+        self._all_runs: WeakSet[ClientRuns] = WeakSet()
         self._changes = InMemorySubscriptionBus()
         self._streams = ListenHandler(self._changes)
-        self._server: Server[_Runs] = _Server(
+        self._server: Server[ClientRuns] = _Server(
             name,
             version=_version(),
             instructions=instructions,
@@ -340,8 +299,8 @@ class McpServer:
         )
 
     @asynccontextmanager
-    async def _lifespan(self, _server: Server[_Runs]) -> AsyncIterator[_Runs]:
-        runs = _Runs()
+    async def _lifespan(self, _server: Server[ClientRuns]) -> AsyncIterator[ClientRuns]:
+        runs = ClientRuns()
         self._all_runs.add(runs)
         try:
             yield runs
@@ -392,8 +351,7 @@ class McpServer:
 
     async def _call(self, context: _Context, params: types.CallToolRequestParams) -> Any:
         caller = self._who()
-        tally = context.lifespan_context.of(context, caller).tally
-        return await self._calls.answer(self._runner, context, params, caller=caller, tally=tally)
+        return await self._calls.answer(self._runner, context, params, caller=caller)
 
 
 def _guarded(

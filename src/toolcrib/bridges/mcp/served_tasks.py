@@ -28,6 +28,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
 from toolcrib.bridges.mcp.calls import OneCall
+from toolcrib.bridges.mcp.runs import ClientRuns
 from toolcrib.bridges.mcp.tasks import EXTENSION, TaskParams, TaskUpdateParams
 from toolcrib.values.decision import Caller
 
@@ -36,7 +37,7 @@ _POLL_MS = 1_000
 _MOST = 1_000
 
 _ANSWER: TypeAdapter[types.InputResponse] = TypeAdapter(types.InputResponse)
-_Context: TypeAlias = ServerRequestContext[Any, Any]
+_Context: TypeAlias = ServerRequestContext[ClientRuns, Any]
 Status: TypeAlias = Literal["working", "input_required", "completed", "failed", "cancelled"]
 
 
@@ -127,12 +128,15 @@ class ServedTasks:
         return {**task.told(), "resultType": "task"}
 
     async def get(self, context: _Context, params: TaskParams) -> dict[str, Any]:
-        return self._of(context, params).detailed()
+        task = self._of(context, params)
+        context.lifespan_context.of(context, task.call.caller).hear(task.call.tally)
+        return task.detailed()
 
     async def update(self, context: _Context, params: TaskUpdateParams) -> dict[str, Any]:
         task = self._of(context, params)
         if not task.given_up:
             task.call = task.call.answered(context, dict(_read(params.input_responses)))
+            context.lifespan_context.of(context, task.call.caller).hold(task.call.task)
         return {"resultType": "complete"}
 
     async def cancel(self, context: _Context, params: TaskParams) -> dict[str, Any]:
