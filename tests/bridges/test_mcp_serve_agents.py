@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -9,13 +10,14 @@ from typing import Any, Literal
 import mcp_types as types
 import pytest
 from mcp import Client, MCPError
+from rows import each_row
 
 from toolcrib import ALL, Agent, ApprovalRequest, Caller, Catalog, ToolRunner, per_call, tool
 from toolcrib.bridges.mcp import McpClient, McpServer, calling_client, elicitation, mcp_server
 from toolcrib.policies import budget, rate_limit
 from toolcrib.testing import MemorySink, ScriptedClient, call
 from toolcrib.testing.scripted import Turn
-from toolcrib.values.record import state_of
+from toolcrib.values.record import ToolInvocationRecord, state_of
 
 ERAS = pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
 Era = Literal["legacy", "2026-07-28"]
@@ -132,9 +134,11 @@ async def test_a_mistyped_edit_of_what_an_agent_asks_is_no_no(era: Era) -> None:
     assert (record.approved_by, record.edited) == ("anonymous", True)
 
 
-async def _ask(client: Client, state: str | None = None, **answers: types.ElicitResult) -> Any:
+async def _ask(
+    client: Client, state: str | None = None, name: str = "clerk", **answers: types.ElicitResult
+) -> Any:
     return await client.session.call_tool(
-        "clerk",
+        name,
         {"prompt": "p"},
         input_responses=dict(answers) or None,
         request_state=state,
@@ -239,6 +243,52 @@ async def test_a_tool_of_an_agent_asks_the_clients_user(era: Era) -> None:
     ada = types.ElicitResult(action="accept", content={"name": "Ada"})
     text, asked = await user_says(server, era, ada)
     assert (text, asked, RAN) == ("done", ["Who?", "Who?"], ["greet Ada"] * 2)
+
+
+class _Gated(MemorySink):
+    """Lets a call begin once it may."""
+
+    write_ahead = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.may_begin = asyncio.Event(), asyncio.Event()
+
+    async def write(self, record: ToolInvocationRecord) -> None:  # type: ignore[override]
+        if record.status == "started":
+            self.asked.set()
+            await self.may_begin.wait()
+        super().write(record)
+
+
+@each_row("name", ["clerk", "book"])
+async def test_an_answer_that_comes_twice_leaves_the_call_its_client(name: str) -> None:
+    """The second request ends before the first one's tool begins, which asks the client something."""
+
+    @tool(visible=ALL, safe=False)
+    async def book(prompt: str, client: McpClient) -> str:
+        """Book it."""
+        return await greet(client)
+
+    RAN.clear()
+    sink = _Gated()
+    bound: dict[type, object] = {McpClient: per_call(calling_client)}
+    agent = Agent(ScriptedClient([call("greet"), "done"]), Catalog([greet]).bind(bound))
+    clerk = agent.as_tool("clerk", "Greets.", visible=ALL, safe=False)
+    runner = ToolRunner(Catalog([clerk, Catalog([book]).bind(bound)]), sinks=[sink])
+    server = mcp_server(runner, may_approve=lambda *_: True)
+    async with Client(server.server, mode="2026-07-28", elicitation_callback=_nobody) as client:
+        state = (await _ask(client, name=name)).request_state
+        first = asyncio.ensure_future(_ask(client, state, name=name, approval=YES))
+        await sink.asked.wait()
+        again = await _ask(client, state, name=name, approval=YES)
+        assert json.loads(again.content[0].text)["error"]["code"] == "duplicate_call"
+        sink.may_begin.set()
+        asked = await asyncio.wait_for(first, 10)
+        ada = types.ElicitResult(action="accept", content={"name": "Ada"})
+        (key,) = asked.input_requests
+        done = await _ask(client, asked.request_state, name=name, **{key: ada})
+    assert (done.is_error, RAN) == (False, ["greet Ada"])
 
 
 @ERAS

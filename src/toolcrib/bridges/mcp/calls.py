@@ -89,8 +89,12 @@ class OneCall:
         self._approver = approver
         self._again = again
         self._ending = False
-        CALLING[call.id] = self._client
+        scope = msgspec.structs.replace(scope, begins=self._begin)
         self.task = asyncio.ensure_future(runner.exec(call, caller=caller, scope=scope))
+
+    def _begin(self) -> None:
+        """Be asked by the tool, which begins. Of requests that make the same call at once, one does."""
+        CALLING[self.call.id] = self._client
 
     def take(self, context: _Context, responses: types.InputResponses | None) -> None:
         """Go on with another request, and what it answers."""

@@ -184,7 +184,7 @@ def _can_be_asked(session: ServerSession) -> bool:
 
 
 CALLING: WeakValueDictionary[str, McpClient] = WeakValueDictionary()
-"""The clients of the calls that are on their way, by the ids of the calls, which nobody can guess."""
+"""The clients of the calls whose tools have begun, by the ids of the calls, which nobody can guess."""
 
 
 def calling_client(context: CallContext) -> McpClient:
