@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -815,6 +816,30 @@ async def test_a_tool_asks_the_clients_user_and_runs_once(era: Era) -> None:
     assert [each.message for each in asked] == ["Which seat?", "Really?"]
     assert RAN == ["began monday"]
     assert [record.status for record in sink.records] == ["completed"]
+
+
+@ERAS
+async def test_each_question_gets_its_own_answer_whatever_keys_they_have(era: Era) -> None:
+    """Keys that are taken, and those that are made for questions without one, are no other's."""
+
+    @tool(visible=ALL)
+    async def fill(keys: list[str], client: McpClient) -> list[Any]:
+        """Ask several questions at once."""
+        schema = {"type": "object", "properties": {"text": {"type": "string"}}}
+        asking = (client.elicit(f"{at}", schema, key=key) for at, key in enumerate(keys))
+        return [one.content for one in await asyncio.gather(*asking)]
+
+    async def answer(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+        del context
+        return types.ElicitResult(action="accept", content={"text": params.message})
+
+    catalog = Catalog([fill]).bind({McpClient: per_call(calling_client)})
+    server = mcp_server(ToolRunner(catalog))
+    async with Client(server.server, mode=era, elicitation_callback=answer) as client:
+        for keys in product(["", "name", "question_1", "question_2", "question_3"], repeat=3):
+            async with asyncio.timeout(10):
+                done = await client.call_tool("fill", {"keys": list(keys)})
+            assert json.loads(text_of(done)) == [{"text": str(n)} for n in range(3)], keys
 
 
 @ERAS

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from itertools import count
 from typing import Any, NoReturn, TypeVar
 from weakref import WeakValueDictionary
 
@@ -58,7 +59,9 @@ class ClientQuestions:
 
     async def answer(self, request: types.InputRequest, key: str) -> types.InputResponse:
         """Return the answer that a later request brings. Raises ToolError if none does."""
-        key = key if key and key not in self._answers else f"question_{len(self._answers) + 1}"
+        if not key or key in self._answers:
+            made = (f"question_{n}" for n in count(len(self._answers) + 1))
+            key = next(each for each in made if each not in self._answers)
         answer = self._answers[key] = asyncio.get_running_loop().create_future()
         self._open[key] = request
         if not self.asked.done():
