@@ -1,6 +1,7 @@
 """A server of MCP without the SDK: it starts at once, and says what no library would say.
 
-`mcp_raw_server.py MODE`: up to protocol 2025-06-18, over standard input and output, one call at a time;
+`mcp_raw_server.py MODE`: up to protocol 2025-06-18, over standard input and output, one call at a time,
+or of 2026-07-28 where it is asked to say what changes (`listen_…`);
 `mcp_raw_server.py list KIND`: a listing that is of no use, or not all of it.
 """
 
@@ -14,6 +15,7 @@ import time
 from typing import Any
 
 MODE = sys.argv[1]
+LISTENS = MODE.startswith("listen_")
 SECRET = os.environ.get("API_KEY", "")
 OBJECT = {"type": "object", "properties": {"x": {"type": "string"}}}
 MALFORMED: list[Any] = [
@@ -123,7 +125,8 @@ def on_list(number: int, cursor: str | None) -> None:
         return change_as_it_lists(number)
     if state["changed"]:
         time.sleep(0.3)
-    send({"id": number, "result": {"tools": tools()}})
+    kept = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    send({"id": number, "result": {"tools": tools(), **(kept if LISTENS else {})}})
     if MODE in ("flaps", "notifies"):
         send({"method": "notifications/tools/list_changed"})
     return None
@@ -139,6 +142,28 @@ def change_as_it_lists(number: int) -> None:
         return threading.Timer(1.0, send, [listed]).start()
     time.sleep(0.3)
     return send(listed)
+
+
+def on_listen(number: str) -> None:
+    """Change the tools before anybody hears of it, and then say that it is heard; or not."""
+    key = {"_meta": {"io.modelcontextprotocol/subscriptionId": number}}
+    heard = {**key, "notifications": {"toolsListChanged": True}}
+    ack = {"method": "notifications/subscriptions/acknowledged", "params": heard}
+    state["changed"] = MODE != "listen_ends"
+    if MODE == "listen_refuses":
+        return send({"id": number, "error": {"code": -32601, "message": "Method not found"}})
+    if MODE in ("listen_late", "listen_ends"):
+        send(ack)
+    if MODE == "listen_ends":
+        send({"id": number, "result": {"resultType": "complete", **key}})
+        state["changed"] = True
+    return None
+
+
+def discovered(number: int) -> None:
+    able = {"tools": {"listChanged": True}}
+    told = {"supportedVersions": ["2026-07-28"], "capabilities": able}
+    send({"id": number, "result": {"resultType": "complete", **told}})
 
 
 def on_call(number: int, name: str, arguments: dict[str, Any]) -> None:
@@ -171,7 +196,9 @@ def on_call(number: int, name: str, arguments: dict[str, Any]) -> None:
 
 
 def answer(number: int, text: str, *, error: bool = False) -> None:
-    send({"id": number, "result": {"content": [{"type": "text", "text": text}], "isError": error}})
+    kept = {"resultType": "complete"} if LISTENS else {}
+    content = [{"type": "text", "text": text}]
+    send({"id": number, "result": {"content": content, "isError": error, **kept}})
 
 
 def on_initialize(number: int) -> None:
@@ -200,6 +227,10 @@ for line in sys.stdin:
     match asked.get("method"):
         case "initialize":
             on_initialize(asked["id"])
+        case "server/discover" if LISTENS:
+            discovered(asked["id"])
+        case "subscriptions/listen" if LISTENS:
+            on_listen(asked["id"])
         case "tools/list":
             on_list(asked["id"], (asked.get("params") or {}).get("cursor"))
         case "tools/call":

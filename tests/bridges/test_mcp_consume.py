@@ -464,6 +464,18 @@ async def test_no_listing_counts_that_began_before_another_one() -> None:
     assert late.error.message == CHANGED
 
 
+@each_row("how", ["late", "ends", "refuses", "never"])
+async def test_no_call_is_sent_by_what_a_server_may_have_said_unheard(how: str) -> None:
+    """It changes a tool when it is asked to say so: before it does, or though it does not any more, or
+    ever."""
+    async with mcp_catalog(raw(f"listen_{how}")) as catalog:
+        runner = runner_of(catalog)
+        assert await value(runner, "same") == "same ran with "
+        await asyncio.sleep(0.1)
+        late, same = await failure(runner, "t"), await value(runner, "same")
+    assert (late.error.message, same) == (CHANGED, "same ran with ")
+
+
 async def test_a_server_that_never_lists_its_changed_tools_is_not_called(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

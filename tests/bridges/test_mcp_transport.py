@@ -11,7 +11,7 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Event, Lock, Thread
 from typing import Any
 
 import mcp_types as types
@@ -23,9 +23,11 @@ from hypothesis import strategies as st
 from mcp import MCPError
 from mcp.shared.message import SessionMessage
 from rows import each_row
+from waiting import until
 
 from toolcrib import ErrorCode, ToolRunner
 from toolcrib.bridges.mcp import HttpServer, mcp_catalog, transport
+from toolcrib.bridges.mcp.connection import CHANGED
 from toolcrib.bridges.mcp.faults import RequestFault, fault_of
 from toolcrib.bridges.mcp.transport import BoundedLines, HttpTransport, UnanswerableError
 from toolcrib.errors import SourceError
@@ -313,9 +315,10 @@ async def test_a_redirect_within_its_server_is_followed(
 
 
 class Forgets(Scripted):
-    """Refuses each session but its own with `refusal`; calls are counted in `ran`."""
+    """Refuses each session but its own with `refusal`; calls are counted in `ran`. Whether it `tells`
+    that its tools change or not, it has no stream for that."""
 
-    session, refusal, ran = "a", (400, b""), 0
+    session, refusal, ran, tells = "a", (400, b""), 0, False
     knows = ("initialize", "notifications/initialized")
 
     def do_POST(self) -> None:
@@ -323,6 +326,8 @@ class Forgets(Scripted):
         asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
         method, number = asked["method"], asked.get("id")
         status, form, content = usual(method, number)
+        if kind.tells:
+            content = content.replace(b'"tools": {}', b'"tools": {"listChanged": true}')
         if method == "ping":
             status, form, content = reply(number, {})
         if method not in kind.knows and self.headers.get("mcp-session-id") != kind.session:
@@ -357,10 +362,14 @@ UNKNOWN = refusal(-32_001, "Session not found", "ID").replace(b'"ID"', b"ID")
         (400, b"no such session"),
     ],
 )
+@each_row("tells", [False, True])
 async def test_a_session_that_the_server_has_forgotten_is_opened_anew(
-    status: int, body: bytes
+    tells: bool,
+    status: int,
+    body: bytes,
 ) -> None:
-    handler = type("Handler", (Forgets,), {"refusal": (status, body)})
+    """Whether it refuses the call, or the listing before it."""
+    handler = type("Handler", (Forgets,), {"refusal": (status, body), "tells": tells})
     with Script(handler=handler) as url:
         async with mcp_catalog(url, client={"mode": "legacy"}) as catalog:
             runner = ToolRunner(catalog, approver=approves)
@@ -396,12 +405,17 @@ class ForgetsSlowly(Forgets):
 
 
 @each_row("refused", [(404, b""), (404, UNKNOWN), (400, b"")])
-@each_row("slow", ["initialize", "tools/call", "ping"])
+@each_row(
+    ("slow", "tells"),
+    [("initialize", False), ("tools/call", False), ("ping", False), ("tools/list", True)],
+)
 async def test_parallel_calls_in_a_forgotten_session_are_each_made_once_in_a_new_one(
-    refused: tuple[int, bytes], slow: str
+    refused: tuple[int, bytes],
+    slow: str,
+    tells: bool,
 ) -> None:
-    """However late the refusal of one comes, or that of its ping."""
-    given = {"refusal": refused, "slow": slow, "late": 0, "lock": Lock()}
+    """However late the refusal of one comes, or that of its ping, or of a listing."""
+    given = {"refusal": refused, "slow": slow, "late": 0, "lock": Lock(), "tells": tells}
     handler: Any = type("Handler", (ForgetsSlowly,), given)
     with Script(handler=handler) as url:
         async with mcp_catalog(url, client={"mode": "legacy"}) as catalog:
@@ -564,8 +578,177 @@ async def test_whom_sessions_believe_is_read_once(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(ssl, "create_default_context", counted)
     for _ in range(2):
-        async with HttpTransport(
-            HttpServer("http://127.0.0.1:9/mcp"), lambda _sent: None
-        ).connect():
+        server = HttpServer("http://127.0.0.1:9/mcp")
+        async with HttpTransport(server, lambda _sent: None, lambda *, heard: None).connect():
             pass
     assert len(read) <= 1  # none if a session was open before
+
+
+class Unheard(Scripted):
+    """Changes its tool once `may_change`, at the end of the first of its own streams that is not
+    "open": one that "ends", that is refused (a status), that is open only then ("late"), or never
+    ("mute")."""
+
+    streams: tuple[str | int, ...] = ()
+    ids = b""  # at the beginning of each stream of its own
+    number = 0
+    may_change, changed, over = Event(), Event(), Event()
+    opened, listings, ran = 0, 0, 0
+
+    def do_GET(self) -> None:
+        kind = type(self)
+        if self.headers.get("last-event-id") == "call":  # a call's stream goes on
+            body = reply(kind.number, {"content": [{"type": "text", "text": "resumed"}]})[2]
+            return self.answered(200, EVENTS, b"data: " + body + b"\n\n")
+        how = kind.streams[min(kind.opened, len(kind.streams) - 1)]
+        kind.opened += 1
+        if how == "ends":
+            self.begin()
+        if how not in ("open", 405) and not kind.changed.is_set():
+            kind.may_change.wait(10)
+            kind.changed.set()
+        if isinstance(how, int):
+            return self.answered(how, FORM, b"")
+        if how in ("open", "late"):
+            self.begin()
+        if how != "ends":
+            kind.over.wait(20)
+        return None
+
+    def begin(self) -> None:
+        self.send_response(200)
+        self.send_header("content-type", EVENTS)
+        self.end_headers()
+        self.wfile.write(b"retry: 10\n" + type(self).ids + b"data: \n\n")
+        self.wfile.flush()
+
+    def do_POST(self) -> None:
+        kind = type(self)
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        status, form, content = kind.told(asked["method"], asked.get("id"))
+        self.answered(status, form, content)
+
+    @classmethod
+    def told(cls, method: str, number: Any) -> Answer:
+        if method == "tools/list":
+            cls.listings += 1
+            text = "Act on all." if cls.changed.is_set() else "Act."
+            tool = {"name": "act", "description": text, "inputSchema": {"type": "object"}}
+            return reply(number, {"tools": [tool]})
+        if method == "tools/call":
+            cls.ran += 1
+            cls.number = number
+            if cls.ran == 2 and cls.streams == ("open",):
+                return 200, EVENTS, b"retry: 10\nid: call\ndata: \n\n"
+            return reply(number, {"content": [{"type": "text", "text": "ok"}]})
+        status, form, content = usual(method, number)
+        return status, form, content.replace(b'"tools": {}', b'"tools": {"listChanged": true}')
+
+    def answered(self, status: int, form: str, content: bytes) -> None:
+        self.send_response(status)
+        self.send_header("content-type", form)
+        self.send_header("mcp-session-id", "a")
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+
+class Listened(Unheard):
+    """The same from 2026-07-28 on: the stream that it is asked for has ids, and ends once it
+    `may_change`."""
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        asked, kind = json.loads(body), type(self)
+        if asked["method"] != "subscriptions/listen":
+            self.rfile = BytesIO(body)
+            return super().do_POST()
+        self.begin()
+        key = {"_meta": {"io.modelcontextprotocol/subscriptionId": asked["id"]}}
+        params = {**key, "notifications": {"toolsListChanged": True}}
+        ack = {"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged"}
+        told = json.dumps({**ack, "params": params})
+        self.wfile.write(f"id: 8\ndata: {told}\n\n".encode())
+        self.wfile.flush()
+        kind.may_change.wait(10)
+        return kind.changed.set()
+
+    @classmethod
+    def told(cls, method: str, number: Any) -> Answer:
+        answer = super().told(method, number)
+        if method == "server/discover":
+            able = {"tools": {"listChanged": True}}
+            answer = reply(number, {"supportedVersions": ["2026-07-28"], "capabilities": able})
+        kept = b'"result": {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", '
+        return *answer[:2], answer[2].replace(b'"result": {', kept)
+
+
+def unheard(*streams: str | int, ids: bytes = b"") -> Any:
+    events = {name: Event() for name in ("may_change", "changed", "over")}
+    return type("Handler", (Unheard,), {"streams": streams, "ids": ids, **events})
+
+
+@each_row("ids", [b"", b"id: 7\n"])
+@each_row(
+    ("streams", "opened"),
+    [
+        (("late",), 1),
+        (("mute",), 1),
+        ((404,), 1),
+        ((500,), 2),
+        (("ends", "open"), 2),
+        (("ends", "mute"), 2),
+        (("ends", 409), 3),
+    ],
+)
+async def test_no_call_is_sent_by_what_was_said_while_no_stream_was_open(
+    streams: tuple[str | int, ...], opened: int, ids: bytes
+) -> None:
+    """Not yet, not any more, not again; whether it was opened again meanwhile, or given up."""
+    handler = unheard(*streams, ids=ids)
+    with Script(handler=handler) as url:
+        async with mcp_catalog(url, client={"mode": "legacy"}) as catalog:
+            runner = ToolRunner(catalog, approver=approves)
+            assert await value(runner, "act") == "ok"
+            handler.may_change.set()
+            await until(lambda: handler.changed.is_set() and handler.opened >= opened)
+            failed = await failure(runner, "act")
+        handler.over.set()
+    assert failed.error.message == CHANGED
+    assert handler.ran == 1
+
+
+async def test_a_stream_of_changes_that_breaks_off_is_not_gone_on_with() -> None:
+    """What the server has said meanwhile, it may not say again."""
+    events = {name: Event() for name in ("may_change", "changed", "over")}
+    handler: Any = type("Handler", (Listened,), {"streams": ("open",), "ids": b"id: 7\n", **events})
+    with Script(handler=handler) as url:
+        async with mcp_catalog(url) as catalog:
+            runner = ToolRunner(catalog, approver=approves)
+            assert await value(runner, "act") == "ok"
+            handler.may_change.set()
+            await until(handler.changed.is_set)
+            await asyncio.sleep(1.5)  # the SDK goes on with what broke off after a second
+            failed = await failure(runner, "act")
+        handler.over.set()
+    assert failed.error.message == CHANGED
+
+
+@each_row("streams", [(405,), ("open",)])
+async def test_tools_are_not_listed_before_each_call_where_the_server_is_heard(
+    streams: tuple[str | int, ...],
+) -> None:
+    """Nor where there is nothing to hear; what goes on after a call's own stream broke says nothing
+    of that."""
+    handler = unheard(*streams)
+    with Script(handler=handler) as url:
+        async with mcp_catalog(url, client={"mode": "legacy"}) as catalog:
+            runner = ToolRunner(catalog, approver=approves)
+            given_back = [await value(runner, "act") for _ in range(3)]
+            async with asyncio.timeout(10):  # less than its stream is open
+                before = -1
+                while before != handler.listings:
+                    before = handler.listings
+                    await value(runner, "act")
+        handler.over.set()
+    assert given_back == ["ok", "resumed" if streams == ("open",) else "ok", "ok"]

@@ -3,10 +3,10 @@
 Rule: the SDK's client is entered and left in one task, which this owns; whoever calls waits for it, in
 this event loop or in another one. What a call cannot know it does not say: if a session ends between a
 request and its answer, the outcome is unknown; it is sent again only where nothing was sent. A session
-that its server has forgotten is left once the calls in it have answers of their own. Once a
-server has said that its tools changed, no call is sent until a listing that began later has ended, and
-no listing is taken for newer than one that began after it. A secret that a server was given is hidden
-in what is told of it, whatever it says.
+that its server has forgotten is left once the calls in it have answers of their own. A call is sent
+only if the newest listing has its tool as it was read: the one that began last, and since the server
+has said anything of its tools, or may have while nobody heard. A secret that a server was given is
+hidden in what is told of it, whatever it says.
 """
 
 from __future__ import annotations
@@ -51,7 +51,6 @@ _LONGEST = 300  # characters of what a server said of itself, in an error
 _LONGEST_MESSAGE = 500  # characters of a message of progress
 _READ = {"name", "description", "input_schema", "output_schema", "annotations", "execution"}
 _SDK_SESSION = inspect.getfile(ClientRequestContext)
-_ENDED = (RequestFault.BROKEN, RequestFault.ENDING, RequestFault.SESSION_GONE, RequestFault.REFUSED)
 # seconds that a call waits for a server to end that says so, before it is used again; and in which the
 # calls in a session that is over have answers of their own, before it is left
 _TO_END = 2.0
@@ -61,7 +60,7 @@ CHANGED = (
     "snapshot of the catalog has the new definition."
 )
 LISTING = (
-    "The server says that its tools changed, and has not listed them since. Nothing was called."
+    "The server's tools may have changed, and it has not listed them since. Nothing was called."
 )
 UNANSWERED = "The server asks back, before it does the call, what this client has no answer to."
 FORGETFUL = "The server says that it does not know the session, and says so in a new one, too."
@@ -103,7 +102,9 @@ class _Session:
         self._gone = asyncio.Event()
         self._calls = 0  # that wait for an answer
         self._answered = asyncio.Event()
-        self.outdated = False  # no listing has begun since its server said that its tools changed
+        self.tells = True  # its server says when its tools change
+        self.deaf = False  # and nobody hears it
+        self.outdated = False  # no listing has begun since its tools changed, or may have
         self.listed = asyncio.Event()  # cleared from then until one has ended
         self.listed.set()
 
@@ -159,11 +160,18 @@ class _Session:
             await asyncio.wait_for(self._gone.wait(), seconds)
         self.ending = False
 
-    def changed(self) -> None:
+    def changed(self, *, said: bool = True) -> None:
+        """Have the tools listed anew: the server has `said` that they changed, or they may have."""
         if not self.outdated:
-            self.outdated, self.changed_at = True, self._loop.time()
+            self.outdated, self.changed_at = True, self._loop.time() if said else inf
         self.listed.clear()
         self.news.set()
+
+    def hear(self, *, heard: bool) -> None:
+        """Note whether what the server says by itself is heard from now on."""
+        self.deaf = not heard
+        if heard and self.tells:
+            self.changed(said=False)  # what it has said before, nobody knows
 
     @contextmanager
     def relisted(self) -> Iterator[None]:
@@ -186,6 +194,7 @@ class Connection:
         self._sent: tuple[str, ...] = ()  # secrets that `auth` and the headers have sent
         self._digests: dict[str, str] = {}
         self._listing = asyncio.Lock()  # or an older listing might end last
+        self._begun = self._known = 0  # listings, and the one that the digests are of
         self._as_tasks: frozenset[str] = frozenset()
         self._server = server
         self._options = options
@@ -306,12 +315,16 @@ class Connection:
         """Return an open session whose tools are known as they are now. Raises ToolError."""
         session, client = await self._reached()
         until = self._loop.time() + _TO_LIST
-        while not session.listed.is_set():
+        unheard = session.deaf and session.tells
+        while unheard or not session.listed.is_set():
             try:
                 async with asyncio.timeout_at(until):
-                    await session.listed.wait()
+                    await (self._refreshed() if unheard else session.listed.wait())
             except TimeoutError:
                 raise ToolError(LISTING, retryable=True) from None
+            except SourceError as error:
+                raise _not_reached(error) from None
+            unheard = False
             session, client = await self._reached()
         return session, client
 
@@ -320,8 +333,7 @@ class Connection:
         try:
             return await self._connected()
         except SourceError as error:
-            LOGGER.warning("%s", error)
-            raise ToolError(NOT_REACHED, retryable=True) from None
+            raise _not_reached(error) from None
 
     async def _connected(self) -> tuple[_Session, Client]:
         """Return an open session; there is one at a time. Raises SourceError."""
@@ -342,10 +354,13 @@ class Connection:
             async with asyncio.timeout(self._options.seconds):
                 await self._list(client)
         except (MCPError, ValidationError, TimeoutError) as error:
-            ended = isinstance(error, MCPError) and fault_of(error) in _ENDED
-            if not (ended and again):
+            fault = fault_of(error) if isinstance(error, MCPError) else None
+            if again and await _is_gone(fault, session, client):
+                session.forget()
+            elif again and fault in (RequestFault.BROKEN, RequestFault.ENDING):
+                session.end()
+            else:
                 raise SourceError(f"{self.name}: {self._why(error, '')}") from None
-            session.end()
             await self._refreshed(again=False)
 
     async def _own(self) -> None:
@@ -375,7 +390,7 @@ class Connection:
     def _transport(self, session: _Session) -> StdioTransport | HttpTransport:
         if isinstance(self._server, StdioServer):
             return StdioTransport(self._server, session.end)
-        return HttpTransport(self._server, self._remember)
+        return HttpTransport(self._server, self._remember, session.hear)
 
     def _remember(self, headers: Mapping[str, str]) -> None:
         self._sent = remembered(self._sent, "", headers)
@@ -405,9 +420,13 @@ class Connection:
         )
         async with session.within(self._options.seconds) as limit, client:
             client.session.validate_tool_result = _by_us  # type: ignore[method-assign, assignment]
+            told = client.server_capabilities.tools
+            session.tells = bool(told and told.list_changed)
             if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
                 _mark_refusals(client.session)
-            await self._list(client)
+                session.deaf = True  # until it `_listen`s
+            with session.relisted():
+                await self._list(client)
             session.limit = None
             limit.reschedule(None)
             session.client.set_result(client)
@@ -458,9 +477,15 @@ class Connection:
             self._loop.call_later(_AGAIN, session.changed)
 
     async def _list(self, client: Client) -> None:
-        """Raises SourceError for a listing that is too long, and what the SDK raises."""
+        """List the tools, or wait for another listing that begins from now on. Raises SourceError for
+        one that is too long, and what the SDK raises."""
+        earlier = self._begun
         async with self._listing:
+            if self._known > earlier:
+                return
+            self._begun = this = self._begun + 1
             tools, malformed = await self._pages(client)
+            self._known = this
             before, self._digests = self._digests, _digests(tools) | dict.fromkeys(malformed, "")
             self.tools, self.malformed = tuple(tools), malformed
             self._as_tasks = _called_as_tasks(client, tools)
@@ -514,6 +539,11 @@ class Connection:
                 why = f"{type(raised).__name__}: {raised}"
         text = self.shown(f"{why}: {told}" if told and told != why else why)
         return text[:_LONGEST].replace("\n", " ")
+
+
+def _not_reached(error: SourceError) -> ToolError:
+    LOGGER.warning("%s", error)
+    return ToolError(NOT_REACHED, retryable=True)
 
 
 async def _is_gone(fault: RequestFault | None, session: _Session, client: Client) -> bool:
@@ -578,16 +608,16 @@ def _fault(error: ValidationError) -> str:
 
 async def _listen(client: Client, session: _Session) -> None:
     """Hear of changes by the stream that newer servers have for them, for as long as the session is."""
-    told = client.server_capabilities.tools
-    if client.protocol_version not in MODERN_PROTOCOL_VERSIONS or not (told and told.list_changed):
+    if not session.tells or client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
         return
     while True:
         with suppress(MCPError, SubscriptionLost, TimeoutError):
             async with client.listen(tools_list_changed=True) as changes:
+                session.hear(heard=True)
                 async for _ in changes:
                     session.changed()
+        session.hear(heard=False)
         await asyncio.sleep(_AGAIN)
-        session.changed()  # perhaps, meanwhile
 
 
 def _root(folder: str | Path) -> types.Root:

@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import cache
 from http import HTTPStatus
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import anyio
 import httpx2
@@ -28,6 +28,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.client.stdio import get_default_environment
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.dispatcher import coerce_request_id
+from mcp.shared.inbound import MCP_METHOD_HEADER
 from mcp.shared.message import SessionMessage
 from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, METHOD_NOT_FOUND
 
@@ -48,6 +49,12 @@ _END = re.compile(rb'"id": ?(\d{1,15})(?:, ?"jsonrpc": ?"2\.0")?\}\s*$')
 
 Incoming = SessionMessage | Exception
 _Id: TypeAlias = str | int
+
+
+class Hear(Protocol):
+    """Takes whether what a server says by itself is heard from now on."""
+
+    def __call__(self, *, heard: bool) -> None: ...
 
 
 class StdioTransport:
@@ -247,13 +254,16 @@ def _close_pipes(process: asyncio.subprocess.Process) -> None:
 
 class HttpTransport:
     """Reaches a server by HTTP. `sent` is given the headers of what was sent, to which `auth` may have
-    added a secret."""
+    added a secret. `hear` is told whether what the server says by itself is heard."""
 
     told = ""
 
-    def __init__(self, server: HttpServer, sent: Callable[[Mapping[str, str]], None]) -> None:
+    def __init__(
+        self, server: HttpServer, sent: Callable[[Mapping[str, str]], None], hear: Hear
+    ) -> None:
         self._server = server
         self._sent = sent
+        self._hear = hear
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Any]:
@@ -265,7 +275,7 @@ class HttpTransport:
             verify=_certificates(),
             timeout=httpx2.Timeout(_TO_CONNECT, read=None),  # a call has a time limit of its own
         )
-        client.sent = self._sent
+        client.sent, client.hear = self._sent, self._hear
         streams = streamable_http_client(
             server.url, http_client=client, max_sse_event_size=MAX_MESSAGE
         )
@@ -284,6 +294,8 @@ class _Client(httpx2.AsyncClient):
     `send` raises would end the whole session."""
 
     sent: Callable[[Mapping[str, str]], None]
+    hear: Hear
+    last_event = ""  # of the server's own stream, in which it says what nobody has asked for
 
     async def _send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         response = await super().send(request, **options)
@@ -294,7 +306,7 @@ class _Client(httpx2.AsyncClient):
         if request.method == "DELETE":
             return await self._left(request, **options)
         if request.method != "POST":
-            return _streamed(await self._send(request, **options))
+            return await self._opened(request, **options)
         asked = _asked(await request.aread())  # one that follows a redirect has not been read
         try:
             response = await self._send(request, **options)
@@ -310,7 +322,20 @@ class _Client(httpx2.AsyncClient):
             return _error(request, RequestFault.BROKEN, f"the connection broke ({_why(error)})")
         except httpx2.DecodingError as error:
             return _error(request, RequestFault.UNREADABLE, _why(error))
-        return _streamed(response)
+        # a stream of changes does not go on where it broke off: whoever hears is told that it did
+        resumed = request.headers.get(MCP_METHOD_HEADER) != "subscriptions/listen"
+        return _streamed(response, _WholeEvents(response, resumed=resumed))
+
+    async def _opened(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """Open a stream: the server's own, or one of a request, which goes on after an event of it."""
+        if request.headers.get("last-event-id", "") != self.last_event:
+            response = await self._send(request, **options)
+            return _streamed(response, _WholeEvents(response))
+        self.hear(heard=False)
+        response = await self._send(request, **options)
+        none = response.status_code == HTTPStatus.METHOD_NOT_ALLOWED  # there is none to hear
+        self.hear(heard=none or (response.is_success and _is_stream(response)))
+        return _streamed(response, _OwnEvents(response, self))
 
     async def _left(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Leave a session, which the server may have forgotten, or not answer about at all."""
@@ -410,31 +435,56 @@ def _said_error(body: bytes) -> types.JSONRPCError | None:
         return None
 
 
-def _streamed(response: httpx2.Response) -> httpx2.Response:
+def _is_stream(response: httpx2.Response) -> bool:
+    return _kind(response).startswith("text/event-stream")
+
+
+def _streamed(response: httpx2.Response, events: _WholeEvents) -> httpx2.Response:
     """Return the same response; a stream of events as the SDK may read it."""
-    if not _kind(response).startswith("text/event-stream"):
+    if not _is_stream(response):
         return response
     kept = {name: value for name, value in response.headers.items() if name in _KEPT}
     status, request = response.status_code, response.request
-    return httpx2.Response(status, headers=kept, stream=_WholeEvents(response), request=request)
+    return httpx2.Response(status, headers=kept, stream=events, request=request)
 
 
 class _WholeEvents(httpx2.AsyncByteStream):
-    """Writes the events of a response again, each as soon as it is whole."""
+    """Writes the events of a response again, each as soon as it is whole. Only of a stream that may be
+    `resumed` they have ids."""
 
-    def __init__(self, response: httpx2.Response) -> None:
+    def __init__(self, response: httpx2.Response, *, resumed: bool = True) -> None:
         self._response = response
+        self._resumed = resumed
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for event in httpx2.EventSource(self._response, MAX_MESSAGE):
             lines = [f"event: {event.event}"]
-            lines += [f"id: {event.id}"] if event.id else []
+            lines += [f"id: {event.id}"] if event.id and self._resumed else []
+            self._note(event)
             lines += [] if event.retry is None else [f"retry: {event.retry}"]
             lines += [f"data: {line}" for line in _heard(event.data).split("\n")]
             yield "\n".join((*lines, "", "")).encode()
 
+    def _note(self, event: httpx2.ServerSentEvent) -> None:
+        """Do nothing; a kind of stream may remember where it was."""
+
     async def aclose(self) -> None:
         await self._response.aclose()
+
+
+class _OwnEvents(_WholeEvents):
+    """Writes those that the server sends by itself, and tells whoever hears when they end."""
+
+    def __init__(self, response: httpx2.Response, client: _Client) -> None:
+        super().__init__(response)
+        self._client = client
+
+    def _note(self, event: httpx2.ServerSentEvent) -> None:
+        self._client.last_event = event.id or self._client.last_event
+
+    async def aclose(self) -> None:
+        self._client.hear(heard=False)
+        await super().aclose()
 
 
 def _heard(data: str) -> str:
