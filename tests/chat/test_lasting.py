@@ -334,3 +334,60 @@ async def test_nothing_is_told_as_cancelled_that_goes_on(
         away.is_away = False
         assert (await page.post(f"/{page.thread}{path}", method=method))[0] == done
         assert [run.status for run in await durable.list()] == ["cancelled"]
+
+
+class Looked:
+    """Durable agents that say how a run stands only later, once."""
+
+    def __init__(self, runs: DurableAgents) -> None:
+        self._runs = runs
+        self.is_late = False
+        self.found, self.given = asyncio.Event(), asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runs, name)
+
+    async def show(self, run_id: str) -> Any:
+        run = await self._runs.show(run_id)
+        if self.is_late:
+            self.is_late = False
+            self.found.set()
+            await self.given.wait()
+        return run
+
+
+async def test_what_was_said_while_a_question_waited_stays_in_the_conversation(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolcrib.chat.live._LOOK", 60.0)
+    begun, gate = asyncio.Event(), asyncio.Event()
+
+    @tool(visible=ALL)
+    async def slow() -> str:
+        """Wait."""
+        begun.set()
+        await gate.wait()
+        return "done"
+
+    made = Agent(Model(call("pay", cents=5), call("slow"), "Done."), [pay, slow], state_key=KEY)
+    async with (
+        DurableAgents(url, {"chat": made}) as durable,
+        ThreadStore(url) as store,
+        page_of(chat_app(made, store=store, durable=(looked := Looked(durable)))) as page,
+    ):
+        await page.ask("Pay.")
+        await page.ended("waiting")
+        await page.ask("Something else.")
+        await begun.wait()
+        looked.is_late = True
+        await durable.answer(page.calls(0)[0]["approval"]["id"], Approve(by="eve"))
+        reading = asyncio.create_task(page.get(f"/{page.thread}"))
+        await looked.found.wait()
+        gate.set()
+        await page.ended(turns=2)
+        looked.given.set()  # the reading has seen how all was before
+        await reading
+        await page.until(lambda s: [t["status"] for t in s["turns"]] == ["completed"] * 2)
+        stored = await store.load(page.thread, "local")
+        assert stored is not None
+        assert "Something else." in stored.session

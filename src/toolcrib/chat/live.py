@@ -417,7 +417,7 @@ class LiveThreads:
             fresh = new_turn(turn.id, was["asked"], at=was["at"], instead_of=was["instead_of"])
             shown = self._view(fresh)
         now = await self._store.load(stored.id, stored.owner)  # it may have gone on meanwhile
-        if now is None or self._is_carried(stored.id, turn.id):
+        if now is None or not now.runs(turn) or self._is_carried(stored.id, turn.id):
             return False
         await self._start(now, turn, shown, lambda session: lasting.followed(session, turn))
         return True

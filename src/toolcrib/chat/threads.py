@@ -105,6 +105,11 @@ class StoredThread(msgspec.Struct, frozen=True):
     session: str
     turns: tuple[StoredTurn, ...] = ()
 
+    def runs(self, turn: StoredTurn) -> bool:
+        """Return whether a turn runs, and has not ended since it was begun as this one."""
+        now = [(each.id, each.state) for each in self.turns if each.status == "running"]
+        return (turn.id, turn.state) in now
+
 
 def _now() -> float:
     return time.time()
