@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import time
 
@@ -79,6 +80,20 @@ async def test_a_run_that_waits_is_its_owners_and_its_threads_alone(url: str) ->
         for place in places:
             assert await store.take_waiting(*place, states[place])
             assert await store.waiting(*place) is None
+
+
+@BOTH
+async def test_of_two_runs_of_a_thread_that_come_to_wait_at_once_one_is_kept(url: str) -> None:
+    states = [await waits("ada") for _ in range(2)]
+    async with ThreadStore(url) as one, ThreadStore(url) as other:
+        stores = one, other
+        assert [await store.waiting("ada", "main") for store in stores] == [None, None]
+        for thread in map(str, range(20)):
+            kept = await asyncio.gather(
+                *(s.keep_waiting("ada", thread, w) for s, w in zip(stores, states, strict=True))
+            )
+            assert sorted(kept) == [False, True]
+            assert await one.waiting("ada", thread) == states[kept.index(True)]
 
 
 @BOTH
