@@ -21,6 +21,7 @@ from chat.browser import browsing
 from chat.chat_helpers import RAN, Page, add, page_of, pay
 from durable.desk import KEY, Model
 from playwright.async_api import expect
+from rows import each_row
 from waiting import until
 
 from toolcrib import ALL, Agent, Approve, tool
@@ -248,6 +249,68 @@ async def test_a_run_that_fails_says_why_and_the_thread_is_free(url: str) -> Non
         await page.ask("Hello?", instead_of=page.turns[0]["id"])
         await page.ended("completed", 2)
         assert page.text() == "Here I am."
+
+
+class Unconfirmed:
+    """Durable agents whose database does what one of them is to do, and does not confirm it: as often
+    as said. Without `does` it does nothing."""
+
+    def __init__(self, runs: DurableAgents, name: str, times: int, *, does: bool = True) -> None:
+        self._runs, self._name, self._times, self._does = runs, name, times, does
+
+    def __getattr__(self, name: str) -> Any:
+        return self._unconfirmed if name == self._name else getattr(self._runs, name)
+
+    async def _unconfirmed(self, *given: Any, **named: Any) -> Any:
+        self._times -= 1
+        if self._does or self._times < 0:
+            done = await getattr(self._runs, self._name)(*given, **named)
+        if self._times >= 0:
+            raise SourceError("the connection was lost")
+        return done
+
+
+@each_row(
+    ("name", "times", "does"),
+    [
+        ("start", 1, True),
+        ("start", 1, False),
+        ("start", 99, True),
+        ("answer", 1, True),
+        ("cancel", 1, True),
+    ],
+)
+async def test_what_is_done_and_not_confirmed_is_shown_as_done(
+    name: str, times: int, *, does: bool, tmp_path: Path
+) -> None:
+    RAN.clear()
+    url = f"sqlite:///{tmp_path}/chat.db"
+    made = agent(call("pay", cents=5), "Paid.")
+    async with DurableAgents(url, {"chat": made}) as durable:
+        unconfirmed: Any = Unconfirmed(durable, name, times, does=does)
+        async with page_of(chat_app(made, store=url, durable=unconfirmed)) as page:
+            assert (await page.ask("Pay."))[0] == 202
+            await page.ended("waiting")
+            if name == "cancel":
+                assert (await page.post(f"/{page.thread}", method="DELETE"))[0] == 204
+            else:
+                path = f"/{page.thread}/approvals/{page.calls()[0]['approval']['id']}"
+                assert (await page.post(path, {"decision": "approve"}))[0] == 202
+                await page.ended("completed")
+                assert page.text() == "Paid."
+            ended = "cancelled" if name == "cancel" else "completed"
+            assert [run.status for run in await durable.list()] == [ended]
+    assert ([] if name == "cancel" else [5]) == RAN
+
+
+async def test_a_run_that_could_not_begin_fails_its_turn(url: str) -> None:
+    made = agent("Hello.")
+    async with DurableAgents(url, {"chat": made}) as durable:
+        unconfirmed: Any = Unconfirmed(durable, "start", 99, does=False)
+        async with page_of(chat_app(made, store=url, durable=unconfirmed)) as page:
+            assert (await page.ask("Hello?"))[0] == 503
+            await page.ended("failed")
+            assert await durable.list() == []
 
 
 async def test_a_thread_that_is_deleted_asks_nothing_any_more(url: str) -> None:

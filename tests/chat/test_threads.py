@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,7 +14,9 @@ from chat.chat_helpers import page_of
 from toolcrib import ALL, Agent, Caller, ToolRunner, tool
 from toolcrib.approvals import answer_later
 from toolcrib.chat import ThreadStore, chat_app
-from toolcrib.storage import as_column
+from toolcrib.chat.threads import BusyError
+from toolcrib.errors import SourceError
+from toolcrib.storage import SqlDatabase, as_column
 from toolcrib.testing import MemorySink, ScriptedClient, call
 from toolcrib.values.call import ToolCall
 from toolcrib.values.context import CallScope, RunTally
@@ -94,6 +97,40 @@ async def test_of_two_runs_of_a_thread_that_come_to_wait_at_once_one_is_kept(url
             )
             assert sorted(kept) == [False, True]
             assert await one.waiting("ada", thread) == states[kept.index(True)]
+
+
+@BOTH
+async def test_what_is_kept_and_not_confirmed_is_kept(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, really, lost = await waits("ada"), SqlDatabase.transact, list[bool]()
+
+    async def unconfirmed(database: SqlDatabase, work: Any, *, write: bool = True) -> Any:
+        done = await really(database, work, write=write)
+        if write and lost.pop():
+            raise SourceError("the connection was lost")
+        return done
+
+    async with ThreadStore(url) as store:
+        thread = await store.create("ada")
+        turn = await store.begin(thread, "ada", "Pay.")
+        assert turn is not None
+        view = {**turn.view, "status": "waiting"}
+        assert await store.end(thread, turn, view, state=state.to_json())
+        loaded = await store.load(thread, "ada")
+        assert loaded is not None
+        (turn,) = loaded.turns
+        monkeypatch.setattr(SqlDatabase, "transact", unconfirmed)
+        lost[:] = [False, True, True]
+        assert await store.begin_again(thread, "ada", turn, view)
+        lost[:] = [False]
+        with pytest.raises(BusyError):
+            await store.begin_again(thread, "ada", turn, view)
+        lost[:] = [False, True, True]
+        assert await store.keep_waiting("ada", "main", state)
+        lost[:] = [False]
+        assert not await store.keep_waiting("ada", "main", await waits("ada"))
+        assert await store.waiting("ada", "main") == state
 
 
 @BOTH

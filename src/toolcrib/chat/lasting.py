@@ -2,6 +2,8 @@
 
 Rule: the store of the runs says what has happened, and a turn shows it. So a run is begun and answered
 there first of all, whoever follows it leaves it as it is, and is followed again by whoever finds it.
+What that store does not confirm may have happened: it is asked for again, and a turn fails only where
+the store says that its run has not begun.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from toolcrib.agent import Agent, Session
-from toolcrib.chat.threads import StoredTurn
+from toolcrib.chat.threads import StoredTurn, asked_again
 from toolcrib.errors import ApprovalError, SourceError, ToolcribError
 from toolcrib.values.decision import Answer, Caller
 from toolcrib.values.message import Message
@@ -162,12 +164,12 @@ class LastingRuns:
         """Return a run that has not begun."""
         run_id, history, speaker = _run_of(turn_id), session.messages, session.speaker
 
-        async def begin() -> None:
-            await self._runs.start(
+        async def start() -> str:
+            return await self._runs.start(
                 self._agent, text, caller=caller, history=history, run_id=run_id, speaker=speaker
             )
 
-        return LastingRun(self._runs, session, run_id, first=begin)
+        return LastingRun(self._runs, session, run_id, first=lambda: asked_again(start))
 
     def answered(
         self, session: Session[Agent], state: RunState, request_id: str, answer: Answer
@@ -177,7 +179,7 @@ class LastingRuns:
 
         async def give() -> None:
             with suppress(ApprovalError):
-                await self._runs.answer(request_id, answer)
+                await asked_again(lambda: self._runs.answer(request_id, answer))
 
         return LastingRun(self._runs, session, state.run_id, first=give, known=state)
 
@@ -214,7 +216,7 @@ class LastingRuns:
 async def _cancel(runs: DurableRuns, run_id: str) -> None:
     """Cancel a run; one that is over, or has not begun, stays as it is."""
     try:
-        await runs.cancel(run_id)
+        await asked_again(lambda: runs.cancel(run_id))
     except SourceError:
         raise
     except ToolcribError:

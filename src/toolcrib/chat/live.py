@@ -270,6 +270,8 @@ class LiveThreads:
         try:
             await self._start(stored, turn, shown, self._asking(turn.id, text, caller))
         except Exception as error:  # such as a conversation that was saved with another key
+            if self._lasting is not None and await self._lasting.has_gone_on(turn):
+                return turn.id  # which was not confirmed: it is followed when the thread is loaded
             note = str(error) if isinstance(error, ToolcribError) else "The run could not begin."
             shown.turn |= {"status": "failed", "note": note}
             await self._store.end(thread_id, turn, shown.snapshot())

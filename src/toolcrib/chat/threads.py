@@ -8,11 +8,12 @@ tables reads all of that.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import time
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -24,8 +25,10 @@ from toolcrib.values.record import ToolInvocationRecord
 from toolcrib.values.run import RunState
 from toolcrib.values.typed import names_wrong_types
 
+T = TypeVar("T")
 LEASE = 15.0
 """Seconds for which a run is somebody's without a word from them."""
+_PAUSES = (0.1, 0.3)  # seconds, between the times that a database is asked for the same
 _TITLE = 80  # characters of the first question
 NOT_IN_TITLES = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Characters that turn the text around them (bidirectional controls), or that not every screen and
@@ -48,7 +51,7 @@ _NEW_TURN = """INSERT INTO chat_turns (id, thread_id, seq, run_id, status, view,
     VALUES (:id, :thread_id, :seq, '', 'running', :view, '', :lease, :before)"""
 _BEGIN_AGAIN = """UPDATE chat_turns SET status = 'running', view = :view, lease = :lease
     WHERE id = :id AND status = 'waiting' AND state = :state"""
-_IS_BEGUN = "SELECT id FROM chat_turns WHERE id = :id AND status = 'running' AND lease = :lease"
+_IS_BEGUN = "SELECT id FROM chat_turns WHERE id = :id AND status = 'running' AND lease IN :leases"
 _NAME_RUN = "UPDATE chat_turns SET run_id = :run_id WHERE id = :id"
 # A turn that runs again has the state in which it waited: whoever carried it before has another.
 _SHOW = """UPDATE chat_turns SET view = :view, lease = :lease
@@ -130,6 +133,17 @@ class AskedAnew(msgspec.Struct, frozen=True):
 
 class BusyError(ToolcribError):
     """Another run of the thread is on its way."""
+
+
+async def asked_again(ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask a database for something, and again where it fails: it may have been done, and only its
+    confirmation was lost. `ask` has to do it once, however often it is called."""
+    for pause in _PAUSES:
+        try:
+            return await ask()
+        except SourceError:
+            await asyncio.sleep(pause)
+    return await ask()
 
 
 class ThreadStore(Closing):
@@ -252,15 +266,18 @@ class ThreadStore(Closing):
         def work(transaction: Transaction) -> bool:
             if not transaction.rows(_THREAD + transaction.for_update, **_theirs(thread_id, owner)):
                 return False
+            if transaction.rows(_IS_BEGUN, id=turn.id, leases=leases):  # when this was asked before
+                return True
             _check_idle(transaction, thread_id)
-            lease = time.time() + LEASE
-            named = {"id": turn.id, "view": _text(view), "lease": lease, "state": turn.state}
-            begun = transaction.execute(_BEGIN_AGAIN, **named) > 0
+            leases.append(time.time() + LEASE)
+            named = {"id": turn.id, "view": _text(view), "state": turn.state}
+            begun = transaction.execute(_BEGIN_AGAIN, **named, lease=leases[-1]) > 0
             if begun:  # and waits no more: nobody else begins it
-                transaction.require([(turn.id,)], _IS_BEGUN, id=turn.id, lease=lease)
+                transaction.require([(turn.id,)], _IS_BEGUN, id=turn.id, leases=leases)
             return begun
 
-        return await self._database.transact(work)
+        leases: list[float] = []
+        return await asked_again(lambda: self._database.transact(work))
 
     async def name_run(self, turn_id: str, run_id: str) -> None:
         """Say which run a turn is: before any call of it is kept."""
@@ -321,21 +338,22 @@ class ThreadStore(Closing):
     async def keep_waiting(self, owner: str, thread: str, state: RunState) -> bool:
         """Keep a run that waits in a thread that its client keeps, until its questions have expired;
         False where another one of the thread waits. Of a caller the newest are kept."""
+        saved = state.to_json()
 
         def work(transaction: Transaction) -> bool:
             now = time.time()
             transaction.execute(_OVER, now=now)
+            for row in transaction.rows(_WAITING, **place):
+                return bool(row["state"] == saved)  # then this was asked before
             kept = [row["thread"] for row in transaction.rows(_OLDEST, owner=place["owner"])]
-            if place["thread"] in kept:
-                return False
             for oldest in kept[: max(0, len(kept) + 1 - MOST_WAITING)]:
                 transaction.execute(_TAKE, owner=place["owner"], thread=oldest)
             until = max((asked.expires_at for asked in state.pending), default=now)
-            named = {"state": state.to_json(), "now": now, "expires_at": until}
+            named = {"state": saved, "now": now, "expires_at": until}
             return transaction.execute(_KEEP_WAITING, **place, **named) > 0
 
         place = {"owner": as_column(owner), "thread": as_column(thread)}
-        return await self._database.transact(work)
+        return await asked_again(lambda: self._database.transact(work))
 
     async def waiting(self, owner: str, thread: str) -> RunState | None:
         """Return the run that waits in a thread that its client keeps."""
