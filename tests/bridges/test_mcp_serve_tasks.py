@@ -15,8 +15,14 @@ from mcp.client.extension import advertise
 from pydantic import TypeAdapter
 from rows import each_row
 
-from toolcrib import ALL, Agent, Approve, Caller, Catalog, Refuse, ToolRunner, per_call, tool
-from toolcrib.bridges.mcp import McpClient, McpServer, calling_client, mcp_server
+from toolcrib import ALL, Agent, Allow, Approve, Caller, Catalog, Refuse, ToolRunner, per_call, tool
+from toolcrib.bridges.mcp import (
+    McpClient,
+    McpServer,
+    calling_client,
+    mcp_server,
+    served_tasks,
+)
 from toolcrib.bridges.mcp.tasks import (
     EXTENSION,
     TaskParams,
@@ -29,7 +35,9 @@ from toolcrib.bridges.mcp.tasks import (
 from toolcrib.runner import execute
 from toolcrib.testing import MemorySink, ScriptedClient, call
 from toolcrib.testing.scripted import Turn
-from toolcrib.values.decision import Answer, ApprovalRequest
+from toolcrib.values.call import Hydrated
+from toolcrib.values.context import PolicyContext
+from toolcrib.values.decision import Answer, ApprovalRequest, Decision
 
 STATE: TypeAdapter[Any] = TypeAdapter(dict[str, Any])
 GO: list[asyncio.Event] = []
@@ -160,7 +168,7 @@ async def test_a_task_asks_and_goes_on_with_the_answer() -> None:
     assert [record.status for record in sink.records] == ["completed"]
 
 
-def serving_an_agent() -> tuple[McpServer, MemorySink]:
+def serving_an_agent(policy: Any = (), **options: Any) -> tuple[McpServer, MemorySink]:
     """One whose agent works long enough to be a task, and then asks twice at once, and once more."""
     GO.append(asyncio.Event())
     sink = MemorySink()
@@ -170,8 +178,10 @@ def serving_an_agent() -> tuple[McpServer, MemorySink]:
         "done",
     ]
     agent = Agent(ScriptedClient([call("waits"), *asks_for]), [waits, refund])
-    runner = ToolRunner([agent.as_tool("clerk", "Refunds.", visible=ALL)], sinks=[sink])
-    return mcp_server(runner, task_after=0.02, may_approve=lambda *_: True), sink
+    clerk = agent.as_tool("clerk", "Refunds.", visible=ALL)
+    runner = ToolRunner([clerk, refund], sinks=[sink], policy=policy)
+    options = {"may_approve": lambda *_: True, **options}
+    return mcp_server(runner, task_after=0.02, **options), sink
 
 
 def refunds(sink: MemorySink) -> list[Any]:
@@ -219,8 +229,73 @@ async def test_a_task_that_waits_for_approvals_is_answered_or_given_up() -> None
         params = TaskParams(task_id=handle["taskId"])
         await client.session.send_request(_Cancel(params=params), STATE)
         await answer(first)
-        assert (await get(client, handle))["status"] == "cancelled"
+        state = await until(client, handle, "completed")
+    assert '"code":"outcome_unknown"' in state["result"]["content"][0]["text"]
     assert refunds(sink) == [2]
+
+
+async def _update(client: Client, handle: dict[str, Any], key: str, answer: str = "yes") -> None:
+    said = {key: {"action": "accept", "content": {"answer": answer}}}
+    params = TaskUpdateParams(task_id=handle["taskId"], input_responses=said)
+    await client.session.send_request(_Update(params=params), STATE)
+
+
+async def _never(_context: Any, _params: types.ElicitRequestParams) -> types.ElicitResult:
+    raise AssertionError
+
+
+@each_row("withdrawn", ["tool", "right to approve"])
+async def test_an_answer_is_judged_by_what_holds_when_it_comes(withdrawn: str) -> None:
+    """As one that comes with a new request, and not by what held when the task began."""
+    roles: tuple[str, ...] = ("pay",)
+    server, sink = serving_an_agent(
+        may_approve=lambda caller, _: "pay" in caller.roles,
+        caller=lambda _token: Caller("ide#ada", roles),
+    )
+    async with client_of(server, PLAIN, elicitation_callback=_never) as client:
+        handle = await begin(client, "clerk", prompt="p")
+        GO[-1].set()
+        _, second = (await until(client, handle, "input_required"))["inputRequests"]
+        if withdrawn == "tool":
+            await server.use(ToolRunner([waits]))
+        else:
+            roles = ()
+        await _update(client, handle, second)
+        await until(client, handle, "completed")
+    assert refunds(sink) == []
+
+
+async def _slow(call: Hydrated, _context: PolicyContext) -> Decision:
+    if call.call.name == "refund":
+        await GO[-1].wait()
+    return Allow("", "slow")
+
+
+@each_row("end", ["cancelled", "its hour is over", "the server ends"])
+@each_row(("name", "code"), [("clerk", "outcome_unknown"), ("refund", "cancelled")])
+async def test_a_task_that_waits_is_recorded_however_it_is_given_up(
+    name: str, code: str, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, sink = serving_an_agent(policy=_slow)
+    async with client_of(server, PLAIN, elicitation_callback=_never) as client:
+        handle = await begin(client, name, **({"prompt": "p"} if name == "clerk" else {"order": 7}))
+        GO[-1].set()
+        (first, *_) = (await until(client, handle, "input_required"))["inputRequests"]
+        assert [one.status for one in sink.records if one.name == name] == ["waiting"]
+        if end == "its hour is over":
+            GO[-1].clear()
+            monkeypatch.setattr(served_tasks, "TTL", 0.0)
+            await begin(client, "refund", order=8)
+        for _ in range(2 * (end == "cancelled")):
+            params = TaskParams(task_id=handle["taskId"])
+            await client.session.send_request(_Cancel(params=params), STATE)
+        if end != "the server ends":
+            await _update(client, handle, first)
+            await until(client, handle, "cancelled" if code == "cancelled" else "completed")
+    ids = [one.id for one in sink.records if one.name == name]
+    ended = [one for one in sink.records if one.id == ids[0] and one.error is not None]
+    assert [one.error.code for one in ended if one.error] == [code]
+    assert refunds(sink) == []
 
 
 async def test_a_task_is_cancelled_once_and_recorded() -> None:

@@ -463,7 +463,9 @@ class ToolRunner:
             if suspended is not None:
                 with suppress(SourceError):  # its agent does not go on
                     facts.spent = spent_in(saved_run(suspended))
-            error = CallError.of(code) if call.success else rejection(call)
+            error = CallError.of(code)
+            if isinstance(call, Rejected) and began is None:  # what waits was well-formed
+                error = rejection(call)
             await refused.finalize(refused.ended(error))
 
         await _to_the_last(map(refuse, calls))

@@ -2,7 +2,8 @@
 
 Rule: a call is a task of its own, which ends by itself or is cancelled, once, where its client gives it
 up; either way it is recorded. One whose tool has asked the client something goes on between two
-requests, until it is answered, or out of time.
+requests, until it is answered, or out of time. One that has ended with a question for an approval goes
+on as a new call would begin: by the runner that serves now, for the caller as they are now.
 """
 
 from __future__ import annotations
@@ -11,10 +12,9 @@ import asyncio
 import json
 import logging
 import secrets
-from collections.abc import Callable
 from contextlib import suppress
 from math import inf, isfinite
-from typing import Any, TypeAlias, TypeGuard, assert_never
+from typing import Any, NoReturn, TypeAlias, TypeGuard, assert_never
 
 import anyio
 import mcp_types as types
@@ -37,6 +37,7 @@ from toolcrib.bridges.mcp.shown import refused, result_of
 from toolcrib.doors import MayApprove
 from toolcrib.errors import ApprovalError, ErrorCode
 from toolcrib.failures import log_raised
+from toolcrib.hydration import hydrate
 from toolcrib.runner import ToolRunner
 from toolcrib.values.call import ToolCall
 from toolcrib.values.context import CallScope, RunTally
@@ -60,7 +61,6 @@ _BROKEN_OFF = (ErrorCode.CANCELLED, ErrorCode.OUTCOME_UNKNOWN)
 GONE = "This call does not wait for an answer any more."
 
 _Context: TypeAlias = ServerRequestContext[Any, Any]
-Again: TypeAlias = Callable[[_Context, Asked, types.InputResponses], "OneCall"]
 Result: TypeAlias = types.CallToolResult | types.InputRequiredResult
 
 
@@ -77,7 +77,7 @@ class OneCall:
         questions: ClientQuestions,
         progress: Progress,
         approver: ClientApprover,
-        again: Again,
+        params: types.CallToolRequestParams,
     ) -> None:
         self.call = call
         self.caller = caller
@@ -87,7 +87,8 @@ class OneCall:
         self._runner = runner
         self._progress = progress
         self._approver = approver
-        self._again = again
+        self._scope = scope
+        self._params = params
         self._ending = False
         scope = msgspec.structs.replace(scope, begins=self._begin)
         self.task = asyncio.ensure_future(runner.exec(call, caller=caller, scope=scope))
@@ -133,6 +134,26 @@ class OneCall:
         self._ending = True
         self.task.cancel()
 
+    def give_up(self) -> None:
+        """Cancel the call, which nobody waits for any more, also if it waits for an approval."""
+        waiting, asked = self._waiting(), self.asked()
+        if waiting is None or asked is None:
+            self.task.cancel()
+        else:
+            self.task = asyncio.ensure_future(self._withdrawn(waiting, asked))
+
+    async def _withdrawn(self, waiting: Waiting, asked: Asked) -> NoReturn:
+        """Record that a call does not go on that had ended with questions."""
+        call = hydrate(self.call, self._runner.catalog, pinned=asked.pinned or None)
+        await self._runner.refuse_all(
+            [call],
+            caller=self.caller,
+            scope=asked.scope(self._scope, {}),
+            code=ErrorCode.CANCELLED,
+            began=waiting.record,
+        )
+        raise asyncio.CancelledError
+
     @property
     def unknown(self) -> Failed | None:
         """The outcome of a call that was cancelled while its tool went on: nobody knows how it ends."""
@@ -143,10 +164,14 @@ class OneCall:
 
     def asked(self) -> Asked | None:
         """Return what its client's user is to approve, where the call has ended with that."""
+        waiting = self._waiting()
+        return None if waiting is None else self._approver.asked(waiting)
+
+    def _waiting(self) -> Waiting | None:
         if not self.task.done() or self.task.cancelled() or self.task.exception() is not None:
             return None
         outcome = self.task.result()
-        return self._approver.asked(outcome) if isinstance(outcome, Waiting) else None
+        return outcome if isinstance(outcome, Waiting) else None
 
     def open(self) -> types.InputRequests:
         """Return the questions that wait for its client's user. Those for approvals have their own ids
@@ -156,15 +181,26 @@ class OneCall:
             return self.questions.open
         return {each.id: self._approver.question(each) for each in asked.requests.values()}
 
-    def answered(self, context: _Context, responses: types.InputResponses) -> OneCall:
+    def answered(
+        self,
+        runner: ToolRunner,
+        context: _Context,
+        responses: types.InputResponses,
+        *,
+        caller: Caller,
+    ) -> OneCall:
         """Give the call the answers to what is `open`. Return the call that goes on: this one, or a new
-        one where this has ended with questions for approvals."""
+        one, of `runner`, where this has ended with questions for approvals. Raises MCPError."""
         asked = self.asked()
         if asked is None:
             self.take(context, responses)
             return self
         given = {k: responses[e.id] for k, e in asked.requests.items() if e.id in responses}
-        return self._again(context, asked, given) if given else self
+        if not given:
+            return self
+        params = self._params.model_copy(update={"input_responses": given})
+        may, tally = self._approver.may_approve, self.tally
+        return begun(runner, context, params, may, caller=caller, tally=tally, asked=asked)
 
     def final(self) -> types.CallToolResult:
         """Return the result of a call that no request waits for. Raises MCPError."""
@@ -258,12 +294,6 @@ def begun(
     if asked is not None:
         scope = asked.scope(scope, approver.answers(asked, params.input_responses))
 
-    def again(context: _Context, asked: Asked, responses: types.InputResponses) -> OneCall:
-        answered = params.model_copy(update={"input_responses": responses})
-        return begun(
-            runner, context, answered, may_approve, caller=caller, tally=tally, asked=asked
-        )
-
     # what is no JSON in the arguments (NaN) is for the runner to refuse, and to record
     text = json.dumps(params.arguments or {}, ensure_ascii=False)
     return OneCall(
@@ -274,7 +304,7 @@ def begun(
         questions=ClientQuestions(context),
         progress=progress,
         approver=approver,
-        again=again,
+        params=params,
     )
 
 

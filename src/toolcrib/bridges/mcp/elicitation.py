@@ -151,7 +151,7 @@ class ClientApprover:
         self._caller = caller
         self._tally = tally
         self._call_id = call_id
-        self._may_approve = may_approve or _nothing
+        self.may_approve = may_approve or _nothing
         self._other = other
         self._pinned = pinned
         self._asked: set[str] = set()
@@ -168,7 +168,7 @@ class ClientApprover:
                 continue
             if given.action == "cancel":
                 self._dismissed.add(request.id)
-            elif allows(self._may_approve, self._caller, request):
+            elif allows(self.may_approve, self._caller, request):
                 answers[request.id] = self._answer_of(given, request)
         return answers
 
@@ -182,7 +182,7 @@ class ClientApprover:
 
     async def ask_keeping(self, request: ApprovalRequest, pinned: JsonObject, /) -> Answer | None:
         """Raises ApprovalError where nobody can be asked."""
-        if not allows(self._may_approve, self._caller, request):
+        if not allows(self.may_approve, self._caller, request):
             return await self._others_answer(request, pinned)
         if not has_forms(self._session):
             self.why_not = CANNOT_ASK
@@ -242,15 +242,15 @@ class ClientApprover:
         return (run_id, call_id) == (self._tally.run_id, self._call_id)
 
     def _form_of(self, request: ApprovalRequest) -> types.ElicitRequestFormParams:
-        return form_of(request, offered(request, self._may_approve))
+        return form_of(request, offered(request, self.may_approve))
 
     def _answer_of(self, given: types.ElicitResult, request: ApprovalRequest) -> Answer:
         """Return what an answered form says; the runner holds a yes to what this caller may approve."""
-        answer = answer_of(given, offered(request, self._may_approve), self._caller.id)
+        answer = answer_of(given, offered(request, self.may_approve), self._caller.id)
         if not isinstance(answer, Approve):
             return cast("Answer", answer)  # the runner says of what is none what it is
         more = (answer.arguments, answer.for_run, answer.always)
-        return yes_of(self._may_approve, self._caller, *more)
+        return yes_of(self.may_approve, self._caller, *more)
 
     def _unanswered(self, why: str) -> ApprovalError:
         self.why_not = why

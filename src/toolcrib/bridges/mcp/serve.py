@@ -170,11 +170,11 @@ class Calls:
 
     async def aclose(self) -> None:
         """Cancel the calls that wait, and let them be recorded."""
-        calls = (*self._open.values(), *self._tasks.running())
-        tasks = [call.task for call in calls]
+        calls = [*self._open.values()]
         self._open.clear()
-        for task in tasks:
-            task.cancel()
+        for call in calls:
+            call.give_up()
+        tasks = [call.task for call in (*calls, *self._tasks.end())]
         with anyio.CancelScope(shield=True):
             await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -208,7 +208,7 @@ class McpServer:
         task_after: float,
     ) -> None:
         self._runner = runner
-        self._tasks = ServedTasks(self._who)
+        self._tasks = ServedTasks(self._who, lambda: self._runner)
         self._calls = Calls(may_approve, self._tasks, task_after)
         self._caller = caller
         self._page_size = page_size

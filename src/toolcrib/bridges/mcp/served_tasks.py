@@ -2,7 +2,8 @@
 
 Rule: the server decides, and only for a client that takes tasks: a call that has not ended after some
 seconds becomes one, and goes on. A task is its caller's alone, by the id: roles may change. It is kept
-for `TTL` seconds, and what runs is cancelled where the client asks for that, and where the server ends.
+for `TTL` seconds. What runs is cancelled where the client asks for that, and where the server ends, and
+so is what waits for an approval: both are recorded.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from pydantic import TypeAdapter, ValidationError
 from toolcrib.bridges.mcp.calls import OneCall
 from toolcrib.bridges.mcp.runs import ClientRuns
 from toolcrib.bridges.mcp.tasks import EXTENSION, TaskParams, TaskUpdateParams
+from toolcrib.runner import ToolRunner
 from toolcrib.values.decision import Caller
 
 TTL = 3_600.0
@@ -57,8 +59,14 @@ class _Task:
         if task.cancelled() and self.call.unknown is None:
             return "cancelled"
         if self.call.asked() is not None:  # with the answers it goes on
-            return "cancelled" if self.given_up else "input_required"
+            return "input_required"
         return "completed"
+
+    def give_up(self) -> None:
+        """Cancel it, once."""
+        if not self.given_up:
+            self.given_up = True
+            self.call.give_up()
 
     def told(self) -> dict[str, Any]:
         """Return what is said of a task, without what it ended as."""
@@ -103,8 +111,9 @@ def _now() -> str:
 class ServedTasks:
     """Holds the tasks of a server, and answers what clients ask of them."""
 
-    def __init__(self, who: Callable[[], Caller]) -> None:
+    def __init__(self, who: Callable[[], Caller], serves: Callable[[], ToolRunner]) -> None:
         self._who = who
+        self._serves = serves
         self._tasks: OrderedDict[str, _Task] = OrderedDict()
 
     @staticmethod
@@ -117,10 +126,13 @@ class ServedTasks:
     def made_of(self, call: OneCall) -> dict[str, Any] | None:
         """Return the handle of a call that goes on; None where there is no room for it."""
         now = time.monotonic()
-        for name in [
-            n for n, one in self._tasks.items() if now - one.made > TTL and one.call.task.done()
-        ]:
-            del self._tasks[name]
+        for name, one in [*self._tasks.items()]:
+            if now - one.made <= TTL:
+                break  # they are in the order in which they were made
+            if one.call.asked() is not None:
+                one.give_up()  # and is forgotten the next time
+            elif one.call.task.done():
+                del self._tasks[name]
         if len(self._tasks) >= _MOST:
             return None
         task = _Task(call)
@@ -135,14 +147,13 @@ class ServedTasks:
     async def update(self, context: _Context, params: TaskUpdateParams) -> dict[str, Any]:
         task = self._of(context, params)
         if not task.given_up:
-            task.call = task.call.answered(context, dict(_read(params.input_responses)))
+            given = dict(_read(params.input_responses))
+            task.call = task.call.answered(self._serves(), context, given, caller=self._who())
             context.lifespan_context.of(context, task.call.caller).hold(task.call.task)
         return {"resultType": "complete"}
 
     async def cancel(self, context: _Context, params: TaskParams) -> dict[str, Any]:
-        task = self._of(context, params)
-        task.given_up = True
-        task.call.task.cancel()
+        self._of(context, params).give_up()
         return {"resultType": "complete"}
 
     def _of(self, context: _Context, params: TaskParams) -> _Task:
@@ -161,5 +172,8 @@ class ServedTasks:
             raise MCPError(INVALID_PARAMS, "There is no such task.")
         return task
 
-    def running(self) -> list[OneCall]:
-        return [one.call for one in self._tasks.values() if not one.call.task.done()]
+    def end(self) -> list[OneCall]:
+        """Cancel those that run or wait; return the calls, to be waited for."""
+        for task in self._tasks.values():
+            task.give_up()
+        return [task.call for task in self._tasks.values()]
