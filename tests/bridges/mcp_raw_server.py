@@ -68,6 +68,8 @@ LISTS: dict[str, list[dict[str, Any]]] = {
         tool(SECRET, schema=BOMB),
         tool("fine"),
     ],
+    "t_of_no_use": [tool("t", schema=taking({"$ref": "http://127.0.0.1/x"}))],
+    "t_twice": [tool("t"), tool("t")],
     "secret_collision": [tool(f"a/{SECRET}"), tool(f"a_{SECRET}")],
     "none": [],
     "rubbish": [{}] * 20_000,

@@ -893,6 +893,30 @@ async def test_what_appears_and_what_goes_is_told(tmp_path: Path) -> None:
         assert (await servers.latest()).names == ("a_b", "fine_tool_")
 
 
+@each_row("first", ["of no use", "of use"])
+async def test_two_servers_may_list_one_name_if_one_tool_of_both_can_be_used(first: str) -> None:
+    """What is told of the servers' changes is told of each one's own tools."""
+    listing = [raw("list", "t_of_no_use"), raw("slow")]
+    servers = mcp_catalog(*(listing if first == "of no use" else reversed(listing)))
+    async with servers as catalog:
+        assert [one.tool for one in servers.left_out] == ["t"]
+        assert servers.changes() == ()
+        await value(runner_of(catalog), "change")
+        await changed(servers)
+        assert [str(one) for one in servers.changes()] == ["t: changed in description"]
+        latest = await servers.latest()
+        assert (latest.names, servers.changes()) == (catalog.names, ())
+
+
+@each_row("kinds", [("t_of_no_use", "t_twice"), ("t_twice", "t_of_no_use")])
+async def test_what_a_server_lists_twice_is_one_tool_whatever_another_lists(
+    kinds: tuple[str, ...],
+) -> None:
+    servers = mcp_catalog(*(raw("list", kind) for kind in kinds))
+    async with servers as catalog:
+        assert (catalog.names, servers.changes()) == (("t",), ())
+
+
 async def test_servers_of_a_file_have_prefixes(tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
     server = odd(tmp_path / "log")

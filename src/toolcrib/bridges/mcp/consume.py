@@ -57,15 +57,16 @@ class _Wishes(msgspec.Struct, frozen=True):
 
 
 class _Listed(msgspec.Struct, frozen=True):
-    """A tool as a server lists it, by the name that it has here."""
+    """A tool as a server lists it, with the name that it has here, and the digest that it has now."""
 
     name: str
     tool: types.Tool
     connection: Connection
+    digest: str
 
-    @property
-    def digest(self) -> str:
-        return self.connection.digest_of(self.tool.name)
+
+_Key: TypeAlias = tuple[Connection, str]
+"""A server, and what it calls a tool. Two may list one name, if one of both tools can be used."""
 
 
 @names_wrong_types
@@ -125,8 +126,7 @@ class McpCatalog:
         self._wishes = wishes
         self._options = options
         self._connections: list[tuple[str, Connection]] = []
-        self._snapshot: dict[str, _Listed] = {}
-        self._read: dict[str, str] = {}
+        self._snapshot: dict[_Key, _Listed] = {}
         self.left_out: tuple[LeftOut, ...] = ()
         """The tools that the servers list and that cannot be used, as of the last snapshot."""
 
@@ -173,33 +173,32 @@ class McpCatalog:
 
         A call of a tool that was changed or removed is refused.
         """
-        now = {one.name: one for one in self._wanted()}
-        found: list[Change] = []
-        for name in sorted(now.keys() | self._snapshot.keys()):
-            before, after = self._snapshot.get(name), now.get(name)
+        now, found = self._wanted(), list[Change]()
+        for key, one in {**self._snapshot, **now}.items():
+            before, after = self._snapshot.get(key), now.get(key)
             if before is None:
-                found.append(Change(name, "added"))
+                found.append(Change(one.name, "added"))
             elif after is None:
-                found.append(Change(name, "removed"))
-            elif self._read[name] != after.digest:
-                found.append(Change(name, "changed", _different(before.tool, after.tool)))
-        return tuple(found)
+                found.append(Change(one.name, "removed"))
+            elif before.digest != after.digest:
+                found.append(Change(one.name, "changed", _different(before.tool, after.tool)))
+        return tuple(sorted(found, key=lambda each: each.tool))
 
     async def _close(self) -> None:
         connections, self._connections = self._connections, []
         await asyncio.gather(*(each.close() for _, each in connections))
 
-    def _wanted(self) -> list[_Listed]:
-        """Return the tools that the servers list, and the author takes."""
-        listed = [
-            _Listed(prefix_of(prefix) + legal_name(tool.name), tool, connection)
-            for prefix, connection in self._connections
-            for tool in connection.tools
-        ]
-        only = self._wishes.only
-        if only is None:
-            return listed
-        return [one for one in listed if one.name in only or one.tool.name in only]
+    def _wanted(self) -> dict[_Key, _Listed]:
+        """Return the tools that the servers list, and the author takes. One that is listed twice is the
+        same, or has no digest."""
+        only, wanted = self._wishes.only, dict[_Key, _Listed]()
+        for prefix, server in self._connections:
+            for tool in server.tools:
+                name = prefix_of(prefix) + legal_name(tool.name)
+                if only is None or name in only or tool.name in only:
+                    one = _Listed(name, tool, server, server.digest_of(tool.name))
+                    wanted.setdefault((server, tool.name), one)
+        return wanted
 
     def _malformed(self) -> Iterator[tuple[LeftOut, str, str]]:
         """Yield each malformed tool that the author takes, the name that it would have here, and the
@@ -234,22 +233,19 @@ class McpCatalog:
     def _listed_now(self) -> Catalog:
         wishes, wanted = self._wishes, self._wanted()
         malformed = list(self._malformed())
-        here = {*(one.name for one in wanted), *(name for _, name, _ in malformed)}
-        there = {*(one.tool.name for one in wanted), *(tool for _, _, tool in malformed)}
+        here = {*(one.name for one in wanted.values()), *(name for _, name, _ in malformed)}
+        there = {*(tool for _, tool in wanted), *(tool for _, _, tool in malformed)}
         self._check_listed(here, there)
         tools: list[Catalog] = []
         left_out = [one for one, _, _ in malformed]
-        taken: dict[str, _Listed] = {}
-        for one in wanted:
-            other = taken.get(one.name)
-            if other is not None and other.connection is one.connection:
-                if other.tool.name == one.tool.name:
-                    continue  # listed twice: the same, or refused
+        named: dict[tuple[Connection, str], _Listed] = {}
+        for one in wanted.values():
+            other = named.setdefault((one.connection, one.name), one)
+            if other is not one:
                 raise CatalogError(
                     f"'{other.tool.name}' and '{one.tool.name}' of {one.connection.name} would both be "
                     f"called '{one.name}': take one of them, with only=[…]"
                 )
-            taken.setdefault(one.name, one)
             try:
                 tool = self._tool(one)
             except (DefinitionError, ValueError) as error:
@@ -266,8 +262,7 @@ class McpCatalog:
         for each in left_out:
             LOGGER.warning("%s: left out: %s", each.server, each.reason)
         self.left_out = tuple(left_out)
-        self._snapshot = taken
-        self._read = {name: one.digest for name, one in taken.items()}
+        self._snapshot = wanted
         return catalog
 
     def _tool(self, one: _Listed) -> Tool[..., Any]:
