@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,9 @@ from toolcrib import ALL, Agent, Message, ToolRunner, tool
 from toolcrib.chat import chat_app, threads
 from toolcrib.errors import SourceError
 from toolcrib.testing import ScriptedClient, call
-from toolcrib.values.message import ChatRequest, StreamPart
+from toolcrib.values.call import ToolCall
+from toolcrib.values.json import canonical_json
+from toolcrib.values.message import ChatRequest, Reply, StreamPart, Usage
 
 
 class Listening(ScriptedClient):
@@ -209,3 +211,121 @@ async def test_whoever_carried_a_turn_before_says_nothing_of_it_once_it_runs_aga
         (now,) = loaded.turns
         assert (now.status, now.view["note"]) == ("running", "it goes on")
         assert await store.end(thread, again, {**waiting, "status": "completed"}, state="[]")
+
+
+@tool(visible=ALL)
+async def hang(cents: int) -> str:
+    """Pay, and do not come to an end."""
+    RAN.append(str(cents))
+    await asyncio.Event().wait()
+    return ""
+
+
+@tool(visible=ALL, safe=False)
+async def ok(n: int) -> str:
+    """Say so."""
+    return "ok"
+
+
+def hanging(*said: Any, store: str) -> Any:
+    return chat_app(Agent(ScriptedClient([*said]), ToolRunner([ok, hang])), store=store)
+
+
+def with_id(call_id: str, name: str, **arguments: int) -> Reply:
+    """A reply of a client that numbers calls by itself."""
+    made = ToolCall(call_id, name, canonical_json(arguments))
+    return Reply(Message.assistant("", (made,)), "tool_calls", Usage(1))
+
+
+async def until_ran(*paid: str) -> None:
+    async with asyncio.timeout(20):
+        while list(paid) != RAN:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+def _nothing_ran() -> Iterator[None]:
+    RAN.clear()
+    yield
+    RAN.clear()
+
+
+def told_of(client: Listening) -> list[str]:
+    calls = [made for message in client.heard for made in message.tool_calls]
+    return [made.arguments for made in calls if made.name == "hang"]
+
+
+@pytest.mark.exhaustive  # a server waits for a tool that hangs
+@pytest.mark.usefixtures("_nothing_ran")
+async def test_a_turn_of_which_no_view_was_kept_tells_of_its_call(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process was killed between the call and the view."""
+
+    async def never(*_given: Any) -> bool:
+        await asyncio.Event().wait()
+        return True
+
+    client = Listening(["I see."])
+    async with aiohttp.ClientSession() as session:
+        with monkeypatch.context() as killed:
+            killed.setattr(threads.ThreadStore, "show", never)
+            async with serving(hanging(call("hang", cents=5), store=url)) as base:
+                page = Page(base, session)
+                await page.open()
+                await page.ask("Pay five.")
+                await until_ran("5")
+                await page.close()
+        again = chat_app(Agent(client, ToolRunner([ok, hang])), store=url)
+        async with serving(again) as base:
+            other = Page(base, session)
+            with monkeypatch.context() as later:
+                later.setattr(threads, "_now", lambda: time.time() + threads.LEASE + 1)
+                await other.open(page.thread)
+            await other.ask("And now?")
+            await other.ended(turns=2)
+            (card,) = other.calls(0)
+            assert (card["state"], card["arguments"]) == ("unknown", {"cents": 5})
+            assert told_of(client) == ['{"cents":5}']
+            await other.close()
+
+
+@pytest.mark.exhaustive  # a server waits for a tool that hangs
+@pytest.mark.usefixtures("_nothing_ran")
+@pytest.mark.parametrize("first", ["a", "b"])
+async def test_two_turns_that_broke_off_side_by_side_are_told_with_all_calls(
+    first: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever ids a client gives their calls."""
+    client = Listening(["I see."])
+    async with aiohttp.ClientSession() as session:
+        said = with_id("c", "ok", n=1), with_id(first, "hang", cents=5)
+        async with serving(hanging(*said, store=url)) as base:
+            page = Page(base, session)
+            await page.open()
+            await page.ask("One.")
+            await page.ended("waiting")
+            asked = page.calls(0)[0]["approval"]["id"]
+            await page.ask("Two.")
+            await until_ran("5")
+            await page.close()
+        async with serving(hanging(with_id("b", "hang", cents=7), store=url)) as base:
+            page = Page(base, session, page.thread)
+            with monkeypatch.context() as later:
+                later.setattr(threads, "_now", lambda: time.time() + threads.LEASE + 1)
+                await page.open()
+            assert (await page.post(f"/{page.thread}/approvals/{asked}", {"decision": "approve"}))[
+                0
+            ] == 202
+            await until_ran("5", "7")
+            await page.close()
+        again = chat_app(Agent(client, ToolRunner([ok, hang])), store=url)
+        async with serving(again) as base:
+            page = Page(base, session, page.thread)
+            with monkeypatch.context() as later:
+                later.setattr(threads, "_now", lambda: time.time() + 2 * threads.LEASE + 1)
+                await page.open()
+            await page.ask("And now?")
+            await page.ended(turns=3)
+            assert sorted(told_of(client)) == ['{"cents":5}', '{"cents":7}']
+            await page.close()

@@ -48,6 +48,7 @@ from toolcrib.chat.view import (
     calls_of,
     line_of,
     new_turn,
+    own_id,
 )
 from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.storage import UnreachableError
@@ -587,7 +588,8 @@ class LiveThreads:
             self._done(part, calls[turn.id].get(call_id))
             for turn in _since(stored.turns, turn_id, stays)
             for call_id, part in calls_of(turn.view).items()
-            if turn.id not in stays or call_id not in _over(session.said_in(turn.run_id))
+            if turn.id not in stays
+            or call_id not in _over(session.said_in(turn.run_id), turn.run_id)
         ]
         made = [each for each in done if each]
         if made or tainted:
@@ -650,7 +652,9 @@ class LiveThreads:
     ) -> TurnView:
         """End a turn that nobody carries on; the conversation keeps what is known of it. What cannot be
         kept is left out: the calls have their records all the same."""
-        run_id = shown.turn["run_id"]
+        run_id = shown.turn["run_id"] = (
+            shown.turn["run_id"] or turn.run_id
+        )  # it may not be shown yet
         calls = await self._store.calls(run_id) if run_id else {}
         try:
             shown.break_off(calls, status)
@@ -775,34 +779,35 @@ def _told_of(
 ) -> list[Message]:
     """Return what the conversation says of a run that was cut off, so that no call of it is made again
     because nobody remembers it; `before` is what it has of that run."""
-    known, shown = call_ids(before), calls_of(turn)
+    run_id, shown = turn["run_id"], calls_of(turn)
+    known = {own_id(run_id, call_id) for call_id in call_ids(before)}
     made = {
         call_id: part
         for call_id, part in shown.items()
         if call_id not in known and part["arguments"] is not None  # else nothing was asked
     }
     messages = [] if known & shown.keys() else [Message.user(turn["asked"])]
-    waited = known - _over(before)
+    waited = known - _over(before, run_id)
     late = [f"{p['name']}: {_result(p, calls.get(c))}" for c, p in shown.items() if c in waited]
     if late:
         messages.append(Message.user("[what became of the calls that waited]\n" + "\n".join(late)))
     text = "".join(part["text"] for part in turn["parts"] if part["kind"] == "text")
-    asked = tuple(
-        ToolCall(call_id, part["name"], canonical_json(part["arguments"]))
-        for call_id, part in made.items()
+    asked = tuple(  # by ids that no other run's calls have
+        ToolCall(part["id"], part["name"], canonical_json(part["arguments"]))
+        for part in made.values()
     )
     if not asked:
         return [*messages, Message.assistant(text) if text else _STOPPED]
     results = [
-        Message.tool(call, _result(part, calls.get(call.id)), is_error=part["error"] is not None)
-        for call, part in zip(asked, made.values(), strict=True)
+        Message.tool(call, _result(part, calls.get(call_id)), is_error=part["error"] is not None)
+        for call, (call_id, part) in zip(asked, made.items(), strict=True)
     ]
     return [*messages, Message.assistant(text, asked), *results, _STOPPED]
 
 
-def _over(messages: Iterable[Message]) -> set[str | None]:
-    """Return the calls that are over, or may be."""
-    return {call_id for call_id, *_ in told(messages)}
+def _over(messages: Iterable[Message], run_id: str) -> set[str]:
+    """Return the calls that are over, or may be, by the ids that they have in their run."""
+    return {own_id(run_id, call_id) for call_id, *_ in told(messages) if call_id is not None}
 
 
 def _result(part: Json, record: ToolInvocationRecord | None) -> str:

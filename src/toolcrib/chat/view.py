@@ -365,8 +365,13 @@ class TurnView:
                 if known is not None and known.status == "started"
                 else ("cancelled", "cancelled", _NOT_BEGUN)
             )
-            error = {"code": code, "message": text}
-            made += self._change(call_id, {"state": state, "error": error, "approval": None})
+            changes = {
+                "state": state,
+                "error": {"code": code, "message": text},
+                "approval": None,
+                **({} if known is None else {"arguments": bounded(known.arguments)}),
+            }
+            made += self._change(call_id, changes)
         return [
             *made,
             self._set(["status"], status),

@@ -381,7 +381,9 @@ class WriteAhead:
         of_call = {"run_id": facts.came.run_id, "approval_id": request_id}
         found = await _looked_up(partial(last, facts.came.id, **of_call))
         known = None if found is None else found.record
-        if known is None or known.approved_by is None or known.error is None:
+        if known is None or known.approval_id != request_id or not is_final(known):
+            return None
+        if known.approved_by is None or known.error is None:
             return None
         return EndedByAnswer(known.error, known.approved_by, known.edited)
 

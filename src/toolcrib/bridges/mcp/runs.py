@@ -1,8 +1,9 @@
 """The runs of a server's clients: what one client does one after the other.
 
 Rule: what a run has read of untrusted content makes its later calls ask, and is not forgotten while one
-of its calls goes on: a task, and one that waits for an answer, too. Where there is no session, the run
-is its caller's, and over after `IDLE` seconds in which no call went on and none was asked for.
+of its calls goes on: a task, and one whose tool waits for an answer, too, but none that ended with a
+question for approval, as nobody knows whether it comes again. Where there is no session, the run is its
+caller's, and over after `IDLE` seconds in which no call went on and none was asked for.
 """
 
 from __future__ import annotations
