@@ -57,7 +57,7 @@ async def test_the_result_of_a_task_is_that_of_the_call(
         ("is_cancelled", ErrorCode.TOOL_ERROR, "The server says", "somebody stopped it"),
         ("asks", ErrorCode.OUTCOME_UNKNOWN, NO_ANSWER, "Elicitation not supported"),
         ("asks_oddly", ErrorCode.OUTCOME_UNKNOWN, NO_ANSWER, ""),
-        ("asks_at_once", ErrorCode.TOOL_ERROR, UNANSWERED, "Elicitation not supported"),
+        ("asks_at_once", ErrorCode.OUTCOME_UNKNOWN, UNANSWERED, "Elicitation not supported"),
         ("is_empty", ErrorCode.TOOL_ERROR, UNUSABLE, ""),
         ("dies", ErrorCode.OUTCOME_UNKNOWN, LOST, ""),
         ("is_forgotten", ErrorCode.OUTCOME_UNKNOWN, TASK_LOST, ""),

@@ -97,7 +97,7 @@ class CallKeeper:
         so in the store: that is tried again before the first call."""
         self._turns[run_id] = turn_id
         self._event(run_id).set()
-        await self._name(run_id)
+        await self.name(run_id)
 
     def over(self, run_id: str) -> None:
         self._begun.pop(run_id, None)
@@ -109,10 +109,11 @@ class CallKeeper:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LEASE):
                 await self._event(record.run_id).wait()
-        await self._name(record.run_id)
+        await self.name(record.run_id)
         await self._store.keep_call(record)
 
-    async def _name(self, run_id: str) -> None:
+    async def name(self, run_id: str) -> None:
+        """Say which turn a run is, unless that is said."""
         if run_id in self._turns:
             await self._store.name_run(self._turns[run_id], run_id)
             self._turns.pop(run_id, None)
@@ -523,6 +524,7 @@ class LiveThreads:
             if isinstance(event, RunStarted):
                 await self._keeper.begin(event.run_id, turn.id)
             if self._lasting is not None and isinstance(event, ToolCallFinished):
+                await self._keeper.name(shown.turn["run_id"])
                 await self._store.keep_call(event.record)  # its worker may be another process
             if isinstance(event, _KEPT_EVENTS):
                 await self._store.show(turn, shown.snapshot())

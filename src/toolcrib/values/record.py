@@ -637,8 +637,8 @@ class Ledger(Protocol):
 
     A ledger may have a method `mac(*parts: str) -> str`, a digest of texts made with a key of its own:
     it tells two calls with different secrets under one key apart, in whichever process. It may have an
-    `async` method `last(call_id, *, run_id, approval_id)`, which gives the outcome that a call was given
-    by an answer to that question, with its `record`, or None: such a call had no key.
+    `async` method `last(call_id, *, run_id, approval_id)`: the outcome that an answer to that question
+    gave a call, as the `record` of what it returns, or None. Such a call had no key.
 
     A final outcome is final: what is written under its key later adds to it (see `standing`).
     """

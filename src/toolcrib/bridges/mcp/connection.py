@@ -62,7 +62,9 @@ CHANGED = (
 LISTING = (
     "The server's tools may have changed, and it has not listed them since. Nothing was called."
 )
-UNANSWERED = "The server asks back, before it does the call, what this client has no answer to."
+UNANSWERED = (
+    "The server asks back what this client has no answer to: nobody knows what it has done by then."
+)
 FORGETFUL = "The server says that it does not know the session, and says so in a new one, too."
 NOT_REACHED = "The server cannot be reached. Nothing was sent to it."
 
@@ -303,7 +305,7 @@ class Connection:
                 return ToolError(UNUSABLE)
             case RequestFault.UNANSWERED:
                 told = f"{UNANSWERED} {error.message}"
-                return ToolError(UNANSWERED, retryable=False, model_text=told)
+                return OutcomeUnknown(UNANSWERED, model_text=told)
             case RequestFault.TOO_LARGE:
                 return ToolError(f"The tool ran, but {error.message}.", retryable=False)
             case RequestFault.REFUSED | None:
