@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from toolcrib import (
     ALL,
     Allow,
+    ApprovalRequest,
     Approve,
+    Ask,
     Completed,
     Deny,
     Failed,
@@ -809,3 +811,31 @@ async def test_a_call_that_has_ended_has_its_outcome_whenever_it_is_denied_now(
         new = await again.exec(msgspec.structs.replace(CALL, id="11"), scope=scope())
         assert isinstance(new, Failed)
         assert (new.error.code, isinstance(new.record.decision, Deny)) == (ErrorCode.DENIED, True)
+
+
+async def test_a_call_that_ends_while_somebody_is_asked_has_its_outcome_though_it_is_denied_then() -> (
+    None
+):
+    """It runs in another process meanwhile, and here nothing is allowed any more."""
+    ran: list[int] = []
+
+    class Closes:
+        closed = False
+
+        def __call__(self, _call: Hydrated, _context: PolicyContext) -> Decision:
+            return Deny("closed") if self.closed else Ask("about money", "closes")
+
+    async with AuditLog("sqlite://") as log:
+        elsewhere, closes = ToolRunner([paying(ran)], sinks=[log]), Closes()
+
+        async def slow(_request: ApprovalRequest) -> Approve:
+            made = await elsewhere.exec(CALL, scope=scope())
+            assert isinstance(made, Completed)
+            closes.closed = True
+            return Approve(by="eve")
+
+        here = ToolRunner([paying(ran)], sinks=[log], policy=[closes], approver=slow)
+        told = await here.exec(CALL, scope=scope())
+        assert (type(told), ran) == (Completed, [5])
+        assert isinstance(told, Completed)
+        assert told.replayed

@@ -887,9 +887,12 @@ class Call(Veiled, msgspec.Struct):
             if approved is None:
                 return Waiting(facts.record("waiting"), question.request)
             again = await self._look_again(approved, asking)
-            if not (isinstance(again, Ask) and question.outgrown(self.asking)):
-                if await question.keep_rule(approved):  # which took time
-                    await self._look_again(approved, asking)
+            outgrown = isinstance(again, Ask) and question.outgrown(self.asking)
+            if not outgrown and not isinstance(again, Deny) and await question.keep_rule(approved):
+                again = await self._look_again(approved, asking)  # that took time
+            if isinstance(again, Deny):
+                return await self._denied(approved, again)
+            if not (isinstance(again, Ask) and outgrown):
                 question.keep_for_run(approved)
                 return approved
             decision, rules = again, None  # now somebody is asked
@@ -910,7 +913,7 @@ class Call(Veiled, msgspec.Struct):
         """
         again = await self._look_up(approved) if self.setup.looking else self._decide(approved)
         if isinstance(again, Deny):
-            raise Stopped(CallError.of(again.code))
+            return again
         if self.asking.get(FORK) not in (None, asked.get(FORK)):  # nobody has read about that
             raise Stopped(CallError.of(ErrorCode.REPEATED_EFFECT))
         return again
