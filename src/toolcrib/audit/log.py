@@ -55,7 +55,7 @@ from toolcrib.closing import Closing
 from toolcrib.errors import SourceError, ToolcribError
 from toolcrib.storage import OWNERS, SqlDatabase, Transaction, UnreachableError
 from toolcrib.values.json import keyed_digest
-from toolcrib.values.record import Attachment, ToolInvocationRecord, is_final, standing
+from toolcrib.values.record import Attachment, ToolInvocationRecord, is_ended_by, standing
 from toolcrib.values.run import RunRecord
 from toolcrib.values.typed import came, check_each, check_type
 
@@ -265,7 +265,9 @@ class AuditLog(Closing):
         of_call = AuditFilter(call_id=call_id, run_id=found[0].record.run_id)
         entries = await self.entries(of_call) or found  # pruned meanwhile, or a column was changed
         if approval_id is not None:
-            return next((entry for entry in entries if _ended_by(entry.record, approval_id)), None)
+            return next(
+                (entry for entry in entries if is_ended_by(entry.record, approval_id)), None
+            )
         stands = standing([entry.record for entry in entries])
         return next(entry for entry in entries if entry.record is stands)
 
@@ -472,11 +474,6 @@ class _Neighbours:
             return True
         before, after = sorted((last, row))
         return bool(after[3] == before[4])
-
-
-def _ended_by(record: ToolInvocationRecord, approval_id: str) -> bool:
-    """Return whether somebody's answer to this question ended a call."""
-    return record.approval_id == approval_id and bool(record.approved_by) and is_final(record)
 
 
 def _select(

@@ -60,6 +60,7 @@ from toolcrib.values.record import (
     Ledger,
     Sink,
     ToolInvocationRecord,
+    is_ended_by,
     is_final,
     lost_parts,
 )
@@ -378,10 +379,10 @@ class WriteAhead:
         last = getattr(self.ledger, "last", None)
         if last is None:
             return None
-        of_call = {"run_id": facts.came.run_id, "approval_id": request_id}
-        found = await _looked_up(partial(last, facts.came.id, **of_call))
+        of_call = partial(last, facts.came.id, run_id=facts.came.run_id, approval_id=request_id)
+        found = await _looked_up(of_call)
         known = None if found is None else found.record
-        if known is None or known.approval_id != request_id or not is_final(known):
+        if known is None or not is_ended_by(known, request_id):
             return None
         if known.approved_by is None or known.error is None:
             return None

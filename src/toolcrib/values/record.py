@@ -493,6 +493,12 @@ def is_final(record: ToolInvocationRecord) -> bool:
     return not attempt and record.error.code is not ErrorCode.OUTCOME_UNKNOWN
 
 
+def is_ended_by(record: ToolInvocationRecord, approval_id: str) -> bool:
+    """Return whether a record says for good what became of its call, as an answer to this question was
+    given."""
+    return record.approval_id == approval_id and bool(record.approved_by) and is_final(record)
+
+
 def standing(records: Sequence[ToolInvocationRecord]) -> ToolInvocationRecord:
     """Return the record that tells what became of one call, of all of its records in their order.
 
