@@ -887,16 +887,16 @@ class Call(Veiled, msgspec.Struct):
             if approved is None:
                 return Waiting(facts.record("waiting"), question.request)
             again = await self._look_again(approved, asking)
-            outgrown = isinstance(again, Ask) and question.outgrown(self.asking)
-            if not outgrown and not isinstance(again, Deny) and await question.keep_rule(approved):
+            if isinstance(again, Ask) and question.outgrown(self.asking):
+                decision, rules = again, None  # now somebody is asked
+                facts.rule, facts.approved_by = None, None
+                continue
+            if not isinstance(again, Deny) and await question.keep_rule(approved):
                 again = await self._look_again(approved, asking)  # that took time
             if isinstance(again, Deny):
                 return await self._denied(approved, again)
-            if not (isinstance(again, Ask) and outgrown):
-                question.keep_for_run(approved)
-                return approved
-            decision, rules = again, None  # now somebody is asked
-            facts.rule, facts.approved_by = None, None
+            question.keep_for_run(approved)
+            return approved
 
     async def _denied(self, hydrated: Hydrated, denial: Deny) -> AlreadyCompleted:
         """Return the outcome of a call that is denied, and has ended before, as the ledger knows.
