@@ -261,8 +261,11 @@ class TurnView:
         self._speaker = ""
         self._limited = limited
         self._parts: list[Json] = turn["parts"]
-        places = {id(part): at for at, part in enumerate(self._parts)}
-        self._calls = {call_id: places[id(part)] for call_id, part in calls_of(turn).items()}
+        self._calls = {
+            own_id(turn["run_id"], part["id"]): at
+            for at, part in enumerate(self._parts)
+            if part["kind"] == "call"
+        }
         self._pieces: list[str] = []  # of the last part's text, which has not got them yet
         self._speaks = False  # the last part is a text of a reply that has not ended
         self._questions: dict[str, Json] = {}  # by call, as long as the turn runs
