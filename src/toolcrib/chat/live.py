@@ -32,6 +32,7 @@ from toolcrib.agent.history import call_ids, told
 from toolcrib.chat.doors import ChatError, check_answer, too_many_runs
 from toolcrib.chat.lasting import LastingRun, LastingRuns
 from toolcrib.chat.threads import (
+    BUSY,
     LEASE,
     AskedAnew,
     BusyError,
@@ -97,7 +98,7 @@ class CallKeeper:
         so in the store: that is tried again before the first call."""
         self._turns[run_id] = turn_id
         self._event(run_id).set()
-        await self.name(run_id)
+        await self._name(run_id)
 
     def over(self, run_id: str) -> None:
         self._begun.pop(run_id, None)
@@ -109,11 +110,14 @@ class CallKeeper:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LEASE):
                 await self._event(record.run_id).wait()
-        await self.name(record.run_id)
+        await self.keep(record)
+
+    async def keep(self, record: ToolInvocationRecord) -> None:
+        """Keep the last word on a call, of which its turn says by now which run made it."""
+        await self._name(record.run_id)
         await self._store.keep_call(record)
 
-    async def name(self, run_id: str) -> None:
-        """Say which turn a run is, unless that is said."""
+    async def _name(self, run_id: str) -> None:
         if run_id in self._turns:
             await self._store.name_run(self._turns[run_id], run_id)
             self._turns.pop(run_id, None)
@@ -480,9 +484,7 @@ class LiveThreads:
             if live.stream is stream:
                 live.shown = live.stream = None
                 live.put(shown.snapshot())
-            if not self._is_carried(
-                live.id, turn.id
-            ):  # else it was answered meanwhile, and goes on
+            if not self._is_carried(live.id, turn.id):  # else it was answered, and goes on
                 self._keeper.over(shown.turn["run_id"])
             self._close(live)
 
@@ -524,8 +526,7 @@ class LiveThreads:
             if isinstance(event, RunStarted):
                 await self._keeper.begin(event.run_id, turn.id)
             if self._lasting is not None and isinstance(event, ToolCallFinished):
-                await self._keeper.name(shown.turn["run_id"])
-                await self._store.keep_call(event.record)  # its worker may be another process
+                await self._keeper.keep(event.record)  # its worker may be another process
             if isinstance(event, _KEPT_EVENTS):
                 await self._store.show(turn, shown.snapshot())
         except SourceError as error:
@@ -654,9 +655,8 @@ class LiveThreads:
     ) -> TurnView:
         """End a turn that nobody carries on; the conversation keeps what is known of it. What cannot be
         kept is left out: the calls have their records all the same."""
-        run_id = shown.turn["run_id"] = (
-            shown.turn["run_id"] or turn.run_id
-        )  # it may not be shown yet
+        run_id = shown.turn["run_id"] or turn.run_id  # of which no view may have been kept
+        shown.turn["run_id"] = run_id
         calls = await self._store.calls(run_id) if run_id else {}
         try:
             shown.break_off(calls, status)
@@ -714,7 +714,7 @@ async def _free(work: Awaitable[T]) -> T:
 
 
 def _busy() -> ChatError:
-    return ChatError(409, "busy", "this thread is busy: its last run has not ended yet")
+    return ChatError(409, "busy", BUSY)
 
 
 def _asked(stored: StoredThread, approval_id: str) -> tuple[StoredTurn, RunState, ApprovalRequest]:

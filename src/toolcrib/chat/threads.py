@@ -131,6 +131,9 @@ class AskedAnew(msgspec.Struct, frozen=True):
     turns: int
 
 
+BUSY = "this thread is busy: its last run has not ended yet"
+
+
 class BusyError(ToolcribError):
     """Another run of the thread is on its way."""
 
@@ -352,12 +355,12 @@ class ThreadStore(Closing):
             named = {"state": saved, "now": now, "expires_at": until}
             return transaction.execute(_KEEP_WAITING, **place, **named) > 0
 
-        place = {"owner": as_column(owner), "thread": as_column(thread)}
+        place = _place(owner, thread)
         return await asked_again(lambda: self._database.transact(work))
 
     async def waiting(self, owner: str, thread: str) -> RunState | None:
         """Return the run that waits in a thread that its client keeps."""
-        place = {"owner": as_column(owner), "thread": as_column(thread)}
+        place = _place(owner, thread)
         rows = await self._database.read(_WAITING, **place)
         return RunState.from_json(rows[0]["state"]) if rows else None
 
@@ -372,7 +375,7 @@ class ThreadStore(Closing):
             transaction.require([], _WAITING, **place)  # else somebody takes it once more
             return True
 
-        place = {"owner": as_column(owner), "thread": as_column(thread)}
+        place = _place(owner, thread)
         return await self._database.transact(work)
 
     async def aclose(self) -> None:
@@ -383,7 +386,7 @@ class ThreadStore(Closing):
 def _check_idle(transaction: Transaction, thread_id: str) -> None:
     """Raise BusyError while a turn runs, whoever carries it."""
     if transaction.rows(_RUNNING, id=thread_id):
-        raise BusyError("this thread is busy: its last run has not ended yet")
+        raise BusyError(BUSY)
 
 
 def _gone_on() -> BusyError:
@@ -400,6 +403,11 @@ def _turn(row: Row) -> StoredTurn:
 
 def _text(view: Json) -> str:
     return msgspec.json.encode(view).decode()
+
+
+def _place(owner: str, thread: str) -> dict[str, object]:
+    """Return where a run waits whose thread its client keeps."""
+    return {"owner": as_column(owner), "thread": as_column(thread)}
 
 
 def _theirs(thread_id: str, owner: str) -> dict[str, object]:
