@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,14 @@ async def pay(cents: int) -> str:
     return f"{cents}"
 
 
+@contextmanager
+def later(monkeypatch: pytest.MonkeyPatch, *, leases: int = 1) -> Iterator[None]:
+    """Do this block when so many leases are over."""
+    with monkeypatch.context() as patch:
+        patch.setattr(threads, "_now", lambda: time.time() + leases * threads.LEASE + 1)
+        yield
+
+
 @pytest.mark.parametrize("asks", ["no", "yes"])
 async def test_a_killed_server_forgets_no_call(
     asks: str, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -49,8 +57,7 @@ async def test_a_killed_server_forgets_no_call(
     app = chat_app(Agent(client, ToolRunner([pay])), store=url)
     async with serving(app) as base, aiohttp.ClientSession() as session:
         page = Page(base, session)
-        with monkeypatch.context() as later:
-            later.setattr(threads, "_now", lambda: time.time() + threads.LEASE + 1)
+        with later(monkeypatch):
             await page.open(thread)
         assert page.turns[0]["status"] == "interrupted"
         states = {card["name"]: card["state"] for card in page.calls(0)}
@@ -92,8 +99,7 @@ async def test_each_route_of_a_thread_ends_a_turn_that_nobody_carries_any_more(
             thread = await store.create("local")
             assert await store.begin(thread, "local", "Pay five, please.")
             at = path.format(thread_id=thread, approval_id="x", call_id="x")
-            with monkeypatch.context() as later:
-                later.setattr(threads, "_now", lambda: time.time() + threads.LEASE + 1)
+            with later(monkeypatch):
                 async with session.request(method, at, json=body) as answer:
                     assert (path, method, answer.status) == (path, method, status)
             left = await store.load(thread, "local")
@@ -279,8 +285,7 @@ async def test_a_turn_of_which_no_view_was_kept_tells_of_its_call(
         again = chat_app(Agent(client, ToolRunner([ok, hang])), store=url)
         async with serving(again) as base:
             other = Page(base, session)
-            with monkeypatch.context() as later:
-                later.setattr(threads, "_now", lambda: time.time() + threads.LEASE + 1)
+            with later(monkeypatch):
                 await other.open(page.thread)
             await other.ask("And now?")
             await other.ended(turns=2)
@@ -311,19 +316,16 @@ async def test_two_turns_that_broke_off_side_by_side_are_told_with_all_calls(
             await page.close()
         async with serving(hanging(with_id("b", "hang", cents=7), store=url)) as base:
             page = Page(base, session, page.thread)
-            with monkeypatch.context() as later:
-                later.setattr(threads, "_now", lambda: time.time() + threads.LEASE + 1)
+            with later(monkeypatch):
                 await page.open()
-            assert (await page.post(f"/{page.thread}/approvals/{asked}", {"decision": "approve"}))[
-                0
-            ] == 202
+            answer = f"/{page.thread}/approvals/{asked}", {"decision": "approve"}
+            assert (await page.post(*answer))[0] == 202
             await until_ran("5", "7")
             await page.close()
         again = chat_app(Agent(client, ToolRunner([ok, hang])), store=url)
         async with serving(again) as base:
             page = Page(base, session, page.thread)
-            with monkeypatch.context() as later:
-                later.setattr(threads, "_now", lambda: time.time() + 2 * threads.LEASE + 1)
+            with later(monkeypatch, leases=2):
                 await page.open()
             await page.ask("And now?")
             await page.ended(turns=3)
