@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 import uvicorn
 from children import Talking
 from waiting import until
@@ -133,6 +134,26 @@ class Page:
     async def ended(self, status: str = "completed", turns: int = 1) -> Json:
         await self.until(lambda s: len(s["turns"]) == turns and s["turns"][-1]["status"] == status)
         return self.turns[-1]
+
+
+class Late:
+    """Holds one reading back, once it `is_next`, from when it has `found` something until that is
+    `given`; the readings are the calls of an asynchronous method."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, of: type, method: str) -> None:
+        self.found, self.given = asyncio.Event(), asyncio.Event()
+        self.is_next = False
+        read = getattr(of, method)
+
+        async def late(*given: Any) -> Any:
+            found = await read(*given)
+            if self.is_next:
+                self.is_next = False
+                self.found.set()
+                await self.given.wait()
+            return found
+
+        monkeypatch.setattr(of, method, late)
 
 
 @asynccontextmanager

@@ -10,12 +10,12 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
-from chat.chat_helpers import Page, page_of, serving
+from chat.chat_helpers import Late, Page, page_of, serving
 
 from toolcrib import ALL, Agent, CallContext, Session, ToolRunner, tool
 from toolcrib.approvals import ApprovalStore
 from toolcrib.chat import chat_app
-from toolcrib.chat.threads import StoredThread, ThreadStore
+from toolcrib.chat.threads import ThreadStore
 from toolcrib.chat.view import TurnView, applied
 from toolcrib.errors import ProviderError, SourceError
 from toolcrib.testing import ScriptedClient, call
@@ -396,33 +396,16 @@ async def test_a_turn_that_ran_elsewhere_is_shown_before_and_while_the_next_one_
         await page.ended("cancelled", 3)
 
 
-class Late(ThreadStore):
-    """Gives what one reading has found only later."""
-
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
-        self.found, self.given = asyncio.Event(), asyncio.Event()
-        self.is_late = False
-
-    async def load(self, thread_id: str, owner: str) -> StoredThread | None:
-        stored = await super().load(thread_id, owner)
-        if self.is_late:
-            self.is_late = False
-            self.found.set()
-            await self.given.wait()
-        return stored
-
-
 async def test_what_was_read_before_a_question_is_not_put_in_its_place(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("toolcrib.chat.live._LOOK", 0.05)
-    store = Late(url)
-    async with page_of(chat_app(agent(call("endless"), "Well."), store=store)) as page:
-        store.is_late = True
-        await store.found.wait()  # by who looks whether another process has run a turn
+    reading = Late(monkeypatch, ThreadStore, "load")
+    async with page_of(chat_app(agent(call("endless"), "Well."), store=url)) as page:
+        reading.is_next = True
+        await reading.found.wait()  # by who looks whether another process has run a turn
         assert (await page.ask("Go."))[0] == 202
-        store.given.set()
+        reading.given.set()
         await page.until(lambda s: s["turns"] and s["turns"][0]["parts"])
         await page.post(f"/{page.thread}/cancel")
         await page.ended("cancelled")

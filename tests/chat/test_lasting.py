@@ -18,7 +18,7 @@ import pytest
 pytest.importorskip("dbos", reason="the extra durable is not installed")
 
 from chat.browser import browsing
-from chat.chat_helpers import RAN, Page, add, page_of, pay
+from chat.chat_helpers import RAN, Late, Page, add, page_of, pay
 from durable.desk import KEY, Model
 from playwright.async_api import expect
 from rows import each_row
@@ -399,31 +399,12 @@ async def test_nothing_is_told_as_cancelled_that_goes_on(
         assert [run.status for run in await durable.list()] == ["cancelled"]
 
 
-class Looked:
-    """Durable agents that say how a run stands only later, once."""
-
-    def __init__(self, runs: DurableAgents) -> None:
-        self._runs = runs
-        self.is_late = False
-        self.found, self.given = asyncio.Event(), asyncio.Event()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._runs, name)
-
-    async def show(self, run_id: str) -> Any:
-        run = await self._runs.show(run_id)
-        if self.is_late:
-            self.is_late = False
-            self.found.set()
-            await self.given.wait()
-        return run
-
-
 async def test_what_was_said_while_a_question_waited_stays_in_the_conversation(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("toolcrib.chat.live._LOOK", 60.0)
     begun, gate = asyncio.Event(), asyncio.Event()
+    looked = Late(monkeypatch, DurableAgents, "show")
 
     @tool(visible=ALL)
     async def slow() -> str:
@@ -436,13 +417,13 @@ async def test_what_was_said_while_a_question_waited_stays_in_the_conversation(
     async with (
         DurableAgents(url, {"chat": made}) as durable,
         ThreadStore(url) as store,
-        page_of(chat_app(made, store=store, durable=(looked := Looked(durable)))) as page,
+        page_of(chat_app(made, store=store, durable=durable)) as page,
     ):
         await page.ask("Pay.")
         await page.ended("waiting")
         await page.ask("Something else.")
         await begun.wait()
-        looked.is_late = True
+        looked.is_next = True
         await durable.answer(page.calls(0)[0]["approval"]["id"], Approve(by="eve"))
         reading = asyncio.create_task(page.get(f"/{page.thread}"))
         await looked.found.wait()
