@@ -819,6 +819,31 @@ async def test_a_tool_asks_the_clients_user_and_runs_once(era: Era) -> None:
 
 
 @ERAS
+async def test_questions_that_nobody_answers_stop_no_other_call(era: Era) -> None:
+    asked, answered = asyncio.Event(), asyncio.Event()
+
+    async def answer(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
+        del context, params
+        asked.set()
+        await answered.wait()
+        return types.ElicitResult(action="accept", content={"seat": "7a"})
+
+    catalog = Catalog([book, stock]).bind({McpClient: per_call(calling_client)})
+    server = mcp_server(ToolRunner(catalog, concurrency=1))
+    async with (
+        Client(server.server, mode=era, elicitation_callback=answer) as client,
+        Client(server.server, mode=era) as other,
+    ):
+        waiting = asyncio.create_task(client.call_tool("book", {"date": "monday"}))
+        async with asyncio.timeout(10):
+            await asked.wait()
+            done = await other.call_tool("stock", {"item": "nut"})
+            assert not done.is_error
+            answered.set()
+            assert not (await waiting).is_error
+
+
+@ERAS
 async def test_each_question_gets_its_own_answer_whatever_keys_they_have(era: Era) -> None:
     """Keys that are taken, and those that are made for questions without one, are no other's."""
 

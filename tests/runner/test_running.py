@@ -1,20 +1,24 @@
-"""Who may run at the same time: turns, places, and calls that a tool makes itself."""
+"""Who may run at the same time: turns, slots, who lends one, and calls that a tool makes itself."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
-from contextvars import Context
+from contextvars import Context, ContextVar
 from itertools import count
+from random import Random
 from typing import Any
 
 import pytest
+from samples import sample
 
 from toolcrib import ALL, Completed, Failed, ToolCall, ToolRunner, run_sync, tool
 from toolcrib.errors import ErrorCode
-from toolcrib.runner.running import CALLING, Calling, Limiter, leave_call
+from toolcrib.runner.running import CALLING, Calling, Limiter, leave_call, slots_lent
 from toolcrib.runner.stopped import Stopped
 from toolcrib.values.context import RunTally
+from toolcrib.values.decision import ApprovalRequest, Approve
 from toolcrib.values.record import Outcome
 
 IDS = count()
@@ -223,7 +227,7 @@ async def test_a_call_whose_loop_is_closed_takes_no_slot() -> None:
 async def test_a_call_within_a_slot_takes_none_that_it_would_give_back() -> None:
     limiter = Limiter(1)
     assert limiter.try_enter(False)
-    entered = Calling(RunTally(), "c", limiter, CALLING.get())
+    entered = Calling(RunTally(), "c", limiter, CALLING.get(), slot=True)
     CALLING.set(entered)
     try:
         assert await limiter.enter(False) is False
@@ -235,3 +239,205 @@ async def test_a_call_within_a_slot_takes_none_that_it_would_give_back() -> None
     assert not limiter.try_enter(False)
     limiter.leave()
     assert limiter.try_enter(True)
+
+
+def asking_approver(answered: asyncio.Event, asked: asyncio.Event) -> Any:
+    async def approver(_request: ApprovalRequest) -> Approve:
+        asked.set()
+        await answered.wait()
+        return Approve("ada")
+
+    return approver
+
+
+@tool(visible=ALL, requires_approval=True)
+async def risky() -> int:
+    """Do what somebody is asked about."""
+    return 1
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("levels", [1, 2])
+async def test_a_tool_lends_its_slot_while_a_person_is_asked(levels: int, exclusive: bool) -> None:
+    answered, asked, begun = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    inner = ToolRunner([risky], approver=asking_approver(answered, asked), timeout=None)
+    if levels == 2:
+        middle = caller("risky", lambda: innermost.exec_all([call("risky")]))
+        innermost, inner = inner, ToolRunner([middle], concurrency=1, timeout=None)
+
+    async def calls() -> list[Outcome]:
+        begun.set()
+        await asyncio.sleep(0)  # others wait by now
+        return await inner.exec_all([call("risky")])
+
+    outer = caller("outer", calls, exclusive=exclusive)
+    runner = ToolRunner([outer, leaf, alone], concurrency=1, timeout=None)
+    waiting = asyncio.ensure_future(runner.exec(call("outer")))
+    await ended(begun.wait())
+    others = asyncio.gather(*(runner.exec(call(name)) for name in ("leaf", "alone")))
+    await ended(asked.wait())
+    if exclusive:  # nothing runs beside it, whatever it waits for
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not others.done()
+        answered.set()
+    assert [type(outcome) for outcome in await ended(others)] == [Completed, Completed]
+    answered.set()
+    assert (await ended(waiting)).value == ["Completed"]
+
+
+@pytest.mark.parametrize("ends", ["over", "cancelled"])
+async def test_who_is_at_an_end_waits_for_no_slot_and_keeps_none(ends: str) -> None:
+    answered, asked, over, stop = (asyncio.Event() for _ in range(4))
+    inner = ToolRunner([risky], approver=asking_approver(answered, asked), timeout=None)
+    left: list[asyncio.Task[Outcome]] = []
+
+    @tool(visible=ALL)
+    async def outer() -> None:
+        """Ask somebody, and do not wait for the answer."""
+        left.append(asyncio.ensure_future(inner.exec(call("risky"))))
+        await (over.wait() if ends == "over" else left[0])
+
+    @tool(visible=ALL)
+    async def busy() -> None:
+        """Take the slot."""
+        await stop.wait()
+
+    runner = ToolRunner([outer, busy, alone], concurrency=1, timeout=None)
+    asking = asyncio.ensure_future(runner.exec(call("outer")))
+    await ended(asked.wait())
+    running = asyncio.ensure_future(runner.exec(call("busy")))
+    await asyncio.sleep(0)
+    if ends == "over":
+        answered.set()
+        await asyncio.sleep(0)  # its tool waits for the slot now
+        over.set()
+    else:
+        asking.cancel()
+    await ended(asyncio.wait([asking]))
+    assert not running.done()
+    stop.set()
+    assert isinstance(await ended(running), Completed)
+    await ended(asyncio.wait(left))
+    assert isinstance(await ended(runner.exec(call("alone"))), Completed)
+
+
+async def test_who_has_an_answer_waits_for_a_slot_in_turn() -> None:
+    order: list[str] = []
+    limiter, answered = Limiter(1), asyncio.Event()
+
+    async def asks() -> None:
+        assert limiter.try_enter(False)
+        entered = Calling(RunTally(), "c", limiter, None, slot=True)
+        CALLING.set(entered)
+        async with slots_lent():
+            await answered.wait()
+        order.append("asks")
+        limiter.leave()
+
+    asking = asyncio.ensure_future(asks())
+    await asyncio.sleep(0)
+    assert limiter.try_enter(True)
+    (waiting,) = await _waiting(limiter, False)
+    answered.set()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert order == []
+    limiter.leave()
+    await ended(waiting)
+    assert order == []
+    limiter.leave()
+    await ended(asking)
+    assert limiter.try_enter(True)
+
+
+Holder = tuple[str, int, bool]  # of a slot: in which runner, a number, does it run alone
+
+
+class Turns:
+    """Two runners whose tools do what they are told: compute, ask a person, or call a tool of their own
+    runner or, those of the first, of the second. Notes who computes in a slot."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.limit = random.choice((1, 2, 3))
+        self.computing: set[Holder] = set()
+        self.holders: ContextVar[tuple[Holder, ...]] = ContextVar("holders", default=())
+        self.runners = {name: self._runner(name) for name in "ab"}
+
+    def _runner(self, name: str) -> ToolRunner:
+        @tool(visible=ALL)
+        async def shared(steps: list[str]) -> int:
+            """Do the steps."""
+            return await self._work((name, next(IDS), False), steps)
+
+        @tool(visible=ALL, exclusive=True)
+        async def alone(steps: list[str]) -> int:
+            """Do the steps alone."""
+            return await self._work((name, next(IDS), True), steps)
+
+        return ToolRunner([shared, alone], concurrency=self.limit, timeout=None)
+
+    async def _work(self, holder: Holder, steps: list[str]) -> int:
+        around = self.holders.get()
+        within = any(holder[0] == name for name, _, _ in around)  # then it has no slot of its own
+        holders = around if within else (*around, holder)
+        token = self.holders.set(holders)
+        self._compute(holders)
+        try:
+            for step in steps:
+                if step == "ask":
+                    await self._ask(holders)
+                elif step == "compute":
+                    await asyncio.sleep(0)
+                else:
+                    await self.exec(step)
+                self._check()
+        finally:
+            self.computing.discard(holder)
+            self.holders.reset(token)
+        return 1
+
+    async def _ask(self, holders: tuple[Holder, ...]) -> None:
+        self.computing.difference_update(each for each in holders if not each[2])
+        async with slots_lent():
+            for _ in range(self.random.randrange(6)):
+                await asyncio.sleep(0)
+        self._compute(holders)
+
+    def _compute(self, holders: tuple[Holder, ...]) -> None:
+        self.computing.update(holders)
+        self._check()
+
+    def _check(self) -> None:
+        for runner in "ab":
+            here = [exclusive for name, _, exclusive in self.computing if name == runner]
+            assert len(here) <= (1 if any(here) else self.limit)
+
+    async def exec(self, runner: str) -> Outcome:
+        """Make a call of a tool, at random."""
+        ways = ["compute", "ask", "ask", *("ab" if runner == "a" else "b")]
+        steps = [self.random.choice(ways) for _ in range(self.random.randrange(4))]
+        name = "alone" if self.random.random() < 0.2 else "shared"
+        made = ToolCall(f"c{next(IDS)}", name, json.dumps({"steps": steps}))
+        return await self.runners[runner].exec(made)
+
+
+@pytest.mark.parametrize("seed", range(sample(200)))
+async def test_no_more_compute_than_may_whoever_asks_and_nothing_stays_taken(seed: int) -> None:
+    turns = Turns(Random(seed))  # noqa: S311
+    begun = (turns.exec(turns.random.choice("ab")) for _ in range(30))
+    running = [asyncio.ensure_future(each) for each in begun]
+    for _ in range(turns.random.randrange(6)):
+        for _ in range(turns.random.randrange(20)):
+            await asyncio.sleep(0)
+        turns.random.choice(running).cancel()
+    outcomes = await ended(asyncio.gather(*running, return_exceptions=True))
+    assert {type(each) for each in outcomes} <= {Completed, Failed, asyncio.CancelledError}
+    codes = {each.error.code for each in outcomes if isinstance(each, Failed)}
+    assert not codes, codes
+    assert not turns.computing
+    for runner in turns.runners.values():  # alone: no slot is taken any more
+        assert isinstance(
+            await ended(runner.exec(ToolCall("last", "alone", '{"steps": []}'))), Completed
+        )

@@ -38,6 +38,7 @@ from toolcrib.runner.output import (
     unmasked,
 )
 from toolcrib.runner.policy import NOT_TRUSTED, may_have_rule, spared_for_run, steered
+from toolcrib.runner.running import slots_lent
 from toolcrib.runner.stopped import NOT_ITS_OWN, ExceptionHook, Stopped
 from toolcrib.schema.derive.plain import is_mark
 from toolcrib.threads import cancel_requests, is_stop
@@ -552,7 +553,8 @@ async def _ask(
     cancels = cancel_requests()
     answer: Answer | None = None
     try:
-        answer = await own(_called(approver, request))
+        async with slots_lent():
+            answer = await own(_called(approver, request))
     except ApprovalError as error:
         code = error.code
         if code not in _NOT_ANSWERED:

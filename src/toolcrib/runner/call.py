@@ -380,7 +380,7 @@ class Call(Veiled, msgspec.Struct):
         slot = setup.limiter.try_enter(exclusive) or await setup.limiter.enter(exclusive)
         executor = (self.executor or setup.executor).weakly  # what a tool opens may keep it
         tally, call_id, left = self.scope.tally, hydrated.call.id, LeftWork()
-        entered = Calling(tally, call_id, setup.limiter, facts.parent, executor, facts, left)
+        entered = Calling(tally, call_id, setup.limiter, facts.parent, slot, executor, facts, left)
         CALLING.set(entered)
         try:
             refused = await self._reserve(hydrated) if setup.reserving else None
@@ -405,7 +405,7 @@ class Call(Veiled, msgspec.Struct):
         finally:
             self.scope.ends()
             leave_call(entered)
-            if slot:
+            if entered.slot:
                 setup.limiter.leave()
         return self._checked(plan, value)
 

@@ -3,7 +3,9 @@
 Up to a limit run together, an exclusive call alone. First come, first served: a waiting exclusive call
 is not overtaken. Without contention nothing waits. One limiter serves any number of event loops, in any
 threads. A tool may make calls itself, and waits for them while it has its own slot: such a call never
-waits for a slot, or it might wait for the very tool that waits for it.
+waits for a slot, or it might wait for the very tool that waits for it. A tool that waits for a person
+lends its slot to others (`slots_lent`), unless it runs alone: however many have not answered, other
+calls run.
 
 A tool's code makes calls by a runner, or by an agent that is its tool. Rule: what such a call reads,
 its caller has read, and the other way round. Untrusted content taints every run in whose tools it was
@@ -17,8 +19,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, Protocol
 
@@ -41,7 +43,8 @@ class Noted(Protocol):
 
 
 class Calling(msgspec.Struct, gc=False):
-    """A call whose tool runs, until it has `left`, in a slot of `limiter` or of the call `outer`.
+    """A call whose tool runs, until it has `left`: in a `slot` of `limiter` that it has, or has `lent`,
+    or else in that of the call `outer`.
 
     `tally` is that of its run; `outer` is the call whose tool made it; `facts` are for its record.
     `executor` is that of its runner, while that lives: a run may bind other implementations than the
@@ -51,13 +54,42 @@ class Calling(msgspec.Struct, gc=False):
 
     tally: RunTally
     call_id: str
-    limiter: object
+    limiter: Limiter
     outer: Calling | None
+    slot: bool
     executor: Callable[[], Any] = type(None)
     facts: Noted | None = None
     works: LeftWork = msgspec.field(default_factory=LeftWork)
     left: bool = False
     agent: object = None
+    lent: bool = False
+
+    def lend(self) -> bool:
+        """Let others have the slot, if it has one; False for a call that runs alone, and keeps it."""
+        if self.slot:
+            self.lent = self.limiter.lend()
+            self.slot = not self.lent
+            return self.lent
+        return True
+
+    async def take_back(self) -> None:
+        """Wait for a slot, in turn, if it was lent and the call is not over. One that is made within
+        another call's slot needs none. Whoever else of the same tool has an answer meanwhile goes on at
+        once."""
+        if not self.lent or self.left:
+            return
+        self.lent = False
+        if self.limiter.has_slot(self.outer):
+            return
+        try:
+            await self.limiter.wait(exclusive=False)
+        except BaseException:
+            self.lent = True
+            raise
+        if self.left:
+            self.limiter.leave()
+        else:
+            self.slot = True
 
 
 CALLING: ContextVar[Calling | None] = CALLING_HERE
@@ -75,6 +107,29 @@ def leave_call(entered: Calling) -> None:
         call = call.outer
     if call is entered:
         CALLING.set(entered.outer)
+
+
+@asynccontextmanager
+async def slots_lent() -> AsyncIterator[None]:
+    """Let others have the slots of the call that is running here, and of those that it is made within,
+    while a person is asked; then take them again in the order in which calls take them: the outermost
+    first, so that no two wait for each other. So those around one that runs alone keep theirs, too.
+
+    What is cancelled meanwhile is at its end, and waits for no slot. A tool that stops waiting by a
+    time limit of its own goes on without one until it asks again.
+    """
+    calls, call = list[Calling](), CALLING.get()
+    while call is not None and call.lend():
+        calls.append(call)
+        call = call.outer
+    try:
+        yield
+    except (asyncio.CancelledError, GeneratorExit):
+        calls.clear()
+        raise
+    finally:
+        while calls:
+            await calls.pop().take_back()
 
 
 def is_running(agent: object, call: Calling | None) -> bool:
@@ -107,7 +162,8 @@ _Ticket = tuple[bool, asyncio.Future[None]]
 
 
 class Limiter:
-    """Hands out slots: `leave()` follows what `try_enter(exclusive) or await enter(exclusive)` took."""
+    """Hands out slots: `leave()` follows what `try_enter(exclusive) or await enter(exclusive)` took, or
+    `wait` after `lend`."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -134,11 +190,16 @@ class Limiter:
 
         Raises Stopped for an exclusive call by such a tool.
         """
-        if self._is_within():
+        if self.has_slot(CALLING.get()):
             if exclusive:
                 text = "The tool runs alone, and so cannot be called by another tool."
                 raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE, text))
             return False
+        await self.wait(exclusive=exclusive)
+        return True
+
+    async def wait(self, *, exclusive: bool) -> None:
+        """Wait for a slot, in turn."""
         ticket: _Ticket = (exclusive, asyncio.get_running_loop().create_future())
         with self._lock:
             self._queue.append(ticket)
@@ -148,6 +209,14 @@ class Limiter:
         except BaseException:
             self._give_back(ticket)
             raise
+
+    def lend(self) -> bool:
+        """Leave, for a while; False for a call that runs alone: nothing may run beside it."""
+        with self._lock:
+            if self._alone:
+                return False
+            self._running -= 1
+            self._wake()
         return True
 
     def leave(self) -> None:
@@ -160,9 +229,9 @@ class Limiter:
         finally:
             self._lock.release()
 
-    def _is_within(self) -> bool:
-        """Return whether a tool that has a slot here makes the call, perhaps through another's tool."""
-        call = CALLING.get()
+    def has_slot(self, call: Calling | None) -> bool:
+        """Return whether a call has a slot here, or one that it is made within, perhaps through another
+        runner's tool."""
         while call is not None and (call.limiter is not self or call.left):
             call = call.outer
         return call is not None

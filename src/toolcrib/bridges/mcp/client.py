@@ -23,6 +23,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from toolcrib.errors import ToolError
+from toolcrib.runner.running import slots_lent
 from toolcrib.schema import compile_validator
 from toolcrib.tools import capability
 from toolcrib.values.context import CallContext
@@ -153,6 +154,10 @@ class McpClient:
         raise ToolError(_CANNOT.format(name))
 
     async def _ask(self, request: types.InputRequest, kind: type[AnswerT], key: str) -> AnswerT:
+        async with slots_lent():
+            return await self._answer(request, kind, key)
+
+    async def _answer(self, request: types.InputRequest, kind: type[AnswerT], key: str) -> AnswerT:
         if self.modern:
             answer = await self._questions.answer(request, key)
         else:
