@@ -1058,6 +1058,35 @@ async def test_without_an_answer_the_question_comes_again() -> None:
     assert RAN == []
 
 
+async def test_no_callers_questions_put_out_anothers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolcrib.bridges.mcp.serve._MOST_OPEN", 4)
+    who, monday = "bob", {"date": "monday"}
+    server, _ = booking(caller=lambda _token: Caller(who))
+    _, answer = answering("accept")
+    async with Client(server.server, mode="2026-07-28", elicitation_callback=answer) as client:
+
+        async def go_on(asked: types.InputRequiredResult) -> object:
+            seat = types.ElicitResult(action="accept", content={"seat": "7a"})
+            return await client.session.call_tool(
+                "book",
+                monday,
+                input_responses=dict.fromkeys(asked.input_requests or {}, seat),
+                request_state=asked.request_state,
+                allow_input_required=True,
+            )
+
+        bobs = await begin(client, "book", monday)
+        who = "ada"
+        adas = [await begin(client, "book", monday) for _ in range(6)]
+        for asked in adas[:3]:
+            with pytest.raises(MCPError, match="does not wait for an answer any more"):
+                await go_on(asked)
+        for asked in adas[3:]:
+            assert isinstance(await go_on(asked), types.InputRequiredResult)
+        who = "bob"
+        assert isinstance(await go_on(bobs), types.InputRequiredResult)
+
+
 async def test_a_call_that_waits_for_an_answer_is_cancelled_where_the_server_ends() -> None:
     server, sink = booking()
     _, answer = answering("accept")

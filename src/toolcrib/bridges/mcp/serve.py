@@ -13,7 +13,7 @@ import asyncio
 import logging
 import secrets
 import sys
-from collections import OrderedDict
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, redirect_stdout
 from importlib.metadata import PackageNotFoundError, version
@@ -114,7 +114,7 @@ class Calls:
         self._may_approve = may_approve
         self._tasks = tasks
         self._task_after = task_after
-        self._open: OrderedDict[str, OneCall] = OrderedDict()
+        self._open: dict[str, OneCall] = {}  # in the order in which they asked
         self._answering: set[OneCall] = set()  # those that a request waits for
 
     async def answer(
@@ -158,10 +158,17 @@ class Calls:
                 return call.result()
         self._open[call.call.id] = call
         if len(self._open) > _MOST_OPEN:
-            self._open.popitem(last=False)[1].task.cancel()
+            self._close_one()
         return types.InputRequiredResult(
             input_requests=call.questions.open, request_state=written(StillOpen(call.call.id))
         )
+
+    def _close_one(self) -> None:
+        """Cancel the call that waits longest, of the caller with the most: so no caller's questions put
+        out another's."""
+        ((most, _),) = Counter(call.caller.id for call in self._open.values()).most_common(1)
+        oldest = next(id_ for id_, call in self._open.items() if call.caller.id == most)
+        self._open.pop(oldest).task.cancel()
 
     async def end(self) -> None:
         """Cancel the calls that requests wait for, each of which is then answered as it is recorded."""
