@@ -394,7 +394,7 @@ class Tail(CheckedLog):
     ) -> None:
         self.generation: Generation | None = None
         under_lock = transaction.ahead(_STATE + transaction.for_update)
-        oldest = oldest_ahead(transaction)
+        oldest = oldest_ahead(transaction) if seal.others else partial(transaction.tuples, _OLDEST)
         ahead = Ahead.of(transaction, seal, asked)
         found = _stored(under_lock())
         if found is None and transaction.execute(_BEGIN, format=FORMAT) == 1:
@@ -409,7 +409,8 @@ class Tail(CheckedLog):
             oldest = oldest_ahead(transaction)
         if found is None:
             raise SourceError("the head of the audit log is gone: verify the log")
-        self.generation = found.generation(oldest)
+        known = seal.written(found.state).oldest  # then nobody has pruned since
+        self.generation = found.generation(oldest) if known is None else (found.log_id, known)
         state = _checked_state(seal, found.state, found.sealed)
         newest = dict(seal.newest)  # under the lock nobody is ahead of it
         _check_follows(newest, state, ahead.tiles)
@@ -463,6 +464,7 @@ class Tail(CheckedLog):
         runs = left.runs | {"", *(summary_of(row[2]).run_id for row in meanwhile)}
         carried = [each for each in attachments if each.run_id in runs]
         self._transaction.execute("DELETE FROM audit_entries WHERE seq <= :seq", seq=last[0])
+        self.generation = None
         kept_on: list[Kept] = [Pruned(last[0], last[4], removed), *carried]
         self.add([NewEntry.of(kept) for kept in kept_on])
         rest = msgspec.structs.replace(left, begin=Head(last[0], last[4]))
@@ -519,7 +521,8 @@ class Tail(CheckedLog):
         written = _WRITTEN_OLD if state.format == 1 else _WRITTEN
         self._transaction.require(rows, written, **values, oldest=rows[0][0])
         edge = self._tree.edge() if state.format > 1 else {}
-        self._transaction.when_committed = lambda: self._seal.note(state, edge)
+        oldest = None if self.generation is None else self.generation[1]
+        self._transaction.when_committed = lambda: self._seal.note(state, edge, oldest)
 
     def _use(
         self, transaction: Transaction, seal: Seal, state: State, ahead: Ahead | None = None
@@ -527,7 +530,7 @@ class Tail(CheckedLog):
         super().__init__(transaction, seal, state, ahead)
         if state.format == 1:
             return
-        known = seal.edge_of(state)
+        known = seal.written(state).edge
         if known is not None:  # it was written here, and leads to this root
             self._tree.know(known)
         elif self._tree.root().hex() != state.root:

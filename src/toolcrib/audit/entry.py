@@ -25,7 +25,7 @@ import re
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeAlias, get_args
+from typing import Any, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
@@ -171,6 +171,14 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
+class _Written(NamedTuple):
+    """A state, the edge of its tree, and the number of the log's oldest entry: None where not known."""
+
+    state: State
+    edge: Mapping[Any, bytes] | None = None
+    oldest: int | None = None
+
+
 class Seal:
     """The hash of a text, made with the log's key if it has one."""
 
@@ -185,7 +193,7 @@ class Seal:
         ] = {}  # by log, of all that were read or written, and committed
         self._sealed: tuple[State | None, str] = (None, "")  # the last one that was asked for
         self.others = False  # whether others have written since this one did
-        self._edge: tuple[State | None, Mapping[Any, bytes] | None] = (None, None)
+        self._written: _Written | None = None  # the last one that was written here
         self.renew()
         renewed_in_children(self)
 
@@ -206,18 +214,21 @@ class Seal:
             return hashlib.sha256(data).hexdigest()
         return hmac.digest(self._key, data, "sha256").hex()
 
-    def note(self, state: State, edge: Mapping[Any, bytes] | None = None) -> None:
-        """Remember a committed state, and the `edge` of its tree, unless a newer one is remembered."""
+    def note(
+        self, state: State, edge: Mapping[Any, bytes] | None = None, oldest: int | None = None
+    ) -> None:
+        """Remember a committed state, unless a newer one is remembered. Of one that was written here,
+        also the `edge` of its tree, and the number of the oldest entry if that is known."""
         with self._noting:
             newest = self.newest.get(state.log)
             if newest is None or state.head.seq > newest.head.seq:
                 self.newest[state.log] = state
-                self._edge = state, edge
+                self._written = _Written(state, edge, oldest)
 
-    def edge_of(self, state: State) -> Mapping[Any, bytes] | None:
-        """Return the edge of a state's tree, if it was remembered last."""
-        known, edge = self._edge
-        return edge if known == state else None
+    def written(self, state: State) -> _Written:
+        """Return what is remembered of a state, if it was remembered last."""
+        known = self._written
+        return _Written(state) if known is None or known.state != state else known
 
     def subkey(self, purpose: str) -> bytes | None:
         """Return a key for something else, of the log's own: what it makes can never pass for a seal,
