@@ -350,6 +350,8 @@ NO_ENDS = {
     "an error": (_MADE, 'data: {"error": {"message": "overloaded"}}\n\n', _STOPPED, _DONE),
     "a choice's error": (_MADE, _choice(finish_reason="stop", error={"code": 502}), _DONE),
     "of another choice": (_MADE, _choice(finish_reason="stop", index=1), _DONE),
+    "a call after it": (_MADE, _STOPPED, _MADE),
+    "an event that is cut": (_MADE, _STOPPED, _DONE[:9]),
 }
 
 
@@ -364,6 +366,28 @@ async def test_a_stream_ends_as_its_provider_says_whoever_asks(provider: str) ->
         assert await _complete(client) == [True]
         for name in (*NO_ENDS, "broken"):
             assert not any(await _complete(client)), name
+
+
+async def test_a_stream_that_says_it_is_done_may_go_on_after_its_reason() -> None:
+    """As of servers that give a reason with each call."""
+    second = _MADE.replace('"index": 0, "id": "c"', '"index": 1, "id": "d"')
+    assert second != _MADE
+    async with openai_server([raw(_MADE + _STOPPED + second + _DONE)]) as server:
+        assert await _complete(client_of(OPENAI, server)) == [True, True]
+
+
+async def test_a_reason_of_geminis_counts_with_or_after_the_last_call() -> None:
+    """Some of its models give one in each event."""
+    parts = [{"functionCall": {"name": "f", "args": {"n": 1}}}]
+    candidate = {"index": 0, "content": {"role": "model", "parts": parts}}
+    open_, ended = (
+        f"data: {json.dumps({'candidates': [candidate | end]})}\n\n"
+        for end in ({}, {"finishReason": "STOP"})
+    )
+    async with gemini_server([raw(ended + ended), raw(ended + open_)]) as server:
+        client = client_of("gemini/gemini-2.5-flash", server)
+        assert await _complete(client) == [True, True]
+        assert not any(await _complete(client))
 
 
 def _of_choice(index: int, reason: str, *, calls: bool, with_call: bool) -> list[str]:
@@ -586,6 +610,19 @@ async def test_a_key_that_litellm_found_for_itself_is_in_no_error(
             await client.chat(HI)
 
 
+@each_row("name", ["X-Team", "Proxy-Authorization", "X-Api-Key"])
+async def test_what_is_sent_in_a_header_is_in_no_error(name: str) -> None:
+    canary = "canary-of-the-team"  # which looks like no key
+    async with openai_server([http_error(400, f"no: {canary}")]) as server:
+        given = {
+            "api_base": server.url,
+            "api_key": "sk-of-the-shop",
+            "extra_headers": {name: canary},
+        }
+        with pytest.raises(RequestError, match=r"no: \[key\]"):
+            await litellm_client(OPENAI, given=given, retries=None).chat(HI)
+
+
 async def test_errors_say_what_they_are() -> None:
     filtered = {"error": {"message": "no", "code": "content_policy_violation", "type": None}}
     long = "This model's maximum context length is 4 tokens."
@@ -617,12 +654,46 @@ async def test_a_status_is_told_whatever_litellm_makes_of_it(
     assert (caught.value.status, caught.value.retry_after) == (408, 3)
 
 
-async def test_an_error_in_a_stream_is_typed() -> None:
-    error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
-    async with anthropic_server([raw(f"event: error\ndata: {json.dumps(error)}\n\n")]) as server:
-        with pytest.raises(ProviderError) as caught:
-            await reply_of(client_of(ANTHROPIC, server), HI, stream=True)
-    assert caught.value.retryable
+FAILED = [
+    *(http_error(status, retry_after=7) for status in (302, 400, 408, 500, 503, 504, 529)),
+    die_after(0, "Hi."),
+    die_after(20, "Hi."),
+]
+IN_STREAMS = {
+    OPENAI: raw('data: {"error": {"message": "no", "code": "rate_limit_exceeded"}}\n\n'),
+    ANTHROPIC: raw(
+        'event: error\ndata: {"type": "error", "error": {"type": "overloaded_error"}}\n\n'
+    ),
+    OLLAMA: raw('{"error": "out of memory"}\n', content_type="application/x-ndjson"),
+}
+
+
+@each_provider
+async def test_an_error_is_the_one_of_our_own_client(model: str, serving: Serving) -> None:
+    """LiteLLM has a 500 for a server that is not there, and a 400 for a line that it cannot read."""
+    for turn in (*FAILED, IN_STREAMS[model]):
+        async with serving([turn] * 2) as server:
+            async with OWN[model]("m", base_url=server.url, api_key=KEY, retries=None) as own:
+                expected = await _error_of(own)
+            assert await _error_of(client_of(model, server)) == expected, turn
+
+
+async def _error_of(client: WireClient) -> tuple[Any, ...]:
+    with pytest.raises(ClientError) as caught:
+        await reply_of(client, HI, stream=True)
+    error = caught.value
+    return type(error), error.retryable, getattr(error, "retry_after", None)
+
+
+@each_provider
+async def test_an_answer_that_litellm_cannot_read_is_told_as_that(
+    model: str, serving: Serving
+) -> None:
+    """It is not asked for again: nobody knows what it cost."""
+    async with serving([raw("<html>", content_type="application/json")]) as server:
+        with pytest.raises(WireError, match="cannot read"):
+            await client_of(model, server, retries=Retries(first_wait=0)).chat(HI)
+        assert len(server.requests) == 1
 
 
 @each_provider
@@ -657,12 +728,11 @@ async def test_a_server_that_is_slow_has_a_limit(stream: bool) -> None:
 
 
 @both
-async def test_a_server_that_is_not_there(stream: bool) -> None:
+@each_row("model", [OPENAI, ANTHROPIC, OLLAMA, "gemini/g", "mistral/m"])
+async def test_a_server_that_is_not_there(stream: bool, model: str) -> None:
     given = {"api_base": "http://127.0.0.1:9/v1", "api_key": KEY}
-    with pytest.raises((ConnectionFailed, ProviderError)) as caught:
-        await reply_of(
-            litellm_client("ollama_chat/l", given=given, retries=None), HI, stream=stream
-        )
+    with pytest.raises(ConnectionFailed) as caught:
+        await reply_of(litellm_client(model, given=given, retries=None), HI, stream=stream)
     assert caught.value.retryable
 
 
@@ -679,10 +749,13 @@ async def test_an_error_of_litellms_own_quotes_nothing(monkeypatch: pytest.Monke
     async def fails(**_given: Any) -> Any:
         raise raised
 
-    client = litellm_client(OPENAI, given={"api_key": KEY})
+    client = litellm_client(OPENAI, given={"api_key": KEY}, retries=None)
     monkeypatch.setattr(litellm, "acompletion", fails)
     raised: Exception = ValueError(KEY)
     with pytest.raises(RequestError, match=r"^LiteLLM made no request \(ValueError\)$"):
+        await client.chat(HI)
+    raised = litellm.InternalServerError("no", llm_provider="sagemaker", model="m")
+    with pytest.raises(ProviderError, match="HTTP 500"):  # which is asked by other means than httpx
         await client.chat(HI)
     raised = ModuleNotFoundError(KEY, name="fastapi")
     with pytest.raises(RequestError, match=r"request \(ModuleNotFoundError: fastapi\)$"):

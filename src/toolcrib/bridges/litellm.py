@@ -27,6 +27,7 @@ from base64 import b64decode
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
+    Callable,
     Coroutine,
     Iterable,
     Iterator,
@@ -39,7 +40,7 @@ from typing import Any, TypeAlias, TypeGuard, TypeVar, Unpack
 import msgspec
 
 from toolcrib.clients.base import Options, WireClient
-from toolcrib.clients.server import secrets_in, secrets_of
+from toolcrib.clients.server import remembered, secrets_in, secrets_of
 from toolcrib.clients.transport import Outgoing, RequestDeadline, Response, Timeouts
 from toolcrib.errors import (
     ClientError,
@@ -51,6 +52,7 @@ from toolcrib.errors import (
 from toolcrib.values.typed import names_wrong_types
 from toolcrib.wire import OPENAI_CHAT
 from toolcrib.wire.calls import says_why
+from toolcrib.wire.failure import reported_error
 from toolcrib.wire.framing import EventStream, FrameStream, LineStream
 
 __all__ = ["LiteLLMTransport", "litellm_client"]
@@ -111,6 +113,7 @@ class LiteLLMTransport:
     def __init__(self, given: Mapping[str, Any], timeouts: Timeouts | None = None) -> None:
         self._given = _ONE_ATTEMPT | dict(given)
         self._timeouts = timeouts or Timeouts()
+        self._sent: tuple[str, ...] = ()
 
     async def send(self, request: Outgoing) -> Response:
         """Return the answer, whose body may still be on its way.
@@ -119,7 +122,7 @@ class LiteLLMTransport:
         LiteLLM makes no request. An error that the provider reports is an answer with its status.
         """
         asked = self._given | json.loads(request.body)
-        heard = _Heard(asked)
+        heard = _Heard(asked, self._remember)
         deadline = RequestDeadline(self._timeouts, request.until)
         limit = asked.get("max_tokens") or asked.get("max_completion_tokens")
         try:
@@ -136,6 +139,9 @@ class LiteLLMTransport:
         status, headers, said = refused
         return _LiteLLMResponse(_body(said), status=status, headers=headers)
 
+    def _remember(self, request: Any) -> None:
+        self._sent = remembered(self._sent, str(request.url), request.headers)
+
     async def aclose(self) -> None:
         """Do nothing: connections are LiteLLM's, which all of a process share."""
 
@@ -146,13 +152,13 @@ class LiteLLMTransport:
 
     @property
     def secrets(self) -> list[str]:
-        """The keys in `given`, and those that LiteLLM may take from the environment and its
-        settings."""
+        """The keys in `given`, those that LiteLLM may take from the environment and its settings, and
+        what it sent in headers and URLs."""
         own = {name: getattr(_litellm, name) for name in dir(_litellm) if name.endswith("_key")}
         named = {**os.environ, **own, **self._given}
         found = [v for k, v in named.items() if isinstance(v, str) and _SECRET.search(k)]
         found += secrets_in(json.dumps({"tools": self._given}, default=str).encode())
-        return [*found, *secrets_of(str(self._given.get("api_base") or ""), {})]
+        return [*found, *secrets_of(str(self._given.get("api_base") or ""), {}), *self._sent]
 
     def __repr__(self) -> str:
         return "LiteLLMTransport()"
@@ -198,8 +204,12 @@ async def _send_and_hear(client: Any, request: Any, **options: Any) -> Any:
     heard = _hearing.get()
     if heard is None:  # not for a client of ours
         return await _send(client, request, **options)
-    heard.refused = None
-    response = await _send(client, request, **options)
+    heard.asks(request)
+    try:
+        response = await _send(client, request, **options)
+    except Exception:
+        heard.broke = True
+        raise
     heard.note(response, streamed=bool(options.get("stream")))
     return response
 
@@ -208,6 +218,12 @@ _httpx.AsyncClient.send = _send_and_hear
 
 _REASONS = ("finish_reason", "stop_reason", "done_reason", "finishReason", "stopReason")
 """What providers call the reason for the end of a reply."""
+_PIECE = re.compile(
+    r'"(?:tool_calls|function_call|functionCall|toolUse|partial_json)": (?!null|""|\[\]|\{\})'
+    r'|"type": "(?:tool_use|function_call)"'
+)
+"""What a piece of a call has in it, in the JSON of any provider."""
+_DONE = "[DONE]"
 _ENDED = frozenset(("completed", "incomplete", "failed", "cancelled"))
 _UNHEARD, _SEVERAL = "unheard", "several_choices"
 """The reasons of this file's own, which end no reply well."""
@@ -217,11 +233,14 @@ _Said: TypeAlias = dict[str, Any]
 class _Heard:
     """Collects the answers of HTTP to what was `asked`, in all attempts of LiteLLM's.
 
-    `refused` is the last answer, if it had the status of an error.
+    `refused` is the last answer, if it was no success; `broke` says that the last request has none, or
+    not all of it. `remember` is told of each request.
     """
 
-    def __init__(self, asked: Mapping[str, Any]) -> None:
+    def __init__(self, asked: Mapping[str, Any], remember: Callable[[Any], None]) -> None:
         self.refused: Any = None
+        self.broke = False
+        self._remember = remember
         self._made_up = bool(asked.get("mock_response"))  # by the application: no provider is asked
         self._streams = bool(asked.get("stream"))
         self._bodies: list[tuple[bytes | bytearray, bool]] = []
@@ -232,9 +251,14 @@ class _Heard:
         _hearing.set(self)
         return await made
 
+    def asks(self, request: Any) -> None:
+        """Forget how the request before ended."""
+        self.refused, self.broke = None, False
+        self._remember(request)
+
     def note(self, response: Any, *, streamed: bool) -> None:
         """Keep what an answer says, as far as it is read."""
-        if response.is_error:
+        if not response.is_success:
             self.refused = response
             return
         if not streamed:
@@ -252,6 +276,7 @@ class _Heard:
                         yield chunk
             except Exception:
                 body.clear()
+                self.broke = True
                 raise
 
         response.aiter_bytes = noted
@@ -276,11 +301,21 @@ class _Heard:
         natives = [native for end in ends if end is not None for native in end[1]]
         return {"finish_reason": reason, "native_finish_reason": natives[-1] if natives else None}
 
+    @property
+    def is_answered(self) -> bool:
+        """Return whether the last request had a whole answer, and a success."""
+        return bool(self._bodies) and self.refused is None and not self.broke
+
+    def error(self) -> object:
+        """Return the error in the last answer, which may be a success all the same."""
+        values, _ = _values(bytes(self._bodies[-1][0]))
+        return next(filter(None, (holder.get("error") for holder in _holders(values))), None)
+
 
 def _end_of(body: bytes, *, streamed: bool) -> tuple[list[str], list[object]] | None:
     """Return the reasons in one body, and those of the model behind a gateway; None where it has no
-    member for one. A stream without a reason is incomplete. So is one value in place of a stream:
-    LiteLLM reads nothing of it."""
+    member for one. A stream without a reason is incomplete, also one that goes on after it or ends
+    within an event. So is one value in place of a stream: LiteLLM reads nothing of it."""
     values, is_stream = _values(body)
     reasons: list[str] = []
     natives: list[object] = []
@@ -292,13 +327,28 @@ def _end_of(body: bytes, *, streamed: bool) -> tuple[list[str], list[object]] | 
         done = holder.get("done", done)  # Ollama's
         has_place = has_place or done is not None or any(name in holder for name in _REASONS)
     stops_early = is_stream and (values or streamed) and not reasons
-    if done is False or (done is None and (stops_early or (streamed and not is_stream))):
+    is_open = done is None and (stops_early or (streamed and not is_stream))
+    if done is False or is_open or (is_stream and _goes_on(values)):
         reasons.append("incomplete")
     elif done and not reasons:
         reasons.append("stop")  # it has a word for it only since 2024
     if not all(map(_is_first, (choice for said in _said_in(values) for choice in _choices(said)))):
         reasons.append(_SEVERAL)
     return (reasons, natives) if reasons or has_place else None
+
+
+def _goes_on(values: list[Any]) -> bool:
+    """Return whether there was to be more of a stream: its last event is cut, or it has a piece of a
+    call after its reason, which then counts only with `[DONE]`, or with one of Gemini's or Ollama's
+    behind that."""
+    has_reason = is_voided = False
+    for value in values:
+        is_voided = is_voided or (has_reason and _PIECE.search(json.dumps(value)) is not None)
+        if any(any(_reasons(holder)) for holder in _holders([value])):
+            has_reason = True
+            is_voided = is_voided and "choices" in value
+    is_cut = any(isinstance(value, str) for value in values[-1:])
+    return _DONE not in values and (is_voided or is_cut)
 
 
 def _holders(values: Iterable[object]) -> Iterator[_Said]:
@@ -325,7 +375,7 @@ def _is_first(choice: _Said) -> bool:
 
 def _values(body: bytes) -> tuple[list[Any], bool]:
     """Return the JSON values of a body, and whether it is a stream of them: lines, server-sent events,
-    AWS's frames."""
+    AWS's frames. Of a stream, what is no JSON is a text: `[DONE]`, or an event that was cut."""
     with contextlib.suppress(ValueError, RecursionError):
         whole = json.loads(body)
         return (whole if isinstance(whole, list) else [whole]), False
@@ -334,14 +384,22 @@ def _values(body: bytes) -> tuple[list[Any], bool]:
         splitter = FrameStream()
     elif body.lstrip().startswith(b"{"):
         splitter = LineStream()
-    values = []
-    with contextlib.suppress(WireError):  # of what comes before it, all was read
-        for event in (*splitter.feed(body), splitter.close()):
-            with contextlib.suppress(ValueError, RecursionError):
-                said = json.loads(b"" if event is None else event.data)
-                inner = said.get("bytes") if _is_object(said) else None  # of Bedrock's InvokeModel
-                values.append(json.loads(b64decode(inner)) if isinstance(inner, str) else said)
+    values: list[Any] = []
+    try:
+        for event in filter(None, (*splitter.feed(body), splitter.close())):
+            values.append(_value(event.data))
+    except WireError:  # of what comes before it, all was read
+        values.append("")
     return values, True
+
+
+def _value(data: bytes) -> Any:
+    try:
+        said = json.loads(data)
+        inner = said.get("bytes") if _is_object(said) else None  # of Bedrock's InvokeModel
+        return json.loads(b64decode(inner)) if isinstance(inner, str) else said
+    except (ValueError, RecursionError):
+        return data.decode(errors="replace").strip()
 
 
 def _is_object(value: object) -> TypeGuard[_Said]:
@@ -451,28 +509,38 @@ class _LiteLLMResponse:
 # LiteLLM's errors, which are OpenAI's with its own words: an answer with a status, where there is one.
 
 _Refused: TypeAlias = tuple[int, Mapping[str, str], _Said]
-_TOO_LATE = 408
+_UNREAD = (_openai.APIConnectionError, _openai.InternalServerError)
+"""What LiteLLM makes of an answer that it cannot read."""
 _TOLD = ("retry-after", "retry-after-ms", "x-should-retry")
 
 
 def _refusal(error: Exception, heard: _Heard) -> ClientError | _Refused:
-    """Return the answer that an error stands for, or an error of this library where there was none."""
+    """Return the answer that an error stands for, or an error of this library where there was none.
+
+    What was heard counts before what LiteLLM calls it: it has a 500 for a server that is not there.
+    """
     error = getattr(error, "original_exception", None) or error  # in the middle of a stream
-    said_late = heard.refused is not None and heard.refused.status_code == _TOO_LATE
-    timed_out = isinstance(error, TimeoutError | asyncio.TimeoutError | _openai.APITimeoutError)
-    if timed_out and not said_late:
+    status, refused = getattr(error, "status_code", None), heard.refused
+    if refused is not None:
+        status = refused.status_code
+    elif isinstance(error, TimeoutError | asyncio.TimeoutError | _openai.APITimeoutError):
         slow = ConnectionFailed("LiteLLM did not answer within the time limit")
         slow.retryable = False  # the provider may still be at work on it
         return slow
-    if isinstance(error, _openai.APIConnectionError) and not timed_out:
+    elif heard.is_answered and (reported := heard.error()):
+        return reported_error(reported)
+    elif heard.is_answered and isinstance(error, _UNREAD):
+        return WireError("LiteLLM cannot read what the provider answered")
+    elif heard.broke or isinstance(error, _openai.APIConnectionError):
         return ConnectionFailed("LiteLLM: the provider was not reached, or the connection broke")
-    status = getattr(error, "status_code", None)
-    if not isinstance(error, _openai.OpenAIError) or not isinstance(status, int):
+    is_known = isinstance(error, _openai.OpenAIError)
+    if not isinstance(status, int) or not (is_known or refused):
         lacks = f": {error.name}" if isinstance(error, ImportError) and error.name else ""
         return RequestError(f"LiteLLM made no request ({type(error).__name__}{lacks})")
     is_filter = isinstance(error, _litellm.ContentPolicyViolationError)
     code = "content_policy_violation" if is_filter else getattr(error, "code", None) or status
-    said = {"message": str(error), "type": getattr(error, "type", None), "code": str(code)}
-    given = {} if heard.refused is None else heard.refused.headers
+    told = str(error) if is_known else ""
+    said = {"message": told, "type": getattr(error, "type", None), "code": str(code)}
+    given = {} if refused is None else refused.headers
     headers = {name: given[name] for name in _TOLD if name in given}
-    return status if 400 <= status < 600 else 500, headers, {"error": said}
+    return status if 300 <= status < 600 else 500, headers, {"error": said}
