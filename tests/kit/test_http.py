@@ -162,6 +162,8 @@ ALLOWED = ("api.example.com", "https://own.example.com:8443", "http://127.0.0.1:
         "api.example.com",
         "https://",
         "https://api.example.com:99999/",
+        "https://api.example.com:8443:443/",
+        "https://[::1/",
         "\0",
         "",
     ],
@@ -169,9 +171,11 @@ ALLOWED = ("api.example.com", "https://own.example.com:8443", "http://127.0.0.1:
 async def test_another_server_is_not_asked(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", _unwanted)
     monkeypatch.setattr(socket.socket, "connect", _unwanted)
-    with pytest.raises(CapabilityError, match="not among those that may be asked") as caught:
-        await GuardedHttp(allow=ALLOWED).get(url, {})
-    assert not caught.value.retryable
+    guarded = GuardedHttp(allow=ALLOWED)
+    for asked in (guarded.get(url, {}), guarded.send("GET", url)):
+        with pytest.raises(CapabilityError, match="not among those that may be asked") as caught:
+            await asked
+        assert not caught.value.retryable
 
 
 def _unwanted(*_arguments: Any, **_options: Any) -> Any:

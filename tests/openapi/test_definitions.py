@@ -460,6 +460,8 @@ def test_a_kind_alone_is_itself() -> None:
             one({"parameters": [{"name": "X-A", "in": "header"}, {"name": "x-a", "in": "header"}]}),
         ),
         ("form", "a query or a fragment", one({"servers": [{"url": "https://x.example/?a="}]})),
+        ("form", "server is no URL", one({"servers": [{"url": "https://x.example:99999/"}]})),
+        ("form", "server is no URL", one({"servers": [{"url": "https://[::1/"}]})),
         ("media type", "is sent as", with_body({}, "application/json;\r\nX: y")),
         ("form", "below a path", one({}, path="x")),
         ("form", "no operation", document({"/x": {"post": "it"}})),
@@ -567,6 +569,7 @@ def test_no_argument_is_a_key_or_what_the_sender_fills_in() -> None:
     named = [("x-key", "header"), ("key", "query"), ("sid", "cookie"), ("Authorization", "header")]
     named += [("Accept", "header"), ("content-type", "header"), ("Idempotency-Key", "header")]
     named += [("Cookie", "header"), ("Host", "header"), ("Key", "query"), ("key", "header")]
+    named += [("Accept-Encoding", "header"), ("TE", "header")]
     parameters = [{"name": name, "in": place, "schema": {}} for name, place in named]
     source = one({"parameters": parameters}, components={"securitySchemes": SCHEMES})
     assert list(input_of(source)["properties"]) == ["Key", "key"]

@@ -116,7 +116,7 @@ _TOO_SLOW = "did not answer in time"
 _TOO_LARGE = "gave too large an answer"
 _ENCODED = "gave a compressed answer, which was not asked for"
 _REDIRECTED = "wants to be asked elsewhere, and redirects are not followed"
-_NOT_CHANGED = "says that nothing has changed, which it was not asked about"
+_NOT_CHANGED = "says that nothing has changed, and sends nothing"
 _NOT_REACHED = "was not reached: is there a network connection?"
 _NOT_TRUSTED = "was not reached: its certificate or its TLS is not valid"
 _BROKEN = "broke off before its answer was whole"
@@ -463,9 +463,11 @@ def _url(text: str, *, encoded: bool = False) -> URL | None:
     from yarl import URL
 
     try:
-        return URL(text, encoded=encoded)
+        url = URL(text, encoded=encoded)
+        _ = url.port  # which yarl reads late
     except ValueError:
         return None
+    return url
 
 
 def _aiohttp() -> ModuleType:

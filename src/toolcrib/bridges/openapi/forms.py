@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, NamedTuple, TypeAlias, cast
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 
@@ -25,8 +25,15 @@ SAFE = frozenset(("GET", "HEAD", "OPTIONS", "TRACE"))
 
 _IGNORED = frozenset(
     (
-        *("accept", "authorization", "content-type", "cookie", "idempotency-key"),
-        *("connection", "content-length", "expect", "host", "transfer-encoding", "upgrade"),
+        *(
+            "accept",
+            "accept-encoding",
+            "authorization",
+            "content-type",
+            "cookie",
+            "idempotency-key",
+        ),
+        *("connection", "content-length", "expect", "host", "te", "transfer-encoding", "upgrade"),
     )
 )
 """Headers that are no parameters: those that OpenAPI ignores, and those that the sender fills in."""
@@ -380,6 +387,10 @@ class _Reading:
                     url = url.replace(f"{{{name}}}", variable.text("default"))
                 if "?" in url or "#" in url:
                     raise NoTool("form", "its server has a query or a fragment")
+                try:
+                    _ = urlsplit(url).port
+                except ValueError:
+                    raise NoTool("form", "its server is no URL") from None
                 return url
         return ""
 

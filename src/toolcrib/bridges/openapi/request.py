@@ -34,7 +34,7 @@ from toolcrib.schema.derive.plain import same_json
 from toolcrib.schema.references import pointer_of
 from toolcrib.schema.validator import Validator, Violation
 from toolcrib.values.call import ValidatorInfo
-from toolcrib.values.json import JsonValue, Veiled, json_bytes
+from toolcrib.values.json import JsonValue, Veiled, is_whole, json_bytes
 from toolcrib.values.typed import Checked
 
 Pairs: TypeAlias = tuple[tuple[str, str], ...]
@@ -122,6 +122,7 @@ class _LeftOutError(ToolError):
 def request_of(plan: RequestPlan, arguments: Mapping[str, JsonValue], key: str) -> ApiRequest:
     """Return the request of a call; `key` is its idempotency key. Raises ToolError for an argument that
     cannot be sent where it belongs."""
+    arguments = {name: _as_shown(value) for name, value in arguments.items()}
     path, _, asked = plan.path.partition("?")
     given = {
         one.name
@@ -166,6 +167,15 @@ def request_of(plan: RequestPlan, arguments: Mapping[str, JsonValue], key: str) 
         body=body,
         security=plan.security,
     )
+
+
+def _as_shown(value: JsonValue) -> JsonValue:
+    """Return a value with its numbers as whoever approves is shown them: 7.0 is 7."""
+    if isinstance(value, list):
+        return [_as_shown(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _as_shown(each) for name, each in value.items()}
+    return int(value) if isinstance(value, float) and is_whole(value) else value
 
 
 # The styles of https://spec.openapis.org/oas/v3.1.1.html#style-values. What they leave open is sent as
