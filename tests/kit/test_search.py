@@ -121,6 +121,11 @@ def test_a_search_that_ends_early_says_so(
     assert result["truncated"]
 
 
+def test_a_search_that_finds_no_file_ends_in_time_as_well(tmp_path: Path) -> None:
+    write(tmp_path, {"a/.hidden": "needle", "b/c/.hidden": "needle"})
+    assert limited(tmp_path, seconds=0.0).search("needle", ".")["truncated"]
+
+
 def test_a_search_that_just_fits_is_whole(tmp_path: Path) -> None:
     write(tmp_path, {"a.txt": "needle\nneedle", "b/c/d.txt": "no"})
     jail = limited(tmp_path, matches=3, files=2, depth=2, file_bytes=13)
@@ -151,6 +156,9 @@ def test_a_large_file_is_searched_up_to_a_limit(tmp_path: Path) -> None:
         ("-" * 20 + "needle", "…----------needle"),
         ("-" * 20 + "needle" + "-" * 20, "…----needle------…"),
         ("a\x1b[31mneedle", "a\ufffd[31mneedle"),
+        ("\N{LATIN SMALL LETTER SHARP S}" * 20 + "needle" + "-" * 20, "…ßßßßneedle------…"),
+        ("-" * 20 + "\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}needle", "…---------İneedle"),
+        ("\ufeffneedle", "needle"),
     ],
 )
 def test_a_long_line_is_cut_around_the_match(tmp_path: Path, line: str, text: str) -> None:

@@ -402,6 +402,9 @@ class Search:
         """Search all files below an open folder, except hidden, installed
         and generated ones and links."""
         for where, folders, files, opened in os.fwalk(".", dir_fd=folder):
+            if self._is_late():
+                self.truncated = True
+                return
             inside = where.split("/")[1:]
             if inside and _ENVIRONMENT in files:
                 folders.clear()
@@ -425,13 +428,15 @@ class Search:
         if looks_binary(content):
             return
         self.truncated |= len(content) > most
-        text = content[:most].decode("utf-8", "replace")
+        text = content[:most].decode("utf-8-sig", "replace")
         if self._needle not in text.casefold():
             return
         for number, line in enumerate(text.split("\n"), 1):
-            at = line.casefold().find(self._needle)
+            folded = line.casefold()
+            at = folded.find(self._needle)
             if at < 0:
                 continue
+            at = at if len(folded) == len(line) else _unfolded(line, at)
             if len(self.matches) == self._limits.matches:
                 self.truncated = True
                 return
@@ -451,14 +456,26 @@ class Search:
             len(self.matches) >= self._limits.matches
             or self._files_left <= 0
             or self._bytes_left <= 0
-            or time.monotonic() >= self._deadline
+            or self._is_late()
         )
+
+    def _is_late(self) -> bool:
+        return time.monotonic() >= self._deadline
 
     def _cut(self, line: str, at: int) -> str:
         most = self._limits.line_characters
         start = max(0, min(at - most // 4, len(line) - most))
         end = start + most
         return f"{'…' if start else ''}{line[start:end]}{'…' if end < len(line) else ''}"
+
+
+def _unfolded(line: str, at: int) -> int:
+    """Return where in a line the character at `at` of the folded line is: some get longer."""
+    for place, character in enumerate(line):
+        at -= len(character.casefold())
+        if at < 0:
+            return place
+    return len(line)
 
 
 def _is_source(name: str) -> bool:
