@@ -103,6 +103,7 @@ _EVERYDAY = {
     "lb": "force_pound",
     "lbs": "force_pound",
     "mb": "megabyte",
+    "mbps": "megabaud",
     "mhz": "megahertz",
     "oz": "fluid_ounce",
     "pound": "force_pound",
@@ -190,10 +191,11 @@ def convert_units(value: _Value, from_unit: str, to_unit: str) -> Quantity:
 
 
 class _Measure(NamedTuple):
-    """A way of reading a unit, and what it then measures."""
+    """A way of reading a unit, and what it then measures: in the library's root units, since angles,
+    counts and bits have no dimension there."""
 
     units: Reading
-    dimension: object
+    root: object
 
 
 @cache
@@ -220,10 +222,10 @@ def _readings(registry: Registry, parameter: str, text: str, *, as_written: bool
     for combination in islice(product(*choices), _MAX_READINGS):
         units = _merged(combination)
         try:
-            dimension = registry.get_dimensionality(registry.UnitsContainer(units))
+            _, root = registry.get_root_units(registry.UnitsContainer(units))
         except _LIBRARY_ERRORS:
             continue
-        found.append(_Measure(units, dimension))
+        found.append(_Measure(units, root))
     if not found:
         raise ToolError(
             f"{parameter} is not a known unit: use a name or symbol such as km, mile, kg or celsius"
@@ -280,11 +282,11 @@ def _matching(sources: list[_Measure], targets: list[_Measure]) -> tuple[_Measur
     """Return the likeliest two readings that measure the same. Raises ToolError if none do."""
     ranks = product(range(len(sources)), range(len(targets)))
     for i, j in sorted(ranks, key=sum):
-        if sources[i].dimension == targets[j].dimension:
+        if sources[i].root == targets[j].root:
             return sources[i], targets[j]
     raise ToolError(
         "the units measure different things: "
-        f"from_unit {sources[0].dimension}, to_unit {targets[0].dimension}"
+        f"from_unit {sources[0].root}, to_unit {targets[0].root}"
     )
 
 
@@ -292,7 +294,7 @@ def _is_temperature(source: _Measure, target: _Measure) -> bool:
     """Return whether both are temperatures, and neither is a difference, which may be below
     zero."""
     differences = [name.startswith("delta_") for name in (*source.units, *target.units)]
-    return source.dimension == {"[temperature]": 1} and not any(differences)
+    return str(source.root) == "kelvin" and not any(differences)
 
 
 def _convert(registry: Registry, value: Number, source: Reading, target: Reading) -> float:
