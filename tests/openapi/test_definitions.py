@@ -716,6 +716,35 @@ def test_a_file_in_a_form_is_base64() -> None:
     }
 
 
+BYTES: Any = {"type": "string", "contentMediaType": "application/octet-stream"}
+BASE64 = {"type": "string", "contentEncoding": "base64"}
+NULL = {"type": "null"}
+
+
+@each_row(
+    ("schema", "told"),
+    [
+        ({"anyOf": [BYTES, NULL], "title": "F"}, {"anyOf": [{**BASE64, "title": "F"}, NULL]}),
+        ({"oneOf": [NULL, {"$ref": "#/components/schemas/File"}]}, {"anyOf": [BASE64, NULL]}),
+        ({**BYTES, "type": ["string", "null"]}, {"anyOf": [BASE64, NULL]}),
+        ({"allOf": [BYTES], "description": "it"}, {**BASE64, "description": "it"}),
+        ({"$ref": "#/components/schemas/Files"}, {"type": "array", "items": BASE64}),
+        (
+            {"anyOf": [{"type": "array", "items": {"allOf": [BYTES]}}, NULL]},
+            {"anyOf": [{"type": "array", "items": BASE64}, NULL]},
+        ),
+    ],
+)
+def test_a_file_in_a_form_is_base64_however_it_says_so(schema: Any, told: Any) -> None:
+    """As FastAPI says `UploadFile | None` and `list[UploadFile] | None`."""
+    schemas = {"File": BYTES, "Files": {"type": "array", "items": BYTES}}
+    form = {"type": "object", "properties": {"a": schema}}
+    source = with_body(form, "multipart/form-data", version="3.1.0")
+    source["components"] = {"schemas": schemas}
+    assert body_of(source)["properties"]["a"] == told
+    assert plan_of(source).body.fields["a"].is_bytes  # type: ignore[union-attr]
+
+
 def test_what_an_author_says_of_a_tool_that_is_not_there_is_an_error() -> None:
     source = one({})
     mistyped: tuple[dict[str, Any], ...] = (

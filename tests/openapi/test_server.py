@@ -276,10 +276,10 @@ async def test_a_password_of_any_alphabet_is_sent_and_never_comes_back(
     assert echoed(outcome) == "bad key [key]! No <[key]>"
 
 
-async def test_only_a_password_may_be_of_any_alphabet() -> None:
+@each_row(("scheme", "key"), [("header", OF_ALL_ALPHABETS), ("cookie", "canary;role=admin")])
+async def test_a_key_that_cannot_be_sent_where_it_belongs_is_refused(scheme: str, key: str) -> None:
     async with answering(nobody_asks) as origin:
-        api = ApiServer(origin, keys={"header": OF_ALL_ALPHABETS})
-        outcome = await asked(api, [{"header": []}])
+        outcome = await asked(ApiServer(origin, keys={scheme: key}), [{scheme: []}])
     assert isinstance(outcome, Failed)
     assert "no text that a request can hold" in outcome.error.message
     assert "pässwörd" not in repr(outcome)

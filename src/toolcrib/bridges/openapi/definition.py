@@ -27,7 +27,12 @@ from toolcrib.bridges.openapi.forms import (
     is_text,
     kind_of,
 )
-from toolcrib.bridges.openapi.schemas import NOT_IN_NAMES, ApiSchemas, Translated, as_object
+from toolcrib.bridges.openapi.schemas import (
+    NOT_IN_NAMES,
+    ApiSchemas,
+    Translated,
+    as_object,
+)
 from toolcrib.clients.server import SECRET_MEMBER
 from toolcrib.errors import CatalogError
 from toolcrib.schema.derive.plain import same_json
@@ -329,13 +334,15 @@ class _ArgumentSchema:
         names = required if isinstance(required, list) else ()
         fields = {}
         for name, child in whole.members("properties").items():
-            part = self._schemas.resolved(child)
+            part = self._schemas.meant(child)
             inner = part.get("items")
-            is_bytes = _is_binary(part if inner is None else self._schemas.resolved(inner))
+            is_bytes = _is_binary(part if inner is None else self._schemas.meant(inner))
             field = self._field(given, name, is_bytes=is_bytes)
             fields[name] = field._replace(required=name in names)
             if is_bytes and properties.get(name, False) is not False:  # else it is readOnly
-                properties[name] = _as_base64(properties[name])
+                made_of = _as_base64(properties[name], is_list=inner is not None)
+                takes_null = self._schemas.takes_null(child)
+                properties[name] = {"anyOf": [made_of, {"type": "null"}]} if takes_null else made_of
         return made, fields
 
     def _field(self, body: ApiBody, name: str, *, is_bytes: bool) -> FormField:
@@ -406,12 +413,13 @@ def _is_binary(part: Node) -> bool:
     return part.text("contentMediaType") == "application/octet-stream"
 
 
-def _as_base64(schema: Any) -> JsonObject:
+def _as_base64(schema: Any, *, is_list: bool) -> JsonObject:
     """Return the schema of a field of bytes, or of a list of them, as what a model can write."""
-    kept = {key: schema[key] for key in ("description", "title") if key in schema}
-    if isinstance(schema, dict) and "items" in schema:
+    schema = as_object(schema)
+    if "items" in schema:
         return {**schema, "items": dict(_BASE64)}
-    return {**_BASE64, **kept}
+    kept = {key: schema[key] for key in ("description", "title") if key in schema}
+    return {**({"type": "array", "items": dict(_BASE64)} if is_list else _BASE64), **kept}
 
 
 def _accept(responses: Mapping[str, ApiResponse]) -> str:

@@ -434,7 +434,9 @@ def _multipart(
         if isinstance(value, list) and None in value and not field.has_style:
             raise ToolError(f"{name} cannot hold null: that is sent as null itself is")
         parts = [(name, each) for each in (value if isinstance(value, list) else [value])]
-        if field.has_style and value is not None:
+        if value is None and not sent.as_json:
+            parts = [] if not field.required else [(name, _text(name, value))]
+        elif field.has_style and value is not None:
             parts, field = [*names.of(sent, _pairs(sent, value, str))], FormField()
         if not parts:
             _check_left_out(value, defaults.get((sent.place, name), ()), plan.argument, name)

@@ -187,6 +187,24 @@ class ApiSchemas:
         main = self._document.main_from(target.part.file)
         return [main + ref for ref in self._children[target.key]]
 
+    def meant(self, part: Node) -> Node:
+        """Return a schema, or the one that it stands for: the only part or alternative but null of it,
+        and what that refers to. Raises NoTool."""
+        for _ in range(MAX_DEPTH):
+            part = self.resolved(part)
+            inner = [one for key in _BRANCHES for one in part.items(key) if not is_null(one.node)]
+            if len(inner) != 1:
+                return part
+            part = inner[0]
+        raise NoTool("too large", "its schema is nested too deeply, or holds too much")
+
+    def takes_null(self, part: Node) -> bool:
+        """Return whether a schema, or what it refers to, says that it takes null. Raises NoTool."""
+        part = self.resolved(part)
+        alternatives = [one.node for key in _ALTERNATIVES for one in part.items(key)]
+        said = "null" in [one.node for one in part.items("type")]
+        return said or part.flag("nullable") or any(map(is_null, alternatives))
+
     def is_hidden(self, part: Node, depth: int = 0) -> bool:
         """Return whether a property is for the other direction alone: it says so itself, or what it
         refers to, a schema of its `allOf`, or each of its alternatives but null. Raises NoTool."""
@@ -200,7 +218,7 @@ class ApiSchemas:
         if id(node) not in self._is_hidden:
             self._is_hidden[id(node)] = False  # where it leads back to itself
             alternatives = [
-                [one for one in part.items(key) if not _is_null(one.node)] for key in _ALTERNATIVES
+                [one for one in part.items(key) if not is_null(one.node)] for key in _ALTERNATIVES
             ]
             self._is_hidden[id(node)] = any(
                 self.is_hidden(one, depth + 1) for one in self._in_place(part, _PARTS)
@@ -433,7 +451,7 @@ def _saying(name: str, values: list[str]) -> _Schema:
     return {"properties": {name: {"enum": values}}, "required": [name]}
 
 
-def _is_null(node: Any) -> bool:
+def is_null(node: Any) -> bool:
     return isinstance(node, dict) and (
         node.get("type") == "null" or node.get("enum") == [None] or node.get("const", 0) is None
     )

@@ -107,7 +107,7 @@ class ApiServer:
         headers, query, cookies = dict(request.headers), [], [*request.cookies]
         for scheme, key in keys.items():
             where, name, value = _sent(scheme, key)
-            if not value.isascii():
+            if not value.isascii() or (where == "cookie" and ";" in value):
                 raise CapabilityError(_NOT_HELD.format(scheme.id), retryable=False)
             if where == "header":
                 headers = merged(headers, {name: value})
