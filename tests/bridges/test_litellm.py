@@ -514,8 +514,9 @@ async def test_a_null_is_no_end_of_a_stream_of_anthropic() -> None:
             await reply_of(client_of(ANTHROPIC, server), ASKED, stream=True)
 
 
-async def test_a_body_that_says_it_is_not_done_is_not_whole() -> None:
-    body = json.loads(_ollama(None).body) | {"done": False}
+@each_row("done", [False, "", {}])
+async def test_a_body_that_says_it_is_not_done_is_not_whole(done: Any) -> None:
+    body = json.loads(_ollama("stop").body) | {"done": done}
     turn = raw(json.dumps(body), content_type="application/json")
     async with serve(LenientOllama([turn])) as server:
         with pytest.raises(ConnectionFailed):

@@ -328,7 +328,7 @@ def _end_of(body: bytes, *, streamed: bool) -> tuple[list[str], list[object]] | 
         has_place = has_place or done is not None or any(name in holder for name in _REASONS)
     stops_early = is_stream and (values or streamed) and not reasons
     is_open = done is None and (stops_early or (streamed and not is_stream))
-    if done is False or is_open or (is_stream and _goes_on(values)):
+    if done not in (None, True) or is_open or (is_stream and _goes_on(values)):
         reasons.append("incomplete")
     elif done and not reasons:
         reasons.append("stop")  # it has a word for it only since 2024
