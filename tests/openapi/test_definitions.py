@@ -718,6 +718,7 @@ def test_a_file_in_a_form_is_base64() -> None:
 
 BYTES: Any = {"type": "string", "contentMediaType": "application/octet-stream"}
 BASE64 = {"type": "string", "contentEncoding": "base64"}
+MANY = {"type": "array", "items": BASE64}
 NULL = {"type": "null"}
 
 
@@ -728,21 +729,47 @@ NULL = {"type": "null"}
         ({"oneOf": [NULL, {"$ref": "#/components/schemas/File"}]}, {"anyOf": [BASE64, NULL]}),
         ({**BYTES, "type": ["string", "null"]}, {"anyOf": [BASE64, NULL]}),
         ({"allOf": [BYTES], "description": "it"}, {**BASE64, "description": "it"}),
-        ({"$ref": "#/components/schemas/Files"}, {"type": "array", "items": BASE64}),
+        ({"$ref": "#/components/schemas/Files"}, MANY),
         (
             {"anyOf": [{"type": "array", "items": {"allOf": [BYTES]}}, NULL]},
-            {"anyOf": [{"type": "array", "items": BASE64}, NULL]},
+            {"anyOf": [MANY, NULL]},
         ),
+        ({"contentMediaType": "image/png"}, BASE64),
+        ({"type": "array", "items": {"contentMediaType": "image/*"}}, MANY),
     ],
 )
 def test_a_file_in_a_form_is_base64_however_it_says_so(schema: Any, told: Any) -> None:
     """As FastAPI says `UploadFile | None` and `list[UploadFile] | None`."""
-    schemas = {"File": BYTES, "Files": {"type": "array", "items": BYTES}}
+    schemas: Any = {"File": BYTES, "Files": {"type": "array", "items": BYTES}}
+    form = {"type": "object", "properties": {"a": schema}, "required": ["a"]}
+    for given in (form, {"allOf": [{"$ref": "#/components/schemas/Form"}]}):
+        source = with_body(given, "multipart/form-data", version="3.1.0")
+        source["components"] = {"schemas": {**schemas, "Form": form}}
+        assert body_of(source)["properties"]["a"] == told
+        field = plan_of(source).body.fields["a"]  # type: ignore[union-attr]
+        assert (field.is_bytes, field.required) == (True, True)
+
+
+@each_row(
+    ("schema", "media_type", "is_bytes"),
+    [
+        ({}, "image/png, image/jpeg", True),
+        ({"type": "string"}, "application/octet-stream", True),
+        ({"type": "string"}, "text/csv", False),
+        ({"type": "string"}, "image/svg+xml", False),
+        ({"type": "string", "contentEncoding": "base64"}, "image/png", False),
+        ({"type": "string", "contentMediaType": "application/json"}, "", False),
+    ],
+)
+def test_a_field_of_a_media_type_of_bytes_is_a_file(
+    schema: Any, media_type: str, is_bytes: bool
+) -> None:
     form = {"type": "object", "properties": {"a": schema}}
-    source = with_body(form, "multipart/form-data", version="3.1.0")
-    source["components"] = {"schemas": schemas}
-    assert body_of(source)["properties"]["a"] == told
-    assert plan_of(source).body.fields["a"].is_bytes  # type: ignore[union-attr]
+    said = {"encoding": {"a": {"contentType": media_type}}} if media_type else {}
+    content = {"multipart/form-data": {"schema": form, **said}}
+    plan = plan_of(one({"requestBody": {"content": content}}, version="3.1.0"))
+    field = plan.body.fields["a"]  # type: ignore[union-attr]
+    assert (field.is_bytes, field.media_type) == (is_bytes, media_type.partition(",")[0])
 
 
 def test_what_an_author_says_of_a_tool_that_is_not_there_is_an_error() -> None:

@@ -25,6 +25,7 @@ from toolcrib.bridges.openapi.forms import (
     is_bytes,
     is_json,
     is_text,
+    is_xml,
     kind_of,
 )
 from toolcrib.bridges.openapi.schemas import (
@@ -329,34 +330,45 @@ class _ArgumentSchema:
         made = self._translated(whole)
         if made.setdefault("type", "object") != "object":
             raise NoTool("form", "its body is a form, and its schema is no object")
-        properties: Any = made.get("properties")
-        required: Any = made.get("required")
-        names = required if isinstance(required, list) else ()
-        fields = {}
-        for name, child in whole.members("properties").items():
-            part = self._schemas.meant(child)
-            inner = part.get("items")
-            is_bytes = _is_binary(part if inner is None else self._schemas.meant(inner))
-            field = self._field(given, name, is_bytes=is_bytes)
-            fields[name] = field._replace(required=name in names)
-            if is_bytes and properties.get(name, False) is not False:  # else it is readOnly
-                made_of = _as_base64(properties[name], is_list=inner is not None)
-                takes_null = self._schemas.takes_null(child)
-                properties[name] = {"anyOf": [made_of, {"type": "null"}]} if takes_null else made_of
-        return made, fields
+        parts = list(self._schemas.parts(whole))
+        required = [each.node for one in parts for each in one.items("required")]
+        declared: dict[str, Node] = {}
+        for one in parts:
+            declared = one.members("properties") | declared
+        properties, fields = dict(as_object(made.get("properties", {}))), {}
+        for name, child in declared.items():
+            is_sent = not self._schemas.is_hidden(child)
+            needed = is_sent and name in required
+            field = fields[name] = self._field(given, name, child, required=needed)
+            if field.is_bytes and is_sent:
+                properties[name] = self._of_bytes(child, properties.get(name))
+        return {**made, "properties": properties} if properties else made, fields
 
-    def _field(self, body: ApiBody, name: str, *, is_bytes: bool) -> FormField:
-        """Return how a field of a form is sent, by what the form says of its encoding. Before OpenAPI
-        3.1 there are no styles in parts, but for those of Swagger 2.0."""
-        encoding = body.encoding.get(name)
-        if encoding is None:
-            return FormField(is_bytes=is_bytes)
+    def _of_bytes(self, part: Node, schema: Any) -> JsonObject:
+        """Return the schema of a field of bytes, or of a list of them, as what a model can write;
+        `schema` is its own, None where a part of the form's declares it."""
+        told = {key: part.text(key) for key in ("title", "description") if part.text(key)}
+        is_list = self._schemas.meant(part).get("items") is not None
+        made = _as_base64(as_object(told if schema is None else schema), is_list=is_list)
+        return {"anyOf": [made, {"type": "null"}]} if self._schemas.takes_null(part) else made
+
+    def _field(self, body: ApiBody, name: str, part: Node, *, required: bool) -> FormField:
+        """Return how a field of a form is sent, by its schema and what the form says of its encoding.
+        Before OpenAPI 3.1 there are no styles in parts, but for those of Swagger 2.0."""
+        encoding = body.encoding.get(name, Node(part.file, {}))
+        one = self._schemas.meant(part)
+        inner = one.get("items")
+        one = one if inner is None else self._schemas.meant(inner)
         kind = encoding.text("contentType").partition(",")[0].strip()
+        own = one.text("contentMediaType")
+        binary = _is_binary(one, kind or own)
+        kind = kind or (own if binary else "")
         kind = "" if "*" in kind else kind
+        field = FormField(media_type=kind, is_bytes=binary, required=required)
         if _kind(body.media_type) == "multipart" and not self._schemas.has_styled_parts:
-            return FormField(media_type=kind, is_bytes=is_bytes)
+            return field
         style = encoding.text("style") or "form"
-        return FormField(style, encoding.flag("explode", style == "form"), kind, is_bytes)
+        return field._replace(style=style, explode=encoding.flag("explode", style == "form"))
 
     def _translated(self, part: Node) -> JsonObject:
         made = self._schemas.translated(part)
@@ -407,19 +419,21 @@ def _kind(media_type: str) -> BodyKind:
     return "multipart" if media_type.lower().startswith("multipart/") else "form"
 
 
-def _is_binary(part: Node) -> bool:
+def _is_binary(part: Node, media_type: str) -> bool:
+    """Return whether a field is sent as bytes: it says so, or its media type does and no encoding."""
     if part.text("type") == "file" or part.text("format") == "binary":
         return True
-    return part.text("contentMediaType") == "application/octet-stream"
+    if part.text("contentMediaType") == "application/octet-stream":
+        return True
+    return is_bytes(media_type) and not is_xml(media_type) and not part.text("contentEncoding")
 
 
-def _as_base64(schema: Any, *, is_list: bool) -> JsonObject:
-    """Return the schema of a field of bytes, or of a list of them, as what a model can write."""
-    schema = as_object(schema)
+def _as_base64(schema: JsonObject, *, is_list: bool) -> JsonObject:
     if "items" in schema:
         return {**schema, "items": dict(_BASE64)}
-    kept = {key: schema[key] for key in ("description", "title") if key in schema}
-    return {**({"type": "array", "items": dict(_BASE64)} if is_list else _BASE64), **kept}
+    kept: JsonObject = {key: schema[key] for key in ("description", "title") if key in schema}
+    made: JsonObject = {"type": "array", "items": dict(_BASE64)} if is_list else dict(_BASE64)
+    return {**made, **kept}
 
 
 def _accept(responses: Mapping[str, ApiResponse]) -> str:

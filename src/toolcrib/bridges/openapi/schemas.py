@@ -243,19 +243,23 @@ class ApiSchemas:
             self._hidden_in[at] = _NONE.union(own, *others)
         return self._hidden_in[at]
 
-    def demands(self, part: Node, names: _Names) -> bool:
-        """Return whether this part of an object's schema requires one of these. Raises NoTool."""
+    def parts(self, part: Node, keys: tuple[str, ...] = _PARTS) -> Iterator[Node]:
+        """Yield a schema, what it refers to, and the schemas below `keys` in each. Raises NoTool."""
         seen: set[int] = set()
         pending = [part]
         while pending:
-            one = pending.pop()
+            one = pending.pop(0)
             if id(one.node) not in seen:
                 seen.add(id(one.node))
-                required = [each.node for each in one.items("required")]
-                if any(isinstance(name, str) and name in names for name in required):
-                    return True
-                pending += self._in_place(one, _BRANCHES)
-        return False
+                yield one
+                pending += self._in_place(one, keys)
+
+    def demands(self, part: Node, names: _Names) -> bool:
+        """Return whether this part of an object's schema requires one of these. Raises NoTool."""
+        required = [
+            each.node for one in self.parts(part, _BRANCHES) for each in one.items("required")
+        ]
+        return any(isinstance(name, str) and name in names for name in required)
 
     def defaults(self, part: Node) -> tuple[JsonValue, ...]:
         """Return each `default` that a schema gives to its value, in whichever of its parts. Raises
