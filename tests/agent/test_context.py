@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+import random
 import re
 import stat
 from collections.abc import Callable, Mapping
@@ -44,6 +46,7 @@ from toolcrib import (
     tool,
 )
 from toolcrib.agent.context import NAME, ContextView
+from toolcrib.agent.summary import transcript
 from toolcrib.approvals import answer_later
 from toolcrib.clients import fallback
 from toolcrib.errors import (
@@ -854,6 +857,54 @@ async def test_who_summarises_reads_the_parts_of_prompts_and_of_results() -> Non
     read = summaries.requests[0].messages[1].content
     for text in ("the balance is 815", "image/png", "my account is 4711", "demo://a"):
         assert text in read
+
+
+@pytest.mark.parametrize(
+    ("tokens", "count"), [(3_200, None), (2_400, lambda text: len(text) // 4 + 1), (9_600, len)]
+)
+@pytest.mark.parametrize("seed", range(8))
+async def test_who_summarises_reads_all_that_it_stands_for(
+    seed: int, tokens: int, count: Callable[[str], int] | None
+) -> None:
+    """Whatever is not in a request any more was given to the model that summarises, to its end."""
+    chance, marks = random.Random(seed), itertools.count()
+
+    def said(*most: int) -> str:
+        return "word" * chance.choice([1, 20, 80, 150, *most]) + f"<{next(marks)}>"
+
+    def says(_request: ChatRequest) -> Any:
+        notes = chance.choice([0, 1, 3])
+        return [call("take", number=n, text=said()) for n in range(notes)] or said()
+
+    summarizer, model = ScriptedClient(["Short."] * 30), ScriptedClient([says] * 90)
+    context = ContextOptions(tokens, summarize=summarizer, count=count)
+    session = Agent(model, [take], context=context, limits=Limits(turns=40)).session()
+    while len(summarizer.requests) < 3:
+        await session.send(said(900, 900))
+    asked = (m for request in summarizer.requests for m in request.messages)
+    given = transcript([*asked, *model.requests[-1].messages])
+    assert [m for m in re.findall("<[0-9]+>", transcript(session.messages[:-1])) if m not in given] == []
+
+
+async def test_a_summary_takes_the_place_of_a_prompt_that_was_answered() -> None:
+    context = ContextOptions(4_000, summarize=ScriptedClient(["Short."]))
+    model = ScriptedClient(["Noted.", "Both are noted."])
+    session = Agent(model, [], context=context).session()
+    await session.send("A" * 6_000)
+    await session.send("B" * 6_000)
+    summary, *rest = model.requests[1].messages
+    assert summary.content.endswith("Short.")
+    assert rest == [Message.assistant("Noted."), Message.user("B" * 6_000)]
+
+
+async def test_an_agent_remembers_the_summaries_of_many_conversations() -> None:
+    summarizer = ScriptedClient(["Short."] * 300)
+    context = ContextOptions(1_400, summarize=summarizer)
+    agent = Agent(ScriptedClient(["Yes."] * 300), [], context=context)
+    for number in [*range(150), *range(150)]:
+        said = Message.user(f"{number} {'w' * 1_500}"), Message.assistant("x" * 1_500)
+        await agent.run("Go on.", history=said)
+    assert len(summarizer.requests) == 150
 
 
 async def test_a_summary_that_fails_ends_the_run_which_can_go_on() -> None:

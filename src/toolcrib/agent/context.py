@@ -482,13 +482,15 @@ class ContextView:
         if cut <= max(begin, self._cut) or not old:
             return
         most = max(1, self._room // _RESULT_SHARE)
-        text = self._beginning(transcript(old), self._room)
+        text = transcript(old)
+        if self._meter.text(text) > self._room:
+            text = self._beginning(text, self._room)
         asked = partial(summarizer.summary, self._caller, text, most, spending)
         told = await self._told(asked, spending)
         await summarizer.keep(self._caller, text, told)
         summary = Message.user(f"[A model's summary of {cut - begin} earlier messages]\n{told}")
         said = [m for m in self._whole[begin:cut] if m.by_user][-1:]
-        if cut < len(self._whole) and self._whole[cut].by_user:
+        if any(m.by_user for m in self._whole[cut : len(self._shown)]):
             said = []
         self._cut, self._lead = cut, (*self._whole[:begin], summary, *said)
         self._summary = self._meter.message(summary)

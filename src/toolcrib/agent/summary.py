@@ -20,7 +20,8 @@ from toolcrib.values.json import encodable, sha256_hex
 from toolcrib.values.message import ChatRequest, LLMClient, Message, Reply, Settings, Usage
 from toolcrib.values.step import SummaryStep
 
-_REMEMBERED = 100
+_REMEMBERED = 16 * 1_048_576
+"""Characters of summaries that are remembered where no store keeps them: of some thousand conversations."""
 _ASK = (
     "You are given the beginning of a conversation between a user and an assistant that calls tools."
     " Write a summary of it for the assistant, who goes on with the conversation and will see nothing"
@@ -46,6 +47,7 @@ class Summarizer:
         self._client = client
         self._store = store
         self._known: dict[str, str] = {}
+        self._size = 0
 
     async def summary(self, caller: str, text: str, most: int, spending: Spends) -> SummaryStep:
         """Return the summary of a text, of at most so many tokens, which `keep` keeps, and for which
@@ -84,9 +86,11 @@ class Summarizer:
         if self._store is not None:
             await self._store.keep(caller, {id_: summary})
             return
-        self._known[f"{caller}\n{id_}"] = summary
-        while len(self._known) > _REMEMBERED:
-            del self._known[next(iter(self._known))]
+        key = f"{caller}\n{id_}"
+        self._size += len(summary) - len(self._known.pop(key, ""))
+        self._known[key] = summary
+        while self._size > _REMEMBERED:
+            self._size -= len(self._known.pop(next(iter(self._known))))
 
 
 def _id_of(text: str) -> str:
