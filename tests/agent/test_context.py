@@ -867,7 +867,7 @@ async def test_who_summarises_reads_all_that_it_stands_for(
     seed: int, tokens: int, count: Callable[[str], int] | None
 ) -> None:
     """Whatever is not in a request any more was given to the model that summarises, to its end."""
-    chance, marks = random.Random(seed), itertools.count()
+    chance, marks = random.Random(seed), itertools.count()  # noqa: S311
 
     def said(*most: int) -> str:
         return "word" * chance.choice([1, 20, 80, 150, *most]) + f"<{next(marks)}>"
@@ -883,7 +883,8 @@ async def test_who_summarises_reads_all_that_it_stands_for(
         await session.send(said(900, 900))
     asked = (m for request in summarizer.requests for m in request.messages)
     given = transcript([*asked, *model.requests[-1].messages])
-    assert [m for m in re.findall("<[0-9]+>", transcript(session.messages[:-1])) if m not in given] == []
+    known = re.findall("<[0-9]+>", transcript(session.messages[:-1]))
+    assert [mark for mark in known if mark not in given] == []
 
 
 async def test_a_summary_takes_the_place_of_a_prompt_that_was_answered() -> None:

@@ -21,7 +21,7 @@ from servers.mistral import mistral_server
 from servers.ollama import ollama_server
 from testing.cassette_helpers import Wired
 
-from toolcrib import ALL, Agent, RunResult, TextDelta, tool
+from toolcrib import ALL, Agent, Limits, RunResult, TextDelta, tool
 from toolcrib.clients import (
     AiohttpTransport,
     AnthropicClient,
@@ -387,6 +387,85 @@ async def test_an_answer_that_was_not_read_to_its_end(path: Path) -> None:
         assert await first_part(client) == recorded
     with pytest.raises(ToolcribError, match="was not read to its end"), tape:
         assert [part async for part in client.stream(request)] == []
+
+
+class Stalls:
+    """Sends requests on, and gives the first bytes of the answer, or nothing of it."""
+
+    def __init__(self, inner: AiohttpTransport, after: int) -> None:
+        self.inner, self.after = inner, after
+
+    async def send(self, request: Outgoing) -> Any:
+        response: Any = await self.inner.send(request)
+        if not self.after:
+            await response.aclose(whole=False)
+            await asyncio.Event().wait()
+        chunks = response.chunks
+
+        async def first() -> AsyncIterator[bytes]:
+            async for data in chunks():
+                yield data[: self.after]
+                await asyncio.Event().wait()
+
+        response.chunks = first
+        return response
+
+    async def aclose(self) -> None:
+        await self.inner.aclose()
+
+
+async def record_stalled(
+    path: Path, after: int, program: Callable[[Agent], Any]
+) -> tuple[str, Any]:
+    async with openai_server(["a long text " * 2_000]) as server:
+        with cassette(path, transport=Stalls(AiohttpTransport(), after)) as tape:
+            async with OpenAIClient("m", base_url=server.url, transport=tape) as client:
+                return server.url, await program(Agent(client, []))
+
+
+async def out_of_time(agent: Agent) -> Any:
+    timed = Agent(agent.client, [], limits=Limits(seconds=0.3))
+    result = await timed.run("go")
+    return result.status, result.limit
+
+
+async def out_of_time_in_a_stream(agent: Agent) -> Any:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(0.3), agent.stream("go") as stream:
+            return [event.text async for event in stream if isinstance(event, TextDelta)]
+    return "too late"
+
+
+async def left_at_its_first_text(agent: Agent) -> Any:
+    async with agent.stream("go") as stream:
+        return await anext(aiter(stream.text()))
+
+
+@pytest.mark.parametrize(
+    ("after", "program"),
+    [
+        (0, out_of_time),
+        (0, out_of_time_in_a_stream),
+        (300, out_of_time),
+        (300, out_of_time_in_a_stream),
+        (300, left_at_its_first_text),
+    ],
+)
+async def test_who_left_while_it_was_recorded_leaves_when_it_is_replayed(
+    path: Path, after: int, program: Callable[[Agent], Any]
+) -> None:
+    url, recorded = await record_stalled(path, after, program)
+    with cassette(path, record="none") as tape:
+        client = OpenAIClient("m", base_url=url, transport=tape)
+        assert await program(Agent(client, [])) == recorded
+        assert tape.remaining == 0
+
+
+async def test_who_now_waits_for_what_was_given_up_is_told(path: Path) -> None:
+    url, _ = await record_stalled(path, 0, out_of_time)
+    error = pytest.raises(ToolcribError, match="was given up when it was recorded, and now is")
+    with error, cassette(path, record="none") as tape:
+        await OpenAIClient("m", base_url=url, transport=tape).tool_call("go")
 
 
 def test_modes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,6 +136,11 @@ def test_any_text_comes_back(text: str, tmp_path: Path) -> None:
         ),
         (
             GOOD
+            | {"exchanges": [{"request": {"method": "POST", "url": "u"}, "error": "e", "left": 1}]},
+            "needs either a resp",
+        ),
+        (
+            GOOD
             | {"exchanges": [{"request": {"method": "POST", "url": "http://[x"}, "error": "e"}]},
             r"\$.exchanges\[0\]: Invalid IPv6 URL",
         ),

@@ -21,7 +21,7 @@ from toolcrib.values.message import ChatRequest, LLMClient, Message, Reply, Sett
 from toolcrib.values.step import SummaryStep
 
 _REMEMBERED = 16 * 1_048_576
-"""Characters of summaries that are remembered where no store keeps them: of some thousand conversations."""
+"""Characters of summaries that are remembered where no store keeps them: some thousand summaries."""
 _ASK = (
     "You are given the beginning of a conversation between a user and an assistant that calls tools."
     " Write a summary of it for the assistant, who goes on with the conversation and will see nothing"

@@ -6,6 +6,7 @@ killed one changes a file. What was not recorded is an error, never a request th
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import copy
@@ -70,7 +71,8 @@ class RecordedResponse(
     forbid_unknown_fields=True,
 ):
     """A response. `error` is how its connection broke, and `retryable` whether trying again may help;
-    `left` says that its reader went away, `delimited` whether its body said where it ends.
+    `left` says that its reader went away, and how many seconds after the last piece, if that is known;
+    `delimited` whether its body said where it ends.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("headers", "text", "base64")
@@ -82,7 +84,7 @@ class RecordedResponse(
     chunks: list[int] = []
     error: str = ""
     retryable: bool = True
-    left: bool = False
+    left: bool | float = False
     delimited: bool = True
 
     @staticmethod
@@ -120,12 +122,14 @@ class RecordedResponse(
 class Exchange(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """A request, and its answer or the `error` that there was instead of one."""
+    """A request, and its answer or the `error` that there was instead of one; or how many seconds after
+    it was sent it was `left`, before there was either."""
 
     request: RecordedRequest
     response: RecordedResponse | None = None
     error: str = ""
     retryable: bool = True
+    left: bool | float = False
 
 
 class _CassetteFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -157,8 +161,8 @@ def read(path: Path) -> list[Exchange]:
 def _check(path: Path, at: int, exchange: Exchange) -> None:
     answer = exchange.response
     try:
-        if (answer is None) is (not exchange.error):
-            raise ValueError("it needs either a response or an error")
+        if (answer is not None) + bool(exchange.error) + bool(exchange.left) != 1:
+            raise ValueError("it needs either a response or an error, or to be left")
         urlsplit(exchange.request.url)
         if answer is not None:
             answer.pieces()
@@ -208,6 +212,8 @@ Compare: TypeAlias = Callable[[Any], Any]
 
 _SHOWN = 3
 _LONGEST = 60
+_SPARE = 1.0
+"""Seconds that a program may take longer to leave than it did when it was recorded."""
 _MISSING = object()
 
 
@@ -327,6 +333,8 @@ class Player:
         found = next((at for at in same if self._exchanges[at].request.url == now.url), same[0])
         self._unplayed.remove(found)
         exchange = self._exchanges[found]
+        if exchange.left:
+            raise await self.stayed(exchange.left, "a request was given up")
         if exchange.response is None:
             raise _broken(exchange.error, retryable=exchange.retryable)
         return _Played(exchange.response, self)
@@ -338,6 +346,12 @@ class Player:
         )
         self.missed = self.missed or error
         return error
+
+    async def stayed(self, left: float, what: str) -> ToolcribError:
+        """Wait for a reader to leave as it did, and a little longer; return what is raised if it does
+        not: nobody knows what comes next."""
+        await asyncio.sleep(left + _SPARE)
+        return self.miss(f"{what} when it was recorded, and now is waited for")
 
     def _told(self, now: RecordedRequest, key: tuple[str, str, str]) -> str:
         request = f"{now.method} {path_of(now)}"
@@ -378,9 +392,7 @@ class _Played:
         if self._answer.error:
             raise _broken(self._answer.error, retryable=self._answer.retryable)
         if self._answer.left:
-            raise self._player.miss(
-                "an answer was not read to its end when it was recorded, and now is"
-            )
+            raise await self._player.stayed(self._answer.left, "an answer was not read to its end")
 
     async def aclose(self, *, whole: bool) -> None:
         """There is nothing to free."""
@@ -415,8 +427,11 @@ class RecordingTransport:
         except ConnectionFailed as error:
             take.failed(error)
             raise
+        except asyncio.CancelledError:
+            take.left()
+            raise
         except BaseException:
-            self._takes.remove(take)  # it was given up: there is nothing to replay
+            self._takes.remove(take)  # it was not sent: there is nothing to replay
             raise
         take.answered(response)
         return take
@@ -441,6 +456,8 @@ class _Take:
         self._retryable = True
         self._chunks: list[bytes] = []
         self._whole = False
+        self._heard = time.monotonic()
+        self._left: bool | float = False
 
     @property
     def status(self) -> int:
@@ -457,9 +474,13 @@ class _Take:
     @property
     def over(self) -> bool:
         """Whether there is something to replay."""
-        return self._response is not None or bool(self._error)
+        return self._response is not None or bool(self._error or self._left)
+
+    def left(self) -> None:
+        self._left = max(round(time.monotonic() - self._heard, 3), 0.001)
 
     def answered(self, response: Response) -> None:
+        self._heard = time.monotonic()
         self._response = response
         self._kept = _kept(response.headers)
 
@@ -470,6 +491,7 @@ class _Take:
     async def chunks(self) -> AsyncIterator[bytes]:
         try:
             async for data in self._answer.chunks():
+                self._heard = time.monotonic()
                 self._chunks.append(data)
                 yield data
         except ConnectionFailed as error:
@@ -479,12 +501,13 @@ class _Take:
 
     async def aclose(self, *, whole: bool) -> None:
         self._whole = self._whole or whole
+        self.left()
         await self._answer.aclose(whole=whole)
 
     def exchange(self, secrets: set[str]) -> Exchange:
         sent, error = asked(self.request, secrets), masked_text(self._error, secrets)
         if self._response is None:
-            return Exchange(request=sent, error=error, retryable=self._retryable)
+            return Exchange(request=sent, error=error, retryable=self._retryable, left=self._left)
         said = [chunk for chunk in self._chunks if chunk]
         answer = RecordedResponse.of(
             self.status,
@@ -492,7 +515,7 @@ class _Take:
             masked(unspelled(said, secrets), secrets),
             error=error,
             retryable=self._retryable,
-            left=not (self._whole or error),
+            left=not (self._whole or error) and (self._left or True),
             delimited=self.delimited,
         )
         return Exchange(request=sent, response=answer)
