@@ -160,7 +160,6 @@ Prices: TypeAlias = Callable[[Usage, str], Decimal | float | None]
 """Returns what a request has cost, by what it used and the name of its model; None if nobody knows."""
 _UNITS = {"calls": "calls", "tokens": "tokens", "cost": "units of cost", "seconds": "seconds"}
 _WITHIN_BUDGET: Final = Allow("within the budget", "budget")
-_OPEN_RUNS = 16
 
 
 @explains_wrong_types
@@ -217,7 +216,7 @@ def budget(  # noqa: PLR0913  what may be limited, and of whom
             "budget: window= goes with store=: a process by itself keeps all it counts"
         )
     if per == "caller":
-        return _CallerBudget(limits, named)
+        return (_TokenBudget if "tokens" in limits else _CallerBudget)(limits, named)
     return _Budget(_limits(limits, _spent_in_run(per, named), per), named)
 
 
@@ -325,28 +324,12 @@ def _get(tool: str, *spent: Mapping[str, float]) -> float:
 
 
 class _Account(msgspec.Struct):
-    """Holds what one caller has spent. The tokens of late runs are read
-    where their loops count them."""
+    """Holds what one caller has spent."""
 
     calls: int = 0
     cost: float = 0.0
     seconds: float = 0.0
     tokens: int = 0
-    runs: dict[str, RunTally] = {}
-
-    def tokens_with(self, run: RunTally) -> int:
-        """Return those of all runs, this one included whether it is known yet or not."""
-        runs = list(self.runs.items())  # in one step: a run may begin in another thread
-        others = (known.tokens for name, known in runs if name != run.run_id)
-        return self.tokens + sum(others) + run.tokens
-
-    def note(self, run: RunTally) -> None:
-        """Note a run. A forgotten run that goes on counts again as a whole: too strict, not too lax."""
-        if not run.run_id:
-            return  # calls without a loop; nobody counts their tokens
-        self.runs[run.run_id] = run
-        if len(self.runs) > _OPEN_RUNS:
-            self.tokens += self.runs.pop(next(iter(self.runs))).tokens
 
 
 class _CallerBudget(_Budget):
@@ -357,7 +340,7 @@ class _CallerBudget(_Budget):
         self._lock = threading.Lock()  # a runner may serve several loops, each in its thread
         spent: dict[str, Spent] = {
             "calls": lambda _, context: self._of(context).calls,
-            "tokens": lambda _, context: self._of(context).tokens_with(context.run),
+            "tokens": lambda _, context: self._of(context).tokens,
             "cost": lambda _, context: self._of(context).cost,
             "seconds": lambda _, context: self._of(context).seconds,
         }
@@ -380,7 +363,6 @@ class _CallerBudget(_Budget):
             if not goes_on:
                 account.calls += 1
                 account.cost += hydrated.definition.annotations.cost
-            account.note(context.run)
             return None
 
     def give_back(self, hydrated: Hydrated, context: PolicyContext) -> None:
@@ -405,6 +387,19 @@ class _CallerBudget(_Budget):
 
 
 _NOTHING: Final = _Account()
+
+
+class _TokenBudget(_CallerBudget):
+    """Counts tokens as well: those of each request of a model that was answered, once, whether the run
+    makes calls or not, and of agents that are tools. It keeps no request from being sent."""
+
+    async def may_ask(self, _request: ModelRequest, _context: PolicyContext) -> bool:
+        return True
+
+    async def pay(self, request: ModelRequest, context: PolicyContext) -> None:
+        with self._lock:
+            account = self._accounts.setdefault(context.caller.id, _Account())
+            account.tokens += request.usage.input_tokens + request.usage.output_tokens
 
 
 def _checked_window(limits: Mapping[str, float], per: Per, window: float | None) -> float:

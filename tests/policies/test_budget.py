@@ -34,7 +34,7 @@ from toolcrib.policies import CountingPolicy, Policy, ask, budget
 from toolcrib.runner import CallScope
 from toolcrib.runner.policy import count_all, counting, settle_all
 from toolcrib.spending import SpendStore
-from toolcrib.testing import MemorySink, ScriptedClient, call
+from toolcrib.testing import MemorySink, ScriptedClient, call, raw_call
 from toolcrib.values.context import Payment, RunTally, Spend
 from toolcrib.values.decision import Answer, ApprovalRequest
 from toolcrib.values.message import Usage
@@ -75,7 +75,8 @@ BUDGETS: list[tuple[dict[str, Any], str | None]] = [  # of a call of `subject` t
     ({"calls": 0, "only": "other", "per": "tool"}, None),
     ({"calls": 0, "only": "other", "per": "caller"}, None),
     ({"calls": 0, "per": "caller"}, "the caller's budget of 0 calls is used up"),
-    ({"tokens": 900, "per": "caller"}, "the caller's budget of 900 tokens is used up"),
+    ({"tokens": 900, "per": "caller"}, None),  # what was used elsewhere
+    ({"tokens": 0, "per": "caller"}, "the caller's budget of 0 tokens is used up"),
 ]
 
 
@@ -199,32 +200,6 @@ class TestPerCaller:
         account.run(ADA, seconds=5.0)
         assert not isinstance(account.policy(call_of("other"), context_of(None, ADA)), Deny)
 
-    def test_tokens_are_counted_when_the_model_has_spoken(self) -> None:
-        account, first, second = Account(tokens=100), RunTally("a"), RunTally("b")
-        account.run(ADA, first)
-        first.tokens = 60  # its last reply, after which no tool was called
-        second.tokens = 39
-        assert not account.denies(ADA, second)
-        second.tokens = 40
-        assert account.denies(ADA, second)
-        assert not account.denies(EVE, RunTally("c", tokens=40))
-
-    def test_a_resumed_run_is_the_same_run(self) -> None:
-        account, tally = Account(tokens=100), RunTally("a", tokens=60)
-        account.run(ADA, tally)
-        resumed = msgspec.structs.replace(tally, tokens=90)
-        assert not account.denies(ADA, resumed)
-        account.run(ADA, resumed)
-        assert not account.denies(ADA, RunTally("b", tokens=9))
-        assert account.denies(ADA, RunTally("b", tokens=10))
-
-    def test_the_tokens_of_forgotten_runs_stay_spent(self) -> None:
-        account = Account(tokens=100)
-        for run in range(99):
-            account.run(ADA, RunTally(str(run), tokens=1))
-        assert not account.denies(ADA, RunTally("last"))
-        assert account.denies(ADA, RunTally("last", tokens=1))
-
     def test_threads_cannot_share_the_last_allowance(self) -> None:
         account, barrier = Account(calls=10), threading.Barrier(8)
         counted: list[bool] = []
@@ -241,25 +216,6 @@ class TestPerCaller:
         for thread in threads:
             thread.join()
         assert (len(counted), sum(counted)) == (400, 10)
-
-    def test_a_run_that_begins_in_another_thread_while_tokens_are_added_up(self) -> None:
-        policy: Any = budget(tokens=100, per="caller")
-
-        class Meanwhile:
-            run_id, began, begun = "first", False, ()
-
-            @property
-            def tokens(self) -> int:
-                if not self.began:
-                    self.began = True
-                    policy.count(call_of(), context_of(RunTally("second"), ADA))
-                return 1
-
-        first: Any = Meanwhile()
-        first.began = True
-        policy.count(call_of(), context_of(first, ADA))
-        first.began = False
-        assert policy.never_allows(call_of().definition, context_of(RunTally("third"), ADA)) is None
 
 
 @tool(visible=ALL, cost=1)
@@ -337,15 +293,51 @@ async def test_those_that_wait_for_a_person_spend_nothing_until_they_run() -> No
     assert completed(list(outcomes), "spend") == 1
 
 
+def says(tokens: int, *said: Any) -> Any:
+    """Return a turn that has used so many tokens."""
+
+    def turn(request: Any) -> Reply:
+        calls = (c for c in said if not isinstance(c, str))
+        made = tuple(
+            ToolCall(f"{request.new_prefix()}{at}", c.name, c.arguments)
+            for at, c in enumerate(calls)
+        )
+        message = Message.assistant("" if made else "Done.", made)
+        return Reply(message, "tool_calls" if made else "stop", Usage(1, tokens - 5, 5))
+
+    return turn
+
+
 def test_the_loop_counts_the_tokens_of_its_replies() -> None:
-    def replies(tokens: int) -> Any:
-        def turn(request: Any) -> Reply:
-            made = ToolCall(f"{request.id_prefix}0", "spend", "{}")
-            return Reply(Message.assistant("", (made,)), "tool_calls", Usage(1, tokens, 5))
-
-        return turn
-
-    model = ScriptedClient([replies(10), replies(80), [call("spend")], "done"])
+    turns = [says(15, call("spend")), says(85, call("spend")), [call("spend")], "done"]
+    model = ScriptedClient(turns)
     result = run_sync(Agent(model, ToolRunner([spend], policy=budget(tokens=100))).run("Spend"))
     assert [record.status for record in result.records] == ["completed", "failed", "failed"]
     assert result.state.tally.tokens == 100
+
+
+SPENT_100: list[tuple[str, list[Any]]] = [
+    ("run", [says(100, "Done.")]),
+    ("run", [says(60, call("spend")), says(40, "Done.")]),
+    ("run", [says(60, raw_call("spend", "{")), says(40, "Done.")]),
+    ("run", [says(50, call("ask", prompt="Go.")), says(20, "Done.")]),  # an agent that uses 30
+    ("plan", [says(100, call("spend"))]),
+]
+
+
+@pytest.mark.parametrize(("tokens", "status"), [(9, "completed"), (10, "failed")])
+@each_row(("does", "script"), SPENT_100)
+async def test_each_request_counts_once_for_its_caller(
+    does: str, script: list[Any], tokens: int, status: str
+) -> None:
+    """Whatever it was for, and whichever of the agents with that budget has made it."""
+    limit = budget(tokens=110, per="caller")
+    within = ScriptedClient([says(20, call("spend")), says(10, "Done.")])
+    inner = Agent(within, ToolRunner([spend], policy=limit)).as_tool("ask", "Ask.", visible=ALL)
+    agent = Agent(ScriptedClient(script), ToolRunner([spend, inner], policy=limit))
+    await getattr(agent, does)("Go.", caller=ADA)
+    last = [says(tokens, call("spend")), "Done.", call("spend"), "Done."]
+    later = agent.replace(model=ScriptedClient(last))
+    for caller, ends in ((ADA, status), (EVE, "completed")):
+        [record] = (await later.run("Go on.", caller=caller)).records
+        assert record.status == ends

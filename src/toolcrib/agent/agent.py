@@ -225,9 +225,9 @@ class Agent:
         **options: Unpack[RunOptions],
     ) -> RunPlan:
         """Ask the model once, and return what it would do: its calls, hydrated, and what the policies
-        say of each. None of them runs, nobody is asked, no budget is spent (but one of money, by the
-        request); the sinks get a record of each as `planned`, or `rejected`. Takes and raises what
-        `run` does."""
+        say of each. None of them runs, nobody is asked, no budget is spent (but a caller's of tokens or
+        money, by the request); the sinks get a record of each as `planned`, or `rejected`. Takes and
+        raises what `run` does."""
         state = self.team.prepared(prompt, history, caller, offered, options, speaker=speaker)
         return await self.team.plan(state, deps)
 

@@ -420,7 +420,7 @@ class ModelRequest(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class PayingPolicy(Protocol):
-    """A policy that counts the money that requests of models cost: those of a run, what is summarised
+    """A policy that counts what requests of models cost: those of a run, what is summarised
     for it, and those of agents that are its tools, whatever policies these have.
 
     What it raises leaves the run, which fails.
@@ -429,8 +429,8 @@ class PayingPolicy(Protocol):
     def __call__(self, hydrated: Hydrated, context: PolicyContext, /) -> Any: ...
 
     async def may_ask(self, request: ModelRequest, context: PolicyContext, /) -> bool:
-        """Return whether there is money left for a request, right before it is sent: if not, the run is
-        limited. It is asked again about one that nobody has kept the reply of. What could not be paid
+        """Return whether a request may be sent, right before it is: if not, the run is limited by
+        `money`. It is asked again about one that nobody has kept the reply of. What could not be paid
         for lets nothing be sent: it raises where nothing can be written."""
         ...
 
