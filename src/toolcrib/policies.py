@@ -424,6 +424,10 @@ class _StoredBudget(_Budget):
         store: KeepsSpending,
         window: float,
     ) -> None:
+        if not isinstance(store, KeepsSpending):
+            raise ToolcribError(
+                f"budget: store= is a SpendStore, such as SpendStore(url); {came(store)}"
+            )
         spent: dict[str, Spent] = dict.fromkeys(_AHEAD, lambda _definition, _context: 0)
         super().__init__(_limits(limits, spent, "caller"), named)
         self._most = dict(zip(limits, self._limits, strict=True))
@@ -452,11 +456,11 @@ class _MoneyBudget(_StoredBudget):
     def __init__(
         self, limits: Mapping[str, float], store: KeepsSpending, window: float, prices: Prices
     ) -> None:
-        of_calls = {unit: limit for unit, limit in limits.items() if unit != "money"}
-        super().__init__(of_calls, frozenset(), store, window)
         if not isinstance(store, KeepsMoney):
             needs = "`take`, `give_back`, `begin_request` and `pay`"
             raise ToolcribError(f"budget: this store= keeps no money: it needs {needs}")
+        of_calls = {unit: limit for unit, limit in limits.items() if unit != "money"}
+        super().__init__(of_calls, frozenset(), store, window)
         self._purse = store
         self._owed: dict[str, Payment] = {}  # by request: what the store has not taken
         self._money = limits["money"]
@@ -640,10 +644,11 @@ class _Windows:
 
     def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
         """Return when the window's first call was, and how many there were. Changes nothing."""
-        now = time.monotonic()
-        calls = self._calls.get(key, [])
-        first = bisect_right(calls, now - expiry, key=_when)
-        return (calls[first][0] if first < len(calls) else now, len(calls) - first)
+        with self._lock:
+            now = time.monotonic()
+            calls = self._calls.get(key, [])
+            first = bisect_right(calls, now - expiry, key=_when)
+            return (calls[first][0] if first < len(calls) else now, len(calls) - first)
 
 
 def _when(counted: tuple[float, _RunAndCall]) -> float:

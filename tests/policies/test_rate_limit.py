@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import threading
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +17,7 @@ from rows import each_row
 
 from toolcrib import (
     ALL,
+    Allow,
     Caller,
     Completed,
     Deny,
@@ -119,6 +122,30 @@ def test_who_comes_too_late_to_count_does_not_run() -> None:
     late = count_all([policy], call, context)  # as a call in another thread would be
     assert isinstance(late, Deny)
     assert late.code is ErrorCode.RATE_LIMITED
+
+
+def test_another_thread_may_forget_calls_while_they_are_counted(clock: Clock) -> None:
+    policy: Any = rate_limit("50/minute")
+    others: list[threading.Thread] = []
+
+    class Moment(float):
+        """A time that another thread uses for a call while it is looked at."""
+
+        def __gt__(self, other: float) -> bool:
+            if not others:
+                count = partial(policy.count, call_of(), context_of())
+                others.append(threading.Thread(target=count))
+                others[0].start()
+                others[0].join(0.2)
+            return float(self) > other
+
+    clock.now = Moment(1000)
+    for _ in range(8):
+        assert policy.count(call_of(), context_of()) is None
+    others.clear()
+    clock.now = 1061.0
+    assert isinstance(policy(call_of(), context_of()), Allow)
+    others[0].join()
 
 
 def test_those_that_left_the_window_are_forgotten(clock: Clock) -> None:

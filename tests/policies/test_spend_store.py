@@ -306,6 +306,8 @@ def test_what_no_store_counts_is_refused() -> None:
         {"calls": 1, "per": "caller", "store": store, "window": 0},
         {"calls": 1, "per": "caller", "store": store, "window": math.inf},
         {"calls": 1, "per": "caller", "store": store, "window": True},
+        {"calls": 1, "per": "caller", "store": "sqlite://"},
+        {"money": 1, "per": "caller", "store": "sqlite://", "prices": lambda *_: 1},
     ):
         with pytest.raises(ToolcribError, match=r"store=|window"):
             budget(**wrong)

@@ -46,6 +46,9 @@ def test_a_call_has_any_json_as_its_arguments() -> None:
     assert call("add", a=2**70, b=[-(10**30)]).arguments == (
         '{"a":1180591620717411303424,"b":[-1000000000000000000000000000000]}'
     )
+    assert call("add", name=None, arguments=[1], self={}).arguments == (
+        '{"name":null,"arguments":[1],"self":{}}'
+    )
     with pytest.raises(TypeError, match=r"arguments of call\('add', …\) are no JSON"):
         call("add", a=object())
 

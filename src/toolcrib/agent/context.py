@@ -50,10 +50,13 @@ WINDOWS = {
     "gpt-4.1": 1_000_000,
     "gpt-4o": 128_000,
     "gpt-5": 400_000,
+    "gpt-5-chat": 128_000,
     "mistral-large": 128_000,
     "mistral-medium": 128_000,
     "mistral-small": 128_000,
     "o1": 200_000,
+    "o1-mini": 128_000,
+    "o1-preview": 128_000,
     "o3": 200_000,
     "o4-mini": 200_000,
 }
@@ -588,6 +591,10 @@ class ContextView:
     def _too_much(self) -> ContextError:
         most, how = self._window - self._reply, self._meter.how
         given = f"of {self._window} tokens {self._reply} are for the reply"
+        if most <= 0:
+            return ContextTooSmallError(
+                f"{given}: nothing is left for a request; give max_tokens= less"
+            )
         fixed = self._offered[1] + self._system
         if fixed >= most:
             return ContextTooSmallError(

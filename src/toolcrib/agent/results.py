@@ -109,9 +109,10 @@ class ResultStore(Closing):
         deleted = 0
         try:
             for path in self._folder.glob(f"*{_SUFFIX}"):
-                if path.stat().st_mtime <= until:
-                    path.unlink(missing_ok=True)
-                    deleted += 1
+                with suppress(FileNotFoundError):  # another one deletes it
+                    if path.stat().st_mtime <= until:
+                        path.unlink()
+                        deleted += 1
         except (OSError, ValueError) as error:
             raise self._failed("cleared", error) from None
         return deleted

@@ -236,6 +236,7 @@ class Payment(msgspec.Struct, frozen=True):
     money: float
 
 
+@runtime_checkable
 class KeepsSpending(Protocol):
     """Keeps what callers have spent, where several processes can ask for it.
 

@@ -256,6 +256,7 @@ class _Arguments:
         except NameError:  # of an optional extra, which is not there
             hints = {}
         parameters = inspect.signature(self._function).parameters.values()
+        named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
         known = {
             one.name: (one.name, bare := kind._replace(each=(), choices=()), _plain(bare))
             for one in parameters
@@ -264,7 +265,8 @@ class _Arguments:
         }
         by_place = [known.get(p.name, _ANY) for p in parameters if p.kind < p.VAR_POSITIONAL]
         many = [known.get(p.name, _ANY) for p in parameters if p.kind is p.VAR_POSITIONAL]
-        self._known = by_place, many[0] if many else _ANY, known
+        by_name = {p.name: known.get(p.name, _ANY) for p in parameters if p.kind in named}
+        self._known = by_place, many[0] if many else _ANY, by_name
         return self._known
 
 
