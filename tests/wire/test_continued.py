@@ -241,6 +241,15 @@ def test_what_was_begun_here_goes_on_there(here: str, there: str, shared_data: P
     assert bool(back) == (here == there and bool(hidden.get(here)))
 
 
+@each_row("wire", FAULT_OF)
+def test_a_model_that_goes_on_after_its_own_words(wire: str) -> None:
+    """As where a run is resumed whose last reply was cut."""
+    made = ToolCall("c1", "search", "{}")
+    begun = (Message.user("Go."), Message.assistant("I look it"), Message.assistant("up."))
+    check(wire, asked((*begun, Message.user("And?"))))
+    check(wire, asked((*begun, Message.assistant("Now.", (made,)), Message.tool(made, "Nothing."))))
+
+
 @each_row("there", FAULT_OF)
 @each_row("here", FAULT_OF)
 @pytest.mark.exhaustive

@@ -176,8 +176,8 @@ def _plain(form: dict[str, Any]) -> bool:
 
 # The messages of a Gemini request: contents made of parts, and all results of a turn in one of them.
 #
-# What says nothing is left out, since a content needs parts, but not at the beginning: a model's calls
-# must follow a user's turn, if only an empty one.
+# What says nothing is left out, since a content needs parts. But a conversation begins with a user's
+# turn, and a model's calls follow one, if only an empty one.
 
 
 class GeminiHistory(History):
@@ -191,6 +191,7 @@ class GeminiHistory(History):
     given_ids = ANY_ID
     inside: ClassVar[frozenset[str]] = frozenset()
     """The media types of content that stands in a result; other content is a user's behind it."""
+    _last = ""
 
     def system(self, message: Message) -> Sequence[Any]:
         if message.content:
@@ -202,11 +203,12 @@ class GeminiHistory(History):
         if message.content:
             parts.append({"text": message.content})
         parts += in_prompt(self, message, _given, lambda text: {"text": text})
-        return _content("user", parts) or self._beginning()
+        return _content("user", parts) or ([] if self._last else _NO_WORDS)
 
     def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:
         parts = replayed(self.state(message), message.content, calls)
-        return [*self._beginning(), *_content("model", parts)]
+        follows = self._last == "user" or (self._last == "model" and not calls)
+        return [*([] if follows else _NO_WORDS), *_content("model", parts)]
 
     def results(self, results: Sequence[SentResult]) -> Sequence[Any]:
         """Write results, and what is attached to them: in them as far as the model takes it there,
@@ -223,8 +225,12 @@ class GeminiHistory(History):
             forms.append(_result(result, said.text, inside))
         return [*_content("user", forms), *_content("user", behind)]
 
-    def _beginning(self) -> Sequence[Any]:
-        return [] if self._text else _content("user", [{"text": ""}])
+    def _keep(self, items: Sequence[Any]) -> None:
+        super()._keep(items)
+        self._last = items[-1]["role"] if items else self._last
+
+
+_NO_WORDS: Sequence[Any] = [{"role": "user", "parts": [{"text": ""}]}]
 
 
 def _content(role: str, parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
