@@ -867,9 +867,10 @@ async def test_who_summarises_reads_the_parts_of_prompts_and_of_results() -> Non
 @pytest.mark.parametrize(
     ("tokens", "count"), [(3_200, None), (2_400, lambda text: len(text) // 4 + 1), (9_600, len)]
 )
+@pytest.mark.parametrize("name", ["take", "take_" * 12])
 @pytest.mark.parametrize("seed", range(8))
 async def test_who_summarises_reads_all_that_it_stands_for(
-    seed: int, tokens: int, count: Callable[[str], int] | None
+    seed: int, name: str, tokens: int, count: Callable[[str], int] | None
 ) -> None:
     """Whatever is not in a request any more was given to the model that summarises, to its end."""
     chance, marks = random.Random(seed), itertools.count()  # noqa: S311
@@ -879,13 +880,17 @@ async def test_who_summarises_reads_all_that_it_stands_for(
 
     def says(_request: ChatRequest) -> Any:
         notes = chance.choice([0, 1, 3])
-        return [call("take", number=n, text=said()) for n in range(notes)] or said()
+        return [call(name, text=said()) for _ in range(notes)] or said(600, 600)
+
+    @tool(visible=[], name=name, description="Take a note.")
+    async def taken(text: str) -> str:
+        return "ok"
 
     summarizer, model = ScriptedClient(["Short."] * 30), ScriptedClient([says] * 90)
     context = ContextOptions(tokens, summarize=summarizer, count=count)
-    session = Agent(model, [take], context=context, limits=Limits(turns=40)).session()
+    session = Agent(model, [taken], context=context, limits=Limits(turns=40)).session()
     while len(summarizer.requests) < 3:
-        await session.send(said(900, 900))
+        await session.send(said(800, 800))
     asked = (m for request in summarizer.requests for m in request.messages)
     given = transcript([*asked, *model.requests[-1].messages])
     known = re.findall("<[0-9]+>", transcript(session.messages[:-1]))
@@ -900,7 +905,7 @@ async def test_a_summary_takes_the_place_of_a_prompt_that_was_answered() -> None
     await session.send("B" * 6_000)
     summary, *rest = model.requests[1].messages
     assert summary.content.endswith("Short.")
-    assert rest == [Message.assistant("Noted."), Message.user("B" * 6_000)]
+    assert rest == [Message.user("B" * 6_000)]
 
 
 async def test_an_agent_remembers_the_summaries_of_many_conversations() -> None:

@@ -468,26 +468,26 @@ class ContextView:
         """Make a request fit, as far as that can be done."""
         if self._total > self._room:
             self._leave_out()
-        if self._total > self._room and self._summarizer and self._spending:
-            await self._summarise(self._summarizer, self._spending)
+        while self._total > self._room and self._summarizer and self._spending:
+            if not await self._summarise(self._summarizer, self._spending):
+                break
 
-    async def _summarise(self, summarizer: Summarizer, spending: Spends) -> None:
+    async def _summarise(self, summarizer: Summarizer, spending: Spends) -> bool:
         """Put a summary in the place of the beginning, up to the last turns that take half of what
-        there is. Instructions stay, and what the user said last."""
+        there is, or of as much of it as its model can be given; return whether there was any.
+        Instructions stay, and what the user said last."""
         begin = next((at for at, m in enumerate(self._whole) if m.role != "system"), 0)
-        half, end, cut = (self._room - self._system) // 2, len(self._shown), len(self._shown)
-        while end > self._cut and (end > self._turn or half > 0):
-            end -= 1
-            half -= self._weights[end]
-            if self._whole[end].role != "tool" and (half >= 0 or end >= self._turn):
-                cut = end
-        old = (*self._lead[begin:], *self._shown[max(begin, self._cut) : cut])
-        if cut <= max(begin, self._cut) or not old:
-            return
-        most = max(1, self._room // _RESULT_SHARE)
-        text = transcript(old)
+        start = max(begin, self._cut)
+        text, cut = "", 0
+        for cut in self._cuts(start):
+            text = transcript((*self._lead[begin:], *self._shown[start:cut]))
+            if self._meter.text(text) <= self._room:
+                break
+        if not text:
+            return False
         if self._meter.text(text) > self._room:
             text = self._beginning(text, self._room)
+        most = max(1, self._room // _RESULT_SHARE)
         asked = partial(summarizer.summary, self._caller, text, most, spending)
         told = await self._told(asked, spending)
         await summarizer.keep(self._caller, text, told)
@@ -501,6 +501,19 @@ class ContextView:
         self._next = 0
         self._total = sum(map(self._meter.message, self._lead)) + sum(self._weights[cut:])
         self._gain = sum(max(0, self._weights[at] - _MARK_TOKENS) for at in self._long)
+        return True
+
+    def _cuts(self, start: int) -> list[int]:
+        """Return up to where a summary may stand for what is said from `start` on, as far as possible
+        first: not within a turn, and not for what the last reply, or the last prompt, begins."""
+        half, end, last = (self._room - self._system) // 2, len(self._shown), start
+        turn = min(self._turn + (not self._whole[self._turn].tool_calls), end - 1)
+        while end > start and (end > turn or half > 0):
+            end -= 1
+            half -= self._weights[end]
+            if self._whole[end].role != "tool" and (half >= 0 or end >= turn):
+                last = end
+        return [at for at in range(last, start, -1) if self._whole[at].role != "tool"]
 
     async def _told(self, ask: Callable[[], Awaitable[SummaryStep]], spending: Spends) -> str:
         """Return a summary: a step of a run that has steps, wherever it is kept besides, so that its
