@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rows import each_row
 from servers.anthropic import anthropic_server
 from servers.bedrock import bedrock_server
 from servers.mistral import mistral_server
@@ -288,6 +289,43 @@ async def test_a_miss_that_somebody_caught_is_told_in_the_end(path: Path) -> Non
         client = OpenAIClient("other", base_url=NOWHERE + "/v1", transport=tape)
         kind, _ = await outcome(client, "0")
         assert kind is ToolcribError
+
+
+@tool(visible=ALL)
+async def rows(postgres: str, password: bool) -> int:
+    """Count the rows of a database, of postgres or by a password."""
+    return 3
+
+
+SECRETS = [None, "postgres", "password", "database,"]
+
+
+@each_row("there", SECRETS)
+@each_row("here", SECRETS)
+async def test_what_is_secret_on_one_machine_alone(
+    path: Path, monkeypatch: pytest.MonkeyPatch, there: str | None, here: str | None
+) -> None:
+    """A word that is somebody's password there is any other word here."""
+
+    async def program(url: str, tape: Cassette, secret: str | None, prompt: str) -> str:
+        monkeypatch.delenv("DB_PASSWORD", raising=False)
+        if secret is not None:
+            monkeypatch.setenv("DB_PASSWORD", secret)
+        client = OpenAIClient("m", base_url=url, api_key="none", transport=tape)
+        return (await Agent(client, [rows]).run(prompt)).text
+
+    said = "Is my postgres password postgres?"
+    async with openai_server(["No."]) as server:
+        with cassette(path, record="all") as tape:
+            await program(server.url, tape, there, said)
+            await tape.aclose()
+    with cassette(path, record="none") as tape:
+        assert await program(server.url, tape, here, said) == "No."
+    for other in (f"{said} No?", f"No. {said}", "My postgres password?"):
+        told = pytest.raises(ToolcribError, match="was not recorded")
+        with told, cassette(path, record="none") as tape:
+            await program(server.url, tape, here, other)
+    assert here is None or here not in str(told.excinfo)
 
 
 async def test_compare_says_what_has_to_be_the_same(path: Path) -> None:

@@ -29,7 +29,7 @@ from toolcrib.clients.base import retry_after
 from toolcrib.clients.transport import is_bounded
 from toolcrib.errors import ConnectionFailed, SourceError, ToolcribError
 from toolcrib.storage import create_private, mode_of
-from toolcrib.testing.masking import masked, masked_text, masked_url, secrets_of, unspelled
+from toolcrib.testing.masking import MASK, masked, masked_text, masked_url, secrets_of, unspelled
 from toolcrib.values.json import Veiled
 from toolcrib.values.typed import names_wrong_types
 
@@ -203,13 +203,15 @@ def write(path: Path, exchanges: list[Exchange]) -> None:
 
 # Which recorded exchange answers a request: the first unplayed one of the same request.
 #
-# The same is: method, path with query, and body as JSON, whose keys have no order.
+# The same is: method, path with query, and body as JSON, whose keys have no order. What was masked may
+# be anything: where it is replayed other texts are secret, or none.
 # Headers do not count, nor, where no other answer is left, the server: neither a key nor a port is the
 # same tomorrow.
 
 Compare: TypeAlias = Callable[[Any], Any]
 """From a request's JSON body, which is its own copy, to what of it is compared."""
 
+_BLANK = re.compile(r"\s")
 _SHOWN = 3
 _LONGEST = 60
 _SPARE = 1.0
@@ -242,6 +244,49 @@ def key_of(request: RecordedRequest, compare: Compare | None) -> tuple[str, str,
     except TypeError:
         raise ToolcribError("compare= has to give what JSON can hold") from None
     return request.method, path_of(request), body + request.base64
+
+
+def fits(recorded: RecordedRequest, now: RecordedRequest, compare: Compare | None) -> bool:
+    """Return whether a request is the recorded one, where masks in that stand for any text."""
+    pairs = [(recorded.method, now.method), (path_of(recorded), path_of(now))]
+    pairs += [
+        (recorded.base64, now.base64),
+        (_compared(recorded, compare), _compared(now, compare)),
+    ]
+    return all(_stands_for(*pair) for pair in pairs)
+
+
+def _stands_for(old: Any, new: Any) -> bool:
+    if isinstance(old, dict) and isinstance(new, dict):
+        plain = [name for name in old if MASK not in name]
+        others = [name for name in old if MASK in name]
+        names = [*zip(plain, plain, strict=True)]
+        names += zip(others, (name for name in new if name not in plain), strict=False)
+        return len(old) == len(new) and all(
+            there in new and _stands_for(here, there) and _stands_for(old[here], new[there])
+            for here, there in names
+        )
+    if isinstance(old, list | tuple) and isinstance(new, list | tuple):
+        return len(old) == len(new) and all(map(_stands_for, old, new))
+    if isinstance(old, str) and isinstance(new, str):
+        return _may_be(new, *old.split(MASK))
+    return type(old) is type(new) and bool(old == new)
+
+
+def _may_be(text: str, first: str, *more: str) -> bool:
+    """Return whether a text has these pieces, in order, and between them others without a blank."""
+    if not more:
+        return text == first
+    at, end = len(first), len(text) - len(more[-1])
+    between = []
+    for piece in more[:-1]:
+        found = text.find(piece, at, end)
+        if found < 0:
+            return False
+        between.append(text[at:found])
+        at = found + len(piece)
+    is_whole = at <= end and text.startswith(first) and text.endswith(more[-1])
+    return is_whole and not any(map(_BLANK.search, [*between, text[at:end]]))
 
 
 def differences(
@@ -326,10 +371,17 @@ class Player:
         """Return the first unplayed answer to it, of its own server before
         others. Raises ConnectionFailed."""
         now = asked(request, secrets_of(request))
-        key = key_of(now, self._compare)
-        same = [at for at in self._unplayed if self._keys[at] == key]
+        plain = asked(request, ())
+        keys = {key_of(each, self._compare) for each in (now, plain)}
+        recorded = [
+            at
+            for at, exchange in enumerate(self._exchanges)
+            if self._keys[at] in keys
+            or (MASK in "".join(self._keys[at]) and fits(exchange.request, plain, self._compare))
+        ]
+        same = [at for at in recorded if at in self._unplayed]
         if not same:
-            raise self.miss(self._told(now, key))
+            raise self.miss(self._told(now, len(recorded)))
         found = next((at for at in same if self._exchanges[at].request.url == now.url), same[0])
         self._unplayed.remove(found)
         exchange = self._exchanges[found]
@@ -353,12 +405,12 @@ class Player:
         await asyncio.sleep(left + _SPARE)
         return self.miss(f"{what} when it was recorded, and now is waited for")
 
-    def _told(self, now: RecordedRequest, key: tuple[str, str, str]) -> str:
+    def _told(self, now: RecordedRequest, count: int) -> str:
         request = f"{now.method} {path_of(now)}"
         if not self._exchanges:
             there = "holds nothing" if self._path.exists() else "does not exist"
             return f"{request} cannot be replayed: the file {there}"
-        if count := self._keys.count(key):
+        if count:
             return f"{request} was recorded {count}×, and is asked for once more"
         nearest = min(
             self._unplayed or range(len(self._exchanges)),
