@@ -18,11 +18,12 @@ import pytest
 from rows import each_row
 from servers.anthropic import anthropic_server
 from servers.bedrock import bedrock_server
+from servers.gemini import gemini_server
 from servers.mistral import mistral_server
 from servers.ollama import ollama_server
 from testing.cassette_helpers import Wired
 
-from toolcrib import ALL, Agent, Limits, RunResult, TextDelta, tool
+from toolcrib import ALL, Agent, ContextOptions, Limits, RunResult, TextDelta, tool
 from toolcrib.clients import (
     AiohttpTransport,
     AnthropicClient,
@@ -144,6 +145,80 @@ async def test_an_agent_gets_the_same_from_the_file(name: str, streaming: bool, 
     assert replayed[1] == recorded[1]
     assert again.pieces == live.pieces
     assert all(live.pieces)
+
+
+@tool(visible=ALL)
+async def report(number: int) -> str:
+    """Give a long report."""
+    return f"{number} " * 20_000
+
+
+@tool(visible=ALL, background=True)
+async def work(number: int) -> str:
+    """Work for a while."""
+    await asyncio.sleep(0.3)
+    return f"{number} is done"
+
+
+def body_of(**body: Any) -> RawTurn:
+    return raw(json.dumps(body), content_type="application/json")
+
+
+def reads(body: Any) -> Any:
+    """Return a call that reads on in the last result."""
+    [mark] = re.findall("r_[0-9a-f]+", body["messages"][-1]["content"])
+    return call("read_result", id=mark, end=10)
+
+
+ADDS = {"function": {"name": "double", "arguments": {"n": 1}}}
+GEMINI_CALL = {"functionCall": {"name": "double", "args": {"n": 1}}}
+NAMELESS: dict[str, tuple[Any, Any, list[Any]]] = {
+    "a call without an id, of Ollama": (
+        ollama_server,
+        OllamaClient,
+        [
+            body_of(message={"role": "assistant", "tool_calls": [ADDS, ADDS]}, done=True),
+            body_of(message={"role": "assistant", "content": "2"}, done=True),
+        ],
+    ),
+    "calls without ids, of Gemini": (
+        gemini_server,
+        GeminiClient,
+        [
+            body_of(candidates=[{"content": {"parts": [GEMINI_CALL] * 2}, "finishReason": "STOP"}]),
+            body_of(candidates=[{"content": {"parts": [{"text": "2"}]}, "finishReason": "STOP"}]),
+        ],
+    ),
+    "a call in the background": (
+        openai_server,
+        OpenAIClient,
+        [call("work", number=1), "Wait.", "It is done."],
+    ),
+    "a result that is shortened": (
+        openai_server,
+        OpenAIClient,
+        [call("report", number=1), reads, "Read."],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", NAMELESS)
+async def test_what_a_run_names_by_itself_is_no_difference(kind: str, path: Path) -> None:
+    """Its own ids, which are others in each run, stand in its requests where no provider gave one."""
+    serve, make, turns = NAMELESS[kind]
+
+    async def program(url: str, tape: Cassette) -> Any:
+        async with make("gemini-2.5-pro", base_url=url, transport=tape) as client:
+            context = ContextOptions(tokens=8_000)
+            result = await Agent(client, [double, report, work], context=context).run("Go.")
+        return result.text, [(each.status, each.result) for each in result.records]
+
+    with cassette(path, record="all") as tape:
+        async with serve(turns) as server:
+            recorded = await program(server.url, tape)
+    with cassette(path, record="none") as tape:
+        assert await program(server.url, tape) == recorded
+        assert tape.remaining == 0
 
 
 def once(url: str, tape: Cassette) -> WireClient:

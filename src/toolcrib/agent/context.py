@@ -407,9 +407,8 @@ class ContextView:
         return text
 
     def _own_text(self, id: str) -> str | None:  # noqa: A002
-        results = (m for m in self._whole if m.from_tool and m.name != NAME)
-        texts = ((each, _whole_text(each)) for each in results)
-        return next((text for each, text in texts if text and _id_of(each, text) == id), None)
+        texts = (_whole_text(m) for m in self._whole if m.from_tool and m.name != NAME)
+        return next((text for text in texts if text and _id_of(text) == id), None)
 
     def page(self, text: str) -> str:
         """Return as much of the beginning of a text as one result may have."""
@@ -588,7 +587,7 @@ class ContextView:
         """Return the id of a result of which something is left out."""
         id_ = self._ids.get(at)
         if id_ is None:
-            id_ = self._ids[at] = _id_of(self._whole[at], text)
+            id_ = self._ids[at] = _id_of(text)
             if self._store is None:
                 self._texts[id_] = text
             else:
@@ -631,10 +630,10 @@ def _whole_text(message: Message) -> str:
     return encodable("\n\n".join(text for text in texts if text))
 
 
-def _id_of(result: Message, text: str) -> str:
-    """Return the id that the mark of a result names: by the text of all of it, and its call."""
-    call = result.call_id or ""
-    return f"r_{sha256_hex(f'{len(call)}:{call}{text}')[:20]}"
+def _id_of(text: str) -> str:
+    """Return the id that the mark of a result names: by the text of all of it, and so the same in each
+    run, which its call's is not."""
+    return f"r_{sha256_hex(text)[:20]}"
 
 
 def _named(part: Part) -> str:

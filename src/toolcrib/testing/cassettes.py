@@ -211,6 +211,7 @@ def write(path: Path, exchanges: list[Exchange]) -> None:
 Compare: TypeAlias = Callable[[Any], Any]
 """From a request's JSON body, which is its own copy, to what of it is compared."""
 
+_RUN = re.compile(r"(?<![A-Za-z0-9])run_[0-9a-f]{16,}(?![0-9a-f])")
 _BLANK = re.compile(r"\s")
 _SHOWN = 3
 _LONGEST = 60
@@ -266,7 +267,7 @@ def _stands_for(old: Any, new: Any) -> bool:
             there in new and _stands_for(here, there) and _stands_for(old[here], new[there])
             for here, there in names
         )
-    if isinstance(old, list | tuple) and isinstance(new, list | tuple):
+    if isinstance(old, list) and isinstance(new, list):
         return len(old) == len(new) and all(map(_stands_for, old, new))
     if isinstance(old, str) and isinstance(new, str):
         return _may_be(new, *old.split(MASK))
@@ -307,14 +308,19 @@ def shortened(lines: list[str]) -> str:
 
 
 def _compared(request: RecordedRequest, compare: Compare | None) -> Any:
-    if compare is None or request.body is None:
-        return request.body
-    compared = compare(copy.deepcopy(request.body))
-    if compared is None:
-        raise ToolcribError(
-            "compare= has to give what is compared, and gave None: is a return missing?"
-        )
-    return compared
+    """Return what is compared of a body, in which runs are called by their order: their ids, which ids
+    of calls begin with, are others each time. Raises TypeError for what JSON cannot hold."""
+    compared = request.body
+    if compare is not None and compared is not None:
+        compared = compare(copy.deepcopy(compared))
+        if compared is None:
+            raise ToolcribError(
+                "compare= has to give what is compared, and gave None: is a return missing?"
+            )
+    text, runs = json.dumps(compared), dict[str, str]()
+    if _RUN.search(text) is None:
+        return compared
+    return json.loads(_RUN.sub(lambda run: runs.setdefault(run[0], f"run_{len(runs)}"), text))
 
 
 def _places(old: Any, new: Any, at: str) -> Iterator[tuple[str, Any, Any]]:
