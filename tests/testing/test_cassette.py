@@ -171,6 +171,10 @@ def reads(body: Any) -> Any:
 
 
 ADDS = {"function": {"name": "double", "arguments": {"n": 1}}}
+NAMELESS_CALL = {
+    "message": {"role": "assistant", "tool_calls": [{"type": "function", **ADDS}]},
+    "finish_reason": "tool_calls",
+}
 GEMINI_CALL = {"functionCall": {"name": "double", "args": {"n": 1}}}
 NAMELESS: dict[str, tuple[Any, Any, list[Any]]] = {
     "a call without an id, of Ollama": (
@@ -188,6 +192,11 @@ NAMELESS: dict[str, tuple[Any, Any, list[Any]]] = {
             body_of(candidates=[{"content": {"parts": [GEMINI_CALL] * 2}, "finishReason": "STOP"}]),
             body_of(candidates=[{"content": {"parts": [{"text": "2"}]}, "finishReason": "STOP"}]),
         ],
+    ),
+    "a call without an id, where ids have nine characters": (
+        openai_server,
+        MistralClient,
+        [body_of(choices=[NAMELESS_CALL]), "2"],
     ),
     "a call in the background": (
         openai_server,

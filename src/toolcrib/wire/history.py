@@ -46,10 +46,9 @@ class IdRule:
         least = self.limit if self.exact else 1
         return re.compile(f"[{self.allowed}]{{{least},{self.limit}}}").fullmatch
 
-    def made(self, text: str, number: int) -> str:
-        """Return a legal id that stands for this one; `number` gives
-        further ones, should it be taken."""
-        digits = sha256_hex(text if number < 2 else f"{number}:{text}")
+    def made(self, number: int) -> str:
+        """Return a legal id for the call of this number in a conversation: the same in each run."""
+        digits = sha256_hex(f"call {number}")
         return digits[: self.limit] if self.exact else f"call_{digits[: min(24, self.limit - 5)]}"
 
 
@@ -269,8 +268,8 @@ class History(ABC):
             if known not in self._used and rule.legal(known):
                 self._used.add(known)
                 return known
-        number = 1
-        while (made := self.ids.made(call.id, number)) in self._used:
+        number = len(self._used)
+        while (made := self.ids.made(number)) in self._used:
             number += 1
         self._used.add(made)
         return made
