@@ -412,6 +412,21 @@ async def test_what_is_secret_on_one_machine_alone(
     assert here is None or here not in str(told.excinfo)
 
 
+async def test_the_very_same_request_comes_before_one_with_masks(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DB_PASSWORD", "tangerine")
+    prompts = ["I like tangerine", "I like oranges"]
+    async with openai_server(prompts) as server:
+        with cassette(path, record="all") as tape:
+            async with once(server.url, tape) as client:
+                for prompt in prompts:
+                    await outcome(client, prompt)
+    with cassette(path, record="none") as tape:
+        again = [await outcome(once(server.url, tape), prompt) for prompt in reversed(prompts)]
+    assert again == ["I like oranges", "I like [key]"]
+
+
 async def test_compare_says_what_has_to_be_the_same(path: Path) -> None:
     def without_model(body: Any) -> Any:
         del body["model"]

@@ -19,7 +19,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Literal, Self, TypeAlias, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias, get_args
 from urllib.parse import urlsplit
 
 import msgspec
@@ -237,24 +237,28 @@ def path_of(request: RecordedRequest) -> str:
     return urlsplit(request.url)._replace(scheme="", netloc="").geturl()
 
 
-def key_of(request: RecordedRequest, compare: Compare | None) -> tuple[str, str, str]:
-    """Return what two requests share if they are the same. Raises
-    ToolcribError for a useless `compare`."""
-    try:
-        body = json.dumps(_compared(request, compare), sort_keys=True, separators=(",", ":"))
-    except TypeError:
-        raise ToolcribError("compare= has to give what JSON can hold") from None
-    return request.method, path_of(request), body + request.base64
+class ComparedRequest(NamedTuple):
+    """Holds what is compared of a request; `key` is the JSON of all of it."""
 
+    method: str
+    path: str
+    base64: str
+    body: Any
+    key: str
 
-def fits(recorded: RecordedRequest, now: RecordedRequest, compare: Compare | None) -> bool:
-    """Return whether a request is the recorded one, where masks in that stand for any text."""
-    pairs = [(recorded.method, now.method), (path_of(recorded), path_of(now))]
-    pairs += [
-        (recorded.base64, now.base64),
-        (_compared(recorded, compare), _compared(now, compare)),
-    ]
-    return all(_stands_for(*pair) for pair in pairs)
+    @classmethod
+    def of(cls, request: RecordedRequest, compare: Compare | None) -> ComparedRequest:
+        """Raises ToolcribError for a useless `compare`."""
+        try:
+            body = _compared(request.body, compare)
+            told = (request.method, path_of(request), request.base64, body)
+            return cls(*told, json.dumps(told, sort_keys=True))
+        except TypeError:
+            raise ToolcribError("compare= has to give what JSON can hold") from None
+
+    def stands_for(self, now: ComparedRequest) -> bool:
+        """Return whether this is that request, where masks in this stand for any text."""
+        return self.key == now.key or (MASK in self.key and all(map(_stands_for, self[:4], now)))
 
 
 def _stands_for(old: Any, new: Any) -> bool:
@@ -290,16 +294,13 @@ def _may_be(text: str, first: str, *more: str) -> bool:
     return is_whole and not any(map(_BLANK.search, [*between, text[at:end]]))
 
 
-def differences(
-    recorded: RecordedRequest, now: RecordedRequest, compare: Compare | None
-) -> list[str]:
+def differences(recorded: ComparedRequest, now: ComparedRequest) -> list[str]:
     """Return one line per difference: `/messages/0/content: recorded "a", now "b"`."""
-    pairs = [("method", recorded.method, now.method), ("path", path_of(recorded), path_of(now))]
+    pairs = [("method", recorded.method, now.method), ("path", recorded.path, now.path)]
     lines = [_line(name, old, new) for name, old, new in pairs if old != new]
     if recorded.base64 != now.base64:
         lines.append("the body, which is no JSON")
-    there, here = _compared(recorded, compare), _compared(now, compare)
-    return lines + [_line(*place) for place in _places(there, here, "")]
+    return lines + [_line(*place) for place in _places(recorded.body, now.body, "")]
 
 
 def shortened(lines: list[str]) -> str:
@@ -307,19 +308,16 @@ def shortened(lines: list[str]) -> str:
     return "; ".join(lines[:_SHOWN]) + more
 
 
-def _compared(request: RecordedRequest, compare: Compare | None) -> Any:
+def _compared(body: Any, compare: Compare | None) -> Any:
     """Return what is compared of a body, in which runs are called by their order: their ids, which ids
     of calls begin with, are others each time. Raises TypeError for what JSON cannot hold."""
-    compared = request.body
-    if compare is not None and compared is not None:
-        compared = compare(copy.deepcopy(compared))
-        if compared is None:
+    if compare is not None and body is not None:
+        body = compare(copy.deepcopy(body))
+        if body is None:
             raise ToolcribError(
                 "compare= has to give what is compared, and gave None: is a return missing?"
             )
-    text, runs = json.dumps(compared), dict[str, str]()
-    if _RUN.search(text) is None:
-        return compared
+    text, runs = json.dumps(body), dict[str, str]()
     return json.loads(_RUN.sub(lambda run: runs.setdefault(run[0], f"run_{len(runs)}"), text))
 
 
@@ -366,7 +364,7 @@ class Player:
         self._path = path
         self._exchanges = exchanges
         self._compare = compare
-        self._keys = [key_of(each.request, compare) for each in exchanges]
+        self._recorded = [ComparedRequest.of(each.request, compare) for each in exchanges]
         self._unplayed = list(range(len(exchanges)))
 
     @property
@@ -374,21 +372,22 @@ class Player:
         return len(self._unplayed)
 
     async def send(self, request: Outgoing) -> Response:
-        """Return the first unplayed answer to it, of its own server before
-        others. Raises ConnectionFailed."""
-        now = asked(request, secrets_of(request))
-        plain = asked(request, ())
-        keys = {key_of(each, self._compare) for each in (now, plain)}
+        """Return the first unplayed answer to it: to the very same before one with masks, and of its
+        own server before others. Raises ConnectionFailed."""
+        masked_now, plain = (asked(request, each) for each in (secrets_of(request), ()))
+        now = ComparedRequest.of(masked_now, self._compare)
+        either = (now, ComparedRequest.of(plain, self._compare))
         recorded = [
-            at
-            for at, exchange in enumerate(self._exchanges)
-            if self._keys[at] in keys
-            or (MASK in "".join(self._keys[at]) and fits(exchange.request, plain, self._compare))
+            at for at, known in enumerate(self._recorded) if any(map(known.stands_for, either))
         ]
-        same = [at for at in recorded if at in self._unplayed]
-        if not same:
+
+        def unlike(at: int) -> tuple[bool, bool]:
+            is_same = any(self._recorded[at].key == each.key for each in either)
+            return not is_same, self._exchanges[at].request.url != masked_now.url
+
+        found = min((at for at in recorded if at in self._unplayed), key=unlike, default=None)
+        if found is None:
             raise self.miss(self._told(now, len(recorded)))
-        found = next((at for at in same if self._exchanges[at].request.url == now.url), same[0])
         self._unplayed.remove(found)
         exchange = self._exchanges[found]
         if exchange.left:
@@ -411,8 +410,8 @@ class Player:
         await asyncio.sleep(left + _SPARE)
         return self.miss(f"{what} when it was recorded, and now is waited for")
 
-    def _told(self, now: RecordedRequest, count: int) -> str:
-        request = f"{now.method} {path_of(now)}"
+    def _told(self, now: ComparedRequest, count: int) -> str:
+        request = f"{now.method} {now.path}"
         if not self._exchanges:
             there = "holds nothing" if self._path.exists() else "does not exist"
             return f"{request} cannot be replayed: the file {there}"
@@ -420,9 +419,9 @@ class Player:
             return f"{request} was recorded {count}×, and is asked for once more"
         nearest = min(
             self._unplayed or range(len(self._exchanges)),
-            key=lambda at: len(differences(self._exchanges[at].request, now, self._compare)),
+            key=lambda at: len(differences(self._recorded[at], now)),
         )
-        unlike = differences(self._exchanges[nearest].request, now, self._compare)
+        unlike = differences(self._recorded[nearest], now)
         state = "" if self._unplayed else ", already replayed"
         near = f"Nearest is exchanges[{nearest}]{state}"
         return f"{request} was not recorded. {near}: {shortened(unlike)}"
