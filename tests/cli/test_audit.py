@@ -876,6 +876,22 @@ def test_an_export_that_fails_leaves_what_was_there(toolcrib: Toolcrib) -> None:
     assert "cannot be written" in toolcrib("audit", "export", "no/such/log.jsonl").err
 
 
+@pytest.mark.parametrize("width", [20, 80, 100, 200])
+def test_on_a_terminal_no_id_is_broken(
+    toolcrib: Toolcrib, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    ids = [f"run_884039ab47245a9e_{n}_0" for n in range(3)]
+    written(*map(record, ids))
+    terminal = Console(file=io.StringIO(), force_terminal=True, width=width, soft_wrap=True)
+    for module in (audit, render):
+        monkeypatch.setattr(module, "out", terminal)
+    assert toolcrib("audit", "list").code == 0
+    assert toolcrib("audit", "list", "--tool", "nobody").code == 0
+    lines = terminal.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert all(any(each in line for line in lines) for each in ids)
+    assert lines[-1] == "No call fits."
+
+
 def test_prune_asks_and_leaves_a_note(toolcrib: Toolcrib) -> None:
     written(record("a"), record("b"))
     refused = toolcrib("audit", "prune", "--before", "2100-01-01")

@@ -551,13 +551,13 @@ def _question(record: ToolInvocationRecord) -> str:
 SHOWN = 50
 _COLUMNS = {
     "time": False,
-    "run": True,
-    "call": True,
-    "tool": True,
-    "outcome": True,
+    "run": False,
+    "call": False,
+    "tool": False,
+    "outcome": False,
     "decision": True,
     "took": False,
-    "entry": True,
+    "entry": False,
 }
 
 app = typer.Typer(no_args_is_help=True, help="Read, check and export the audit log.")
@@ -600,6 +600,8 @@ def list_calls(  # noqa: PLR0913  the options of a command line
     rows = of_log(log, opened, lambda audit: audit.entries(which))
     if as_json:
         print_json([to_plain(entry) for entry in rows])
+    elif not rows and out.is_terminal:
+        out.print("No call fits.")
     else:
         print_rows([_row(entry) for entry in rows], _COLUMNS)
     exit_if_changed(sum(not entry.intact for entry in rows))

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, assert_never
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console
 from rich.highlighter import JSONHighlighter
 from rich.status import Status
@@ -96,11 +97,16 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
 def print_rows(rows: Sequence[Sequence[str]], columns: Mapping[str, bool]) -> None:
     """Print a table on a terminal; in a file or a pipe, lines whose columns are separated by tabs.
 
-    `columns` says of each whether its text may be broken into several lines.
+    `columns` says of each whether its text may be broken into several lines. Where the others leave
+    no room for that, a terminal gets lines, too.
     """
     if not out.is_terminal:
         for row in rows:
             typer.echo("\t".join(row))  # rich would turn tabs into spaces
+        return
+    if not all(columns.values()) and _least_width(rows, columns) > out.width:
+        for row in rows:
+            out.print("  ".join(row))
         return
     table = Table(box=None, pad_edge=False)
     for column, breaks in columns.items():
@@ -108,6 +114,16 @@ def print_rows(rows: Sequence[Sequence[str]], columns: Mapping[str, bool]) -> No
     for row in rows:
         table.add_row(*row)
     out.print(table)
+
+
+def _least_width(rows: Sequence[Sequence[str]], columns: Mapping[str, bool]) -> int:
+    """Return how wide a table is whose columns that may be broken are as wide as their heading."""
+    texts = zip(columns, *rows, strict=True)
+    widths = [
+        max(map(cell_len, column[:1] if breaks else column))
+        for column, breaks in zip(texts, columns.values(), strict=True)
+    ]
+    return sum(widths) + 2 * (len(widths) - 1)
 
 
 def short_json(value: Any) -> str:
