@@ -206,7 +206,7 @@ _CODES: dict[ErrorCode, CodeInfo] = {
     ErrorCode.REDACTION_MISSING: CodeInfo(
         Stage.OUTPUT,
         False,
-        "The tool ran; its result cannot be shown: it declares no visible fields.",
+        "The tool ran; its result cannot be shown: `visible` names no part of a result of this kind.",
     ),
 }
 
