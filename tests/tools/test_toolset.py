@@ -103,7 +103,11 @@ async def test_only_some_methods_and_those_of_the_class_of_the_object() -> None:
         (math, {}, r"toolset\(math\): a module has no methods; give its functions in a list"),
         (Shop(), {"subprocess": True}, "subprocess= is not possible.* at the top of a module"),
         (7, {"only": ["bit_count"]}, "there is no method 'bit_count'"),
-        (Shop(), {"colour": "red"}, "colour"),
+        (
+            Shop(),
+            {"names": ["sell"]},
+            r"toolset\(Shop\): there is no option 'names'; .* only, visible",
+        ),
     ],
 )
 def test_what_makes_no_toolset_is_named(obj: object, options: Any, said: str) -> None:
@@ -111,12 +115,12 @@ def test_what_makes_no_toolset_is_named(obj: object, options: Any, said: str) ->
         toolset(obj, **options)
 
 
-def test_a_method_without_a_docstring_is_named() -> None:
+def test_a_method_without_a_docstring_is_named_and_how_to_leave_it_out() -> None:
     class Bare:
         def look(self, shelf: str) -> str:
             return shelf
 
-    with pytest.raises(DefinitionError, match="look"):
+    with pytest.raises(DefinitionError, match=r"look.* leave a method out.* only=\[…\]"):
         toolset(Bare())
 
 

@@ -361,7 +361,7 @@ def test_marks_of_definitions() -> None:
     assert catalog["read_file"].get_definition().annotations == Annotations()
     with pytest.raises(CatalogError, match="marks for no tool: gone"):
         Catalog.from_definitions([OURS], marks={"gone": {}})
-    with pytest.raises(DefinitionError, match="tool 'read_file': unknown annotation colour"):
+    with pytest.raises(DefinitionError, match="tool 'read_file': there is no annotation 'colour'"):
         Catalog.from_definitions([OURS], marks={"read_file": {"colour": 1}})  # type: ignore[typeddict-unknown-key]
 
 

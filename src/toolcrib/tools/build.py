@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 import orjson
 
-from toolcrib.errors import DefinitionError, SchemaError, did_you_mean
+from toolcrib.errors import DefinitionError, SchemaError, did_you_mean, no_such
 from toolcrib.schema import (
     Default,
     JsonSchemaValidator,
@@ -511,8 +511,7 @@ def annotations_said(name: str, given: AnnotationOptions) -> _Said:
     unknown = rest.keys() - (set(Annotations.__struct_fields__) - {"marks_json"})
     if unknown:
         known = [*(f for f in Annotations.__struct_fields__ if f != "marks_json"), *apart]
-        told = [f"{one}{did_you_mean(one, known)}" for one in sorted(unknown)]
-        raise DefinitionError(f"tool '{name}': unknown annotation {', '.join(told)}")
+        raise DefinitionError(f"tool '{name}': {no_such('annotation', min(unknown), known)}")
     if "allowed_roles" in given and _is_empty(given["allowed_roles"]):
         raise DefinitionError(
             f"tool '{name}': allowed_roles is empty, so that nobody could call it: name the roles, or"

@@ -46,20 +46,7 @@ def toolset(
     """
     check_type("prefix", prefix, str, "a str, such as 'shop_'")
     only = check_each("only", only, str, "a list of names of methods")
-    if isinstance(obj, type):
-        name = obj.__name__
-        raise DefinitionError(
-            f"toolset({name}): it takes an object of the class: toolset({name}(…))"
-        )
-    if isinstance(obj, ModuleType):
-        raise DefinitionError(
-            f"toolset({obj.__name__}): a module has no methods; give its functions in a list"
-        )
-    if "subprocess" in annotations:
-        raise DefinitionError(
-            "toolset: subprocess= is not possible: an object lives in this process; make a tool of a "
-            "function at the top of a module: @tool(visible=…, subprocess=True)"
-        )
+    _check_possible(obj, annotations)
     methods = dict(_methods(obj))
     kind = type(obj).__name__
     each = visible if isinstance(visible, Mapping) else {}
@@ -76,8 +63,37 @@ def toolset(
         options = ToolOptions(
             visible=shown, name=prefix + name, annotations=annotations, is_own=True
         )
-        made.append(make_function_tool(method, options, {}))
+        try:
+            made.append(make_function_tool(method, options, {}))
+        except DefinitionError as error:
+            raise DefinitionError(
+                f"toolset({kind}): {error}; to leave a method out, name the others: only=[…]"
+            ) from None
     return made
+
+
+def _check_possible(obj: object, options: Mapping[str, object]) -> None:
+    """Raise DefinitionError for what has no methods that are tools, and for what is no option."""
+    if isinstance(obj, type):
+        name = obj.__name__
+        raise DefinitionError(
+            f"toolset({name}): it takes an object of the class: toolset({name}(…))"
+        )
+    if isinstance(obj, ModuleType):
+        raise DefinitionError(
+            f"toolset({obj.__name__}): a module has no methods; give its functions in a list"
+        )
+    if "subprocess" in options:
+        raise DefinitionError(
+            "toolset: subprocess= is not possible: an object lives in this process; make a tool of a "
+            "function at the top of a module: @tool(visible=…, subprocess=True)"
+        )
+    for name in options:
+        if name not in AnnotationOptions.__annotations__:
+            known = ("prefix", "only", "visible", *AnnotationOptions.__annotations__)
+            raise DefinitionError(
+                f"toolset({type(obj).__name__}): {no_such('option', name, known)}"
+            )
 
 
 def _methods(obj: object) -> Iterator[tuple[str, Any]]:
