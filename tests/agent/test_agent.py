@@ -774,6 +774,8 @@ def test_a_stream_needs_a_loop() -> None:
     ("option", "words"),
     [
         ("instruction", r"mean 'instructions'\?\); there are: model, .*limits, .*, temperature"),
+        ("max_turns", r"its limits have it: limits=Limits\(turns=…\)"),
+        ("seconds", r"its limits have it: limits=Limits\(seconds=…\)"),
         ("approver", r"its runner has 'approver': Agent\(model, ToolRunner\(tools, approver=…\)\)"),
         ("sinks", r"ToolRunner\(tools, sinks=…\)"),
         ("policies", r"ToolRunner\(tools, policy=…\)"),

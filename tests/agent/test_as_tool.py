@@ -215,6 +215,13 @@ async def test_whom_the_outer_run_asks_the_inner_one_asks() -> None:
     assert (unasked.status, ran) == ("completed", [1, 2])  # approval_required, as ever
 
 
+def test_a_tool_is_called_as_its_agent_is_unless_it_has_a_name_of_its_own() -> None:
+    inner = agent(name="clerk", description="Does it.")
+    own, other = inner.as_tool().definition, inner.as_tool("desk", "Does more.").definition
+    assert (own.name, own.description) == ("clerk", "Does it.")
+    assert (other.name, other.description) == ("desk", "Does more.")
+
+
 async def test_who_has_sinks_of_its_own_is_told_of_in_those() -> None:
     outer, own = MemorySink(), MemorySink()
     runner = ToolRunner(TOOLS, sinks=[own])

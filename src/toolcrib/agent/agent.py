@@ -64,12 +64,17 @@ _TO_END = 60.0  # seconds after its limit in which its run has to end by itself
 
 
 def _check_known(options: Mapping[str, object]) -> None:
-    """Raise TypeError for what is no option of an agent, or is one of its runner."""
+    """Raise TypeError for what is no option of an agent, or is one of its limits or its runner."""
     unknown = next((name for name in options if name not in RunOptions.__annotations__), None)
     if unknown is None:
         return
     taken = [name for name in signature(Agent).parameters if name != "options"]
     own = [*taken, *RunOptions.__annotations__]
+    limit = unknown.removeprefix("max_")
+    if limit in Limits.__struct_fields__:
+        raise TypeError(
+            f"there is no option {unknown!r} of an agent; its limits have it: limits=Limits({limit}=…)"
+        )
     of_runner = [name for name in signature(ToolRunner).parameters if name not in own]
     near = get_close_matches(unknown, [*own, *of_runner], n=1)
     if near and near[0] in of_runner:
@@ -378,14 +383,15 @@ class Agent:
 
     def as_tool(
         self,
-        name: str,
-        description: str,
+        name: str = "",
+        description: str = "",
         *,
         visible: Sequence[str] | All = (),
         **annotations: Unpack[AnnotationOptions],
     ) -> Tool[..., Any]:
         """Return a tool that gives the agent a `prompt`, and what it answers as the result.
 
+        Without a `name` or `description` the tool has the agent's own.
         The agent's run is a part of the run that calls it: it spends what that has left, and where it
         waits for an approval, that waits. An approver and sinks that it has not are those of that run.
         The result's schema is that of `output`; `visible` says which of its fields others may see,
@@ -394,6 +400,7 @@ class Agent:
         run are not the agent's. Raises DefinitionError, also where an agent that it hands over to has
         another `output`, and BindingError for an agent with capabilities that each run is to be given.
         """
+        name, description = name or self.name, description or self.description
         team = self._members.values()
         for each in team:
             check_given(each._missing, "an agent that is a tool is given none: bind it")
