@@ -139,7 +139,7 @@ REJECTED: list[tuple[list[str], bytes, str]] = [
     (["hangs", "{}", "--tools", "tools.py"], b"", "timeout"),
     (["leaks", "{}", "--tools", "tools.py"], b"", "tool_error: The tool failed."),
     (["risky", '{"path": "x"}', "--tools", "tools.py", "--no"], b"", "approval_refused"),
-    (["risky", '{"path": "x"}', "--tools", "tools.py"], b"", "approval_required"),
+    (["risky", '{"path": "x"}', "--tools", "tools.py"], b"", "at: --yes approves it"),
 ]
 
 

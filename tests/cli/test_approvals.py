@@ -259,7 +259,11 @@ def test_an_edit_shows_no_secret(command: Command, more: list[str]) -> None:
         ),
         (["approve", "apr_one", "apr_two", "--arguments", "{}"], 2, "goes with one question"),
         (["list", "--store", "sqlite:///none.db"], 2, "sqlite:///none.db: there is no such file"),
-        (["list", "--store", "nonsense"], 2, "nonsense: give the URL of a database"),
+        (
+            ["list", "--store", "nonsense"],
+            2,
+            "nonsense: give the URL of a database, such as sqlite:///crib.db",
+        ),
         (["list", "--store", "sqlite+pysqlite:///none.db"], 2, "there is no such file"),
         (["list", "--store", "sqlite://"], 2, "a database in memory is gone with its program"),
     ],

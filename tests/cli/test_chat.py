@@ -75,6 +75,18 @@ async def test_json_is_one_value(capsys: pytest.CaptureFixture[str]) -> None:
     assert value["records"][0]["result"] == {"value": 2}
 
 
+async def test_without_a_terminal_what_approves_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tools.py").write_text(RISKY, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    turns: list[ServerTurn] = [call("risky", path="x"), "No."]
+    code, out, err = await chat(turns, "go on", "--tools", "tools.py", capsys=capsys)
+    assert (code, err) == (0, "There is no terminal to ask at: --yes approves it.\n")
+    assert "approval_required" in out
+
+
 async def test_a_provider_that_dies_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = await chat([die_after(60, "some text that is long enough")], "hi", capsys=capsys)
     assert code == 1

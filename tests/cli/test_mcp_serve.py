@@ -290,7 +290,7 @@ async def test_it_serves_by_http_whoever_has_the_token(
         (["--http", "127.0.0.1:x"], "give HOST:PORT"),
         (["--http", "127.0.0.1:70000"], "give HOST:PORT"),
         (["--http", "no.such.host.invalid:0"], "port 0 takes a free one"),
-        (["--audit", "log.db"], "give the URL of a database"),
+        (["--audit", "log.db"], "give the URL of a database, such as sqlite:///log.db"),
         (["--rules", "crib.db"], "--rules crib.db: give the URL of a database"),
         (["--rules", "sqlite:///crib.db", "--yes"], "leave out --yes and --no"),
     ],

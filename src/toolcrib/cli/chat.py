@@ -40,6 +40,7 @@ from toolcrib.cli.options import (
     exception_hook,
     load_catalog,
     log_to_write,
+    no_terminal,
     rules_in,
     state_key,
     store_of_runs,
@@ -392,6 +393,8 @@ def _answer(terminal: _Terminal, turn: Turn) -> RunResult:
         screen.close()
     if as_json:
         print_json(_report(result))
+    elif told := next(filter(None, map(no_terminal, result.records)), ""):
+        err.print(told)
     if interrupted:
         raise InterruptedTurn
     return result

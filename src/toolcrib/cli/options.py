@@ -55,13 +55,14 @@ from toolcrib.values.definition import (
     own_form,
 )
 from toolcrib.values.json import check_key
-from toolcrib.values.record import RecordStatus
+from toolcrib.values.record import RecordStatus, ToolInvocationRecord
 
 T = TypeVar("T")
 KEY = "TOOLCRIB_AUDIT_KEY"
 LOG = "TOOLCRIB_AUDIT"  # the name of a variable
 DATABASE = "sqlite:///crib.db"
 _SQLITE = re.compile(r"sqlite(?:\+[a-z]+)?://(?:/([^?]*))?(?:\?(.*))?", re.DOTALL)
+_FILES = (".db", ".sqlite", ".sqlite3")  # what a SQLite file's name most likely ends with
 _IN_MEMORY = (None, "", ":memory:", "file:", "file::memory:")
 RUNS = "sqlite:///runs.db"
 STORE_OF_RUNS = "TOOLCRIB_RUNS"  # the name of a variable
@@ -190,6 +191,15 @@ def exception_hook() -> ExceptionHook | None:
         traceback.print_exception(raised, file=sys.stderr)
 
     return print_traceback if SHOWS_TRACEBACKS.get() else None
+
+
+def no_terminal(record: ToolInvocationRecord) -> str:
+    """Return what a command says of a call that needed an approval where nobody can be asked, else
+    nothing."""
+    needed = record.error is not None and record.error.code is ErrorCode.APPROVAL_REQUIRED
+    if not needed or (sys.stdin is not None and sys.stdin.isatty()):
+        return ""
+    return "There is no terminal to ask at: --yes approves it."
 
 
 def approver(consent: bool | None) -> Approver:
@@ -366,7 +376,11 @@ def _listed(given: Mapping[str, Any], where: str) -> Listed:
 def _named(url: str) -> str:
     """Return a database's URL for an error, with the variable of the environment that it came from."""
     held = [f"${name}: " for name in (LOG, STORE_OF_RUNS) if os.environ.get(name) == url]
-    return "".join(held[:1]) + without_passwords(without_password(url))
+    return "".join(held[:1]) + _shown(url)
+
+
+def _shown(url: str) -> str:
+    return without_passwords(without_password(url))
 
 
 def check_url(url: str) -> None:
@@ -374,7 +388,8 @@ def check_url(url: str) -> None:
     memory: what a command keeps is for the next one."""
     shown = _named(url)
     if "://" not in url:
-        raise UnusableError(f"{shown}: give the URL of a database, such as {DATABASE}")
+        meant = f"sqlite:///{_shown(url)}" if url.endswith(_FILES) else DATABASE
+        raise UnusableError(f"{shown}: give the URL of a database, such as {meant}")
     found = _SQLITE.fullmatch(url)
     if found is not None and (found[1] in _IN_MEMORY or "mode=memory" in (found[2] or "")):
         raise UnusableError(

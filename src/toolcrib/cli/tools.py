@@ -40,6 +40,7 @@ from toolcrib.cli.options import (
     load_catalog,
     log_to_write,
     names_to_try,
+    no_terminal,
 )
 from toolcrib.cli.render import (
     err,
@@ -472,7 +473,7 @@ def call(
     if isinstance(outcome, Completed):
         return 0
     told = outcome.told if isinstance(outcome, Failed) else ""
-    why = told or _why(outcome.record, catalog.names, consent, of_kit=not tools)
+    why = told or _why(outcome.record, catalog.names, of_kit=not tools)
     err.print(f"toolcrib: {printable(outcome.record.name)}: {why}")
     return 1
 
@@ -522,9 +523,7 @@ def _show(outcome: Outcome, *, as_json: bool) -> None:
             out.print(printable(text))
 
 
-def _why(
-    record: ToolInvocationRecord, names: Sequence[str], consent: bool | None, *, of_kit: bool
-) -> str:
+def _why(record: ToolInvocationRecord, names: Sequence[str], *, of_kit: bool) -> str:
     """Return why a call did not complete, and what can be done about it."""
     if record.error is None:
         return "it waits for an approval"
@@ -534,7 +533,4 @@ def _why(
         where, yours = (" in the kit", "; name your own: --tools FILE.py") if of_kit else ("", "")
         said = text.partition(".")[0]  # the rest is for models
         return f"{said}{where}{likely}; there are {names_to_try(names, record.name)}{yours}"
-    asked = sys.stdin is not None and sys.stdin.isatty()
-    if record.error.code is ErrorCode.APPROVAL_REQUIRED and consent is None and not asked:
-        return f"{text} There is no terminal to ask at: --yes approves it."
-    return text
+    return f"{text} {no_terminal(record)}".rstrip()
