@@ -786,6 +786,15 @@ def test_an_unknown_option_is_told_whose_it_is(option: str, words: str) -> None:
         Agent(ScriptedClient([]), TOOLS, **{option: "x"})  # type: ignore[arg-type]
 
 
+def test_a_repr_says_which_agent_and_conversation_it_is() -> None:
+    agent = Agent(ScriptedClient(["hello"]), [TOOLS[0]], name="shop")
+    session = agent.session()
+    result = run_sync(session.send("hi"))
+    assert repr(agent) == "<Agent 'shop' of scripted, 1 tools>"
+    assert repr(session) == "<Session of <Agent 'shop' of scripted, 1 tools>, 2 messages>"
+    assert result.run_id == result.state.run_id
+
+
 def test_replace_keeps_the_rest() -> None:
     agent = Agent(ScriptedClient([]), TOOLS, instructions="x", limits=Limits(turns=3))
     other = agent.replace(model=ScriptedClient(["hello"]))

@@ -61,6 +61,8 @@ def test_anything_that_is_a_tool_in_the_order_of_registration() -> None:
     assert [t.get_definition().name for t in catalog] == list(catalog.names)
     assert Catalog(reversed(FORMS)).names == ("delta", "Gamma", "beta", "alpha")
     assert repr(catalog) == "Catalog(['alpha', 'beta', 'Gamma', 'delta'])"
+    many = Catalog([renamed(f"tool_{number}") for number in range(300)])
+    assert repr(many).endswith("'tool_9'], and 290 more)")
     assert "alpha" in catalog
     assert "Alpha" not in catalog
     assert 3 not in catalog
@@ -105,7 +107,7 @@ def test_names_that_are_taken(tools: list[Any], text: str) -> None:
         ([3], "int is no tool"),
         (["alpha"], "str is no tool"),
         ([None], "NoneType is no tool"),
-        ("alpha", "a list or Catalog of them, not str"),
+        ("alpha", r"a list or Catalog of them, not str; for a file or a module: discover\("),
         (3, "int is no tool"),
         ([{**DICTIONARY, "name": "no name"}], "tool name 'no name'"),
     ],

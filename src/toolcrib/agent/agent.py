@@ -429,6 +429,11 @@ class Agent:
             self, runs, name, description, output=self.output, visible=visible, annotations=said
         )
 
+    def __repr__(self) -> str:
+        """Name it, its model and how many tools it has."""
+        name = f" {self.name!r}" if self.name else ""
+        return f"<Agent{name} of {self.client.model}, {len(self._runner.catalog)} tools>"
+
     def session(self, messages: tuple[Message, ...] = ()) -> Session[Agent]:
         """Return a conversation with this agent."""
         return Session(self, messages)

@@ -101,6 +101,10 @@ class Session(Generic[A]):
         self.speaker = ""
         self._busy: RunTurn | None = None
 
+    def __repr__(self) -> str:
+        """Say whose it is, and how long."""
+        return f"<Session of {self.agent!r}, {len(self.messages)} messages>"
+
     @property
     def messages(self) -> tuple[Message, ...]:
         """The conversation, as the next run will know it."""

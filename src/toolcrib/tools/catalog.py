@@ -12,6 +12,7 @@ import sys
 import typing
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, cast, get_args, get_origin
 
@@ -215,6 +216,9 @@ def _check_all_used(names: set[str], **given: Mapping[str, object]) -> None:
         if by_name.keys() - names:
             strangers = ", ".join(sorted(by_name.keys() - names))
             raise CatalogError(f"{what} for no tool: {strangers}: they go with dictionaries")
+
+
+_SHOWN = 10  # names in a catalog's repr
 
 
 class Catalog:
@@ -423,7 +427,9 @@ class Catalog:
         return name in self._entries
 
     def __repr__(self) -> str:
-        return f"Catalog({list(self._entries)})"
+        names = ", ".join(map(repr, islice(self._entries, _SHOWN)))
+        more = f", and {len(self) - _SHOWN} more" if len(self) > _SHOWN else ""
+        return f"Catalog([{names}]{more})"
 
     def _check_known(self, names: Iterable[str]) -> None:
         check_each("names", names, str, "the names of tools, one by one, such as 'a', 'b'")

@@ -542,6 +542,11 @@ class RunResult(Veiled, msgspec.Struct, frozen=True):
     limit: str | None = None
     agent: str = ""
 
+    @property
+    def run_id(self) -> str:
+        """The run's id, by which the audit log knows it."""
+        return self.state.run_id
+
     def __repr__(self) -> str:
         """Say how it ended, and the tool and the end of each call: a screen, not the whole run."""
         ended = self.status if self.limit is None else f"{self.status}: {self.limit}"
