@@ -204,7 +204,8 @@ def budget(  # noqa: PLR0913  what may be limited, and of whom
         raise ToolcribError("budget: tokens are a run's or a caller's, not a tool's")
     if "money" in limits and (per != "caller" or named or store is None):
         raise ToolcribError(
-            "budget: money is what a caller's models cost: per='caller', with store=, and no only="
+            "budget: money is what a caller's models cost: give it with per='caller' and "
+            "store=SpendStore(url), and without only="
         )
     if store is not None:
         window = _checked_window(limits, per, window)

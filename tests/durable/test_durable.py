@@ -430,6 +430,8 @@ async def test_no_thread_that_is_waited_for_at_the_end_sleeps_long(
 async def test_what_cannot_be_meant_is_named(file: str, tmp_path: Path) -> None:
     with pytest.raises(ToolcribError, match="agent 'bare' needs a state_key"):
         DurableAgents(file, {"bare": Agent(Model("Hi."))})
+    with pytest.raises(TypeError, match="agents is a dict of agents by name; this is a list"):
+        DurableAgents(file, [desk(tmp_path)])  # type: ignore[arg-type]
     with pytest.raises(ToolcribError, match="slots"):
         DurableAgents(file, {}, slots=0)
     with pytest.raises(ToolcribError, match="a file, or a server"):

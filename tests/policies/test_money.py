@@ -630,10 +630,10 @@ def test_what_money_is_not_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
     store: Any = SpendStore("sqlite://")
     mine = {"per": "caller", "store": store}
     for wrong, said in (
-        ({"money": 5}, "per='caller', with store="),
-        ({"money": 5, "per": "caller"}, "with store="),
+        ({"money": 5}, "per='caller' and store=SpendStore"),
+        ({"money": 5, "per": "caller"}, "and store="),
         ({"money": 5, "store": store}, "per='caller'"),
-        ({"money": 5, "only": "look", **mine}, "no only="),
+        ({"money": 5, "only": "look", **mine}, "without only="),
         ({"money": -1, **mine}, "money is a finite number from 0"),
         (
             {"money": 5, "per": "caller", "store": object()},

@@ -140,6 +140,8 @@ async def yields(self: Any, order_id: int, *, key: str) -> AsyncIterator[int]:
         (Clock, FixedClock, "FixedClock is a class: bind an instance, FixedClock\\(…\\), or per_call"),
         (FixedClock, FixedClock, "FixedClock is a class: bind an instance"),
         (int, str, "needs int, and str is not one"),
+        (int, async_count, r"async_count is a function: .* per_call\(async_count"),
+        (Clock, async_count, r"async_count is a function: .*, or per_call\(async_count\)"),
         (Repo[int], impl(size=1), r"needs Repo\[int\], and Impl has no 'get'"),
         (Called, impl(), "Impl has no '__call__'"),
         (Mapped, 3, "int has no '__getitem__'"),

@@ -205,7 +205,10 @@ def test_which_source_is_meant(where: Any, source: object) -> None:
         ("mcp:server", "async with mcp_catalog"),
         ("entry-points:", "name an entry point after the colon"),
         ("entry-points: ,", "name an entry point after the colon"),
-        ("tools.py:x", "tools.py:x: name the file alone: its `catalog`, or every tool in it"),
+        (
+            "tools.py:x",
+            "tools.py:x: name the file alone: its `catalog`, .*; one of them .* MODULE:x",
+        ),
         (3, "a int is no source of tools"),
         (Given, "a type is no source of tools"),
         ("no_such_module_p6", "No module named 'no_such_module_p6' .give module:attribute"),

@@ -125,6 +125,7 @@ class DurableAgents(Closing):
         deps: Callable[[StoredRun], Mapping[Any, object]] | None = None,
     ) -> None:
         check_type("url", url, str, 'a text, such as "sqlite:///runs.db"')
+        check_type("agents", agents, Mapping, "a dict of agents by name")
         for name, agent in agents.items():
             check_type(f"agents[{name!r}]", agent, Agent, "an Agent")
             if not agent.signs:

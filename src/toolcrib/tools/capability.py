@@ -275,7 +275,9 @@ def check_implements(interface: type, implementation: object, tool: str) -> None
     if not getattr(plain, "_is_protocol", False):
         if not isinstance(implementation, plain):
             own_class = isinstance(implementation, type) and issubclass(implementation, plain)
-            what = _is_a_class(implementation) if own_class else "is not one"
+            what = (
+                _is_a_class(implementation) if own_class else _lacks(implementation, "is not one")
+            )
             raise BindingError(f"{where}, and {_name(implementation)} {what}")
         return
     for member in members(plain):
@@ -335,7 +337,8 @@ def _check_member(protocol: type, implementation: object, member: str, where: st
         return
     unset = static is _ABSENT or isinstance(static, MemberDescriptorType)
     if unset and not hasattr(implementation, member):
-        raise BindingError(f"{where}, and {name} has no '{member}'")
+        lacks = _lacks(implementation, f"has no '{member}'")
+        raise BindingError(f"{where}, and {name} {lacks}")
     if _function(protocol, member) is None:
         return
     given = getattr(implementation, member, None)
@@ -449,6 +452,14 @@ def _is_a_class(implementation: object) -> str:
     return f"is a class: bind an instance, {name}(…), or per_call({name})"
 
 
+def _lacks(implementation: object, what: str) -> str:
+    """Return what an implementation lacks; of a function, how it makes one for each call."""
+    if not inspect.isroutine(implementation):
+        return what
+    return f"is a function: bind what it returns, or per_call({_name(implementation)})"
+
+
 def _name(implementation: object) -> str:
-    thing = implementation if isinstance(implementation, type) else type(implementation)
-    return thing.__name__
+    named = isinstance(implementation, type) or inspect.isroutine(implementation)
+    thing: Any = implementation if named else type(implementation)
+    return str(thing.__name__)

@@ -251,7 +251,8 @@ def _named(text: str) -> ToolSource:
         return EntryPoints(names)
     if colon and kind.endswith(".py"):
         raise SourceError(
-            f"{text}: name the file alone: its `catalog`, or every tool in it, is taken"
+            f"{text}: name the file alone: its `catalog`, or every tool in it, is taken; one of them "
+            f"is named by its module: MODULE:{rest}"
         )
     if not _MODULE.fullmatch(kind) or (colon and not _MODULE.fullmatch(rest)):
         raise SourceError(f"{text!r}: {_what_is_there(text)}: give {FORMS}")

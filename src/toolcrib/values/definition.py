@@ -450,8 +450,10 @@ def tools_in(tools: object, *, whole: type | None = None) -> Iterator[Any]:
     DefinitionError for a text or None in place of tools.
     """
     if tools is None or isinstance(tools, str | bytes):
+        named = "; for a file or a module: discover(…)" if isinstance(tools, str) else ""
+        kind = type(tools).__name__
         raise DefinitionError(
-            f"give tools, definitions, or a list or Catalog of them, not {type(tools).__name__}"
+            f"give tools, definitions, or a list or Catalog of them, not {kind}{named}"
         )
     yield from _tools_in(tools, whole, _DEEPEST)
 
