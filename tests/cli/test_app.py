@@ -345,6 +345,15 @@ def test_help_names_every_command(toolcrib: Toolcrib) -> None:
         assert f" {command} " in out
 
 
+@each_row("path", EXAMPLES)
+def test_each_option_says_what_it_is_for_and_no_flag_is_on(path: str) -> None:
+    command: Any = typer.main.get_command(app)
+    for name in path.split():
+        command = command.commands[name]
+    assert [each.name for each in command.params if not getattr(each, "help", None)] == []
+    assert [each.name for each in command.params if each.default is True] == []
+
+
 def parsed(words: list[str]) -> str:
     """The path of the command that these words would run. Raises for what it does not take."""
     command: Any = typer.main.get_command(app)

@@ -76,8 +76,10 @@ def encode(
     *,
     wire: FormNameOption = "openai-chat",
     tools: ToolsOption = None,
-    model: Annotated[str, typer.Option("--model", "-m", metavar="M")] = "MODEL",
-    as_json: JsonOption = True,
+    model: Annotated[
+        str, typer.Option("--model", "-m", metavar="M", help="With FILE: the model that it names.")
+    ] = "MODEL",
+    as_json: JsonOption = False,
 ) -> None:
     """Show the tools as a provider is sent them (JSON), and on stderr what that loses.
 
