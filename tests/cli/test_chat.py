@@ -226,6 +226,31 @@ async def test_a_conversation_remembers(tmp_path: Path) -> None:
     assert roles == ["user", "assistant", "user"]
 
 
+async def test_what_is_typed_can_be_edited_and_of_any_length(tmp_path: Path) -> None:
+    pytest.importorskip("readline")
+    long = "tea " * 2_000
+
+    def talk(url: str) -> None:
+        child = spawn(url, tmp_path)
+        child.expect("> ")
+        child.sendline("I am Eva\x7f\x7f\x7fAda")  # three characters back
+        child.expect("Hello Ada")
+        child.expect("> ")
+        child.sendline("\x1b[A")  # up: the line before
+        child.expect("Hello again")
+        child.expect("> ")
+        child.sendline(long)
+        child.expect("So much tea")
+        child.sendeof()
+        child.expect(pexpect.EOF)
+        child.close()
+
+    async with openai_server(["Hello Ada", "Hello again", "So much tea"]) as server:
+        await asyncio.to_thread(talk, server.url)
+    said = [m["content"] for m in server.requests[2]["messages"] if m["role"] == "user"]
+    assert said == ["I am Ada", "I am Ada", long.strip()]
+
+
 async def test_ctrl_c_cancels_the_turn_not_the_conversation(tmp_path: Path) -> None:
     hangs = '''
 import asyncio

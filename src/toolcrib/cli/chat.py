@@ -317,6 +317,9 @@ def _converse(terminal: _Terminal, left: list[Turn]) -> int:
     names = ", ".join(terminal.session.agent.runner.catalog.names)
     err.print(f"{printable(terminal.model)}, with {names}. Ctrl-D ends.")
     typed, worst = sys.stdin.isatty(), 0
+    if typed:
+        with suppress(ImportError):  # without it a terminal cuts a line after 4,095 bytes
+            import_module("readline")
     failed: RunState | None = None
     while True:
         try:
