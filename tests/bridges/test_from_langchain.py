@@ -121,6 +121,11 @@ async def test_the_schema_is_the_tools_own_and_judges() -> None:
     assert (await error(made, text="tea", limit=0))[0] == "invalid_arguments"
 
 
+def test_one_in_a_list_of_tools_is_told_what_makes_a_tool_of_it() -> None:
+    with pytest.raises(DefinitionError, match=r"StructuredTool is no tool: from_langchain_tool"):
+        ToolRunner([search])
+
+
 async def test_a_schema_that_is_a_dictionary_is_kept_to_the_letter() -> None:
     schema = {
         "type": "object",

@@ -350,7 +350,7 @@ def wants_more(x: int, y: int) -> int:
         ([{**DICTIONARY, "output_schema": []}], {}, DefinitionError, "output_schema must be a dict"),
         ([{**DICTIONARY, "name": "a\n"}], {}, DefinitionError, "tool name"),
         ([{**DICTIONARY, "input_schema": {"type": "object", "$ref": "x"}}], {}, SchemaError, "fetched"),
-        (["delta"], {}, DefinitionError, "str is no tool: decorate it"),
+        (["delta"], {}, DefinitionError, "str is no tool: give the function itself"),
         ("delta", {}, DefinitionError, "a list or Catalog of them, not str"),
         ([DICTIONARY, DICTIONARY], {}, CatalogError, "two tools are called 'delta'"),
         ([DICTIONARY], {"omega": echo}, CatalogError, "handlers for no tool: omega"),

@@ -6,11 +6,16 @@ import math
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 from rows import each_row
 
 from toolcrib import ALL, Agent, Approve, Catalog, Completed, ToolCall, ToolRunner, tool, toolset
 from toolcrib.errors import DefinitionError
 from toolcrib.testing import MemorySink, ScriptedClient, call
+
+
+class Shelf(BaseModel):
+    name: str
 
 
 class Shop:
@@ -152,6 +157,10 @@ def test_what_is_no_tool_is_still_named() -> None:
         (Shop.look, "method without its instance"),
         (len, "len"),
         (7, "int"),
+        ("look", r"str is no tool: give the function itself, or discover\(…\)"),
+        (math, r"module is no tool: .* discover\(…\)"),
+        (Agent(ScriptedClient([])), r"Agent is no tool: agent.as_tool\(\)"),
+        (Shelf(name="a"), r"Shelf is no tool: toolset\(…\)"),  # iterates over its fields
     ):
         with pytest.raises((DefinitionError, TypeError), match=said):
             Catalog([one, thing])

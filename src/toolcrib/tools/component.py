@@ -12,7 +12,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any, ClassVar, Generic, ParamSpec, TypeAlias, TypeVar, get_args
 
 import msgspec
@@ -588,9 +588,23 @@ def tool_of(thing: object) -> Tool[..., Any]:
     kind = getattr(thing, "__qualname__", None) or type(thing).__name__
     if isinstance(getattr(thing, "__wrapped__", None), Tool):
         raise DefinitionError(f"{kind} wraps a tool, and is none: put @tool above that decorator")
-    if type(thing).__module__ != "builtins":
-        raise DefinitionError(f"{kind} is no tool: toolset(…) makes tools of an object's methods")
-    raise DefinitionError(f"{kind} is no tool: decorate it with @tool(visible=…)")
+    raise DefinitionError(f"{kind} is no tool: {_mend(thing)}")
+
+
+_MENDS = {
+    "langchain": "from_langchain_tool(…) of toolcrib.bridges.langchain makes one of it",
+    "toolcrib.agent.": "agent.as_tool() makes one of it",
+    "builtins": "decorate it with @tool(visible=…)",
+    "": "toolset(…) makes tools of an object's methods",
+}
+
+
+def _mend(thing: object) -> str:
+    """Return what makes a tool of what is none, by the module of its class."""
+    if isinstance(thing, str | ModuleType):
+        return "give the function itself, or discover(…) of the file or module that has it"
+    module = type(thing).__module__
+    return next(mend for start, mend in _MENDS.items() if module.startswith(start))
 
 
 def _of_definition(definition: ToolDefinition) -> Tool[..., Any]:

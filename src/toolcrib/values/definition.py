@@ -478,7 +478,11 @@ def _tools_in(thing: object, whole: type | None, levels: int) -> Iterator[Any]:
 def _is_one(thing: object) -> bool:
     if isinstance(thing, _EACH_ONE):
         return True
-    return hasattr(thing, "get_definition") or not isinstance(thing, Iterable)
+    if hasattr(thing, "get_definition") or not isinstance(thing, Iterable):
+        return True
+    return hasattr(
+        type(thing), "model_fields"
+    )  # a model of pydantic, which iterates over its fields
 
 
 def offered_tools(
