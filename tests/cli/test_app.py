@@ -76,6 +76,8 @@ def toolcrib(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tools.py").write_text(TOOLS, encoding="utf-8")
     (tmp_path / "notes.txt").write_text("remember the milk\n", encoding="utf-8")
+    listed = [{"name": "listed", "description": "Listed.", "input_schema": {"type": "object"}}]
+    (tmp_path / "listed.json").write_text(json.dumps(listed), encoding="utf-8")
 
     def command(*arguments: str, stdin: bytes = b"") -> Result:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
@@ -140,6 +142,7 @@ REJECTED: list[tuple[list[str], bytes, str]] = [
     (["leaks", "{}", "--tools", "tools.py"], b"", "tool_error: The tool failed."),
     (["risky", '{"path": "x"}', "--tools", "tools.py", "--no"], b"", "approval_refused"),
     (["risky", '{"path": "x"}', "--tools", "tools.py"], b"", "at: --yes approves it"),
+    (["listed", "{}", "--tools", "listed.json"], b"", "It is a definition without code"),
 ]
 
 

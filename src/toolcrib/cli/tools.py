@@ -58,7 +58,7 @@ from toolcrib.hydration.parse import MAX_BYTES
 from toolcrib.lint import Finding, check_tools
 from toolcrib.runner import ToolRunner
 from toolcrib.testing import MemorySink
-from toolcrib.tools import tool_of
+from toolcrib.tools import Catalog, tool_of
 from toolcrib.tools.decorator import tool_from_dict
 from toolcrib.tools.lock import FORMAT, MARK, Change, Lock, lock_catalog, read_lock, write_lock
 from toolcrib.tools.trust import Imported
@@ -473,7 +473,7 @@ def call(
     if isinstance(outcome, Completed):
         return 0
     told = outcome.told if isinstance(outcome, Failed) else ""
-    why = told or _why(outcome.record, catalog.names, of_kit=not tools)
+    why = told or _why(outcome.record, catalog, of_kit=not tools)
     err.print(f"toolcrib: {printable(outcome.record.name)}: {why}")
     return 1
 
@@ -523,14 +523,17 @@ def _show(outcome: Outcome, *, as_json: bool) -> None:
             out.print(printable(text))
 
 
-def _why(record: ToolInvocationRecord, names: Sequence[str], *, of_kit: bool) -> str:
+def _why(record: ToolInvocationRecord, catalog: Catalog, *, of_kit: bool) -> str:
     """Return why a call did not complete, and what can be done about it."""
     if record.error is None:
         return "it waits for an approval"
     text = error_text(record.error)
+    names = catalog.names
     if record.error.code is ErrorCode.UNKNOWN_TOOL:
         likely = did_you_mean(record.name, names)
         where, yours = (" in the kit", "; name your own: --tools FILE.py") if of_kit else ("", "")
         said = text.partition(".")[0]  # the rest is for models
         return f"{said}{where}{likely}; there are {names_to_try(names, record.name)}{yours}"
+    if record.error.code is ErrorCode.NOT_RUNNABLE and not tool_of(catalog[record.name]).runnable:
+        return f"{text} It is a definition without code: Catalog.from_definitions(…, handlers=…)"
     return f"{text} {no_terminal(record)}".rstrip()
