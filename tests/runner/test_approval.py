@@ -399,6 +399,10 @@ class PlainAsker:
         return None
 
 
+async def lacking() -> None:
+    return None
+
+
 @each_row(
     "approver",
     [asks, wrapping, functools.partial(asks), Asker(), Asker().ask, TerminalApprover()],
@@ -421,6 +425,7 @@ def test_a_store_is_an_approver() -> None:
         (PlainAsker(), "__call__ is a plain one"),
         (Asker().plain, "plain is a plain one"),
         (TerminalApprover, r"not a class: TerminalApprover\(…\)"),
+        (lacking, "with an ApprovalRequest alone: lacking cannot be"),
         ("yes", "a str is no approver"),
         (True, "a bool is no approver"),
     ],
@@ -444,6 +449,7 @@ def for_always() -> Approve:
     ("answer", "code", "told"),
     [
         (True, ErrorCode.APPROVAL_FAILED, "a bool is no answer"),
+        (Approve, ErrorCode.APPROVAL_FAILED, "the class Approve is no answer"),
         (None, ErrorCode.APPROVAL_FAILED, "a NoneType is no answer"),
         (Yes("approve"), ErrorCode.APPROVAL_FAILED, "a Yes is no answer"),
         ({"type": "approve", "by": "eve"}, ErrorCode.APPROVAL_FAILED, "a dict is no answer"),

@@ -31,7 +31,7 @@ from toolcrib import (
     tool,
 )
 from toolcrib.errors import Stage, ToolcribError
-from toolcrib.policies import Policy, Standard, require_roles, standard
+from toolcrib.policies import Policy, Standard, deny_by_default, require_roles, standard
 from toolcrib.runner.policy import (
     ALLOWED,
     count_all,
@@ -230,6 +230,8 @@ class TestWithStandard:
             (Deny("no"), "Deny"),
             (Standard, "Standard"),
             (Named, "Named"),
+            (lambda _call: Allow(), "<lambda>"),
+            (deny_by_default, "deny_by_default"),  # called with what it allows, it makes one
         ],
     )
     def test_what_is_no_policy_is_refused_at_once(self, wrong: Any, kind: str) -> None:

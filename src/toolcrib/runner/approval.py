@@ -72,6 +72,7 @@ from toolcrib.values.json import (
 )
 from toolcrib.values.record import CallError
 from toolcrib.values.rule import ApprovalRule, CallToApprove, KeepsRules, check_open
+from toolcrib.values.typed import takes
 
 DEFAULT_SECONDS = 7 * 24 * 3600.0
 _BOUND = (
@@ -241,6 +242,11 @@ def check_approver(approver: object) -> None:
     function = inspect.unwrap(_function_of(approver))
     if inspect.isfunction(function) and not inspect.iscoroutinefunction(function):
         raise ApprovalError(f"an approver is an async function: {function.__name__} is a plain one")
+    if not takes(approver, 1):
+        name = getattr(function, "__name__", type(approver).__name__)
+        raise ApprovalError(
+            f"an approver is called with an ApprovalRequest alone: {name} cannot be"
+        )
 
 
 def _function_of(approver: Callable[..., object]) -> Callable[..., object]:
@@ -268,6 +274,12 @@ class NotARule(SourceError, Explained):  # noqa: N818  as above
     """Says that what a store of rules gave is none."""
 
 
+def _kind_of(answer: object) -> str:
+    if isinstance(answer, type):
+        return f"the class {answer.__name__}"
+    return f"a {type(answer).__name__}"
+
+
 def checked_answer(answer: object) -> Answer:
     """Return the answer, if it is one. Raises ApprovalError; the call ends with its `code`.
 
@@ -278,9 +290,7 @@ def checked_answer(answer: object) -> Answer:
     if isinstance(answer, NotAnAnswer):  # whoever passed on what was said knows why
         raise answer
     if not isinstance(answer, Approve | Refuse):
-        raise NotAnAnswer(
-            f"a {type(answer).__name__} is no answer: return Approve(by=…) or Refuse()"
-        )
+        raise NotAnAnswer(f"{_kind_of(answer)} is no answer: return Approve(by=…) or Refuse()")
     if not isinstance(answer.by, str) or (isinstance(answer, Approve) and not is_seen(answer.by)):
         raise NotAnAnswer("an approval needs the name of who gives it: Approve(by=…)")
     by = encodable(answer.by)

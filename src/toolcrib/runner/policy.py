@@ -40,7 +40,7 @@ from toolcrib.values.decision import Allow, Ask, Decision, Deny
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import encodable
 from toolcrib.values.record import CallError, Expense, ToolInvocationRecord
-from toolcrib.values.typed import came
+from toolcrib.values.typed import came, takes
 
 _FAILED = "the policy failed"
 _UNDECIDED = "the policy gave no decision"
@@ -140,11 +140,11 @@ def with_standard(policies: Policy | Iterable[Policy]) -> tuple[Policy, ...]:
         raise TypeError(f"policy is a function, or a list of them; {came(policies)}")
     given = [policies] if callable(policies) else list(policies)
     for policy in given:
-        if not callable(policy) or isinstance(policy, type):
-            kind = policy if isinstance(policy, type) else type(policy)
+        named = policy.__name__ if isinstance(policy, type) else _name(policy)
+        if not callable(policy) or isinstance(policy, type) or not takes(policy, 2):
             raise ToolcribError(
                 "a policy is called as (Hydrated, PolicyContext) -> Allow | Deny | Ask; "
-                f"this is none: {kind.__name__}"
+                f"this is none: {named}"
             )
         foresees = getattr(policy, "never_allows", None)
         if foresees is not None and (

@@ -335,6 +335,17 @@ def _is_meant(kind: _FieldKind, value: object) -> bool:
     return kind.fits(value)
 
 
+def takes(function: Callable[..., object], count: int) -> bool:
+    """Return whether a function can be called with that many arguments, as far as that can be told."""
+    try:
+        inspect.signature(function, follow_wrapped=False).bind(*range(count))
+    except TypeError:
+        return False
+    except ValueError:  # it tells nobody
+        return True
+    return True
+
+
 def came(value: object, each: tuple[Any, ...] = ()) -> str:
     """Describe a wrong value by its type; of a tuple with wrong elements, by the first of them."""
     if each and isinstance(value, tuple):
