@@ -31,6 +31,7 @@ from toolcrib.approvals import answer_later
 from toolcrib.audit import AuditLog, Checkpoints, PublicKey, SigningKey
 from toolcrib.clients import OpenAIClient
 from toolcrib.hydration import hydrate
+from toolcrib.policies import ask
 from toolcrib.testing import ScriptedClient, call
 from toolcrib.testing.scripted import Turn
 from toolcrib.values.context import RunTally
@@ -199,3 +200,10 @@ async def test_a_result_is_shown_in_a_few_lines() -> None:
     assert lines[0] == "<RunResult limited: turns, 5 characters, 99 calls>"
     assert (len(lines), lines[-1]) == (22, "  and 79 more")
     assert len(pretty_repr(result)) < 400
+
+
+async def test_a_result_that_waits_shows_for_what() -> None:
+    asking = ToolRunner([pay], policy=ask("pay"), approver=answer_later)
+    said: list[Turn] = [call("pay", token="t")]
+    result = await Agent(ScriptedClient(said), asking).run("Pay.")
+    assert repr(result).splitlines()[1:] == ["  'pay': waiting"]

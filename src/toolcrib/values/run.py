@@ -548,12 +548,13 @@ class RunResult(Veiled, msgspec.Struct, frozen=True):
         return self.state.run_id
 
     def __repr__(self) -> str:
-        """Say how it ended, and the tool and the end of each call: a screen, not the whole run."""
+        """Say how it ended, and of each call the tool and its end, or that it waits: not all of it."""
         ended = self.status if self.limit is None else f"{self.status}: {self.limit}"
         head = f"<RunResult {ended}, {len(self.text)} characters, {len(self.records)} calls>"
         lines = [f"{each.name!r:.80}: {state_of(each)}" for each in self.records[:_SHOWN]]
         if len(self.records) > _SHOWN:
             lines.append(f"and {len(self.records) - _SHOWN} more")
+        lines += [f"{each.title!r:.80}: waiting" for each in self.pending[:_SHOWN]]
         return "\n  ".join([head, *lines])
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
