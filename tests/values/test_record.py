@@ -46,6 +46,17 @@ def test_a_request_lapses(now: float, expired: bool) -> None:
     assert ApprovalRequest("i", "t", {}, "why", expires_at=100.0).expired(now) is expired
 
 
+def test_an_error_is_a_line_with_its_places() -> None:
+    details = tuple(
+        HydrationError(Stage.VALIDATE, ErrorCode.INVALID_ARGUMENTS, message, path)
+        for message, path in (("'b' is missing", ""), ("expected integer, got string", "/a"))
+    )
+    error = CallError.of(ErrorCode.INVALID_ARGUMENTS, details=details)
+    told = "invalid_arguments at /a: expected integer, got string; 'b' is missing"
+    assert str(error) == told
+    assert str(CallError.of(ErrorCode.TOOL_ERROR)) == "tool_error: The tool failed."
+
+
 def test_an_error_has_the_fixed_text_of_its_code() -> None:
     error = CallError.of(ErrorCode.TIMEOUT)
     assert error.message == ErrorCode.TIMEOUT.info.text

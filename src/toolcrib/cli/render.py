@@ -155,10 +155,7 @@ def call_line(record: ToolInvocationRecord) -> Text:
 
 
 def error_text(error: CallError) -> str:
-    """Return `invalid_arguments at /value: expected number, got string`; what has no path is last."""
-    places = [f"{d.path}: {d.message}" for d in error.details if d.path]
-    rest = [d.message for d in error.details if not d.path] or ([] if places else [error.message])
-    return one_line(f"{error.code}{' at' if places else ':'} {'; '.join(places + rest)}")
+    return one_line(str(error))
 
 
 def _decision(record: ToolInvocationRecord) -> str:

@@ -48,6 +48,12 @@ class CallError(msgspec.Struct, frozen=True, gc=False):
     retryable: bool
     details: tuple[HydrationError, ...] = ()
 
+    def __str__(self) -> str:
+        """Return `invalid_arguments at /value: expected number, got string`; last what has no path."""
+        places = [f"{d.path}: {d.message}" for d in self.details if d.path]
+        rest = [d.message for d in self.details if not d.path] or ([] if places else [self.message])
+        return f"{self.code}{' at' if places else ':'} {'; '.join(places + rest)}"
+
     @staticmethod
     def of(
         code: ErrorCode,
