@@ -754,6 +754,12 @@ async def test_text_that_was_cut_is_a_limit() -> None:
     assert (result.status, result.limit, result.text) == ("limited", "length", "half a sen")
 
 
+def test_what_run_sync_raises_has_no_other_error_before_it() -> None:
+    with pytest.raises(ToolcribError) as raised:
+        run_sync(Agent(ScriptedClient([ToolcribError("the line is down")])).run("hi"))
+    assert raised.value.__context__ is None
+
+
 def test_run_sync_runs_and_refuses_inside_a_loop() -> None:
     agent = Agent(ScriptedClient(["hello", "hello"]), TOOLS)
     assert run_sync(agent.run("hi")).text == "hello"

@@ -444,14 +444,20 @@ def run_sync(awaitable: Awaitable[T]) -> T:
         raise TypeError(
             f"awaitable is what agent.run(…) gives, or an async call; {came(awaitable)}"
         )
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _is_in_a_loop():  # and in no `except`: what is raised has no other error before it
         return asyncio.run(_await(awaitable))
     close = getattr(awaitable, "close", None)
     if close is not None:
         close()  # or Python warns that it was never awaited
     raise ToolcribError("an event loop is running here already: await it instead of run_sync(…)")
+
+
+def _is_in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 async def _await(awaitable: Awaitable[T]) -> T:
