@@ -70,6 +70,8 @@ def test_a_file_that_is_not_there_or_no_file(tmp_path: Path) -> None:
     for path in (tmp_path / "no.json", tmp_path):
         with pytest.raises(SourceError, match="it cannot be read"):
             openapi_catalog(path)
+    with pytest.raises(SourceError, match="nothing is fetched: save the document"):
+        openapi_catalog("https://shop.example/openapi.json")
 
 
 def test_yaml_is_read_as_the_types_of_json(tmp_path: Path) -> None:

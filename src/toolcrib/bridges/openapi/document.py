@@ -19,6 +19,7 @@ import jiter
 
 from toolcrib.errors import MissingExtraError, SourceError
 from toolcrib.schema.references import resolve_ref, steps_of
+from toolcrib.urls import without_passwords
 
 Reason: TypeAlias = Literal[
     "form", "media type", "name", "pattern", "reference", "schema", "too large"
@@ -110,6 +111,10 @@ class Document:
         if isinstance(given, Mapping):
             self.name = "the document"
             self.main = DocumentFile(dict(given), None)
+        elif isinstance(given, str) and "://" in given:
+            raise SourceError(
+                f"{without_passwords(given)}: nothing is fetched: save the document, and name that file"
+            )
         else:
             path = Path(given)
             self.name = str(path)
