@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -13,10 +14,12 @@ from typing import Any
 
 import pytest
 from children import ENVIRONMENT, Talking
+from rich.console import Console
 
 pytest.importorskip("dbos", reason="the extra durable is not installed")
 
-from toolcrib.cli import run
+from toolcrib.cli import render, run
+from toolcrib.cli import runs as commands
 
 SHOP = """
 import asyncio
@@ -80,6 +83,17 @@ def working(*options: str) -> Iterator[Talking]:
     command = ("-m", "toolcrib", "runs", "worker", "--agents", "shop.py", *options)
     with Talking(*command, env=ENVIRONMENT | {"PWD": os.fspath(Path.cwd())}) as child:
         yield child
+
+
+def test_on_a_terminal_runs_are_a_table(runs: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs("start", "desk", "My tea was cold.", "--agents", "shop.py:agents", "--run", "tea")
+    terminal = Console(file=io.StringIO(), force_terminal=True, no_color=True, width=80)
+    for module in (commands, render):
+        monkeypatch.setattr(module, "out", terminal)
+    runs("list")
+    heading, line = terminal.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert line.split()[:4] == ["tea", "queued", "desk", "cli"]
+    assert "caller" in heading
 
 
 def test_a_run_is_begun_worked_on_and_answered_by_commands(runs: Commands) -> None:

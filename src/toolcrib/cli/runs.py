@@ -36,6 +36,7 @@ from toolcrib.cli.render import (
     one_line,
     out,
     print_json,
+    print_rows,
     printable,
     spoken,
     when,
@@ -144,6 +145,9 @@ def _say_begun(run: str, *, as_json: bool) -> None:
         typer.echo(printable(run))
 
 
+_COLUMNS = dict.fromkeys(("run", "status", "agent", "caller", "since"), False) | {"why": True}
+
+
 @app.command("list")
 def list_runs(
     *,
@@ -163,11 +167,12 @@ def list_runs(
     if as_json:
         print_json([_told(run) for run in found])
         return
-    for run in found:
-        columns = (run.id, run.status, run.agent, run.caller, when(run.updated_at), run.reason)
-        typer.echo("\t".join(" ".join(printable(column).split()) for column in columns))
     if not found and out.is_terminal:
         out.print("There are no such runs.")
+        return
+    told = ((r.id, r.status, r.agent, r.caller, when(r.updated_at), r.reason) for r in found)
+    rows = [[" ".join(printable(column).split()) for column in columns] for columns in told]
+    print_rows(rows, _COLUMNS)
 
 
 @app.command("show")
