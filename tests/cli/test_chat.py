@@ -241,7 +241,7 @@ async def test_what_is_typed_can_be_edited_and_of_any_length(tmp_path: Path) -> 
         child.expect("> ")
         child.sendline(long)
         child.expect("So much tea")
-        child.sendeof()
+        child.sendline("/quit")
         child.expect(pexpect.EOF)
         child.close()
 

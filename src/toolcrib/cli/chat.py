@@ -70,6 +70,7 @@ from toolcrib.values.run import Event, RunResult, RunState
 _MOST_OFFERED = 3  # models in one line
 _GRACE = 5.0  # seconds for calls of durable runs to end in
 _RESUME = "/resume"  # what somebody types to go on with a turn that failed
+_ENDS = ("/quit", "/exit")  # and to end the conversation, as Ctrl-D does
 
 
 _Prompt: TypeAlias = Annotated[
@@ -154,8 +155,8 @@ def chat(  # noqa: PLR0913  the options of a command
     """Ask a model that may call tools, and see every call, its arguments and why it was allowed.
 
     You are asked before a risky call; with --rules, "always" is an answer. Without PROMPT it is a
-    conversation; end it with Ctrl-D. With --durable the same command goes on with what was open when
-    its process ended.
+    conversation; end it with Ctrl-D or /quit. With --durable the same command goes on with what was
+    open when its process ended.
     """
     if as_json and prompt is None:
         raise UnusableError("--json needs a prompt")
@@ -354,6 +355,8 @@ def _asked(terminal: _Terminal, failed: RunState | None, *, typed: bool) -> Turn
             text = input("> " if typed else "").strip()
         except UnicodeDecodeError:
             raise SourceError("stdin is not UTF-8") from None
+        if typed and text in _ENDS:
+            raise EOFError
         if text == _RESUME and failed is not None:
             return _Turn(terminal.session, text, failed)
         if text:
