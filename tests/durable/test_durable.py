@@ -437,6 +437,8 @@ async def test_what_cannot_be_meant_is_named(file: str, tmp_path: Path) -> None:
     with pytest.raises(ToolcribError, match="a file, or a server"):
         DurableAgents("sqlite://", {})
     async with DurableAgents(file, {"desk": desk(tmp_path)}) as worker:
+        with pytest.raises(ToolcribError, match=r"no status 'waitng' \(did you mean 'waiting'"):
+            await worker.list("waitng")  # type: ignore[arg-type]
         with pytest.raises(ToolcribError, match="there is no agent 'shop' here: desk"):
             await worker.start("shop", PROMPT)
         with pytest.raises(ToolcribError, match="work in this process already"):

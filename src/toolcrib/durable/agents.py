@@ -55,7 +55,7 @@ from toolcrib.durable.store import (
     StoredStatus,
     request_text,
 )
-from toolcrib.errors import ErrorCode, SourceError, ToolcribError
+from toolcrib.errors import ErrorCode, SourceError, ToolcribError, no_such
 from toolcrib.processes import has_ended, this_process
 from toolcrib.storage import UnreachableError, storable
 from toolcrib.values.content import Prompt
@@ -325,7 +325,9 @@ class DurableAgents(Closing):
 
     async def list(self, status: StoredStatus | None = None) -> Sequence[StoredRun]:
         """Return the runs, all or those of one status, oldest first. Raises SourceError for one that
-        was changed, as far as its agent is here."""
+        was changed, as far as its agent is here; ToolcribError for a status that there is not."""
+        if status is not None and status not in STATUSES:
+            raise ToolcribError(no_such("status", status, STATUSES))
         found = await self._store.runs(STATUSES if status is None else (status,))
         return [self._checked(run) for run in found]
 
