@@ -372,6 +372,18 @@ def test_what_is_visible_is_checked_against_each_output() -> None:
         Catalog.from_definitions([form], visible=["total"])
 
 
+def test_what_is_visible_may_be_said_of_each_by_its_name() -> None:
+    forms = [{**DICTIONARY, "name": name} for name in ("sum", "mean", "mode")]
+    catalog = Catalog.from_definitions(forms, visible={"sum": ALL, "mean": ["value"]})
+    assert [catalog[name].get_definition().visible for name in catalog.names] == [
+        ALL,
+        ("value",),
+        None,
+    ]
+    with pytest.raises(CatalogError, match="visible for no tool: total"):
+        Catalog.from_definitions(forms, visible={"total": ALL})
+
+
 def test_a_definition_that_changes_afterwards_changes_nothing() -> None:
     form: Any = {**DICTIONARY, "input_schema": {"type": "object", "properties": {"x": {}}}}
     catalog = Catalog.from_definitions([form])

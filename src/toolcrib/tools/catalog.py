@@ -243,7 +243,7 @@ class Catalog:
         definitions: Tools,
         *,
         handlers: Handlers | None = None,
-        visible: Sequence[str] | All | None = None,
+        visible: Sequence[str] | All | Mapping[str, Sequence[str] | All] | None = None,
         marks: Mapping[str, AnnotationOptions] | None = None,
         trust: Trusts | None = None,
         lock: Pins | None = None,
@@ -259,16 +259,16 @@ class Catalog:
         What comes out of a file or from a server does not become yours by `json.loads`: read it by
         `read_definitions`, or `discover`, whose tools ask until they are trusted.
 
-        Without a handler a tool can be offered and planned, and running it is `not_runnable`. A
-        handler is called with the arguments by keyword. `visible` is the allowlist for all of them, and
-        without it nothing of their results shows. `marks` are the annotations of each by name, as
-        `@tool` takes them: `{"refund": {"requires_approval": True}}`. What was imported
-        (`read_definitions`, MCP's form) asks whatever its marks; `trust` and `lock` are those of
-        `trusting`. A handler is given no argument that the schema does not name, unless words in it
-        allow others, or a server's tool has a handler of `**arguments` alone. `validator` makes their
-        validators, with `lazy` at the first call. Raises
-        DefinitionError, naming the definition, for unknown keys, bad names, marks and schemas, and
-        CatalogError for a handler or marks of none of the dictionaries.
+        Without a handler a tool can be offered and planned, and running it is `not_runnable`. A handler
+        is called with the arguments by keyword. `visible` is the allowlist for all of them, or in a
+        dictionary for each by its name; without it nothing of their results shows. `marks` are the
+        annotations of each by name, as `@tool` takes them: `{"refund": {"requires_approval": True}}`.
+        What was imported (`read_definitions`, MCP's form) asks whatever its marks; `trust` and `lock`
+        are those of `trusting`. A handler is given no argument that the schema does not name, unless
+        words in it allow others, or a server's tool has a handler of `**arguments` alone. `validator`
+        makes their validators, with `lazy` at the first call. Raises DefinitionError, naming the
+        definition, for unknown keys, bad names, marks and schemas, and CatalogError for a handler,
+        marks or visible fields of none of the dictionaries.
         """
         handlers, marks = handlers or {}, marks or {}
         _check_by_name(handlers, marks)
@@ -291,7 +291,8 @@ class Catalog:
             )
             tools.append(tool)
             names.add(tool.definition.name)
-        _check_all_used(names, handlers=handlers, marks=marks)
+        shown = visible if isinstance(visible, Mapping) else {}
+        _check_all_used(names, handlers=handlers, marks=marks, visible=shown)
         made = cls(tools)
         return made.trusting(trust, lock=lock) if trust else made
 

@@ -517,7 +517,7 @@ def function_to_tool_definition(function: Callable[..., Any]) -> JsonObject:
 def tool_from_dict(
     given: Mapping[str, Any],
     handlers: Mapping[str, Callable[..., Any]],
-    visible: Sequence[str] | All | None,
+    visible: Sequence[str] | All | Mapping[str, Sequence[str] | All] | None,
     *,
     marks: Mapping[str, AnnotationOptions] | None = None,
     factory: ValidatorFactory | None = None,
@@ -528,10 +528,10 @@ def tool_from_dict(
 
     Raises DefinitionError, naming the definition, for unknown keys, bad names, bad schemas.
 
-    `marks` are the annotations of tools by name. One that was imported (`ImportedForm`) asks and taints
-    besides, and is no less strict than it claims. `factory` makes its validators, in place of the
-    default one; with `lazy` at their first use. `frame_locals` has the types that the hints of handlers
-    may name in addition to those of their modules.
+    `marks` are the annotations of tools by name, and `visible` may be by name. One that was imported
+    (`ImportedForm`) asks and taints besides, and is no less strict than it claims. `factory` makes its
+    validators, in place of the default one; with `lazy` at their first use. `frame_locals` has the
+    types that the hints of handlers may name in addition to those of their modules.
     """
     if not isinstance(given, Mapping):
         raise DefinitionError(f"a definition is a dictionary, not a {type(given).__name__}")
@@ -540,7 +540,7 @@ def tool_from_dict(
     said: AnnotationOptions = {"strict": given["strict"]} if "strict" in given else {}
     strict = given.strictness() if isinstance(given, ImportedForm) else {}
     options = ToolOptions(
-        visible=visible,
+        visible=visible.get(name) if isinstance(visible, Mapping) else visible,
         name=name,
         description=given.get("description"),
         input_schema=given.get("input_schema"),
