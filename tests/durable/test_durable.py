@@ -372,8 +372,10 @@ async def test_what_a_worker_cuts_is_unknown_and_a_person_says_what_happened(
         assert result.text == "Over."
         (record,) = await other.unknown_calls(run_id)
         assert record.name == "slow"
-        with pytest.raises(ToolcribError, match="nobody knows"):
+        with pytest.raises(ToolcribError, match=f"nobody knows; there are: {record.id}"):
             await other.resolve(run_id, "another", happened=True, by="eve")
+        with pytest.raises(ToolcribError, match="by= names who says so"):
+            await other.resolve(run_id, record.id, happened=True, by=" ")
         await other.resolve(run_id, record.id, happened=False, by="eve")
         assert await other.unknown_calls(run_id) == []
         with pytest.raises(ToolcribError, match="nobody knows"):

@@ -385,9 +385,12 @@ class DurableAgents(Closing):
         calls: dict[str, ToolInvocationRecord] = {}
         for record in await self.unknown_calls(run_id):
             calls.setdefault(record.id, record)
-        if call_id not in calls or not by.strip():
+        if not by.strip():
+            raise ToolcribError("by= names who says so: it is empty")
+        if call_id not in calls:
+            there = ", ".join(calls) or "none"
             raise ToolcribError(
-                f"run {run_id} has no call {call_id!r} of which nobody knows, or nobody says so"
+                f"run {run_id} has no call {call_id!r} of which nobody knows; there are: {there}"
             )
         known, now = calls[call_id], time.time()
         said = "It was done" if happened else "It was not done"
@@ -752,7 +755,7 @@ def _check_same(run: StoredRun, agent: str, asked: RunState) -> None:
     same = same and known.fork is None
     if not same or not _begins_alike(known, asked):
         what = "of another agent, speaker, prompt, history or caller, or with other options"
-        raise ToolcribError(f"run_id= {run.id!r} is the id of another run: {what}")
+        raise ToolcribError(f"{run.id!r} is the id of another run: {what}")
 
 
 def _begins_alike(known: RunState, asked: RunState) -> bool:
