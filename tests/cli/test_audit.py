@@ -1059,7 +1059,9 @@ def test_the_story_tells_where_a_call_came_from(
     monkeypatch.setenv("TOOLCRIB_AUDIT_KEY", "k" * 16)
     inner, outer = refunded_by_an_agent_in_a_tool()
     first, *rest = toolcrib("audit", "show", inner).out.splitlines()
-    assert first.startswith(f"run {inner} by refunds 1.2, for ada: completed, turns: 2, calls: 1, ")
+    assert first.startswith(
+        f"run {inner} by refunds 1.2, for ada: completed, turns: 2, calls begun: 1, "
+    )
     lines = [line[28:].rstrip() for line in rest]
     facts = {line[:11].rstrip(): line[12:] for line in lines if line[:11].strip()}
     digest = refund.definition.digest
@@ -1209,7 +1211,7 @@ def test_a_run_without_calls_is_told_too(toolcrib: Toolcrib) -> None:
 
     run_id = asyncio.run(go())
     told = toolcrib("audit", "show", run_id).out
-    assert told.startswith(f"run {run_id}, for anonymous: completed, turns: 1, calls: 0, ")
+    assert told.startswith(f"run {run_id}, for anonymous: completed, turns: 1, calls begun: 0, ")
 
 
 def test_calls_that_name_each_other_as_callers_are_told_once(toolcrib: Toolcrib) -> None:

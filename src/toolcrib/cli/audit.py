@@ -337,7 +337,7 @@ def run_line(run: RunRecord) -> str:
     )
     return (
         f"run {run.run_id}{f' by {agent}' if agent else ''}{forked}, for {run.caller}: {ended}, "
-        f"turns: {run.turns}, calls: {run.calls}, {tokens}{took}"
+        f"turns: {run.turns}, calls begun: {run.calls}, {tokens}{took}"
     )
 
 
