@@ -203,6 +203,9 @@ def test_which_source_is_meant(where: Any, source: object) -> None:
         ("a/b", "it is no source of tools"),
         ("tools.yaml:x.y:z", "it is no source of tools"),
         ("mcp:server", "async with mcp_catalog"),
+        ("mcp:servers.json", "async with mcp_catalog"),
+        ("https://me:hidden@x/mcp", r"https://me:\*\*\*@x/mcp: nothing is fetched.* mcp:URL"),
+        ("http://x/tools.json", "nothing is fetched"),
         ("entry-points:", "name an entry point after the colon"),
         ("entry-points: ,", "name an entry point after the colon"),
         (

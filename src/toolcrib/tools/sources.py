@@ -40,6 +40,7 @@ from toolcrib.tools.catalog import Catalog, Tools
 from toolcrib.tools.component import ATTRIBUTE, Tool
 from toolcrib.tools.lock import read_lock
 from toolcrib.tools.trust import Trusts
+from toolcrib.urls import without_passwords
 from toolcrib.values.definition import (
     HasDefinition,
     ImportedForm,
@@ -230,10 +231,6 @@ def source_of(where: Where) -> ToolSource:
 
 
 def _named(text: str) -> ToolSource:
-    if text.lower().endswith((".json", ".jsonl")):
-        return DefinitionsFile(Path(text))
-    if text.endswith(".py"):
-        return PythonFile(Path(text))
     if text.startswith("mcp:"):
         raise SourceError(
             f"{text}: a server has to be started and ended: async with mcp_catalog(…) as catalog "
@@ -243,6 +240,15 @@ def _named(text: str) -> ToolSource:
         raise SourceError(
             f"{text}: in a program it is openapi_catalog(…) (toolcrib.bridges.openapi)"
         )
+    if "://" in text:
+        raise SourceError(
+            f"{without_passwords(text)}: nothing is fetched: save it, and name the file; an MCP server "
+            "is mcp:URL on the command line, and in a program mcp_catalog(URL)"
+        )
+    if text.lower().endswith((".json", ".jsonl")):
+        return DefinitionsFile(Path(text))
+    if text.endswith(".py"):
+        return PythonFile(Path(text))
     kind, colon, rest = text.partition(":")
     if kind == "entry-points":
         names = tuple(name.strip() for name in rest.split(",") if name.strip())
