@@ -87,7 +87,7 @@ class _OnTheList:
     __name__ = "deny_by_default"
 
     def __init__(self, allowed: frozenset[str]) -> None:
-        self._allowed = allowed
+        self.named = allowed
         self._allows = Allow("it is on the list", self.__name__)
         self._denies = Deny("it is not on the list", self.__name__)
 
@@ -95,7 +95,7 @@ class _OnTheList:
         return self.never_allows(hydrated.definition, context) or self._allows
 
     def never_allows(self, definition: ToolDefinition, _context: PolicyContext) -> Deny | None:
-        return None if definition.name in self._allowed else self._denies
+        return None if definition.name in self.named else self._denies
 
 
 def require_roles(*roles: str, only: str | Iterable[str] = ()) -> ForeseeingPolicy:
@@ -114,7 +114,7 @@ class _Roles:
 
     def __init__(self, roles: tuple[str, ...], named: frozenset[str]) -> None:
         self._roles = frozenset(roles)
-        self._named = named
+        self.named = named
         self._allows = Allow("the caller has the role, or the tool needs none", self.__name__)
         self._denies = Deny(f"it needs one of the roles {', '.join(roles)}", self.__name__)
 
@@ -122,7 +122,7 @@ class _Roles:
         return self.never_allows(hydrated.definition, context) or self._allows
 
     def never_allows(self, definition: ToolDefinition, context: PolicyContext) -> Deny | None:
-        if self._named and definition.name not in self._named:
+        if self.named and definition.name not in self.named:
             return None
         return self._denies if self._roles.isdisjoint(context.caller.roles) else None
 
@@ -135,12 +135,19 @@ def ask(*tools: str, reason: str = "somebody has to say yes to this tool") -> Po
     named = _names(tools, "ask")
     if not named:
         raise ToolcribError("ask: name a tool")
-    allows, asks = Allow("it is not on the list", "ask"), Ask(reason, "ask")
+    return _Asks(named, reason)
 
-    def ask(hydrated: Hydrated, _context: PolicyContext) -> Decision:
-        return asks if hydrated.definition.name in named else allows
 
-    return ask
+class _Asks:
+    __name__ = "ask"
+
+    def __init__(self, named: frozenset[str], reason: str) -> None:
+        self.named = named
+        self._allows = Allow("it is not on the list", self.__name__)
+        self._asks = Ask(reason, self.__name__)
+
+    def __call__(self, hydrated: Hydrated, _context: PolicyContext) -> Decision:
+        return self._asks if hydrated.definition.name in self.named else self._allows
 
 
 # `budget`: a limit on calls, tokens, cost or seconds; in a run, of each tool in it, or of each caller.
@@ -276,7 +283,7 @@ class _Budget:
 
     def __init__(self, limits: list[_BudgetLimit], named: frozenset[str]) -> None:
         self._limits = limits
-        self._named = named
+        self.named = named
 
     def __call__(self, hydrated: Hydrated, context: PolicyContext) -> Decision:
         return self.never_allows(hydrated.definition, context) or _WITHIN_BUDGET
@@ -287,7 +294,7 @@ class _Budget:
     def _denied(
         self, definition: ToolDefinition, context: PolicyContext, limits: list[_BudgetLimit]
     ) -> Deny | None:
-        if self._named and definition.name not in self._named:
+        if self.named and definition.name not in self.named:
             return None
         for spent, ahead, limit, denial in limits:
             so_far = spent(definition, context)
@@ -353,7 +360,7 @@ class _CallerBudget(_Budget):
         return self._denied(hydrated.definition, context, limits) or _WITHIN_BUDGET
 
     def count(self, hydrated: Hydrated, context: PolicyContext) -> Deny | None:
-        if self._named and hydrated.definition.name not in self._named:
+        if self.named and hydrated.definition.name not in self.named:
             return None
         with self._lock:
             goes_on = hydrated.call.id in context.run.begun
@@ -367,7 +374,7 @@ class _CallerBudget(_Budget):
             return None
 
     def give_back(self, hydrated: Hydrated, context: PolicyContext) -> None:
-        if self._named and hydrated.definition.name not in self._named:
+        if self.named and hydrated.definition.name not in self.named:
             return
         if hydrated.call.id in context.run.begun:
             return
@@ -377,7 +384,7 @@ class _CallerBudget(_Budget):
             account.cost -= hydrated.definition.annotations.cost
 
     def settle(self, record: ToolInvocationRecord, context: PolicyContext) -> None:
-        if self._named and record.name not in self._named:
+        if self.named and record.name not in self.named:
             return
         with self._lock:
             account = self._accounts.setdefault(context.caller.id, _Account())
@@ -440,7 +447,7 @@ class _StoredBudget(_Budget):
         definition, call_id, run = hydrated.definition, hydrated.call.id, context.run
         if not self._most:
             return None
-        if (self._named and definition.name not in self._named) or call_id in run.begun:
+        if (self.named and definition.name not in self.named) or call_id in run.begun:
             return None
         # outside of a run nobody knows whether a call of the same id is the same call
         key = key_of(run.run_id, call_id) if run.run_id else os.urandom(16).hex()
@@ -559,7 +566,7 @@ class _RateLimit:
         self._item, self._limiter = _moving_window(limit, self._windows)
         self._counting = threading.Lock()
         self._per = per
-        self._named = named
+        self.named = named
         text = f"the limit of {self._item.amount} calls in {self._item.get_expiry()} seconds"
         whose = "" if per == "all" else f" a {per}"
         self._denial = Deny(f"{text}{whose} is reached", "rate_limit", ErrorCode.RATE_LIMITED)
@@ -589,7 +596,7 @@ class _RateLimit:
 
     def _counts(self, hydrated: Hydrated, context: PolicyContext) -> bool:
         """Return whether the call is of a tool that is limited, and does not only go on."""
-        named = not self._named or hydrated.definition.name in self._named
+        named = not self.named or hydrated.definition.name in self.named
         return named and hydrated.call.id not in context.run.begun
 
     def _key(self, hydrated: Hydrated, context: PolicyContext) -> str:

@@ -8,9 +8,9 @@ import pytest
 from policies.policy_helpers import CANARY, call_of, context_of
 from rows import each_row
 
-from toolcrib import Allow, Ask, Caller, Deny
+from toolcrib import ALL, Allow, Ask, Caller, Deny, ToolRunner, tool
 from toolcrib.errors import ToolcribError
-from toolcrib.policies import Policy, ask, deny_by_default, require_roles
+from toolcrib.policies import Policy, ask, budget, deny_by_default, require_roles
 
 NEEDS_ADMIN = Deny("it needs one of the roles admin, owner", "require_roles")
 ADMITS = Allow("the caller has the role, or the tool needs none", "require_roles")
@@ -52,3 +52,32 @@ def test_the_rules(policy: Policy, expected: Allow | Deny | Ask) -> None:
 def test_what_is_no_rule_is_refused_at_once(wrong: Callable[[], Policy], message: str) -> None:
     with pytest.raises(ToolcribError, match=message):
         wrong()
+
+
+@tool(visible=ALL)
+def refund(order: int) -> int:
+    """Refund an order."""
+    return order
+
+
+@pytest.mark.parametrize(
+    ("policy", "warns"),
+    [
+        (ask("refnd"), True),
+        (require_roles("admin", only=["Refund"]), True),
+        (budget(calls=1, only=["refund", "refunds"]), True),
+        (deny_by_default(allow=["refnd"]), True),
+        (ask("refund"), False),
+        (ask("send_mail"), False),  # of another runner, it may be
+        (require_roles("admin"), False),
+    ],
+)
+def test_a_name_that_is_likely_misspelt_is_logged(
+    policy: Policy, warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    ToolRunner([refund], policy=policy)
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == warns
+    for text in said:
+        assert text.startswith(f"policy '{policy.__name__}' names ")
+        assert text.endswith("and there is no such tool (did you mean 'refund'?)")

@@ -17,14 +17,14 @@ import asyncio
 import functools
 import inspect
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
 import msgspec
 
-from toolcrib.errors import ErrorCode, Stage, ToolcribError
-from toolcrib.failures import log_raised, log_unusable
+from toolcrib.errors import ErrorCode, Stage, ToolcribError, did_you_mean
+from toolcrib.failures import LOGGER, log_raised, log_unusable
 from toolcrib.runner.recorder import Recorder, to_the_end
 from toolcrib.runner.stopped import NotRecorded
 from toolcrib.values.call import TOOL_CHANGED, Hydrated
@@ -46,6 +46,7 @@ _FAILED = "the policy failed"
 _UNDECIDED = "the policy gave no decision"
 _DECISION = "Allow(), Ask(…) or Deny(…)"
 _REFUSAL = "None or Deny(…)"
+_MOST_COMPARED = 2_000  # tools, with a name that may be misspelt: each takes 10 µs
 _LONGEST = 100  # characters of what came in place of a decision
 _RESERVED = "None, Deny(…) or what gives the reserved back"
 _TOO_LATE = "the policy did not decide within {:g} seconds"
@@ -155,6 +156,24 @@ def with_standard(policies: Policy | Iterable[Policy]) -> tuple[Policy, ...]:
     if len(own) > 1:
         raise ToolcribError("there is one standard policy: give a runner at most one Standard")
     return (*(own or [standard]), *(p for p in given if not isinstance(p, Standard)))
+
+
+def warn_of_misspelt(policies: Iterable[Policy], known: Collection[str]) -> None:
+    """Log the names in ready-made policies that no tool has, where one has nearly that name: a policy
+    that names it wrongly limits nothing."""
+    if len(known) > _MOST_COMPARED:
+        return
+    for policy in policies:
+        named: frozenset[str] = getattr(policy, "named", frozenset())
+        for name in sorted(named.difference(known) if isinstance(named, frozenset) else ()):
+            likely = did_you_mean(name, known, cutoff=0.8)
+            if likely:
+                LOGGER.warning(
+                    "policy '%s' names '%s', and there is no such tool%s",
+                    _name(policy),
+                    name,
+                    likely,
+                )
 
 
 def apart(

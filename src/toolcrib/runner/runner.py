@@ -37,6 +37,7 @@ from toolcrib.runner.policy import (
     never_allowed,
     paying,
     reserving,
+    warn_of_misspelt,
     with_standard,
 )
 from toolcrib.runner.recorder import Recorder
@@ -144,6 +145,7 @@ class ToolRunner:
         write_ahead = WriteAhead(sinks)
         self._recorder = Recorder(sinks, write_ahead.ledger)
         policies = with_standard(policy)
+        warn_of_misspelt(policies, catalog.names)
         at_once, looking = apart(policies)
         reporter = Reporter(on_exception)
         self._hook = reporter.debug
