@@ -103,8 +103,9 @@ def _anthropic(params: Any) -> Judge:
     return judged
 
 
-def _gemini(types: Any) -> Judge:
+def _gemini(genai: Any) -> Judge:
     """The SDK has a type for each member of a body, and none for the body."""
+    types: Any = genai.types
     members = {
         "contents": list[types.Content],
         "systemInstruction": types.Content,
@@ -211,7 +212,7 @@ _MAKERS: dict[str, tuple[str, Callable[[Any], Judge]]] = {
         lambda params: _strict(params.ResponseCreateParams),
     ),
     "anthropic": ("anthropic.types.message_create_params", _anthropic),
-    "gemini": ("google.genai.types", _gemini),
+    "gemini": ("google.genai", _gemini),  # whole: its parts import one another in a circle
     "mistral": ("mistralai.client.models", _mistral),
     "ollama": ("ollama._types", _ollama),
     "cohere": ("cohere.v2.raw_client", _cohere),
