@@ -323,6 +323,8 @@ def _compared(body: Any, compare: Compare | None) -> Any:
 
 def _places(old: Any, new: Any, at: str) -> Iterator[tuple[str, Any, Any]]:
     """Return JSON Pointers to what differs, with what is there; nothing below a place that does."""
+    if _stands_for(old, new) or _stands_for(new, old):
+        return
     if isinstance(old, dict) and isinstance(new, dict):
         for name in [*old, *(name for name in new if name not in old)]:
             below = f"{at}/{name.replace('~', '~0').replace('/', '~1')}"
@@ -331,7 +333,7 @@ def _places(old: Any, new: Any, at: str) -> Iterator[tuple[str, Any, Any]]:
         for index in range(max(len(old), len(new))):
             there, here = (side[index] if index < len(side) else _MISSING for side in (old, new))
             yield from _places(there, here, f"{at}/{index}")
-    elif type(old) is not type(new) or old != new:
+    else:
         yield at or "the body", old, new
 
 
