@@ -16,7 +16,7 @@ import math
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias, get_args
@@ -379,17 +379,14 @@ class Player:
         masked_now, plain = (asked(request, each) for each in (secrets_of(request), ()))
         now = ComparedRequest.of(masked_now, self._compare)
         either = (now, ComparedRequest.of(plain, self._compare))
-        recorded = [
-            at for at, known in enumerate(self._recorded) if any(map(known.stands_for, either))
-        ]
-
-        def unlike(at: int) -> tuple[bool, bool]:
-            is_same = any(self._recorded[at].key == each.key for each in either)
-            return not is_same, self._exchanges[at].request.url != masked_now.url
-
-        found = min((at for at in recorded if at in self._unplayed), key=unlike, default=None)
-        if found is None:
-            raise self.miss(self._told(now, len(recorded)))
+        keys = {each.key for each in either}
+        same = [at for at in self._unplayed if self._recorded[at].key in keys]
+        if not same:
+            same = [at for at in self._unplayed if self._is_recorded(at, either)]
+        if not same:
+            raise self.miss(self._told(now, either))
+        url = masked_now.url
+        found = next((at for at in same if self._exchanges[at].request.url == url), same[0])
         self._unplayed.remove(found)
         exchange = self._exchanges[found]
         if exchange.left:
@@ -412,12 +409,15 @@ class Player:
         await asyncio.sleep(left + _SPARE)
         return self.miss(f"{what} when it was recorded, and now is waited for")
 
-    def _told(self, now: ComparedRequest, count: int) -> str:
+    def _is_recorded(self, at: int, either: Iterable[ComparedRequest]) -> bool:
+        return any(map(self._recorded[at].stands_for, either))
+
+    def _told(self, now: ComparedRequest, either: Sequence[ComparedRequest]) -> str:
         request = f"{now.method} {now.path}"
         if not self._exchanges:
             there = "holds nothing" if self._path.exists() else "does not exist"
             return f"{request} cannot be replayed: the file {there}"
-        if count:
+        if count := sum(self._is_recorded(at, either) for at in range(len(self._recorded))):
             return f"{request} was recorded {count}×, and is asked for once more"
         nearest = min(
             self._unplayed or range(len(self._exchanges)),
