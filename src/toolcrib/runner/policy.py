@@ -159,17 +159,17 @@ def with_standard(policies: Policy | Iterable[Policy]) -> tuple[Policy, ...]:
 
 
 def warn_of_misspelt(policies: Iterable[Policy], known: Collection[str]) -> None:
-    """Log the names in ready-made policies that no tool has, where one has nearly that name: a policy
-    that names it wrongly limits nothing."""
+    """Log the names in ready-made policies that no tool has, where one that the policy does not name
+    has nearly that name: a policy that names it wrongly limits nothing."""
     if len(known) > _MOST_COMPARED:
         return
     for policy in policies:
         named: frozenset[str] = getattr(policy, "named", frozenset())
         for name in sorted(named.difference(known) if isinstance(named, frozenset) else ()):
-            likely = did_you_mean(name, known, cutoff=0.8)
+            likely = did_you_mean(name, set(known) - named, cutoff=0.8)
             if likely:
                 LOGGER.warning(
-                    "policy '%s' names '%s', and there is no such tool%s",
+                    "policy '%s' names '%s', and this runner has no such tool%s",
                     _name(policy),
                     name,
                     likely,
