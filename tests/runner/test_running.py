@@ -267,23 +267,46 @@ async def test_a_tool_lends_its_slot_while_a_person_is_asked(levels: int, exclus
 
     async def calls() -> list[Outcome]:
         begun.set()
-        await asyncio.sleep(0)  # others wait by now
+        for _ in range(3):
+            await asyncio.sleep(0)  # others wait by now
         return await inner.exec_all([call("risky")])
 
     outer = caller("outer", calls, exclusive=exclusive)
     runner = ToolRunner([outer, leaf, alone], concurrency=1, timeout=None)
     waiting = asyncio.ensure_future(runner.exec(call("outer")))
     await ended(begun.wait())
-    others = asyncio.gather(*(runner.exec(call(name)) for name in ("leaf", "alone")))
+    others = [asyncio.ensure_future(runner.exec(call(name))) for name in ("alone", "leaf", "leaf")]
     await ended(asked.wait())
-    if exclusive:  # nothing runs beside it, whatever it waits for
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert not others.done()
-        answered.set()
-    assert [type(outcome) for outcome in await ended(others)] == [Completed, Completed]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    # nothing runs beside what runs alone, whichever of the two waits
+    assert [each.done() for each in others] == [False, not exclusive, not exclusive]
     answered.set()
     assert (await ended(waiting)).value == ["Completed"]
+    assert [type(each) for each in await ended(asyncio.gather(*others))] == [Completed] * 3
+
+
+async def test_a_slot_is_lent_until_the_last_of_several_questions_is_answered() -> None:
+    asked: list[asyncio.Event] = []
+
+    async def approver(_request: ApprovalRequest) -> Approve:
+        asked.append(asyncio.Event())
+        await asked[-1].wait()
+        return Approve("ada")
+
+    inner = ToolRunner([risky], approver=approver, timeout=None)
+    outer = caller("outer", lambda: inner.exec_all([call("risky"), call("risky")]))
+    runner = ToolRunner([outer, leaf, alone], concurrency=1, timeout=None)
+    waiting = asyncio.ensure_future(runner.exec(call("outer")))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    asked[0].set()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert isinstance(await ended(runner.exec(call("leaf"))), Completed)
+    asked[1].set()
+    assert (await ended(waiting)).value == ["Completed"] * 2
+    assert isinstance(await ended(runner.exec(call("alone"))), Completed)
 
 
 @pytest.mark.parametrize("ends", ["over", "cancelled"])
@@ -303,52 +326,82 @@ async def test_who_is_at_an_end_waits_for_no_slot_and_keeps_none(ends: str) -> N
         """Take the slot."""
         await stop.wait()
 
-    runner = ToolRunner([outer, busy, alone], concurrency=1, timeout=None)
+    runner = ToolRunner([outer, busy, leaf, alone], concurrency=1, timeout=None)
     asking = asyncio.ensure_future(runner.exec(call("outer")))
     await ended(asked.wait())
     running = asyncio.ensure_future(runner.exec(call("busy")))
     await asyncio.sleep(0)
     if ends == "over":
-        answered.set()
-        await asyncio.sleep(0)  # its tool waits for the slot now
         over.set()
     else:
         asking.cancel()
     await ended(asyncio.wait([asking]))
-    assert not running.done()
-    stop.set()
-    assert isinstance(await ended(running), Completed)
+    other = asyncio.ensure_future(runner.exec(call("leaf")))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert (running.done(), other.done()) == (False, False)
+    answered.set()
     await ended(asyncio.wait(left))
+    stop.set()
+    assert [type(each) for each in await ended(asyncio.gather(running, other))] == [Completed] * 2
     assert isinstance(await ended(runner.exec(call("alone"))), Completed)
 
 
-async def test_who_has_an_answer_waits_for_a_slot_in_turn() -> None:
-    order: list[str] = []
-    limiter, answered = Limiter(1), asyncio.Event()
+@pytest.mark.parametrize("seed", range(sample(500)))
+def test_the_slots_are_those_of_calls_that_run_and_do_not_ask(seed: int) -> None:
+    random = Random(seed)  # noqa: S311
+    limit = random.choice((1, 2, 3))
+    limiter, entered = Limiter(limit), list[Calling]()
+    alone: Calling | None = None
+    for _ in range(60):
+        here = [each for each in entered if not each.left]
+        one, what = (
+            random.choice(entered or [None]),
+            random.choice(("enter", "lend", "back", "leave")),
+        )
+        if what == "enter" or one is None:
+            exclusive = random.random() < 0.3
+            runs = sum(not each.asking for each in here)
+            may = not here if exclusive else alone is None and runs < limit
+            assert limiter.try_enter(exclusive) == may
+            if may:
+                entered.append(Calling(RunTally(), "c", limiter, None, slot=True))
+                alone = entered[-1] if exclusive else None
+        elif what == "lend":
+            limiter.lend(one)  # also what a call has left behind asks
+        elif what == "back" and one.asking:
+            limiter.take_back(one)
+        elif what == "leave" and not one.left:
+            one.left = True
+            limiter.leave(one)
+            alone = None if one is alone else alone
 
-    async def asks() -> None:
-        assert limiter.try_enter(False)
-        entered = Calling(RunTally(), "c", limiter, None, slot=True)
-        CALLING.set(entered)
-        async with slots_lent():
-            await answered.wait()
-        order.append("asks")
+
+async def test_who_is_to_run_alone_is_overtaken_while_a_slot_is_lent_and_keeps_its_turn() -> None:
+    limiter, order = Limiter(2), list[int]()
+    assert limiter.try_enter(False)
+    lender = Calling(RunTally(), "c", limiter, None, slot=True)
+
+    async def one(number: int, exclusive: bool) -> None:
+        await limiter.enter(exclusive)
+        order.append(number)
+        await asyncio.sleep(0)
         limiter.leave()
 
-    asking = asyncio.ensure_future(asks())
-    await asyncio.sleep(0)
-    assert limiter.try_enter(True)
-    (waiting,) = await _waiting(limiter, False)
-    answered.set()
-    for _ in range(5):
+    limiter.lend(lender)
+    kinds = [True, False, True, False, True]
+    tasks = [asyncio.ensure_future(one(number, kind)) for number, kind in enumerate(kinds)]
+    for _ in range(10):
         await asyncio.sleep(0)
-    assert order == []
-    limiter.leave()
-    await ended(waiting)
-    assert order == []
-    limiter.leave()
-    await ended(asking)
-    assert limiter.try_enter(True)
+    assert order == [1, 3]
+    limiter.take_back(lender)
+    tasks.append(asyncio.ensure_future(one(5, exclusive=False)))  # overtakes nobody any more
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert order == [1, 3]
+    limiter.leave(lender)
+    await ended(asyncio.gather(*tasks))
+    assert order == [1, 3, 0, 2, 4, 5]
 
 
 Holder = tuple[str, int, bool]  # of a slot: in which runner, a number, does it run alone
@@ -362,6 +415,8 @@ class Turns:
         self.random = random
         self.limit = random.choice((1, 2, 3))
         self.computing: set[Holder] = set()
+        self.lent: set[Holder] = set()
+        self.asked: set[Holder] = set()
         self.holders: ContextVar[tuple[Holder, ...]] = ContextVar("holders", default=())
         self.runners = {name: self._runner(name) for name in "ab"}
 
@@ -399,10 +454,16 @@ class Turns:
         return 1
 
     async def _ask(self, holders: tuple[Holder, ...]) -> None:
-        self.computing.difference_update(each for each in holders if not each[2])
-        async with slots_lent():
-            for _ in range(self.random.randrange(6)):
-                await asyncio.sleep(0)
+        lent = {each for each in holders if not each[2]}
+        self.computing -= lent
+        self.lent |= lent
+        self.asked |= lent
+        try:
+            with slots_lent():
+                for _ in range(self.random.randrange(6)):
+                    await asyncio.sleep(0)
+        finally:
+            self.lent -= lent
         self._compute(holders)
 
     def _compute(self, holders: tuple[Holder, ...]) -> None:
@@ -411,8 +472,11 @@ class Turns:
 
     def _check(self) -> None:
         for runner in "ab":
-            here = [exclusive for name, _, exclusive in self.computing if name == runner]
-            assert len(here) <= (1 if any(here) else self.limit)
+            here = {each for each in self.computing if each[0] == runner}
+            assert len(here - self.asked) <= self.limit
+            if any(alone for _, _, alone in here):
+                assert len(here) == 1
+                assert not any(name == runner for name, _, _ in self.lent)
 
     async def exec(self, runner: str) -> Outcome:
         """Make a call of a tool, at random."""
@@ -424,7 +488,7 @@ class Turns:
 
 
 @pytest.mark.parametrize("seed", range(sample(200)))
-async def test_no_more_compute_than_may_whoever_asks_and_nothing_stays_taken(seed: int) -> None:
+async def test_no_more_begin_than_may_whoever_asks_and_nothing_stays_taken(seed: int) -> None:
     turns = Turns(Random(seed))  # noqa: S311
     begun = (turns.exec(turns.random.choice("ab")) for _ in range(30))
     running = [asyncio.ensure_future(each) for each in begun]

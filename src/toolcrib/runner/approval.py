@@ -563,7 +563,7 @@ async def _ask(
     cancels = cancel_requests()
     answer: Answer | None = None
     try:
-        async with slots_lent():
+        with slots_lent():
             answer = await own(_called(approver, request))
     except ApprovalError as error:
         code = error.code

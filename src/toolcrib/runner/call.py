@@ -405,8 +405,8 @@ class Call(Veiled, msgspec.Struct):
         finally:
             self.scope.ends()
             leave_call(entered)
-            if entered.slot:
-                setup.limiter.leave()
+            if slot:
+                setup.limiter.leave(entered)
         return self._checked(plan, value)
 
     async def _repair(self, rejected: Rejected, repairer: Repairer, cancels: int) -> None:

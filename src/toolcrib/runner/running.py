@@ -5,7 +5,8 @@ is not overtaken. Without contention nothing waits. One limiter serves any numbe
 threads. A tool may make calls itself, and waits for them while it has its own slot: such a call never
 waits for a slot, or it might wait for the very tool that waits for it. A tool that waits for a person
 lends its slot to others (`slots_lent`), unless it runs alone: however many have not answered, other
-calls run.
+calls run. With an answer it goes on at once, beyond the limit if need be, so that none waits for
+another; an exclusive call waits until no slot is lent, and is overtaken meanwhile.
 
 A tool's code makes calls by a runner, or by an agent that is its tool. Rule: what such a call reads,
 its caller has read, and the other way round. Untrusted content taints every run in whose tools it was
@@ -19,8 +20,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, Protocol
 
@@ -63,33 +64,7 @@ class Calling(msgspec.Struct, gc=False):
     left: bool = False
     agent: object = None
     lent: bool = False
-
-    def lend(self) -> bool:
-        """Let others have the slot, if it has one; False for a call that runs alone, and keeps it."""
-        if self.slot:
-            self.lent = self.limiter.lend()
-            self.slot = not self.lent
-            return self.lent
-        return True
-
-    async def take_back(self) -> None:
-        """Wait for a slot, in turn, if it was lent and the call is not over. One that is made within
-        another call's slot needs none. Whoever else of the same tool has an answer meanwhile goes on at
-        once."""
-        if not self.lent or self.left:
-            return
-        self.lent = False
-        if self.limiter.has_slot(self.outer):
-            return
-        try:
-            await self.limiter.wait(exclusive=False)
-        except BaseException:
-            self.lent = True
-            raise
-        if self.left:
-            self.limiter.leave()
-        else:
-            self.slot = True
+    asking: int = 0  # how many questions are open that its tool waits for
 
 
 CALLING: ContextVar[Calling | None] = CALLING_HERE
@@ -109,27 +84,20 @@ def leave_call(entered: Calling) -> None:
         CALLING.set(entered.outer)
 
 
-@asynccontextmanager
-async def slots_lent() -> AsyncIterator[None]:
+@contextmanager
+def slots_lent() -> Iterator[None]:
     """Let others have the slots of the call that is running here, and of those that it is made within,
-    while a person is asked; then take them again in the order in which calls take them: the outermost
-    first, so that no two wait for each other. So those around one that runs alone keep theirs, too.
-
-    What is cancelled meanwhile is at its end, and waits for no slot. A tool that stops waiting by a
-    time limit of its own goes on without one until it asks again.
-    """
+    while a person is asked."""
     calls, call = list[Calling](), CALLING.get()
-    while call is not None and call.lend():
+    while call is not None:
+        call.limiter.lend(call)
         calls.append(call)
         call = call.outer
     try:
         yield
-    except (asyncio.CancelledError, GeneratorExit):
-        calls.clear()
-        raise
     finally:
-        while calls:
-            await calls.pop().take_back()
+        for call in calls:
+            call.limiter.take_back(call)
 
 
 def is_running(agent: object, call: Calling | None) -> bool:
@@ -162,12 +130,12 @@ _Ticket = tuple[bool, asyncio.Future[None]]
 
 
 class Limiter:
-    """Hands out slots: `leave()` follows what `try_enter(exclusive) or await enter(exclusive)` took, or
-    `wait` after `lend`."""
+    """Hands out slots: `leave` follows what `try_enter(exclusive) or await enter(exclusive)` took."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._running = 0
+        self._lent = 0
         self._alone = False
         self._queue: deque[_Ticket] = deque()
         self._lock = threading.Lock()
@@ -177,7 +145,7 @@ class Limiter:
         together = 1 if exclusive else self._limit
         self._lock.acquire()  # `with` takes twice as long
         try:
-            if self._queue or self._alone or self._running >= together:
+            if self._queue or self._alone or self._running + (exclusive and self._lent) >= together:
                 return False
             self._running += 1
             self._alone = exclusive
@@ -190,16 +158,11 @@ class Limiter:
 
         Raises Stopped for an exclusive call by such a tool.
         """
-        if self.has_slot(CALLING.get()):
+        if self._is_within():
             if exclusive:
                 text = "The tool runs alone, and so cannot be called by another tool."
                 raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE, text))
             return False
-        await self.wait(exclusive=exclusive)
-        return True
-
-    async def wait(self, *, exclusive: bool) -> None:
-        """Wait for a slot, in turn."""
         ticket: _Ticket = (exclusive, asyncio.get_running_loop().create_future())
         with self._lock:
             self._queue.append(ticket)
@@ -209,35 +172,54 @@ class Limiter:
         except BaseException:
             self._give_back(ticket)
             raise
-
-    def lend(self) -> bool:
-        """Leave, for a while; False for a call that runs alone: nothing may run beside it."""
-        with self._lock:
-            if self._alone:
-                return False
-            self._running -= 1
-            self._wake()
         return True
 
-    def leave(self) -> None:
+    def lend(self, call: Calling) -> None:
+        """Let others have the slot of a call that waits for a person; none of them runs beside one that
+        runs alone."""
+        with self._lock:
+            call.asking += 1
+            if call.slot and not (call.left or call.lent):
+                call.lent = True
+                self._running -= 1
+                self._lent += 1
+                self._wake()
+
+    def take_back(self, call: Calling) -> None:
+        """Have the slot again, once no question is open that its tool waits for."""
+        with self._lock:
+            call.asking -= 1
+            if call.lent and not call.asking:
+                call.lent = False
+                self._lent -= 1
+                self._running += 1
+
+    def leave(self, call: Calling | None = None) -> None:
+        """Give a slot back: that of a call, which may be lent."""
         self._lock.acquire()
         try:
-            self._running -= 1
+            if call is not None and call.lent:
+                call.lent = False
+                self._lent -= 1
+            else:
+                self._running -= 1
             self._alone = False  # it was alone, or nobody is
             if self._queue:
                 self._wake()
         finally:
             self._lock.release()
 
-    def has_slot(self, call: Calling | None) -> bool:
-        """Return whether a call has a slot here, or one that it is made within, perhaps through another
-        runner's tool."""
+    def _is_within(self) -> bool:
+        """Return whether a tool that has a slot here makes the call, perhaps through another's tool."""
+        call = CALLING.get()
         while call is not None and (call.limiter is not self or call.left):
             call = call.outer
         return call is not None
 
     def _fits(self, exclusive: bool) -> bool:
-        return not self._alone and self._running < (1 if exclusive else self._limit)
+        if exclusive:
+            return not (self._running or self._lent)
+        return self._running < self._limit and not self._alone
 
     def _give_back(self, ticket: _Ticket) -> None:
         """Take a call that no longer waits from the queue, or free the slot that it was just given."""
@@ -250,13 +232,22 @@ class Limiter:
             self._wake()
 
     def _wake(self) -> None:
-        """Admit waiting calls, each in its own event loop; a call whose loop is closed is skipped."""
-        while self._queue and self._fits(self._queue[0][0]):
-            exclusive, ticket = self._queue.popleft()
+        """Admit waiting calls, each in its own event loop; a call whose loop is closed is skipped. One
+        that is to run alone keeps others waiting, but not while it waits for a slot that is lent."""
+        waits = deque[_Ticket]()
+        while self._queue:
+            exclusive, ticket = self._queue[0]
+            if not self._fits(exclusive) and not (exclusive and self._lent):
+                break
+            self._queue.popleft()
+            if not self._fits(exclusive):
+                waits.append((exclusive, ticket))
+                continue
             with suppress(RuntimeError):
                 _tell_in_its_loop(ticket)
                 self._running += 1
                 self._alone = exclusive
+        self._queue.extendleft(reversed(waits))
 
 
 def _tell_in_its_loop(ticket: asyncio.Future[None]) -> None:

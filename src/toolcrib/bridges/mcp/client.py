@@ -154,7 +154,7 @@ class McpClient:
         raise ToolError(_CANNOT.format(name))
 
     async def _ask(self, request: types.InputRequest, kind: type[AnswerT], key: str) -> AnswerT:
-        async with slots_lent():
+        with slots_lent():
             return await self._answer(request, kind, key)
 
     async def _answer(self, request: types.InputRequest, kind: type[AnswerT], key: str) -> AnswerT:
