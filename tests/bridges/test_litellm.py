@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
 import subprocess
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeAlias
 
+import httpx
 import msgspec
 import pytest
 from clients.exchanges import ADD, HI, answered, both, reply_of
@@ -679,9 +681,30 @@ async def test_an_error_is_the_one_of_our_own_client(model: str, serving: Servin
             assert await _error_of(client_of(model, server)) == expected, turn
 
 
-async def _error_of(client: WireClient) -> tuple[Any, ...]:
+@each_row("told", [raw("{}"), IN_STREAMS[OLLAMA], http_error(500), die_after(0, "Hi.")])
+@each_row("turn", [*FAILED, raw("<html>")])
+async def test_what_a_callback_is_answered_is_no_error_of_the_providers(
+    told: Any, turn: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a logger over HTTP, which LiteLLM calls before it raises an error."""
+
+    class Logger(litellm.integrations.custom_logger.CustomLogger):  # type: ignore[misc]
+        async def async_log_failure_event(self, **_given: Any) -> None:
+            async with httpx.AsyncClient() as http:
+                with contextlib.suppress(httpx.HTTPError):
+                    await http.post(f"{log.url}/chat/completions", json={"model": "m"})
+
+    async with openai_server([told]) as log, openai_server([turn] * 2) as server:
+        client = client_of(OPENAI, server)
+        expected = await _error_of(client, stream=False)
+        monkeypatch.setattr(litellm, "_async_failure_callback", [Logger()])
+        assert await _error_of(client, stream=False) == expected
+        assert log.headers
+
+
+async def _error_of(client: WireClient, *, stream: bool = True) -> tuple[Any, ...]:
     with pytest.raises(ClientError) as caught:
-        await reply_of(client, HI, stream=True)
+        await reply_of(client, HI, stream=stream)
     error = caught.value
     return type(error), error.retryable, getattr(error, "retry_after", None)
 

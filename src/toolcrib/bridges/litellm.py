@@ -204,11 +204,11 @@ async def _send_and_hear(client: Any, request: Any, **options: Any) -> Any:
     heard = _hearing.get()
     if heard is None:  # not for a client of ours
         return await _send(client, request, **options)
-    heard.asks(request)
+    heard.remember(request)
     try:
         response = await _send(client, request, **options)
-    except Exception:
-        heard.broke = True
+    except Exception as error:
+        heard.broken.append(error)
         raise
     heard.note(response, streamed=bool(options.get("stream")))
     return response
@@ -233,14 +233,15 @@ _Said: TypeAlias = dict[str, Any]
 class _Heard:
     """Collects the answers of HTTP to what was `asked`, in all attempts of LiteLLM's.
 
-    `refused` is the last answer, if it was no success; `broke` says that the last request has none, or
-    not all of it. `remember` is told of each request.
+    `refused` are those that were no success, and `broken` is what was raised in place of others, or
+    within them. `remember` is told of each request. An application's own callbacks of LiteLLM's may
+    make requests as well: an error is of those that it was raised from.
     """
 
     def __init__(self, asked: Mapping[str, Any], remember: Callable[[Any], None]) -> None:
-        self.refused: Any = None
-        self.broke = False
-        self._remember = remember
+        self.refused: list[Any] = []
+        self.broken: list[BaseException] = []
+        self.remember = remember
         self._made_up = bool(asked.get("mock_response"))  # by the application: no provider is asked
         self._streams = bool(asked.get("stream"))
         self._bodies: list[tuple[bytes | bytearray, bool]] = []
@@ -251,15 +252,10 @@ class _Heard:
         _hearing.set(self)
         return await made
 
-    def asks(self, request: Any) -> None:
-        """Forget how the request before ended."""
-        self.refused, self.broke = None, False
-        self._remember(request)
-
     def note(self, response: Any, *, streamed: bool) -> None:
         """Keep what an answer says, as far as it is read."""
         if not response.is_success:
-            self.refused = response
+            self.refused.append(response)
             return
         if not streamed:
             self._bodies.append((response.content, False))
@@ -274,9 +270,9 @@ class _Heard:
                     async for chunk in read:
                         body.extend(chunk)
                         yield chunk
-            except Exception:
+            except Exception as error:
                 body.clear()
-                self.broke = True
+                self.broken.append(error)
                 raise
 
         response.aiter_bytes = noted
@@ -301,15 +297,38 @@ class _Heard:
         natives = [native for end in ends if end is not None for native in end[1]]
         return {"finish_reason": reason, "native_finish_reason": natives[-1] if natives else None}
 
+    def refusal_of(self, error: BaseException) -> Any:
+        """Return the answer that an error was made of, None if there is none that was no success."""
+        made_of = [getattr(one, "response", None) for one in _raised_from(error)]
+        status = getattr(error, "status_code", None)
+        found = [one for one in self.refused if any(one is other for other in made_of)]
+        found = found or [one for one in self.refused if one.status_code == status]
+        return found[-1] if found else None
+
+    def is_broken(self, error: BaseException) -> bool:
+        return any(one is other for one in _raised_from(error) for other in self.broken)
+
     @property
     def is_answered(self) -> bool:
-        """Return whether the last request had a whole answer, and a success."""
-        return bool(self._bodies) and self.refused is None and not self.broke
+        return bool(self._bodies)
 
     def error(self) -> object:
-        """Return the error in the last answer, which may be a success all the same."""
-        values, _ = _values(bytes(self._bodies[-1][0]))
-        return next(filter(None, (holder.get("error") for holder in _holders(values))), None)
+        """Return the error in an answer that is a success all the same."""
+        said = (_values(bytes(body))[0] for body, _ in self._bodies)
+        errors = (holder.get("error") for values in said for holder in _holders(values))
+        return next(filter(None, errors), None)
+
+
+def _raised_from(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error, and those that it was raised from or while they were handled."""
+    seen: list[BaseException] = []
+    pending: list[BaseException | None] = [error]
+    while pending:
+        one = pending.pop()
+        if one is not None and not any(one is other for other in seen):
+            seen.append(one)
+            yield one
+            pending += [getattr(one, "original_exception", None), one.__cause__, one.__context__]
 
 
 def _end_of(body: bytes, *, streamed: bool) -> tuple[list[str], list[object]] | None:
@@ -519,19 +538,20 @@ def _refusal(error: Exception, heard: _Heard) -> ClientError | _Refused:
 
     What was heard counts before what LiteLLM calls it: it has a 500 for a server that is not there.
     """
+    refused, is_broken = heard.refusal_of(error), heard.is_broken(error)
     error = getattr(error, "original_exception", None) or error  # in the middle of a stream
-    status, refused = getattr(error, "status_code", None), heard.refused
+    status = getattr(error, "status_code", None)
     if refused is not None:
         status = refused.status_code
     elif isinstance(error, TimeoutError | asyncio.TimeoutError | _openai.APITimeoutError):
         slow = ConnectionFailed("LiteLLM did not answer within the time limit")
         slow.retryable = False  # the provider may still be at work on it
         return slow
-    elif heard.is_answered and (reported := heard.error()):
+    elif not is_broken and (reported := heard.error()):
         return reported_error(reported)
-    elif heard.is_answered and isinstance(error, _UNREAD):
+    elif not is_broken and heard.is_answered and isinstance(error, _UNREAD):
         return WireError("LiteLLM cannot read what the provider answered")
-    elif heard.broke or isinstance(error, _openai.APIConnectionError):
+    elif is_broken or isinstance(error, _openai.APIConnectionError):
         return ConnectionFailed("LiteLLM: the provider was not reached, or the connection broke")
     is_known = isinstance(error, _openai.OpenAIError)
     if not isinstance(status, int) or not (is_known or refused):
