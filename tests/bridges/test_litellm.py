@@ -506,6 +506,22 @@ async def test_the_end_of_a_fallback_is_its_own() -> None:
         assert await _complete(client, stream=False) == [True]
 
 
+@each_row(
+    ("turns", "kind"),
+    [
+        ([http_error(500), die_after(0, "Hi.")], ConnectionFailed),
+        ([die_after(0, "Hi."), http_error(429)], RateLimitError),
+        ([http_error(429), http_error(401)], AuthenticationError),
+    ],
+)
+async def test_where_all_fallbacks_fail_the_last_says_why(
+    turns: Any, kind: type[ClientError]
+) -> None:
+    async with openai_server(turns) as server:
+        with pytest.raises(kind):
+            await _compatible("openai", server, fallbacks=["openai/m2"]).chat(HI)
+
+
 async def test_a_null_is_no_end_of_a_stream_of_anthropic() -> None:
     async with anthropic_server([]) as server:
         whole = server.answer(TURN, number=1, stream=True).body.decode()

@@ -208,7 +208,7 @@ async def _send_and_hear(client: Any, request: Any, **options: Any) -> Any:
     try:
         response = await _send(client, request, **options)
     except Exception as error:
-        heard.broken.append(error)
+        heard.failed.append(error)
         raise
     heard.note(response, streamed=bool(options.get("stream")))
     return response
@@ -233,14 +233,12 @@ _Said: TypeAlias = dict[str, Any]
 class _Heard:
     """Collects the answers of HTTP to what was `asked`, in all attempts of LiteLLM's.
 
-    `refused` are those that were no success, and `broken` is what was raised in place of others, or
-    within them. `remember` is told of each request. An application's own callbacks of LiteLLM's may
-    make requests as well: an error is of those that it was raised from.
+    `failed` are the answers that were no success, and what was raised in place of one or within it.
+    `remember` is told of each request. An application's callbacks may make requests as well.
     """
 
     def __init__(self, asked: Mapping[str, Any], remember: Callable[[Any], None]) -> None:
-        self.refused: list[Any] = []
-        self.broken: list[BaseException] = []
+        self.failed: list[Any] = []
         self.remember = remember
         self._made_up = bool(asked.get("mock_response"))  # by the application: no provider is asked
         self._streams = bool(asked.get("stream"))
@@ -255,7 +253,7 @@ class _Heard:
     def note(self, response: Any, *, streamed: bool) -> None:
         """Keep what an answer says, as far as it is read."""
         if not response.is_success:
-            self.refused.append(response)
+            self.failed.append(response)
             return
         if not streamed:
             self._bodies.append((response.content, False))
@@ -272,7 +270,7 @@ class _Heard:
                         yield chunk
             except Exception as error:
                 body.clear()
-                self.broken.append(error)
+                self.failed.append(error)
                 raise
 
         response.aiter_bytes = noted
@@ -297,16 +295,19 @@ class _Heard:
         natives = [native for end in ends if end is not None for native in end[1]]
         return {"finish_reason": reason, "native_finish_reason": natives[-1] if natives else None}
 
-    def refusal_of(self, error: BaseException) -> Any:
-        """Return the answer that an error was made of, None if there is none that was no success."""
-        made_of = [getattr(one, "response", None) for one in _raised_from(error)]
+    def failure_of(self, error: BaseException) -> Any:
+        """Return what an error was raised from, the nearest of what `failed`; else an answer of the
+        status that LiteLLM says, or the last failure, where LiteLLM says no more than that all of its
+        `fallbacks` failed. None if there is none."""
+        for one in _raised_from(error):
+            for failed in self.failed:
+                if failed is one or failed is getattr(one, "response", None):
+                    return failed
+        if not isinstance(error, _openai.OpenAIError):
+            return self.failed[-1] if self.failed else None
         status = getattr(error, "status_code", None)
-        found = [one for one in self.refused if any(one is other for other in made_of)]
-        found = found or [one for one in self.refused if one.status_code == status]
-        return found[-1] if found else None
-
-    def is_broken(self, error: BaseException) -> bool:
-        return any(one is other for one in _raised_from(error) for other in self.broken)
+        answers = [one for one in self.failed if isinstance(one, _httpx.Response)]
+        return next((one for one in reversed(answers) if one.status_code == status), None)
 
     @property
     def is_answered(self) -> bool:
@@ -320,15 +321,13 @@ class _Heard:
 
 
 def _raised_from(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error, and those that it was raised from or while they were handled."""
-    seen: list[BaseException] = []
-    pending: list[BaseException | None] = [error]
-    while pending:
-        one = pending.pop()
-        if one is not None and not any(one is other for other in seen):
-            seen.append(one)
-            yield one
-            pending += [getattr(one, "original_exception", None), one.__cause__, one.__context__]
+    """Yield an error, and what it was raised from or while it was handled, the nearest first."""
+    pending: list[BaseException] = [error]
+    for one in pending:
+        yield one
+        others = (getattr(one, "original_exception", None), one.__cause__, one.__context__)
+        known = set(map(id, pending))
+        pending += [each for each in others if each is not None and id(each) not in known]
 
 
 def _end_of(body: bytes, *, streamed: bool) -> tuple[list[str], list[object]] | None:
@@ -538,7 +537,9 @@ def _refusal(error: Exception, heard: _Heard) -> ClientError | _Refused:
 
     What was heard counts before what LiteLLM calls it: it has a 500 for a server that is not there.
     """
-    refused, is_broken = heard.refusal_of(error), heard.is_broken(error)
+    failure = heard.failure_of(error)
+    is_broken = isinstance(failure, BaseException)
+    refused = None if is_broken else failure
     error = getattr(error, "original_exception", None) or error  # in the middle of a stream
     status = getattr(error, "status_code", None)
     if refused is not None:
@@ -554,13 +555,12 @@ def _refusal(error: Exception, heard: _Heard) -> ClientError | _Refused:
     elif is_broken or isinstance(error, _openai.APIConnectionError):
         return ConnectionFailed("LiteLLM: the provider was not reached, or the connection broke")
     is_known = isinstance(error, _openai.OpenAIError)
-    if not isinstance(status, int) or not (is_known or refused):
+    if not isinstance(status, int) or not (is_known or refused is not None):
         lacks = f": {error.name}" if isinstance(error, ImportError) and error.name else ""
         return RequestError(f"LiteLLM made no request ({type(error).__name__}{lacks})")
     is_filter = isinstance(error, _litellm.ContentPolicyViolationError)
     code = "content_policy_violation" if is_filter else getattr(error, "code", None) or status
-    told = str(error) if is_known else ""
-    said = {"message": told, "type": getattr(error, "type", None), "code": str(code)}
+    said = {"message": str(error), "type": getattr(error, "type", None), "code": str(code)}
     given = {} if refused is None else refused.headers
     headers = {name: given[name] for name in _TOLD if name in given}
-    return status if 300 <= status < 600 else 500, headers, {"error": said}
+    return status if 300 <= status < 600 else 500, headers, {"error": said if is_known else {}}
