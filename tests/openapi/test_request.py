@@ -797,6 +797,19 @@ def test_a_null_in_parts_is_left_out_or_refused(schema: Any) -> None:
             assert _parts(request) == [("a", "", "x")]
 
 
+@each_row("name", ["ro\\le", "role\\", "a%22", "a%0d"])
+def test_a_part_has_no_name_that_is_read_otherwise(name: str) -> None:
+    """By whoever reads quoted pairs, or takes an escape for what it stands for."""
+    form = {"type": "object", "properties": {"role": {}, "deep": {}}}
+    styled = {"deep": {"style": "deepObject", "explode": True}}
+    content = {"multipart/form-data": {"schema": form, "encoding": styled}}
+    plan = plan_of(one({"requestBody": {"content": content}}, version="3.1.0"))
+    for fields in ({name: "admin"}, {"deep": {name: "admin"}}):
+        with pytest.raises(ToolError, match="the name of a part"):
+            request_of(plan, {"body": fields}, "key")
+    assert _parts(request_of(plan, {"body": {'a"b': "x"}}, "key")) == [("a%22b", "", "x")]
+
+
 def test_a_null_in_a_part_of_json_is_sent() -> None:
     form = {"type": "object", "properties": {"a": {}}}
     encoding = {"a": {"contentType": "application/json"}}

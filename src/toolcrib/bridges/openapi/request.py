@@ -46,6 +46,9 @@ _IN_PATHS = {"label": ".", "matrix": ";"}
 _OF_RANGES = {"json": "application/json", "text": "text/plain", "bytes": "application/octet-stream"}
 """What a body is sent as whose document says no more than `*/*`, `text/*` or `image/*`."""
 _LIST, _NO_WORD = re.compile(r"[\[\0]"), re.compile(r"[\W_]")
+_NO_NAME = re.compile(r"\\|%(?:22|0[AD])", re.IGNORECASE)
+"""What no name of a part of a form has: who reads quoted pairs loses a backslash, and the others stand
+for what is escaped in it."""
 _RESERVED = ":/?[]@!$'()*,;="  # without what ends a value in a query
 _OTHER_CHARSET = re.compile(
     r";\s*charset\s*=\s*(?!\"?utf-8\"?\s*(?:;|$))(?:\"[^\"]*\"|[^;]*)", re.IGNORECASE
@@ -440,6 +443,10 @@ def _multipart(
             parts, field = [*names.of(sent, _pairs(sent, value, str))], FormField()
         if not parts:
             _check_left_out(value, defaults.get((sent.place, name), ()), plan.argument, name)
+        if any(_NO_NAME.search(called) for called, _ in parts):
+            raise ToolError(
+                f"{plan.argument} cannot hold {name!r}: the name of a part has no backslash, and no %22"
+            )
         for called, each in parts:
             made += f"--{boundary}\r\n".encode() + _part(called, field, each) + b"\r\n"
     if not made:
