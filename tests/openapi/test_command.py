@@ -59,7 +59,7 @@ def test_without_a_server_a_document_can_be_read_checked_and_locked(
     ("where", "text"),
     [
         ("openapi:no.yaml", "no.yaml: it cannot be read"),
-        ("openapi:https://shop.example/a.json", "a.json: nothing is fetched"),
+        ("openapi:https://shop.example/a.json", "a.json': nothing is fetched"),
         ("openapi:", "--tools openapi: names no document: write openapi:FILE"),
         ("openapi:#https://api.example.com", "--tools openapi: names no document"),
         (f"openapi:{Path(__file__)}", "no document of OpenAPI|no YAML"),

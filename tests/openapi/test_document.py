@@ -15,6 +15,7 @@ from rows import each_row
 
 from toolcrib.bridges.openapi import openapi_catalog
 from toolcrib.bridges.openapi.document import Document
+from toolcrib.bridges.openapi.schemas import ApiSchemas
 from toolcrib.errors import SourceError
 from toolcrib.schema import compile_validator
 
@@ -40,6 +41,37 @@ def test_a_document_is_read_from_json_yaml_or_a_dictionary(version: str, tmp_pat
         written(tmp_path / "c.yaml", text.replace('"openapi": "', '"openapi": "')),
     ):
         assert openapi_catalog(given).names == ("it",)
+
+
+@each_row(
+    ("content", "is_swagger", "is_3_1"),
+    [
+        ("swagger: 2.0", True, False),
+        ("openapi: 3.0", False, False),
+        ("openapi: 3.1", False, True),
+        ("openapi: 3.1.2", False, True),
+    ],
+)
+def test_a_version_is_read_with_and_without_quotes(
+    content: str, is_swagger: bool, is_3_1: bool, tmp_path: Path
+) -> None:
+    read = Document(written(tmp_path / "a.yaml", content))
+    assert (read.is_swagger, ApiSchemas(read, "request").is_3_1) == (is_swagger, is_3_1)
+
+
+@each_row(
+    ("given", "why"),
+    [
+        ("https://ada:canary@api.example.com/openapi.json", "nothing is fetched"),
+        ("http://127.0.0.1:8000/openapi.json?key=canary", "nothing is fetched"),
+        ('{"openapi": "3.0.0", "info": "canary"}', "the text of a document names no file"),
+        ("openapi: 3.0.0\ninfo: canary\n", "the text of a document names no file"),
+    ],
+)
+def test_what_is_no_path_is_told_and_not_repeated(given: str, why: str) -> None:
+    with pytest.raises(SourceError, match=why) as caught:
+        openapi_catalog(given)
+    assert "canary" not in str(caught.value)
 
 
 @each_row(

@@ -19,7 +19,7 @@ import jiter
 
 from toolcrib.errors import MissingExtraError, SourceError
 from toolcrib.schema.references import resolve_ref, steps_of
-from toolcrib.urls import without_passwords
+from toolcrib.urls import without_password
 
 Reason: TypeAlias = Literal[
     "form", "media type", "name", "pattern", "reference", "schema", "too large"
@@ -111,25 +111,22 @@ class Document:
         if isinstance(given, Mapping):
             self.name = "the document"
             self.main = DocumentFile(dict(given), None)
-        elif isinstance(given, str) and "://" in given:
-            raise SourceError(
-                f"{without_passwords(given)}: nothing is fetched: save the document, and name that file"
-            )
         else:
+            _check_path(str(given))
             path = Path(given)
             self.name = str(path)
             self.main = self._load(path)
             self._folder = self.main.path.parent if self.main.path else None
         self.root = Node(self.main, self.main.content)
-        self.is_swagger = self._version()
+        self.version = self._version()
+        self.is_swagger = self.version == "2.0"
 
-    def _version(self) -> bool:
-        said = str(self.root.text("openapi") or self.root.text("swagger"))
-        if isinstance(self.main.content, dict):
-            if said.startswith(("3.0", "3.1")) and "openapi" in self.main.content:
-                return False
-            if said == "2.0":
-                return True
+    def _version(self) -> str:
+        """Return the version that it says, also as a number: YAML has `2.0` without quotes."""
+        found = self.root.get("openapi") or self.root.get("swagger")
+        said = str(found.node) if found and isinstance(found.node, str | float) else ""
+        if said == "2.0" or (self.root.get("openapi") and said.startswith(("3.0", "3.1"))):
+            return said
         what = f"it says {said!r:.40}" if said else "it does not say which version it is of"
         raise SourceError(f"{self.name}: no document of OpenAPI 3.0, 3.1 or Swagger 2.0: {what}")
 
@@ -197,6 +194,17 @@ class Document:
             except SourceError as error:
                 raise NoTool("reference", f"{told}: {error}") from None
         return self._files[found]
+
+
+def _check_path(given: str) -> None:
+    """Raises SourceError for what is meant as something else than a path, and is not to be repeated."""
+    if _SCHEME.match(given) and "://" in given:
+        shown = without_password(given)[:_SHOWN]
+        raise SourceError(f"{shown!r}: nothing is fetched: save the document, and name that file")
+    if "\n" in given or given.lstrip()[:1] == "{":
+        raise SourceError(
+            "the text of a document names no file: give what was parsed from it, or a path"
+        )
 
 
 def _parsed(data: bytes, path: Path) -> Any:

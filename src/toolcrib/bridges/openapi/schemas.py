@@ -60,7 +60,7 @@ class ApiSchemas:
     ) -> None:
         self._document = document
         self._wants_kinds = kinds
-        self.is_3_1 = document.root.text("openapi").startswith("3.1")
+        self.is_3_1 = document.version.startswith("3.1")
         self.has_styled_parts = self.is_3_1 or document.is_swagger
         self._hidden = "readOnly" if meant == "request" else "writeOnly"
         self.refuses = meant == "request"
