@@ -451,6 +451,11 @@ class TestTheFile:
         with pytest.raises(SourceError, match=why):
             kit.catalog(tmp_path, database=tmp_path / name)
 
+    def test_the_url_of_another_database_is_told_without_its_password(self) -> None:
+        with pytest.raises(SourceError, match="there is no database file") as caught:
+            ReadOnlyDatabase("postgresql://ada:canary@127.0.0.1/shop")
+        assert "canary" not in str(caught.value)
+
     def test_a_loop_of_links_leads_nowhere(self, tmp_path: Path) -> None:
         (tmp_path / "a").symlink_to("b")
         (tmp_path / "b").symlink_to("a")

@@ -19,6 +19,7 @@ from typing_extensions import TypedDict
 from toolcrib.errors import CapabilityError, SourceError, ToolError
 from toolcrib.threads import stopped_by
 from toolcrib.tools import capability, tool
+from toolcrib.urls import without_password
 from toolcrib.values.typed import Checked, names_wrong_types
 
 Cell: TypeAlias = str | int | float | None
@@ -284,7 +285,7 @@ class ReadOnlyDatabase:
         except (OSError, ValueError, RuntimeError):  # too long, a NUL in it, a loop of links
             found = False
         if not found:
-            raise SourceError(f"there is no database file {str(path)!r}")
+            raise SourceError(f"there is no database file {without_password(str(path))!r}")
         # Not looked into here: a process that closes a file loses the locks that SQLite has on it.
         answer = self._answer({"sql": "SELECT 1 FROM sqlite_master", "parameters": []})
         if answer.get("error", "").startswith(_UNUSABLE):
