@@ -820,6 +820,8 @@ async def test_what_is_given_goes_with_every_request() -> None:
         ("nobody-knows-this", {}, "no provider for 'nobody-knows-this'"),
         (OPENAI, {"headers": {"X": "y"}}, "headers= has no place"),
         (OPENAI, {"transport": object()}, "transport= has no place"),
+        (OPENAI, {"api_key": "k"}, "api_key= has no place"),
+        (OPENAI, {"base_url": "http://127.0.0.1:9"}, "base_url= has no place"),
     ],
     ids=lambda row: None,
 )

@@ -543,6 +543,8 @@ async def test_an_agent_ends_with_what_a_direct_tool_gives() -> None:
     assert result["messages"][-1].content == "0.25"
     with pytest.raises(CatalogError, match="did you mean 'divide'"):
         to_langchain_tools(ToolRunner([divide]), return_direct=["divid"])
+    with pytest.raises(TypeError, match="return_direct is a list"):
+        to_langchain_tools(ToolRunner([divide]), return_direct="divide")
 
 
 async def test_no_model_fills_in_what_a_node_does() -> None:

@@ -782,6 +782,8 @@ def test_what_an_author_says_of_a_tool_that_is_not_there_is_an_error() -> None:
     for said in mistyped:
         with pytest.raises(CatalogError, match=r"the document: no tool 'its' \(did you mean 'it'"):
             openapi_catalog(source, **said)
+    with pytest.raises(TypeError, match=r"only is a .*; this is a str"):
+        openapi_catalog(source, only="it")
     with pytest.raises(DefinitionError, match="there is no annotation"):
         openapi_catalog(source, marks={"it": {"saef": True}})  # type: ignore[typeddict-unknown-key]
 

@@ -70,6 +70,7 @@ except ImportError:
 
 _WIRE = msgspec.structs.replace(OPENAI_CHAT, allowed_tools=False, always_done=True)
 _SECRET = re.compile(r"key|token|secret|password|credential", re.IGNORECASE)
+_OPTIONS = Options.__annotations__.keys() - {"transport", "headers"}
 _ONE_ATTEMPT = {"max_retries": 0, "num_retries": 0}
 """Requests are made again by `retries=`, as for every client, and not by LiteLLM and its SDKs, too."""
 
@@ -86,8 +87,8 @@ def litellm_client(
 
     Raises RequestError where LiteLLM knows no provider for the model, or an option has no place here.
     """
-    for name in ("transport", "headers"):
-        if options.get(name) is not None:
+    for name, value in options.items():
+        if name not in _OPTIONS and value is not None:
             raise RequestError(f"{name}= has no place here: LiteLLM sends, by what given= holds")
     own = dict(given or {})
     transport = LiteLLMTransport(own, options.get("timeouts"))

@@ -65,7 +65,7 @@ from toolcrib.values.record import (
     is_final,
     result_with_parts,
 )
-from toolcrib.values.typed import check_type
+from toolcrib.values.typed import check_each, check_type
 from toolcrib.wire.forms import NameRule, wire_names
 
 T = TypeVar("T")
@@ -109,7 +109,7 @@ def to_langchain_tools(
     check_type("runner", runner, ToolRunner, "a ToolRunner")
     if not callable(caller):
         check_type("caller", caller, Caller, "a Caller, or a function of a RunnableConfig")
-    for name in return_direct:
+    for name in check_each("return_direct", return_direct, str, "a list of names of tools"):
         if name not in runner.catalog:
             raise CatalogError(no_such("tool", name, runner.catalog.names))
     check_type(

@@ -24,7 +24,7 @@ from toolcrib.tools.trust import Pins, Trusts
 from toolcrib.values.context import CallContext
 from toolcrib.values.definition import All, AnnotationOptions, ImportedForm
 from toolcrib.values.json import canonical_json
-from toolcrib.values.typed import Checked, names_wrong_types
+from toolcrib.values.typed import Checked, check_each, names_wrong_types
 
 _LOGGER = logging.getLogger("toolcrib.bridges")
 
@@ -73,7 +73,8 @@ def openapi_catalog(
     """
     source = document if isinstance(document, Document) else Document(document)
     author = _AuthorSays(visible or {}, marks or {})
-    only = None if only is None else frozenset(only)
+    if only is not None:
+        only = frozenset(check_each("only", only, str, "a list of names of tools"))
     tools, names = [], []
     for label, made in operation_tools(source, only=only, author=author):
         if isinstance(made, NoTool):
