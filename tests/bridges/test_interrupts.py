@@ -392,6 +392,12 @@ async def test_what_is_no_question_is_not_answered() -> None:
         resume((Interrupt({"id": "b"}, id="a"), True))  # type: ignore[arg-type]
 
 
+@each_row("answers", [("ab",), (Interrupt({"id": "a"}), Approve("ada")), ((1, 2, 3),)])
+def test_what_is_no_pair_is_told_as_that(answers: Any) -> None:
+    with pytest.raises(TypeError, match="an answer is a pair"):
+        resume(*answers)
+
+
 @BUILDS
 async def test_a_runner_with_an_approver_asks_that(build: Any) -> None:
     async def grace(request: Any) -> Answer:

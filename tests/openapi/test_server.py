@@ -377,6 +377,13 @@ def test_what_is_no_server_or_no_key(url: str, keys: Any, text: str) -> None:
     assert "canary" not in str(caught.value)
 
 
+@each_row("name", ["also", "private"])
+def test_one_text_is_no_list_of_origins_or_networks(name: str) -> None:
+    given: Any = {name: "https://api.example.com"}
+    with pytest.raises(SourceError, match="also and private are lists"):
+        ApiServer("https://api.example.com", **given)
+
+
 OTHERS = ("https://evil.example", "http://127.0.0.1:1", "//evil.example/v1", "ftp://x")
 
 

@@ -65,7 +65,7 @@ from toolcrib.values.record import (
     is_final,
     result_with_parts,
 )
-from toolcrib.values.typed import check_each, check_type
+from toolcrib.values.typed import came, check_each, check_type
 from toolcrib.wire.forms import NameRule, wire_names
 
 T = TypeVar("T")
@@ -129,7 +129,10 @@ def resume(*answers: tuple[Interrupt, Answer]) -> Command[Any]:
     Approve runs the call, with other arguments if it has some; Refuse does not. Interrupts that are
     left out keep waiting. Raises ApprovalError for an interrupt that asks something else.
     """
-    for asked, answer in answers:
+    for pair in answers:
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise TypeError(f"an answer is a pair, (Interrupt, Approve(by=…)); {came(pair)}")
+        asked, answer = pair
         check_type("asked", asked, Interrupt, "an Interrupt of the graph's result")
         if not (isinstance(asked.value, dict) and isinstance(asked.value.get("id"), str)):
             raise ApprovalError(f"the interrupt {asked.id} is no question of a tool of a runner")

@@ -75,6 +75,8 @@ class ApiServer:
     ) -> None:
         if find_spec("aiohttp") is None:
             raise MissingExtraError("openapi", "toolcrib.bridges.openapi.ApiServer")
+        if isinstance(also, str) or isinstance(private, str):
+            raise SourceError("also and private are lists, not one text")
         parts = urlsplit(url) if names_server(url) else None
         if parts is None or parts.query or "@" in parts.netloc:
             raise SourceError(
