@@ -279,3 +279,10 @@ def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
 )
 def test_factors(text: str, factors: list[tuple[tuple[str, ...], int]] | None) -> None:
     assert read_factors(text) == factors
+
+
+@pytest.mark.filterwarnings("ignore:.* encountered in log:RuntimeWarning")
+@each_row("value", [0, -10])
+async def test_what_is_not_positive_has_no_level(value: float) -> None:
+    with pytest.raises(ToolError, match="no such value"):
+        await converted(value, "mW", "dBm")

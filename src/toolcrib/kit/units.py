@@ -84,7 +84,7 @@ Reading: TypeAlias = Mapping[str, int]  # unit names, as the library spells them
 
 _MAX_READINGS = 32
 _DIGITS, _ALL_DIGITS = 10, 17
-_LIBRARY_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+_LIBRARY_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, Warning)
 _ONE_AT_A_TIME = Lock()  # the registry writes into itself when a prefixed unit is first met
 
 _KELVIN: Reading = {"kelvin": 1}
@@ -304,7 +304,10 @@ def _convert(registry: Registry, value: Number, source: Reading, target: Reading
     except _LIBRARY_ERRORS:
         raise ToolError("there is no conversion between these two units") from None
     if not math.isfinite(converted):
-        raise ToolError("the result is too large")
+        too_large = value * converted > 0  # else it is the logarithm of what is not positive
+        raise ToolError(
+            "the result is too large" if too_large else "there is no such value in that unit"
+        )
     return converted
 
 
