@@ -736,6 +736,7 @@ NULL = {"type": "null"}
         ),
         ({"contentMediaType": "image/png"}, BASE64),
         ({"type": "array", "items": {"contentMediaType": "image/*"}}, MANY),
+        ({**BYTES, "allOf": [{"description": "At most 5 MB."}]}, BASE64),
     ],
 )
 def test_a_file_in_a_form_is_base64_however_it_says_so(schema: Any, told: Any) -> None:

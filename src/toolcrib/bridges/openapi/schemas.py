@@ -49,6 +49,10 @@ class Translated(NamedTuple):
     size: int
 
 
+_SAYS = frozenset(("type", "format", "items", "contentMediaType", "contentEncoding"))
+"""Words of a schema that say of what kind a value is."""
+
+
 class ApiSchemas:
     """Translates the schemas of one document, for requests or for answers; each definition once.
 
@@ -189,9 +193,11 @@ class ApiSchemas:
 
     def meant(self, part: Node) -> Node:
         """Return a schema, or the one that it stands for: the only part or alternative but null of it,
-        and what that refers to. Raises NoTool."""
+        and what that refers to, if it says nothing itself of what it is. Raises NoTool."""
         for _ in range(MAX_DEPTH):
             part = self.resolved(part)
+            if not _SAYS.isdisjoint(as_object(part.node)):
+                return part
             inner = [one for key in _BRANCHES for one in part.items(key) if not is_null(one.node)]
             if len(inner) != 1:
                 return part
