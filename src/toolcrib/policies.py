@@ -432,7 +432,7 @@ class _StoredBudget(_Budget):
         store: KeepsSpending,
         window: float,
     ) -> None:
-        if not isinstance(store, KeepsSpending):
+        if isinstance(store, type) or not isinstance(store, KeepsSpending):
             raise ToolcribError(
                 f"budget: store= is a SpendStore, such as SpendStore(url); {came(store)}"
             )

@@ -220,6 +220,9 @@ def test_a_tool_is_called_as_its_agent_is_unless_it_has_a_name_of_its_own() -> N
     own, other = inner.as_tool().definition, inner.as_tool("desk", "Does more.").definition
     assert (own.name, own.description) == ("clerk", "Does it.")
     assert (other.name, other.description) == ("desk", "Does more.")
+    for nameless in (agent(description="Does it."), agent(name="clerk")):
+        with pytest.raises(DefinitionError, match=r"has a name and a description: Agent\("):
+            nameless.as_tool()
 
 
 async def test_who_has_sinks_of_its_own_is_told_of_in_those() -> None:
@@ -512,7 +515,7 @@ async def test_the_type_of_its_answer_is_the_schema_of_the_result() -> None:
 
 
 def test_a_model_chooses_an_agent_by_a_description() -> None:
-    with pytest.raises(DefinitionError, match="tool 'a' has no description"):
+    with pytest.raises(DefinitionError, match="has a name and a description"):
         agent("done").as_tool("a", "")
 
 

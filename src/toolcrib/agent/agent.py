@@ -401,6 +401,11 @@ class Agent:
         another `output`, and BindingError for an agent with capabilities that each run is to be given.
         """
         name, description = name or self.name, description or self.description
+        if not (name and description):
+            raise DefinitionError(
+                "an agent that is a tool has a name and a description: Agent(…, name=…, description=…),"
+                " or as_tool(name, description)"
+            )
         team = self._members.values()
         for each in team:
             check_given(each._missing, "an agent that is a tool is given none: bind it")
