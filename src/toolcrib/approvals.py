@@ -211,6 +211,8 @@ def _cut(value: JsonValue, room: int) -> str:
     quote, characters = ('"', value) if isinstance(value, str) else ("", text)
     half = max(room - _MARK, _MARK) // 2
     start, end = _fitting(characters, half), _fitting(characters[: -half - 1 : -1], half)
+    if start + end >= len(characters):
+        return text
     more = f"<{len(characters) - start - end:,} more characters>"
     ends = characters[:start], characters[len(characters) - end :]
     first, last = (json.dumps(one)[1:-1].join((quote, quote)) for one in ends)
