@@ -10,6 +10,7 @@ import socket
 import sqlite3
 import stat
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import closing, suppress
@@ -617,3 +618,31 @@ async def test_many_rows_go_to_a_server_in_parts(
     await database.transact(lambda transaction: transaction.execute_many(insert, rows))
     assert await database.read("SELECT at, text FROM texts ORDER BY at") == rows
     await database.aclose()
+
+
+async def test_what_is_given_back_once_the_database_is_closed_is_closed(url: str) -> None:
+    database, begun, go_on = SqlDatabase(url), threading.Event(), threading.Event()
+    used: list[Any] = []
+
+    def work(transaction: Transaction) -> None:
+        used.append(transaction._connection.driver_connection)
+        begun.set()
+        go_on.wait(10)
+
+    writing = asyncio.create_task(database.transact(work))
+    await asyncio.to_thread(begun.wait, 10)
+    await database.aclose()
+    assert not is_closed(used[0])
+    go_on.set()
+    await writing
+    assert is_closed(used[0])
+    assert await database.read("SELECT 1 AS one") == [{"one": 1}]
+    await database.aclose()
+
+
+def is_closed(connection: Any) -> bool:
+    try:
+        connection.cursor().close()
+    except (sqlite3.ProgrammingError, psycopg.OperationalError):
+        return True
+    return False

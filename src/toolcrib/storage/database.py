@@ -845,6 +845,9 @@ class SqlDatabase:
                     engine.dispose()
                     raise
                 self._open = _OpenEngine(engine, file_behind(engine), os.getpid())
+                sqlalchemy().event.listen(
+                    engine, "checkin", lambda connection, _: self._close_late(engine, connection)
+                )
             if self._open.process != os.getpid():
                 raise UnreachableError(_FORKED)
             return self._open
@@ -853,8 +856,14 @@ class SqlDatabase:
         with self._opening:
             opened = self._open
             if opened is not None and opened.process == os.getpid():
-                opened.engine.dispose()
                 self._open = None
+                opened.engine.dispose()
+
+    def _close_late(self, engine: Engine, connection: Any) -> None:
+        """Close what a thread had in use when the database was closed: its pool does so no more."""
+        opened = self._open
+        if connection is not None and (opened is None or opened.engine is not engine):
+            connection.close()
 
 
 class _OpenEngine(NamedTuple):
