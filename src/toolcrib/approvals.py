@@ -200,9 +200,15 @@ def shown_arguments(arguments: JsonObject, most: int = _MAX_SHOWN) -> str:
 
 
 def _cut(value: JsonValue, room: int) -> str:
+    """Return a value as JSON, cut to the room unless that takes more than all of it."""
     text = json.dumps(value)
     if len(text) <= room:
         return text
+    cut = _shortened(value, text, room)
+    return text if len(text) <= len(cut) else cut
+
+
+def _shortened(value: JsonValue, text: str, room: int) -> str:
     if isinstance(value, list):
         return f"[{_cut_items([('', each) for each in value], room, 'items')}]"
     if isinstance(value, dict):
@@ -211,8 +217,6 @@ def _cut(value: JsonValue, room: int) -> str:
     quote, characters = ('"', value) if isinstance(value, str) else ("", text)
     half = max(room - _MARK, _MARK) // 2
     start, end = _fitting(characters, half), _fitting(characters[: -half - 1 : -1], half)
-    if start + end >= len(characters):
-        return text
     more = f"<{len(characters) - start - end:,} more characters>"
     ends = characters[:start], characters[len(characters) - end :]
     first, last = (json.dumps(one)[1:-1].join((quote, quote)) for one in ends)

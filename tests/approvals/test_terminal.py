@@ -237,6 +237,7 @@ JSON = st.recursive(
 
 
 @example({f"{n}{'x' * 99}": None for n in range(9)}, 950)  # with less room for each than it takes
+@example({f"{n}{'x' * 99}": [] for n in range(9)}, 950)
 @given(st.dictionaries(st.text(max_size=30), JSON, max_size=8), st.integers(400, 4_000))
 def test_however_long_a_question_is_whole_or_says_what_is_missing(
     arguments: dict[str, Any], most: int
