@@ -574,7 +574,7 @@ class Engine:
             made = self._database = engine_of(self._url)
             listen = database.sqlalchemy().event.listen
             listen(made, "do_connect", lambda *_: self._check_open(made))
-            listen(made, "checkin", lambda connection, _: self._close_late(made, connection))
+            database.close_late(made, lambda: self._database is made)
         return self._database
 
     def _check_open(self, engine: sqlalchemy.Engine) -> None:
@@ -582,11 +582,6 @@ class Engine:
         away has not taken, and would do so after all others have ended."""
         if engine is not self._database:
             raise ToolcribError("the engine of durable runs was closed")
-
-    def _close_late(self, engine: sqlalchemy.Engine, connection: Any) -> None:
-        """Close what a thread of DBOS still had in use when it was closed."""
-        if engine is not self._database and connection is not None:
-            connection.close()
 
 
 async def _all_returned(pool: Any) -> None:

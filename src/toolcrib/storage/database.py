@@ -845,9 +845,7 @@ class SqlDatabase:
                     engine.dispose()
                     raise
                 self._open = _OpenEngine(engine, file_behind(engine), os.getpid())
-                sqlalchemy().event.listen(
-                    engine, "checkin", lambda connection, _: self._close_late(engine, connection)
-                )
+                close_late(engine, lambda: self._open is not None and self._open.engine is engine)
             if self._open.process != os.getpid():
                 raise UnreachableError(_FORKED)
             return self._open
@@ -859,11 +857,16 @@ class SqlDatabase:
                 self._open = None
                 opened.engine.dispose()
 
-    def _close_late(self, engine: Engine, connection: Any) -> None:
-        """Close what a thread had in use when the database was closed: its pool does so no more."""
-        opened = self._open
-        if connection is not None and (opened is None or opened.engine is not engine):
+
+def close_late(engine: Engine, is_open: Callable[[], bool]) -> None:
+    """Have a connection closed that a thread gives back when its engine is not open any more: what was
+    in use while that was disposed of would be closed by nobody."""
+
+    def closed(connection: Any, _: object) -> None:
+        if connection is not None and not is_open():
             connection.close()
+
+    sqlalchemy().event.listen(engine, "checkin", closed)
 
 
 class _OpenEngine(NamedTuple):
