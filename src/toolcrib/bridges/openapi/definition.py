@@ -28,12 +28,7 @@ from toolcrib.bridges.openapi.forms import (
     is_xml,
     kind_of,
 )
-from toolcrib.bridges.openapi.schemas import (
-    NOT_IN_NAMES,
-    ApiSchemas,
-    Translated,
-    as_object,
-)
+from toolcrib.bridges.openapi.schemas import NOT_IN_NAMES, ApiSchemas, Translated, as_object
 from toolcrib.clients.server import SECRET_MEMBER
 from toolcrib.errors import CatalogError
 from toolcrib.schema.derive.plain import same_json

@@ -25,15 +25,9 @@ SAFE = frozenset(("GET", "HEAD", "OPTIONS", "TRACE"))
 
 _IGNORED = frozenset(
     (
-        *(
-            "accept",
-            "accept-encoding",
-            "authorization",
-            "content-type",
-            "cookie",
-            "idempotency-key",
-        ),
-        *("connection", "content-length", "expect", "host", "te", "transfer-encoding", "upgrade"),
+        *("accept", "authorization", "content-type", "cookie", "idempotency-key", "te"),
+        *("accept-encoding", "connection", "content-length", "expect", "host", "upgrade"),
+        "transfer-encoding",
     )
 )
 """Headers that are no parameters: those that OpenAPI ignores, and those that the sender fills in."""
