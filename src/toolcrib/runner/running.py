@@ -237,10 +237,11 @@ class Limiter:
         waits = deque[_Ticket]()
         while self._queue:
             exclusive, ticket = self._queue[0]
-            if not self._fits(exclusive) and not (exclusive and self._lent):
+            fits = self._fits(exclusive)
+            if not (fits or (exclusive and self._lent)):
                 break
             self._queue.popleft()
-            if not self._fits(exclusive):
+            if not fits:
                 waits.append((exclusive, ticket))
                 continue
             with suppress(RuntimeError):
