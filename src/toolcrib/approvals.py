@@ -562,7 +562,7 @@ def _take(
     if isinstance(answer, Approve):
         used = {"id": request.id, "now": time.time()}
         transaction.execute(_USE, **used)
-        transaction.require([(request.id,)], _IS_USED, **used)
+        transaction.require([{"id": request.id}], _IS_USED, **used)
     return answer
 
 

@@ -22,7 +22,16 @@ from audit.audit_helpers import opened, record, write_calls
 from samples import WHOLE, sample, sampled
 
 from toolcrib import ALL, ToolCall, ToolRunner, tool
-from toolcrib.audit import AuditEntry, AuditLog, Fault, Head, SigningKey, Verification, tree
+from toolcrib.audit import (
+    AuditEntry,
+    AuditLog,
+    Fault,
+    Head,
+    SigningKey,
+    Verification,
+    index,
+    tree,
+)
 from toolcrib.audit.append import stored_state
 from toolcrib.audit.entry import COLUMNS, KINDS, NOTHING, ROW, Seal, Summary, kind_of, read_again
 from toolcrib.audit.index import Index
@@ -222,15 +231,17 @@ def _resealed(transaction: Transaction, seal: Seal, head: Head) -> None:
         if key:
             keys.add(key, seq * KINDS + kind_of(Summary(status=status)))
         grown.extend([tree.leaf_hash(seq, at, text)])
-    tree.save(transaction, grown.changed())
+    root, nodes = keys.changed()
+    inserts = {tree.SAVE: tree.rows_of(grown.changed()), index.SAVE: nodes}
     found = stored_state(transaction)
     assert found is not None
-    state = msgspec.structs.replace(found[0], head=head, keys=keys.save(), root=grown.root().hex())
-    transaction.execute(
+    state = msgspec.structs.replace(found[0], head=head, keys=root, root=grown.root().hex())
+    values = {name: state.told()[name] for name in ("seq", "hash", "keys", "root")}
+    transaction.execute_together(
+        inserts,
         "UPDATE audit_head SET seq = :seq, hash = :hash, keys_hash = :keys, tree_hash = :root,"
         " seal = :seal",
-        **{name: state.told()[name] for name in ("seq", "hash", "keys", "root")},
-        seal=seal.state(state),
+        values | {"seal": seal.state(state)},
     )
 
 

@@ -14,18 +14,20 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psycopg
 import pytest
+from audit.audit_helpers import record
 from rows import each_row
 
 from toolcrib.approvals import ApprovalStore
 from toolcrib.audit import AuditLog
 from toolcrib.errors import ApprovalError, SourceError
 from toolcrib.spending import SpendStore
-from toolcrib.storage import SqlDatabase, Transaction, UnreachableError
+from toolcrib.storage import Insert, Row, SqlDatabase, Transaction, UnreachableError
 from toolcrib.storage.database import failed_by
 from toolcrib.values.decision import ApprovalRequest, Approve
 
@@ -112,10 +114,12 @@ async def test_what_is_no_answer_is_not_stored() -> None:
 async def test_statements_of_one_transaction_hold_together(url: str, memory: bool) -> None:
     database = SqlDatabase("sqlite://" if memory else url)
     insert = "INSERT INTO approvals (id, request, expires_at) VALUES (:id, :request, 0)"
+    approvals = Insert("approvals", ("id", "request", "expires_at"))
 
     def both(transaction: Transaction) -> int:
-        transaction.execute_many(insert, [{"id": str(at), "request": CANARY} for at in range(3)])
-        transaction.execute_many(insert, [])
+        rows = [{"id": str(at), "request": CANARY, "expires_at": 0} for at in range(2)]
+        last = {"id": "2", "request": CANARY}
+        transaction.execute_together({approvals: rows}, insert, last)
         assert transaction.execute(insert, id="9", request=CANARY) == 1
         return len(transaction.rows("SELECT id FROM approvals WHERE id IN :ids", ids=["1", "9"]))
 
@@ -289,6 +293,105 @@ async def test_a_connection_that_the_server_has_dropped_is_made_again(
     await other.aclose()
 
 
+DIES = "SELECT pg_terminate_backend(pg_backend_pid())"
+
+
+@pytest.mark.parametrize("dies", ["idle", "first", "second", "commit"])
+async def test_work_is_done_again_only_if_nothing_of_it_was_answered(
+    postgres: Callable[[], str], dies: str
+) -> None:
+    """On a connection that was idle; what kills a new one is not tried again and again."""
+    url = postgres()
+    database, other = SqlDatabase(url), SqlDatabase(url)
+    await database.write("CREATE TABLE done (at integer)")
+    begun: list[int] = []
+    done = Insert("done", ("at",)).of_values()
+
+    def work(transaction: Transaction) -> list[Row]:
+        begun.append(len(begun))
+        if dies == "first":
+            transaction.tuples(DIES)
+        transaction.execute_together({}, done, {"at": 1})
+        if dies == "commit":  # nothing was answered, and yet it may have been done
+            transaction.execute_together({}, f"INSERT INTO done {DIES}::integer + :at", {"at": 0})
+            return []
+        found = transaction.rows("SELECT at FROM done")
+        if dies == "second":
+            transaction.tuples(DIES)
+        return found
+
+    if dies == "idle":
+        mine = "pid <> pg_backend_pid() AND datname = current_database()"
+        await other.write(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {mine}")  # noqa: S608
+        while await other.read(f"SELECT 1 FROM pg_stat_activity WHERE {mine}"):  # noqa: ASYNC110, S608  no event of ours
+            await asyncio.sleep(0.01)
+        assert await database.transact(work) == [{"at": 1}]
+    else:
+        with pytest.raises(UnreachableError, match="the database cannot be used"):
+            await database.transact(work)
+    if dies != "idle":  # which may show before the work begins
+        assert len(begun) == (2 if dies == "first" else 1)
+    assert await database.read("SELECT at FROM done") == [{"at": 1}] * (dies == "idle")
+    await database.aclose()
+    await other.aclose()
+
+
+BODIES = {
+    "nothing": "IF NEW.at % 3 = 1 THEN RETURN NULL; END IF; RETURN NEW",
+    "other": "NEW.text = upper(NEW.text); RETURN NEW",
+    "removed": "DELETE FROM told WHERE at % 3 = 1; RETURN NULL",
+}
+CHANGES = {  # what a trigger does to rows that are written
+    "leaves out": "BEFORE INSERT ON told FOR EACH ROW EXECUTE FUNCTION nothing()",
+    "changes": "BEFORE INSERT ON told FOR EACH ROW EXECUTE FUNCTION other()",
+    "removes": "AFTER INSERT ON told FOR EACH STATEMENT EXECUTE FUNCTION removed()",
+    "removes late": "AFTER INSERT ON told DEFERRABLE INITIALLY DEFERRED FOR EACH ROW"
+    " EXECUTE FUNCTION removed()",
+}
+
+
+@pytest.mark.parametrize("most", [1, 2**24])
+@pytest.mark.parametrize("change", CHANGES)
+async def test_what_is_required_is_there_or_nothing_is_kept(
+    postgres: Callable[[], str], monkeypatch: pytest.MonkeyPatch, change: str, most: int
+) -> None:
+    """Whoever compares: the server, or we, where the rows are too large for one statement."""
+    monkeypatch.setattr("toolcrib.storage.database.MOST_IN_ONE", most)
+    database = SqlDatabase(postgres())
+    await database.write(
+        "CREATE TABLE told (at integer PRIMARY KEY, text text, taken double precision)"
+    )
+    await database.write("CREATE TABLE ends (at integer)")
+    for name, body in BODIES.items():
+        does = f"'BEGIN {body}; END' LANGUAGE plpgsql"
+        await database.write(f"CREATE FUNCTION {name}() RETURNS trigger AS {does}")
+
+    def put(transaction: Transaction, first: int) -> None:
+        rows = [
+            {"at": first + at, "text": f'é "\\u0000" {at}', "taken": 1_764_000_000.123457 + at / 7}
+            for at in range(3)
+        ]
+        insert = Insert("told", ("at", "text", "taken"))
+        transaction.execute_together({insert: rows}, "INSERT INTO ends VALUES (:at)", {"at": first})
+        found = "SELECT at, text, taken FROM told WHERE at >= :first ORDER BY at"
+        transaction.require(rows, found, first=first)
+
+    for first in range(0, 24, 3):  # a server prepares what it has run some times
+        await database.transact(partial(put, first=first))
+    late = "CONSTRAINT " if "DEFERRED" in CHANGES[change] else ""
+    await database.write(f"CREATE {late}TRIGGER on_told {CHANGES[change]}")
+    for _ in range(2):
+        with pytest.raises(SourceError, match="look for a trigger"):
+            await database.transact(partial(put, first=24))
+        assert await database.read("SELECT count(*) AS n, max(at) AS last FROM told") == [
+            {"n": 24, "last": 23}
+        ]
+        assert await database.read("SELECT at FROM ends WHERE at = 24") == []
+    await database.write("DROP TRIGGER on_told ON told")
+    await database.transact(partial(put, first=24))
+    await database.aclose()
+
+
 async def test_a_connection_that_dies_in_a_transaction_is_thrown_away_once(
     postgres: Callable[[], str],
 ) -> None:
@@ -297,7 +400,7 @@ async def test_a_connection_that_dies_in_a_transaction_is_thrown_away_once(
     def die(transaction: Transaction) -> None:
         transaction.execute("CREATE TABLE deaths (a int)")
         die = "INSERT INTO deaths SELECT pg_terminate_backend(pg_backend_pid())::int + :a"
-        transaction.execute_many(die, [{"a": 1}])  # which fails as late as with the COMMIT
+        transaction.execute_together({}, die, {"a": 1})  # which fails as late as with the COMMIT
 
     with pytest.raises(SourceError, match="the database cannot be used"):
         await database.transact(die)
@@ -543,18 +646,26 @@ async def test_an_error_at_the_end_of_a_transaction_is_the_same_as_at_a_statemen
 
 
 class SlowLine:
-    """A line to a server that takes little at a time, in both directions."""
+    """A line to a server that takes little at a time, in both directions, and counts how often they
+    take turns: the round trips."""
 
     def __init__(self, port: int) -> None:
         self._port = port
         self._tasks: set[asyncio.Task[None]] = set()
+        self.turns = 0
+        self._last: object = None
 
-    async def __aenter__(self) -> str:
+    async def __aenter__(self) -> Self:
         self._listening = socket.create_server(("127.0.0.1", 0))
         self._listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         self._listening.setblocking(False)
         self._start(self._accept())
-        return f"127.0.0.1:{self._listening.getsockname()[1]}"
+        return self
+
+    def to(self, url: str) -> str:
+        """Return the URL of the same server, by this line."""
+        address = f"127.0.0.1:{self._listening.getsockname()[1]}"
+        return re.sub(r"127\.0\.0\.1:\d+", address, url)
 
     async def __aexit__(self, *_: object) -> None:
         for task in self._tasks:
@@ -572,13 +683,15 @@ class SlowLine:
             far = socket.create_connection(("127.0.0.1", self._port))
             for end in (near, far):
                 end.setblocking(False)
-            self._start(self._carry(near, far))
-            self._start(self._carry(far, near))
+            self._start(self._carry(near, far, "asked"))
+            self._start(self._carry(far, near, "answered"))
 
-    async def _carry(self, source: socket.socket, to: socket.socket) -> None:
+    async def _carry(self, source: socket.socket, to: socket.socket, what: str) -> None:
         loop = asyncio.get_running_loop()
         with source, suppress(OSError):
             while piece := await loop.sock_recv(source, 65_536):
+                self.turns += (self._last, what) == ("answered", "asked")
+                self._last = what
                 await loop.sock_sendall(to, piece)
                 await asyncio.sleep(0)
             to.shutdown(socket.SHUT_WR)
@@ -589,20 +702,33 @@ async def test_a_large_value_arrives_whatever_a_line_takes_at_once(
 ) -> None:
     """Neither end waits for the other one, however little of a value is taken at a time."""
     url = postgres()
-    async with SlowLine(int(url.split(":")[-1].split("/")[0])) as address:
-        database = SqlDatabase(re.sub(r"127\.0\.0\.1:\d+", address, url))
+    async with SlowLine(int(url.split(":")[-1].split("/")[0])) as line:
+        database = SqlDatabase(line.to(url))
         await database.write("CREATE TABLE texts (at integer, text text)")
         for at in range(3):
 
             def put(transaction: Transaction, at: int = at) -> int:
                 given = {"at": at, "text": "ü" * 2_000_000}
-                transaction.execute_many("INSERT INTO texts VALUES (:at, :text)", [given, given])
-                transaction.execute("INSERT INTO texts VALUES (:at, :text)", **given)
+                insert = Insert("texts", ("at", "text"))
+                transaction.execute_together({insert: [given, given]}, insert.of_values(), given)
                 return len(transaction.tuples("SELECT text FROM texts WHERE at = :at", at=at))
 
             async with asyncio.timeout(60):
                 assert await database.transact(put) == 3
         await database.aclose()
+
+
+async def test_an_entry_takes_two_round_trips(postgres: Callable[[], str]) -> None:
+    """One to see the head under its lock, one to write all and commit: a server may be far away."""
+    url = postgres()
+    async with SlowLine(int(url.split(":")[-1].split("/")[0])) as line:
+        log = AuditLog(line.to(url))
+        for at in range(20):  # a server prepares what it has run some times
+            before = line.turns
+            await log.write(record(at))
+            assert at == 0 or line.turns - before <= 2
+        assert (await log.verify()).ok
+        await log.aclose()
 
 
 @pytest.mark.parametrize("most", [1, 100, 5_000, 2**24])
@@ -612,10 +738,12 @@ async def test_many_rows_go_to_a_server_in_parts(
     """However large they are together: a server takes no message of a gigabyte."""
     monkeypatch.setattr("toolcrib.storage.database.MOST_IN_ONE", most)
     rows = [{"at": at, "text": "ü" * (at * 37 % 900)} for at in range(60)]
-    insert = "INSERT INTO texts (at, text) VALUES (:at, :text)"
+    insert = Insert("texts", ("at", "text"))
     database = SqlDatabase(postgres())
     await database.write("CREATE TABLE texts (at integer, text text)")
-    await database.transact(lambda transaction: transaction.execute_many(insert, rows))
+    await database.transact(
+        lambda t: t.execute_together({insert: rows[1:]}, insert.of_values(), rows[0])
+    )
     assert await database.read("SELECT at, text FROM texts ORDER BY at") == rows
     await database.aclose()
 

@@ -67,7 +67,7 @@ from toolcrib.audit.entry import (
     summed_up,
 )
 from toolcrib.errors import SourceError, ToolcribError
-from toolcrib.storage import Transaction
+from toolcrib.storage import Insert, Row, Transaction
 from toolcrib.threads import renewed_in_children
 from toolcrib.values.json import key_of
 from toolcrib.values.record import (
@@ -104,10 +104,7 @@ _WRITTEN = _WRITTEN_OLD.replace(
 _TRACES = """SELECT 1 FROM audit_entries UNION ALL SELECT 1 FROM audit_keys
     UNION ALL SELECT 1 FROM audit_tiles LIMIT 1"""
 _NAMES = ("seq", "at", "record", "previous", "hash", *COLUMNS)
-_INSERT = (
-    f"INSERT INTO audit_entries ({', '.join(_NAMES)})"  # noqa: S608  names of our own
-    f" VALUES ({', '.join(':' + name for name in _NAMES)})"
-)
+_INSERT = Insert("audit_entries", _NAMES)
 _NUMBERED = f"SELECT {ENTRY} FROM audit_entries WHERE seq IN :numbers ORDER BY seq"  # noqa: S608
 _BY_COLUMN = f"SELECT {ENTRY} FROM audit_entries WHERE idempotency_key = :key ORDER BY seq"  # noqa: S608
 _PAGE = (
@@ -428,10 +425,7 @@ class Tail(CheckedLog):
             head = self._seal.entry(previous, at, draft.text)
             own = (head.seq, at, draft.text, previous.hash, head.hash)
             rows.append(own + columns_of(draft.told))
-        self._transaction.execute_many(
-            _INSERT, [dict(zip(_NAMES, row, strict=True)) for row in rows]
-        )
-        self._seal_in(rows, [draft.told for draft in drafts])
+        self._seal_in(rows, [draft.told for draft in drafts], new=True)
 
     def prune(self, before: float, left: Left) -> tuple[int, Left | None]:
         """Remove the entries up to the first that was written at `before` or later, but no more than
@@ -499,27 +493,34 @@ class Tail(CheckedLog):
         self.state = msgspec.structs.replace(self.state, head=end)
         self.add([NewEntry.of(Genesis(self.state.log, FORMAT, first, end.seq, end.hash))])
 
-    def _seal_in(self, rows: Sequence[tuple[Any, ...]], told: Sequence[Summary]) -> None:
-        """Put entries (rows of ROW) into the index and the tree, and set the head to the last one.
+    def _seal_in(
+        self, rows: Sequence[tuple[Any, ...]], told: Sequence[Summary], *, new: bool = False
+    ) -> None:
+        """Put entries (rows of ROW) into the index and the tree, and set the head to the last one; new
+        ones into the table, too.
 
         Raises SourceError unless they are there then, and the head: no call is to run whose entry the
         database has not taken.
         """
         state = msgspec.structs.replace(self.state, head=Head(rows[-1][0], rows[-1][4]))
+        named = [dict(zip(_NAMES, row, strict=True)) for row in rows]
+        inserts: dict[Insert, Sequence[Row]] = {_INSERT: named if new else ()}
         if state.format > 1:
             for (number, *_), each in zip(rows, told, strict=True):
                 if each.idempotency_key:
                     self._index.add(each.idempotency_key, number * KINDS + kind_of(each))
             self._tree.extend([tree.leaf_hash(*row[:3]) for row in rows])
-            tree.save(self._transaction, self._tree.changed())
+            inserts[tree.SAVE] = tree.rows_of(self._tree.changed())
             self._tree.read = partial(tree.tiles, self._transaction)  # not what was read ahead
             root = self._tree.root().hex()
-            state = msgspec.structs.replace(state, keys=self._index.save(), root=root)
+            keys, inserts[index.SAVE] = self._index.changed()
+            state = msgspec.structs.replace(state, keys=keys, root=root)
         self.state = state
         values = {**state.told(), "seal": self._seal.state(state)}
-        self._transaction.execute_many(_SET_OLD if state.format == 1 else _SET, [values])
+        sets = _SET_OLD if state.format == 1 else _SET
+        self._transaction.execute_together(inserts, sets, values)
         written = _WRITTEN_OLD if state.format == 1 else _WRITTEN
-        self._transaction.require(rows, written, **values, oldest=rows[0][0])
+        self._transaction.require(named, written, **values, oldest=rows[0][0])
         edge = self._tree.edge() if state.format > 1 else {}
         oldest = None if self.generation is None else self.generation[1]
         self._transaction.when_committed = lambda: self._seal.note(state, edge, oldest)

@@ -19,7 +19,7 @@ import msgspec
 
 from toolcrib.audit.entry import Seal
 from toolcrib.errors import SourceError
-from toolcrib.storage import Transaction
+from toolcrib.storage import Insert, Row, Transaction
 from toolcrib.values.json import sha256_hex
 
 _DIGITS = "0123456789abcdef"
@@ -33,8 +33,11 @@ Ahead: TypeAlias = Callable[[], Iterable[tuple[Any, ...]]]
 _content = msgspec.json.Decoder(Inner | Last)
 _write = msgspec.json.Encoder(order="sorted").encode
 _NODES = "SELECT prefix, content FROM audit_keys WHERE prefix IN :prefixes"
-_SAVE = """INSERT INTO audit_keys (prefix, content) VALUES (:prefix, :content)
-    ON CONFLICT (prefix) DO UPDATE SET content = excluded.content"""
+SAVE = Insert(
+    "audit_keys",
+    ("prefix", "content"),
+    "ON CONFLICT (prefix) DO UPDATE SET content = excluded.content",
+)
 _ALL = "SELECT prefix, content FROM audit_keys WHERE prefix > :after ORDER BY prefix LIMIT 100"
 
 
@@ -98,9 +101,10 @@ class Index:
             if not node[digest]:
                 del node[digest]
 
-    def save(self) -> str:
-        """Write what has changed; the new root's hash."""
-        rows = []
+    def changed(self) -> tuple[str, list[Row]]:
+        """Return the root's hash, and the nodes that have changed since this was last asked as the rows
+        that SAVE takes."""
+        rows: list[Row] = []
         # the longest first: a node's hash is in the one above
         for place in sorted(_with_above(self._changed), key=len, reverse=True):
             node = self._own(place)
@@ -114,9 +118,8 @@ class Index:
                 above[int(place[-1], 16)] = own
             else:
                 self._root = own
-        self._transaction.execute_many(_SAVE, rows)
         self._changed = set()
-        return self._root
+        return self._root, rows
 
     def _find(self, digests: Collection[str]) -> None:
         """Read what leads to these digests, as far as it is not known."""

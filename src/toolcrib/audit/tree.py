@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 
 from toolcrib.audit.entry import leaf
 from toolcrib.errors import SourceError
-from toolcrib.storage import Transaction
+from toolcrib.storage import Insert, Row, Transaction
 
 Place: TypeAlias = tuple[int, int]  # level, number
 Read: TypeAlias = Callable[[Iterable[Place]], Mapping[Place, bytes]]
@@ -34,8 +34,9 @@ _FULL = WIDTH * _BYTES
 EMPTY = sha256(b"").digest()
 _SHORT = "the tree of the audit log lacks hashes of tile {}/{}: verify the log"
 _TILES = "SELECT place, hashes FROM audit_tiles WHERE place IN :places"
-_SAVE = """INSERT INTO audit_tiles (place, hashes) VALUES (:place, :hashes)
-    ON CONFLICT (place) DO UPDATE SET hashes = excluded.hashes"""
+SAVE = Insert(
+    "audit_tiles", ("place", "hashes"), "ON CONFLICT (place) DO UPDATE SET hashes = excluded.hashes"
+)
 
 
 def leaf_hash(seq: int, at: float, record: str) -> bytes:
@@ -210,12 +211,12 @@ def is_full(tile: bytes) -> bool:
     return len(tile) == _FULL
 
 
-def save(transaction: Transaction, made: Mapping[Place, bytes]) -> None:
-    rows = [
+def rows_of(made: Mapping[Place, bytes]) -> list[Row]:
+    """Return tiles as the rows that SAVE takes."""
+    return [
         {"place": f"{level}/{number}", "hashes": base64.b64encode(hashes).decode()}
         for (level, number), hashes in made.items()
     ]
-    transaction.execute_many(_SAVE, rows)
 
 
 def count_of_tiles(size: int) -> int:

@@ -276,7 +276,7 @@ class ThreadStore(Closing):
             named = {"id": turn.id, "view": _text(view), "state": turn.state}
             begun = transaction.execute(_BEGIN_AGAIN, **named, lease=leases[-1]) > 0
             if begun:  # and waits no more: nobody else begins it
-                transaction.require([(turn.id,)], _IS_BEGUN, id=turn.id, leases=leases)
+                transaction.require([{"id": turn.id}], _IS_BEGUN, id=turn.id, leases=leases)
             return begun
 
         leases: list[float] = []

@@ -2,6 +2,7 @@
 
 from toolcrib.storage.cache_folder import OWNERS, create_private, mode_of
 from toolcrib.storage.database import (
+    Insert,
     Row,
     SqlDatabase,
     Transaction,
@@ -12,6 +13,7 @@ from toolcrib.storage.database import (
 
 __all__ = [
     "OWNERS",
+    "Insert",
     "Row",
     "SqlDatabase",
     "Transaction",

@@ -24,7 +24,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
@@ -80,9 +80,14 @@ _UNREACHABLE = {  # by how an SQLSTATE, or the name of an error of SQLite, begin
     "SQLITE_READONLY": "this user may not write to it",
 }
 _REFUSED = ("23", "44", "P0001", "SQLITE_CONSTRAINT")  # by a constraint, a view or a trigger
+_NOT_TAKEN = (
+    "the database did not take what was written, so nothing of it is kept: look for a trigger, or a"
+    " rule, on its tables"
+)
+_DIVIDED = "22012"  # PostgreSQL's code for a division by zero: see `_refusing`
 _NAMED_BY_SQLITE = re.compile(r"(?:CHECK|NOT NULL|UNIQUE) constraint failed: (.+)", re.DOTALL)
 _LONGEST_NAME = 100
-_POOLED = 5  # connections that wait, at most, for who needs one
+_USED = "toolcrib_used"  # in the `info` of a connection that has committed
 _LONGEST = 200  # characters of a column: PostgreSQL's indexes take some 2,700 bytes of two of them
 
 
@@ -97,7 +102,7 @@ def open_engine(url: str, mode: int = OWNERS, folder: str = "") -> Engine:
         parsed = sa.engine.make_url(url)
     except ValueError:
         raise sa.exc.ArgumentError("a port is a number") from None
-    # what is left open by a transaction is rolled back where it began: see `_begun`
+    # what is left open by a transaction is rolled back where it began: see `_committed`
     options: dict[str, Any] = {"hide_parameters": True, "logging_name": "toolcrib"}
     options["pool_reset_on_return"] = None
     logging.getLogger("sqlalchemy.engine.Engine.toolcrib").addFilter(_is_no_row)
@@ -531,6 +536,26 @@ class UnreachableError(SourceError, Explained):
     """The database was not there, or not to be had: nothing is said about what is in it."""
 
 
+class Insert(NamedTuple):
+    """Inserts rows of these columns into a table; `conflict` says what it does where one is there."""
+
+    table: str
+    columns: tuple[str, ...]
+    conflict: str = ""
+
+    def of_values(self) -> str:
+        """Return the statement for one row, with a parameter for each column."""
+        names, values = ", ".join(self.columns), ", ".join(f":{name}" for name in self.columns)
+        return f"INSERT INTO {self.table} ({names}) VALUES ({values}) {self.conflict}"  # noqa: S608  names of our own
+
+    def of_json(self, parameter: str) -> str:
+        """Return PostgreSQL's statement for all rows in a JSON text, which takes a third of the time.
+        The table says of what types they are."""
+        names = ", ".join(self.columns)
+        rows = f"json_populate_recordset(NULL::{self.table}, :{parameter})"
+        return f"INSERT INTO {self.table} ({names}) SELECT {names} FROM {rows} {self.conflict}"  # noqa: S608  names of our own
+
+
 class Transaction:
     """Statements that are committed together, or not at all. `:name` marks a value.
 
@@ -549,6 +574,7 @@ class Transaction:
         self._ahead = False  # whether statements are sent before the answers of those before them
         self.when_committed: Callable[[], None] = lambda: None  # called once, after the commit
         self.failed = False  # then it cannot be committed, whoever caught the error
+        self.answered = False  # then what was asked is not asked again on another connection
         self._tells = _log.isEnabledFor(logging.DEBUG)
 
     def rows(self, sql: str, /, **values: object) -> list[Row]:
@@ -567,37 +593,48 @@ class Transaction:
             return lambda: self.tuples(sql, **values)
         cursor = self._connection.cursor()
         self._run(sql, values, _nothing, cursor=cursor)
-        return lambda: self._checked(lambda: list(cursor.fetchall()))
+        return lambda: self._checked(lambda: self._all(cursor))
 
     def execute(self, sql: str, /, **values: object) -> int:
         """Run a statement and return how many rows it changed."""
         return self._run(sql, values, self._changed)
 
-    def execute_many(self, sql: str, values: Sequence[Row], /) -> None:
-        """Run a statement once for each of the rows; there are no lists among their values.
+    def execute_together(
+        self, inserts: Mapping[Insert, Sequence[Row]], sql: str, values: Row
+    ) -> None:
+        """Insert rows, and run another statement, which does not see them; `values` has no lists.
 
-        On a server it may fail as late as with the next statement.
+        A server gets it all as one statement, and may report an error as late as with the next one.
         """
-        several = len(values) > 1 and self._dialect.name == "postgresql"
-        in_one = _rows_in_one(sql) if several else None
-        if in_one is not None:
-            for rows in _in_parts(values):
-                self._run(in_one, {"rows": rows}, _nothing, cursor=self._unread)
-        elif values:
-            self._run(sql, values[0], _nothing, cursor=self._unread, more=values[1:])
+        given = {insert: rows for insert, rows in inserts.items() if rows}
+        named = dict(values)
+        if self._dialect.name == "postgresql":
+            for at, (insert, rows) in enumerate(given.items()):
+                *earlier, named[f"rows_{at}"] = _in_parts(rows)
+                for part in earlier:
+                    text = insert.of_json("rows")
+                    self._run(text, {"rows": part}, _nothing, cursor=self._unread)
+            sql = _together(tuple(given), sql)
+        else:
+            for insert, (first, *more) in given.items():
+                self._run(insert.of_values(), first, _nothing, more=more)
+        self._run(sql, named, _nothing, cursor=self._unread)
 
-    def require(self, written: Sequence[tuple[Any, ...]], sql: str, /, **values: object) -> None:
-        """Raise SourceError unless a SELECT gives these very rows: what was written and is to be there.
+    def require(self, written: Sequence[Row], sql: str, /, **values: object) -> None:
+        """Raise SourceError unless a SELECT returns exactly these rows: what was written and must be
+        there, whatever triggers did, also deferred ones.
 
-        What a trigger does at the end of the transaction, it has done by then.
+        A server makes the comparison itself, and may report that it failed as late as with the COMMIT,
+        which then does not happen.
         """
         if self._dialect.name == "postgresql":
             self._run("SET CONSTRAINTS ALL IMMEDIATE", {}, _nothing, cursor=self._unread)
-        if self.tuples(sql, **values) != list(written):
-            raise SourceError(
-                "the database did not take what was written, so nothing of it is kept: look for a"
-                " trigger, or a rule, on its tables"
-            )
+        text = msgspec.json.encode(written) if self._ahead else b""
+        if text and len(text) <= MOST_IN_ONE:
+            named = {**values, "written": text.decode()}
+            self._run(_refusing(sql), named, _nothing, cursor=self._unread)
+        elif self.tuples(sql, **values) != [tuple(row.values()) for row in written]:
+            raise SourceError(_NOT_TAKEN)
 
     @property
     def for_update(self) -> str:
@@ -612,22 +649,27 @@ class Transaction:
         return "" if found == "ok" else " ".join(str(found).split())
 
     def begin(self, *, write: bool) -> None:
-        """Begin: a snapshot to read, or a write under its locks."""
+        """Begin: a snapshot to read, or a write under its locks. A server hears of it with the first
+        statement."""
         self._cursor, self._unread = self._connection.cursor(), self._connection.cursor()
         if self._dialect.name == "sqlite":
             # the lock is taken at once: who reads first may find that another has written since
             self._run("BEGIN IMMEDIATE" if write else "BEGIN", {}, _nothing)
             return
+        self._checked(self._enter_pipeline)
+        mode = "READ COMMITTED" if write else "REPEATABLE READ READ ONLY"
+        self._run(f"BEGIN ISOLATION LEVEL {mode}", {}, _nothing, cursor=self._unread)
+
+    def _enter_pipeline(self) -> None:
         driver: Any = self._connection.driver_connection
         if not driver.autocommit:  # as SQLAlchemy leaves it; here BEGIN and COMMIT are statements
             driver.autocommit = True
-        mode = "READ COMMITTED" if write else "REPEATABLE READ READ ONLY"
-        self._run(f"BEGIN ISOLATION LEVEL {mode}", {}, _nothing)
         if getattr(self._dialect.loaded_dbapi.capabilities, "has_pipeline", bool)():
             self._sync = self._pipeline.enter_context(driver.pipeline()).sync
             self._ahead = True
 
     def commit(self) -> None:
+        self.answered = True  # the server may do it, and the answer be lost
         self._run("COMMIT", {}, self._pipeline.close)
 
     def roll_back(self) -> None:
@@ -656,11 +698,14 @@ class Transaction:
         kind: type[Exception] = self._dialect.loaded_dbapi.Error
         return kind
 
-    def _all(self) -> list[tuple[Any, ...]]:
-        return list(self._cursor.fetchall())
+    def _all(self, cursor: Any = None) -> list[tuple[Any, ...]]:
+        found = list((cursor or self._cursor).fetchall())
+        self.answered = True
+        return found
 
     def _changed(self) -> int:
         self._sync()
+        self.answered = True
         return int(self._cursor.rowcount)
 
     def _run(
@@ -721,29 +766,34 @@ def _nothing() -> None:
     """What a statement gives that nobody asks about."""
 
 
-@contextmanager
-def _begun(engine: Engine, *, write: bool) -> Iterator[Transaction]:
-    """Commit what is done meanwhile, or roll it back if that raises."""
-    for dropped in range(_POOLED + 1):
+def _committed(
+    engine: Engine, work: Callable[[Transaction], T], *, write: bool
+) -> tuple[T, Transaction]:
+    """Return what `work` returns, committed, and the transaction; roll it back if that raises.
+
+    A server or a firewall drops connections that are idle, which shows at the first statement that is
+    sent: on a connection that was used before, `work` begins again if nothing of it was answered.
+    """
+    while True:
         connection = _connected(engine)
+        was_used = connection.info.setdefault(_USED, False)
         transaction = Transaction(connection, engine.dialect)
         try:
             transaction.begin(write=write)
-            break
-        except SourceError:  # a server or a firewall drops what is idle: others may be gone as well
-            if connection.is_valid or dropped == _POOLED:
-                connection.close()
-                raise
-            connection.close()
-    try:
-        try:
-            yield transaction
+            found = work(transaction)
+            if write and transaction.failed:
+                raise SourceError("a statement failed, so nothing of its transaction is kept")
             transaction.commit()
-        except BaseException:
+        except BaseException as error:
             transaction.roll_back()
-            raise
-    finally:
-        connection.close()
+            dropped = isinstance(error, SourceError) and not connection.is_valid
+            if not (dropped and was_used) or transaction.answered:
+                raise
+        else:
+            connection.info[_USED] = True
+            return found, transaction
+        finally:
+            connection.close()
 
 
 def _connected(engine: Engine) -> PoolProxiedConnection:
@@ -822,10 +872,7 @@ class SqlDatabase:
 
     def _transact(self, work: Callable[[Transaction], T], *, write: bool) -> T:
         engine, file, _ = self._opened()
-        with _begun(engine, write=write) as transaction:
-            found = work(transaction)
-            if write and transaction.failed:
-                raise SourceError("a statement failed, so nothing of its transaction is kept")
+        found, transaction = _committed(engine, work, write=write)
         if file_behind(engine) != file:
             self._close()
             raise UnreachableError("the database's file was removed or replaced while it was open")
@@ -901,6 +948,8 @@ def _quietly(work: Callable[[], T]) -> T:
 def failed_by(error: Exception) -> SourceError:
     """Return what is raised for an error of SQLAlchemy or of a driver: its code, never its text."""
     code = code_of(error)
+    if code == _DIVIDED:
+        return SourceError(_NOT_TAKEN)
     told = ", ".join(filter(None, (type(error).__name__, code)))
     if code.startswith(_REFUSED):
         name = _constraint_of(error)
@@ -915,7 +964,6 @@ def failed_by(error: Exception) -> SourceError:
 
 MOST_IN_ONE = 16 * 2**20
 """Bytes of rows that go to a server in one statement, unless one row has more."""
-_INSERT = re.compile(r"INSERT INTO (\w+) \(([^)]*)\)\s+VALUES \(([^)]*)\)\s*(.*)", re.DOTALL)
 _NAMED = re.compile(r"(?<![:\w]):(\w+)")
 
 
@@ -945,19 +993,17 @@ def _in_parts(values: Sequence[Row]) -> Iterator[str]:
 
 
 @lru_cache(maxsize=64)
-def _rows_in_one(sql: str) -> str | None:
-    """Return an INSERT of one row as one of all the rows in a JSON text, which takes PostgreSQL a third
-    of the time; None for a statement of another form. The table gives the types."""
-    found = _INSERT.fullmatch(sql)
-    if found is None:
-        return None
-    table, columns, values, rest = found.groups()
-    if [f":{column.strip()}" for column in columns.split(",")] != values.replace(" ", "").split(
-        ","
-    ):
-        return None
-    rows = f"SELECT {columns} FROM json_populate_recordset(NULL::{table}, :rows)"  # noqa: S608
-    return f"INSERT INTO {table} ({columns}) {rows} {rest}"
+def _together(inserts: tuple[Insert, ...], sql: str) -> str:
+    """Return INSERTs of rows and another statement as one, with a common table expression for each."""
+    each = [f"w{at} AS ({insert.of_json(f'rows_{at}')})" for at, insert in enumerate(inserts)]
+    return f"WITH {', '.join(each)} {sql}" if each else sql
+
+
+@lru_cache(maxsize=64)
+def _refusing(sql: str) -> str:
+    """Return a statement that fails unless a SELECT returns the rows in a JSON text."""
+    found = f"SELECT coalesce(jsonb_agg(to_jsonb(found)), '[]') FROM ({sql}) AS found"  # noqa: S608
+    return f"SELECT 1 / (CASE WHEN ({found}) = CAST(:written AS jsonb) THEN 1 ELSE 0 END)"
 
 
 @lru_cache(maxsize=1024)
