@@ -1,10 +1,11 @@
-"""What a call counts for in its run, and what agents spend that are its tool.
+"""Counts a call in its run, together with what an agent spends that runs as the call's tool.
 
-Rule: a call that has begun counts in its run, once, wherever it did. One that goes on, or does not,
-keeps the place that it has: it is neither counted again nor refused for that. Whoever is told how a
-call ended, or that nobody knows, though it did not begin here, has all of that: the count, and what was
-spent within. That belongs to the run of its scope, whoever made that: a graph's thread, a client's run,
-a loop of somebody's own. The runner's budgets limit it as they limit the run's own calls.
+Rule: a call that has begun counts once in its run, wherever it began. A call that resumes, or
+cannot resume, keeps its place: it is neither counted again nor refused for lack of budget. When a
+call that did not begin here is reported as ended, or as unknown, the run takes over its count and
+everything spent within it. The spending belongs to the run of the call's scope, whatever made that
+run: a graph's thread, a client's run or the caller's own loop. The runner's budgets limit it as
+they limit the run's own calls.
 """
 
 from __future__ import annotations
@@ -23,15 +24,18 @@ from toolcrib.values.run import saved_run, spent_in
 
 
 def account_of(facts: CallFacts, policies: Sequence[Policy], context: PolicyContext) -> Account:
-    """Return what an agent that is the tool of a call spends from."""
+    """Return the account that an agent running as the tool of this call spends from."""
     definition, call_id = facts.hydrated.definition, facts.hydrated.call.id
     assert definition is not None  # noqa: S101  else there is no tool
     return facts.scope.account or TallyAccount(policies, context, definition, call_id)
 
 
 def keep_place(facts: CallFacts, account: Callable[[], Account]) -> None:
-    """Have the run know that a call has begun, if the scope says so. It was counted, and all spent
-    within; a tally that lacks that (another request's, or process's) counts it now."""
+    """Note in the run that this suspended call has begun, if the scope says so.
+
+    The call and everything spent within it were counted when it began. A tally that lacks the count
+    (because another request or process began the call) counts it now.
+    """
     call_id, scope, definition = facts.hydrated.call.id, facts.scope, facts.hydrated.definition
     if call_id not in scope.suspended or definition is None:
         return
@@ -44,9 +48,9 @@ def keep_place(facts: CallFacts, account: Callable[[], Account]) -> None:
         return
     try:
         before = spent_in(saved_run(scope.suspended[call_id]))
-    except SourceError:  # its agent does not go on
+    except SourceError:  # its agent cannot resume
         before = SpentWithin()
-    if known and key not in tally.within:  # it was saved, and has what was spent within, too
+    if known and key not in tally.within:  # the saved tally includes what was spent within
         tally.within[key] = before
     else:
         account().count_again(call_id, before)
@@ -59,8 +63,10 @@ def count_begun(
     *,
     is_counted: bool,
 ) -> None:
-    """Count a call that began before, or elsewhere, as if it had run here; `is_counted` says that it
-    was about to."""
+    """Count a call that began earlier or elsewhere as if it had run here.
+
+    `is_counted` says that this process had already counted it, because it was about to run it.
+    """
     definition, tally = facts.hydrated.definition, facts.scope.tally
     key, before = key_of(tally.run_id, record.id), int(record.id in tally.begun)
     made = tally.counted[key] = tally.counted.get(key, before) + 1
@@ -73,8 +79,10 @@ def count_begun(
 
 
 class TallyAccount:
-    """An `Account` for the agent that is the tool of one call: the tally of its run, and the budgets
-    among these policies."""
+    """Holds the `Account` of an agent that runs as the tool of one call.
+
+    It spends from the tally of the call's run and from the budgets among these policies.
+    """
 
     def __init__(
         self,

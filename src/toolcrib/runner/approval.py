@@ -1,14 +1,14 @@
 """Approval: what a person is asked, what counts as an answer, and which call an answer lets run.
 
-A request's id is a digest over run, call, tool, definition, arguments and caller, and over the occasion
-where a call may be asked about on several. An answer is given
-under that id, so that it can be an answer to nothing else.
+A request's id is a digest of run, call, tool, definition, arguments and caller, plus the occasion
+where a call may be asked about on several. An answer is given under that id, so it cannot be taken
+for an answer to another question.
 
-Only an answer is an answer: a yes is an `Approve` with a name, a no is a `Refuse`, and all else, an
-exception included, is `approval_failed`, and the approver's author is told. Only while its store cannot
-be used, the call waits. Nothing is recorded as a person's no that no person said, and nothing but a
-clear yes to this very question lets a call run. Who may approve some questions only is held to that by
-the arguments that will run, whichever were asked about.
+Rule: a yes is an `Approve` with a name, and a no is a `Refuse`. Everything else, including an
+exception, ends the call as `approval_failed` and is reported to the approver's author. The one
+exception is a store that cannot be used: then the call waits. No refusal is recorded that no person
+gave, and only a clear yes to this very question lets a call run. An approver who may answer only
+some questions is checked against the arguments that will run, whichever arguments were asked about.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ _ANEW = (
 )
 
 NO_RULE = "no rule can be given for this call"
-"""Where none are kept, and about a call of whose arrival or arguments something is doubtful."""
+"""Used where no rules are kept, and where the call's arrival or arguments are in doubt."""
 
 
 _NOT_KEPT = "The rule that was given could not be kept. The call did not run."
@@ -117,11 +117,13 @@ def approval_request(
     occasion: str = "",
     asked_by: Iterable[str] = (),
 ) -> ApprovalRequest:
-    """Return the question that `ask` leads to, in a run within these calls; it lapses after `seconds`.
-    It is `asked_by` all these policies.
+    """Return the approval request that `ask` leads to; it expires after `seconds`.
 
-    The run's `nonce` goes into the id: without one, short secrets could be tried out against it. So
-    does the `occasion`: what is asked on another one is another question.
+    `within` holds the calls that this call's run is inside of, and `asked_by` the names of all
+    policies that ask.
+
+    The run's `nonce` goes into the id: without it, short secrets could be guessed from the id. The
+    `occasion` goes in too, so a question on another occasion is another question.
     """
     definition, call = hydrated.definition, hydrated.call
     arguments_digest = f"sha256:{sha256_hex(hydrated.canonical)}"
@@ -151,8 +153,11 @@ def approval_request(
 def as_asked_before(
     request: ApprovalRequest, asked: ApprovalRequest, *, answered: bool
 ) -> ApprovalRequest:
-    """Return a request as it was `asked` before: it lapses when that does. A rule is for what the
-    answer was given to; while there is none, for what both of them say."""
+    """Return a request as it was `asked` before, with the same expiry time.
+
+    Once the question is answered, a rule covers what the answer was given to. Until then, it covers
+    what both requests say.
+    """
     both = tuple(name for name in request.asked_by if name in asked.asked_by)
     return msgspec.structs.replace(
         request,
@@ -165,7 +170,7 @@ def as_asked_before(
 
 
 def asked_call(hydrated: Hydrated, request: ApprovalRequest, run: RunTally) -> CallToApprove:
-    """Return a call as rules look at it: the one that was asked about, or the one that an edit made."""
+    """Return a call in the form that rules look at: the call asked about, or the edited one."""
     definition, arguments = hydrated.definition, hydrated.arguments
     marked = {name for name, value in arguments.items() if _holds_mark(value)}
     places = masked_places(definition, hydrated.defaults)
@@ -178,15 +183,18 @@ def asked_call(hydrated: Hydrated, request: ApprovalRequest, run: RunTally) -> C
 
 
 def _holds_mark(value: JsonValue) -> bool:
-    """Return whether something in a value may stand for a default of which only the type is shown."""
+    """Return whether some part of a value may be a marker for a default that has no JSON."""
     if isinstance(value, dict):
         return is_mark(value) or any(map(_holds_mark, value.values()))
     return isinstance(value, list) and any(map(_holds_mark, value))
 
 
 def _nobody(request: ApprovalRequest) -> CallError:
-    """Return the error of a call that nobody is there to approve; of one
-    that asks since it was imported, that trust would do."""
+    """Return the error of a call that has no approver.
+
+    If the call asks only because its tool was imported, the message says that trusting the tool
+    would be enough.
+    """
     text = ErrorCode.APPROVAL_REQUIRED.info.text
     imported = NOT_TRUSTED in request.reason
     return CallError.of(
@@ -195,7 +203,7 @@ def _nobody(request: ApprovalRequest) -> CallError:
 
 
 def request_id(request: ApprovalRequest, run: RunTally) -> str:
-    """Return the id that follows from a request itself, which must have a digest of its arguments."""
+    """Return the id that follows from a request, which must have a digest of its arguments."""
     named = [request.run_id, run.nonce, request.call_id, request.caller]
     return _id([*named, request.tool, request.definition_digest, request.arguments_digest])
 
@@ -205,16 +213,16 @@ def _id(bound: list[str]) -> str:
 
 
 def differing(one: ApprovalRequest, other: ApprovalRequest) -> list[str]:
-    """Return the names of the fields in which two requests are not the same question.
+    """Return the names of the fields in which two requests are different questions.
 
-    When it was asked and when it lapses is not part of a question, nor is the reason: a run may have
-    read untrusted content in the meantime, and then asks for that reason first.
+    The times of asking and expiry are not part of a question. Neither is the reason: a run that has
+    read untrusted content in the meantime gives that as its first reason.
     """
     return [name for name in _BOUND if _part(one, name) != _part(other, name)]
 
 
 def _part(request: ApprovalRequest, name: str) -> object:
-    """Return a field to compare; arguments as canonical text, since in Python 1 equals True."""
+    """Return a field to compare; arguments as canonical JSON, because 1 equals True in Python."""
     value = getattr(request, name)
     return canonical_json(value) if name == "arguments" else value
 
@@ -222,18 +230,18 @@ def _part(request: ApprovalRequest, name: str) -> object:
 def mismatch(differences: Iterable[str]) -> ErrorCode:
     """Return the error code of an approval that differs from the call in these fields.
 
-    One of another run, call or tool is `other_call`; one of this call as it was once, with another
-    definition, caller or other arguments, is `approval_mismatch`.
+    An approval for another run, call or tool is `other_call`. An approval for this call with
+    another definition, caller or other arguments is `approval_mismatch`.
     """
     another = not _CALL.isdisjoint(differences)
     return ErrorCode.OTHER_CALL if another else ErrorCode.APPROVAL_MISMATCH
 
 
 def check_approver(approver: object) -> None:
-    """Raise ApprovalError for an object that certainly is no approver.
+    """Raise ApprovalError for an object that certainly is not an approver.
 
-    A plain function is none: while it asked somebody, everything else in the event loop would wait.
-    What wraps an async function (`functools.wraps`) is taken for what it wraps.
+    A plain function is not one: it would block the event loop while it asks. A wrapper around an
+    async function (`functools.wraps`) is judged by the function it wraps.
     """
     if inspect.isclass(approver):
         raise ApprovalError(f"an approver is an object, not a class: {approver.__name__}(…)")
@@ -259,11 +267,11 @@ def _function_of(approver: Callable[..., object]) -> Callable[..., object]:
 
 
 class NotAnAnswer(ApprovalError, Explained):  # noqa: N818  said of a value, not of what went wrong
-    """Says that an answer is neither a yes nor a no. Its text holds no value, so a log may have it."""
+    """Says that an answer is neither a yes nor a no. Its message, without values, may be logged."""
 
 
 class NotArguments(NotAnAnswer):
-    """Says that what `by` put in place of a call's arguments can be no arguments."""
+    """Says that what `by` gave in place of a call's arguments cannot be arguments."""
 
     def __init__(self, message: str, by: str) -> None:
         super().__init__(message, ErrorCode.INVALID_ARGUMENTS)
@@ -271,7 +279,7 @@ class NotArguments(NotAnAnswer):
 
 
 class NotARule(SourceError, Explained):  # noqa: N818  as above
-    """Says that what a store of rules gave is none."""
+    """Says that a store of rules returned something that is not a rule."""
 
 
 def _kind_of(answer: object) -> str:
@@ -281,13 +289,13 @@ def _kind_of(answer: object) -> str:
 
 
 def checked_answer(answer: object) -> Answer:
-    """Return the answer, if it is one. Raises ApprovalError; the call ends with its `code`.
+    """Return the answer if it is valid. Raises ApprovalError; the call ends with its `code`.
 
-    Whoever approves has a name. Edited arguments are a JSON object within the limits that hold for a
-    model's, too (1 MiB, depth 100, 100,000 values, integers of 40 digits); whether they fit the tool
-    is for hydration to say.
+    An approval needs the name of who approves. Edited arguments are a JSON object within the limits
+    that also hold for a model's arguments (1 MiB, depth 100, 100,000 values, integers of 40
+    digits). Whether they fit the tool is checked by hydration.
     """
-    if isinstance(answer, NotAnAnswer):  # whoever passed on what was said knows why
+    if isinstance(answer, NotAnAnswer):  # an approver passed on an earlier verdict
         raise answer
     if not isinstance(answer, Approve | Refuse):
         raise NotAnAnswer(f"{_kind_of(answer)} is no answer: return Approve(by=…) or Refuse()")
@@ -318,7 +326,7 @@ def _checked_arguments(arguments: object, by: str) -> JsonObject:
             "edited arguments are nested too deep, or hold themselves, which is not JSON", by
         ) from None
     except (TypeError, ValueError) as error:
-        too_long = str(error).startswith("Exceeds the limit")  # Python's own words
+        too_long = str(error).startswith("Exceeds the limit")  # Python's own wording
         why = "an integer has too many digits" if too_long else str(error)
         raise NotArguments(f"edited arguments are not JSON: {why}", by) from None
     if isinstance(parsed, ParseFailure):
@@ -331,7 +339,7 @@ _NOT_ANSWERED: Final = frozenset(
     for code in ErrorCode
     if code.info.stage is Stage.APPROVAL and code is not ErrorCode.APPROVAL_REFUSED
 )
-"""What an approver may raise as an ApprovalError: a no is a `Refuse`, said by somebody."""
+"""The codes that an approver may raise in an ApprovalError. A no is always a named `Refuse`."""
 
 
 async def answer_to(
@@ -343,9 +351,9 @@ async def answer_to(
 ) -> Answer | None:
     """Return the answer to this very question, if there is one. Raises Stopped.
 
-    One that was given beforehand counts; else the yes of a rule (`by_rule`); else the approver is
-    asked. A yes lapses with its question, unless the call has begun with it. `failed` is told what the
-    approver raised.
+    An answer given beforehand comes first, then the yes of a rule (`by_rule`), then the approver is
+    asked. A yes expires with its question, unless the call has already begun with it. `failed` is
+    called with what the approver raised.
     """
     _check_shown(request, scope.asked)
     begun = scope.suspended.get(request.call_id)
@@ -368,7 +376,7 @@ async def answer_to(
         failed(error)
         told = str(error) if error.code is ErrorCode.APPROVAL_FAILED else None
         by = error.by if isinstance(error, NotArguments) else ""
-        retryable = False if by else None  # what a person wrote, no call of the model's can mend
+        retryable = False if by else None  # no call of the model can fix what a person wrote
         raise Stopped(CallError.of(error.code, told, retryable=retryable), edited_by=by) from None
     if isinstance(answer, Approve) and request.expired():
         raise Stopped(CallError.of(ErrorCode.APPROVAL_EXPIRED))
@@ -389,7 +397,7 @@ async def _asked_now(
 
 
 def _answer_before(request: ApprovalRequest, asked: ApprovalRequest, answer: Approve) -> Approve:
-    """Return the yes with which a call has begun that was suspended, if this is the same call."""
+    """Return the approval that a suspended call began with, if this is the same call."""
     differences = differing(asked, request)
     if differences:
         raise Stopped(CallError.of(mismatch(differences)), asked.definition_digest)
@@ -397,7 +405,7 @@ def _answer_before(request: ApprovalRequest, asked: ApprovalRequest, answer: App
 
 
 def edit_of(hydrated: Hydrated, answer: Answer) -> JsonObject | None:
-    """Return what somebody put in place of the effective arguments of a call, None if nothing else."""
+    """Return the arguments that an answer puts in place of the call's; None if it changes none."""
     if isinstance(answer, Refuse) or answer.arguments is None:
         return None
     whole = unmasked(hydrated.definition, answer.arguments, hydrated.arguments)
@@ -413,9 +421,12 @@ def approved_call(
     *,
     asked: ApprovalRequest,
 ) -> HydrationResult:
-    """Return the call that may run: `hydrated` itself, or, hydrated anew, with the other
-    arguments that somebody put in place of its own; Rejected if these do not fit. `asked` is the
-    question; `hook` is given what the author's code raises then. Raises Stopped."""
+    """Return the call that may run.
+
+    That is `hydrated` itself, or a call hydrated again with the approver's arguments, or Rejected
+    if those do not fit. `asked` is the question; `hook` is called with what the author's code
+    raises during hydration. Raises Stopped.
+    """
     if isinstance(answer, Refuse):
         raise Stopped(CallError.of(ErrorCode.APPROVAL_REFUSED))
     made = hydrated.building.made
@@ -437,7 +448,7 @@ def approved_call(
 
 
 def _asked_about(approved: Hydrated, asked: ApprovalRequest) -> ApprovalRequest:
-    """Return the question as if it had been about the arguments that an edit made of it."""
+    """Return the question as if it had been asked about the edited arguments."""
     definition = approved.definition
     return msgspec.structs.replace(
         asked,
@@ -448,12 +459,12 @@ def _asked_about(approved: Hydrated, asked: ApprovalRequest) -> ApprovalRequest:
 
 
 def own_request(request: ApprovalRequest) -> ApprovalRequest:
-    """Return a copy of the request to give away: changing it changes nothing of what is asked."""
+    """Return a copy of the request, so that changes to it do not affect the question."""
     return msgspec.structs.replace(request, arguments=own_copy(request.arguments))
 
 
 def _check_shown(request: ApprovalRequest, asked: Mapping[str, ApprovalRequest]) -> None:
-    """Raise Stopped where the request that was shown is not the one that would run now."""
+    """Raise Stopped if the request that was shown differs from the one that would run now."""
     shown = asked.get(request.id)
     differences = [] if shown is None else differing(shown, request)
     if differences:
@@ -461,7 +472,7 @@ def _check_shown(request: ApprovalRequest, asked: Mapping[str, ApprovalRequest])
 
 
 def _asked_differently(request: ApprovalRequest, scope: CallScope) -> ApprovalRequest | None:
-    """Return an answered request about this call with another definition, caller or arguments."""
+    """Return an answered request for this call with another definition, caller or arguments."""
     earlier = (
         asked
         for id_, asked in scope.asked_about(request.call_id)
@@ -473,8 +484,11 @@ def _asked_differently(request: ApprovalRequest, scope: CallScope) -> ApprovalRe
 async def rule_for(
     rules: KeepsRules, asked: CallToApprove, failed: Callable[[BaseException], None]
 ) -> ApprovalRule | None:
-    """Return a rule that speaks for a call; none where rules cannot be looked at: somebody is asked.
-    Raises Stopped where one was changed. `failed` is told."""
+    """Return a rule that approves a call, or None if no rule can be looked up.
+
+    With None, somebody is asked. `failed` is called with the reason. Raises Stopped if a rule was
+    changed.
+    """
     rule = await _from_store(lambda: rules.rule_for(asked), failed)
     if isinstance(rule, ApprovalError):
         raise Stopped(CallError.of(rule.code))
@@ -484,7 +498,7 @@ async def rule_for(
 async def _from_store(
     asking: Callable[[], Awaitable[ApprovalRule | None]], failed: Callable[[BaseException], None]
 ) -> ApprovalRule | BaseException | None:
-    """Return what a store of rules gives, or raised, which `failed` is told."""
+    """Return what a store of rules returns or raises; `failed` is called with what it raises."""
     cancels = cancel_requests()
     try:
         given: object = await asking()
@@ -501,13 +515,13 @@ async def _from_store(
 
 
 def check_always(asked: ApprovalRequest, answer: Approve) -> None:
-    """Raise ApprovalError where an answer gives a rule that it cannot give to this question."""
+    """Raise ApprovalError if an answer gives a rule that it cannot give to this question."""
     if answer.always is None:
         return
     if not asked.always:
         raise ApprovalError(NO_RULE)
     known = asked.arguments | (answer.arguments or {})
-    masks = not asked.arguments_digest  # what has a digest of all arguments has no secret ones
+    masks = not asked.arguments_digest  # if all arguments have a digest, none is secret
     secrets = [name for name, value in asked.arguments.items() if masks and value == MASK]
     check_open(answer.always.open, msgspec.structs.replace(asked, arguments=known), secrets)
 
@@ -518,9 +532,11 @@ async def kept_rule(
     answer: Approve,
     failed: Callable[[BaseException], None],
 ) -> ApprovalRule | None:
-    """Return the rule that an answer gives, once it is kept; None if it has lapsed or was revoked.
-    Raises Stopped for one that cannot be given for this call, or that is not kept: whoever gave it
-    would believe in it. `failed` is told."""
+    """Return the rule that an answer gives, once stored; None if it has expired or was revoked.
+
+    Raises Stopped for a rule that cannot be given for this call, or that could not be stored:
+    whoever gave it would rely on it. `failed` is called with the reason.
+    """
     kept: ApprovalRule | BaseException | None
     if rules is None or answer.always is None or not asked.request.always:
         kept = ApprovalError(NO_RULE)
@@ -536,7 +552,7 @@ async def kept_rule(
 
 
 def keeping(approver: Approver | None, pinned: JsonObject) -> Approver | None:
-    """Return an approver that keeps what default factories made for a call, if it can."""
+    """Return an approver that also stores the values of default factories, if it can."""
     if not pinned or not isinstance(approver, KeepingApprover):
         return approver
     ask = approver.ask_keeping
@@ -544,8 +560,11 @@ def keeping(approver: Approver | None, pinned: JsonObject) -> Approver | None:
 
 
 def explained(stopped: Stopped, hydrated: Hydrated) -> Stopped:
-    """Say why an approval does not fit any more where nobody has changed anything: a default factory
-    made another value, or toolcrib states more of the very same tool than when somebody was asked."""
+    """Explain why an approval no longer fits although nobody changed anything.
+
+    Either a default factory made another value, or toolcrib now states more about the very same
+    tool than when somebody was asked.
+    """
     made = hydrated.building.made
     if made is not None and made.anew and stopped.error.code is ErrorCode.APPROVAL_MISMATCH:
         return Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH, _ANEW))
@@ -558,8 +577,11 @@ def explained(stopped: Stopped, hydrated: Hydrated) -> Stopped:
 async def _ask(
     approver: Approver, request: ApprovalRequest, failed: Callable[[BaseException], None]
 ) -> Answer | None:
-    """Ask. An approver that fails has not answered. Where its store cannot be used (SourceError) the
-    call waits: the store may have the answer, and can be asked again."""
+    """Ask the approver. One that fails has not answered.
+
+    If its store cannot be used (SourceError), the call waits: the store may have the answer, and
+    can be asked again.
+    """
     cancels = cancel_requests()
     answer: Answer | None = None
     try:
@@ -576,13 +598,13 @@ async def _ask(
         failed(error)
     except NOT_ITS_OWN:
         raise
-    except BaseException as error:  # code of the author's
+    except BaseException as error:  # the approver is the author's code
         if is_stop(error, cancels):
             raise
         failed(error)
         raise Stopped(CallError.of(ErrorCode.APPROVAL_FAILED)) from None
     if cancel_requests() > cancels:
-        raise asyncio.CancelledError  # it caught that; what was cancelled does not run all the same
+        raise asyncio.CancelledError  # the approver caught it; the call still does not run
     return answer
 
 

@@ -1,37 +1,39 @@
-"""The life of one call: permitted, perhaps asked about, run once, its result checked, its end recorded.
+"""The life of one call: permitted, perhaps asked about, run once, result checked, end recorded.
 
-Rule: a call is in one state, each step moves it as `NEXT` says, and what its end changes depends on
-that state alone (`ENDS`). Every call that comes in has exactly one end.
+Rule: a call is in one state, each step moves it as `NEXT` says, and what its end changes depends
+only on that state (`ENDS`). Every call that comes in has exactly one end.
 
 | state     | what has happened                               | at its end the key is | settled |
 |-----------|-------------------------------------------------|-----------------------|---------|
 | arrived   | nothing that anybody else could notice          | not its own           | no      |
-| claimed   | its idempotency key is its own                  | released              | no      |
+| claimed   | it has claimed its idempotency key              | released              | no      |
 | counted   | the policies and the run's tally have counted it| released              | undone  |
 | begun     | its tool was started                            | kept with the outcome | yes     |
-| suspended | its tool has begun, asks itself, and will go on | released              | kept    |
+| suspended | its tool began, and waits for an answer itself  | released              | kept    |
 | unwritten | it ran before, and the ledger lacks its outcome | kept with the outcome | no      |
 | ended     | its outcome is settled                          |                       |         |
 | late      | its tool, left behind at that end, has ended too| kept with the outcome | no      |
 
-A call that was suspended comes in once more, with its state in `scope.suspended`: it has begun. So
-nobody is asked about it again, and where it cannot go on it ends as `outcome_unknown`: what it did
-before is not undone, and the part that waited does not run here; its record says who had let it begin.
-(Nothing final is said with that: the same state may go on later, or has elsewhere.) What such a call
-counts for in its run is in `account`.
+A suspended call comes in once more, with its saved state in `scope.suspended`. Such a call has
+begun, so nobody is asked about it again. If it cannot resume, it ends as `outcome_unknown`: what it
+did before is not undone, and the part that waited does not run here. Its record says who let it
+begin. This is not final: the same state may resume later, or has resumed elsewhere. `account` says
+what such a call counts for in its run.
 
-A tool that was left behind ends when its call has (`late`): its outcome is written as if it had ended
+A tool that was left behind ends after its call (`late`). Its outcome is written as if it had ended
 in time, or held until the call is asked for again.
 
-A call that ends without having begun here may have begun before, in a process that is gone: where its
-run has steps, or goes on from what was saved, the ledger is asked, and the call ends as that says. One
-that began is told as `outcome_unknown`, or as it ended, and so is one of which the ledger cannot be
-asked: that it did not begin is said of no call that may have.
+A call that ends without having begun here may have begun before, in a process that is gone. If its
+run has steps, or resumes from a saved state, the ledger is asked, and the call ends as the ledger
+says. A call that began is reported with its recorded end or as `outcome_unknown`. It is also
+`outcome_unknown` if the ledger cannot be asked: a call that may have begun is never reported as not
+begun.
 
-The caller gets the outcome that the ledger has: an outcome that cannot be written is unknown, unless a
-step of its run has kept it. What stands in the ledger is held against the call before it is told:
-nobody is told what became of another call under the same key. Of the two the one whose tool only read
-ends as `duplicate_call`; one that had claimed the key before it ran has the outcome that it had.
+The caller gets the outcome that the ledger has. An outcome that cannot be written is unknown,
+unless a step of its run has stored it. A ledger record is compared with the call before it is
+returned, so that nobody learns the outcome of another call under the same key. If they are two
+different calls, a call whose tool only read ends as `duplicate_call`; a call that had claimed the
+key before it ran keeps its own outcome.
 """
 
 from __future__ import annotations
@@ -134,7 +136,7 @@ NEXT: dict[State, dict[Event, State]] = {
 
 
 class End(msgspec.Struct, frozen=True):
-    """Says what the end of a call changes: its idempotency key, policies' counts, the run's taint."""
+    """Holds what a call's end changes: its idempotency key, policies' counts, the run's taint."""
 
     key: Literal["not its own", "released", "kept"]
     counts: Literal["nothing", "undone", "kept", "settled"] = "nothing"
@@ -169,12 +171,12 @@ _NOT_BEGUN: frozenset[State] = frozenset(("arrived", "claimed", "counted"))
 _ENDED = (Completed, Failed)
 _GOES_ON = Allow("it has begun, and goes on", "standard")
 _LOOK = 0.05  # seconds after which is looked again whether it is written
-_HELD_UP = 60.0  # seconds that another's write of an unknown outcome may take
+_HELD_UP = 60.0  # seconds that another writer of an unknown outcome may take
 _log = logging.getLogger("toolcrib.audit")
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """Holds the final outcome, the record for sinks other than the ledger, and what is to be raised."""
+    """Holds the final outcome, the record for sinks other than the ledger, and sink errors."""
 
     outcome: Outcome
     record: ToolInvocationRecord | None
@@ -182,7 +184,7 @@ class Recorded(msgspec.Struct, frozen=True):
 
 
 class Call(Veiled, msgspec.Struct):
-    """One call in a runner: `run` it, or `finalize` it with an outcome that it has without running."""
+    """One call in a runner: `run` it, or `finalize` it with an outcome that needs no run."""
 
     veiled: ClassVar[tuple[str, ...]] = ("pinned",)
 
@@ -191,24 +193,25 @@ class Call(Veiled, msgspec.Struct):
     context: PolicyContext
     scope: CallScope
     pinned: Pinned = None  # what its default factories made before
-    executor: Executor | None = None  # another one than the runner's, of the run around it
+    executor: Executor | None = None  # the executor of the surrounding run, if not the runner's
     key: str = ""
     state: State = "arrived"
-    value_json: bytes | None = None  # of the tool's value, when it has run
-    mark: Fingerprint = ("", "", None, "")  # with which it has claimed its key
-    question: CallQuestion | None = None  # with whose answer it may begin
-    again: bool = False  # it was cut, and is made again where its run goes on
-    watcher_raised: BaseException | None = None  # when it was told of a part
-    left: tuple[Work, bool] | None = None  # its tool that was left behind; was it out of time
+    value_json: bytes | None = None  # the tool's value as JSON, once it has run
+    mark: Fingerprint = ("", "", None, "")  # the fingerprint with which it claimed its key
+    question: CallQuestion | None = None  # the question whose answer lets it begin
+    again: bool = False  # it was cut off, and runs again when its run resumes
+    watcher_raised: BaseException | None = None  # what the observer raised when told of a part
+    left: tuple[Work, bool] | None = None  # the tool left behind, and whether it was out of time
     asking: dict[str, str] = {}  # the policies that ask about it, and why
-    reserved: Sequence[Release] = ()  # in stores; given back if its tool does not begin
+    reserved: Sequence[Release] = ()  # held in stores; released if its tool does not begin
 
     async def run(
         self, task: asyncio.Task[Any] | None, cancels: int, repairer: Repairer | None
     ) -> Outcome:
-        """Return the outcome, once it is recorded. Raises what a sink raises, and CancelledError.
+        """Return the outcome once it is recorded. Raises what a sink raises, and CancelledError.
 
-        `task` is the one that runs, and `cancels` how often it had been asked to stop before.
+        `task` is the task that runs this, and `cancels` the number of cancellation requests it had
+        before.
         """
         facts, steps = self.facts, self.scope.steps
         try:
@@ -216,7 +219,7 @@ class Call(Veiled, msgspec.Struct):
                 outcome = await self._ended(cancels, repairer)
             else:
                 outcome = await self._step(steps, cancels, repairer)
-        except GeneratorExit:  # the loop is gone: nothing can be awaited any more
+        except GeneratorExit:  # the event loop is gone: nothing can be awaited any more
             if self.state != "ended":
                 self._settle(facts.failed(CallError.of(ErrorCode.CANCELLED)))
             raise
@@ -236,11 +239,11 @@ class Call(Veiled, msgspec.Struct):
             if self.left is not None:
                 self._follow(*self.left)
         if task is not None and task.cancelling() > cancels:
-            raise asyncio.CancelledError  # the tool caught it; its outcome stands, and is told
+            raise asyncio.CancelledError  # the tool caught it; its outcome is recorded
         return outcome
 
     def ended(self, error: CallError, told: str = "") -> Failed:
-        """Return the outcome of a call that ends with this error, in the state that it is in."""
+        """Return the outcome of a call that ends with this error in its present state."""
         facts, call_id = self.facts, self.facts.hydrated.call.id
         is_back = call_id in self.scope.suspended and self.state in _NOT_BEGUN
         if is_back and error.code is not ErrorCode.DUPLICATE_CALL:
@@ -251,11 +254,11 @@ class Call(Veiled, msgspec.Struct):
         return facts.failed(error, told)
 
     def account(self) -> Account:
-        """Return what an agent that is the tool of this call spends from."""
+        """Return the account that an agent running as the tool of this call spends from."""
         return account_of(self.facts, self.setup.policies, self.context)
 
     def around(self) -> Surroundings:
-        """Return what an agent that is the tool of this call has from the run around it."""
+        """Return what an agent running as the tool of this call takes from the surrounding run."""
         approver = self.scope.approver or self.setup.approver
         paying = (*self.setup.paying, *self.scope.paying)
         sinks = self.setup.recorder.sinks
@@ -263,16 +266,16 @@ class Call(Veiled, msgspec.Struct):
         return Surroundings(self.scope, approver, sinks, self.account, paying, steps)
 
     def watcher_failed(self, raised: BaseException) -> None:
-        """Take what the observer raised at a part, which is raised once the call is over."""
+        """Store what the observer raised at a part; it is raised once the call is over."""
         self.watcher_raised = raised
 
     async def finalize(self, outcome: Outcome) -> Outcome:
-        """Write down and remember an outcome; return the one that stands.
+        """Record and remember an outcome; return the one that stands.
 
-        The ledger comes first, then the other sinks, and whoever watches is told also if one of them
-        fails. Raises what a sink raises, in the end.
+        The ledger comes first, then the other sinks. The observer is told even if one of them
+        fails. Raises what a sink raised, after all of this.
         """
-        if self.state == "ended":  # it was told of, within its step
+        if self.state == "ended":  # it was already reported, within its step
             return outcome
         ledger = self.setup.write_ahead.ledger
         if ledger is None:
@@ -290,7 +293,7 @@ class Call(Veiled, msgspec.Struct):
     async def _finalize_known(
         self, known: Failed | AlreadyCompleted, stop: SinkResult, ledger: Ledger
     ) -> Outcome:
-        """Finalize a call that did not begin here as `_as_ledger_knows` says, and be stopped then."""
+        """Finalize a call that did not begin here as `_as_ledger_knows` says, then raise `stop`."""
         if isinstance(known, AlreadyCompleted):
             told = await self._replay(known.outcome)
             stop.check()
@@ -300,7 +303,7 @@ class Call(Veiled, msgspec.Struct):
         return await self._tell(recorded.outcome, recorded.record, trouble)
 
     async def finalize_begun(self) -> None:
-        """Finalize a call that is not made here if it began before. Raises what a sink raises."""
+        """Finalize a call that is not run here if it began before. Raises what a sink raises."""
         ledger = self.setup.write_ahead.ledger
         if ledger is None:
             return
@@ -314,9 +317,11 @@ class Call(Veiled, msgspec.Struct):
     async def _as_ledger_knows(
         self, failed: Failed, ledger: Ledger
     ) -> tuple[Failed | AlreadyCompleted, SinkResult]:
-        """Return how a call ends that has failed and not begun here: as the ledger knows it, if it
-        began before, and as `outcome_unknown` if that cannot be asked. Whatever stops this meanwhile
-        is returned, too."""
+        """Return how a call ends that has failed and did not begin here.
+
+        If it began before, it ends as the ledger says; if the ledger cannot be asked, as
+        `outcome_unknown`. A cancellation that arrived in the meantime is returned as well.
+        """
         facts = self.facts
         if has_begun(failed.record) or not facts.may_have_begun:
             return failed, DONE
@@ -338,8 +343,10 @@ class Call(Veiled, msgspec.Struct):
         return facts.failed(CallError.of(ErrorCode.OUTCOME_UNKNOWN)), stop
 
     async def _ended(self, cancels: int, repairer: Repairer | None) -> Outcome | AlreadyCompleted:
-        """Repair the call if need be, and take it through all steps up to its tool's result, or to what
-        stops it on its way; return the outcome that is to be told of."""
+        """Repair the call if needed, and take it through all steps to its tool's result.
+
+        Returns the outcome to report, also when a step stops the call.
+        """
         setup, facts = self.setup, self.facts
         try:
             if repairer is not None and not facts.hydrated.success:
@@ -374,11 +381,11 @@ class Call(Veiled, msgspec.Struct):
     async def _begun(
         self, hydrated: Hydrated, plan: ToolPlan, cancels: int
     ) -> Outcome | AlreadyCompleted:
-        """Begin a call that is permitted, and return what its tool gives, in a slot of the runner's."""
+        """Start a permitted call in one of the runner's slots, and return what its tool gives."""
         setup, facts = self.setup, self.facts
         exclusive = hydrated.definition.annotations.exclusive
         slot = setup.limiter.try_enter(exclusive) or await setup.limiter.enter(exclusive)
-        executor = (self.executor or setup.executor).weakly  # what a tool opens may keep it
+        executor = (self.executor or setup.executor).weakly  # weak: a tool may keep this context
         tally, call_id, left = self.scope.tally, hydrated.call.id, LeftWork()
         entered = Calling(tally, call_id, setup.limiter, facts.parent, slot, executor, facts, left)
         CALLING.set(entered)
@@ -390,7 +397,7 @@ class Call(Veiled, msgspec.Struct):
                 earlier = await setup.write_ahead.begin(self.key, facts, hydrated, setup.recorder)
                 if earlier is not None:
                     return earlier
-            facts.key = "" if plan.emulated else self.key  # of such a call nothing has begun
+            facts.key = "" if plan.emulated else self.key  # an emulated call begins nothing
             self.state = NEXT[self.state]["begin"]
             self.scope.begins()
             began = time.monotonic()
@@ -415,20 +422,21 @@ class Call(Veiled, msgspec.Struct):
         repaired = repair(rejected, setup.catalog, repairer, pinned=self.pinned, on_exception=hook)
         self.facts.take(await repaired)
         if cancel_requests() > cancels:
-            raise asyncio.CancelledError  # the repairer caught it
+            raise asyncio.CancelledError  # the repairer swallowed the cancellation
 
     async def _broken_off(self, raised: BaseException, cancels: int) -> BaseException:
-        """Record the end of a call that was cancelled, or broken off, and return what is to be raised.
+        """Record the end of a call that was cancelled or broken off, and return what to raise.
 
-        Where another process may go on with its run, or with the one that it is within, nothing is said
-        for good of a call that has begun, or of which the log says that; nothing more of one that was
-        told of, and is not kept; and nothing of one that it will make. One that was called off is made
-        nowhere again: its end is one.
+        If another process may resume its run, or the run that this one is within, no final outcome
+        is recorded for a call that has begun, or that the log says has begun. Nothing more is
+        recorded for a call that was already reported and is not kept, and nothing for a call that
+        the other process will make. A call that was called off is not made again anywhere, so its
+        end is final.
         """
         asked = cancel_requests() > cancels or isinstance(raised, KeyboardInterrupt)
         leaves = raised if asked else as_failure(raised)
         steps = self.facts.steps_around
-        goes_on = getattr(steps, "stopping", False)  # elsewhere
+        goes_on = getattr(steps, "stopping", False)  # in another process
         if self.state == "arrived" and goes_on:
             return leaves
         error = CallError.of(ErrorCode.CANCELLED) if asked else _BROKEN_OFF
@@ -449,10 +457,11 @@ class Call(Veiled, msgspec.Struct):
     async def _step(
         self, steps: StepRunner, cancels: int, repairer: Repairer | None
     ) -> Outcome | AlreadyCompleted:
-        """Take the call to its outcome as a step of its run, or return what is kept of that.
+        """Run the call to its outcome as a step of its run, or return the stored outcome.
 
-        The end of a call that began is kept before anybody is told of it: nobody else knows what the
-        model is to see. One that did not begin is told of first: its step may be done again.
+        The end of a call that began is stored before anybody is told: nothing else knows what the
+        model is to see. A call that did not begin is reported first, because its step may be
+        repeated.
         """
         done: list[Outcome | AlreadyCompleted] = []
 
@@ -460,7 +469,7 @@ class Call(Veiled, msgspec.Struct):
             outcome = await self._unless_called_off(cancels, repairer)
             end: CallEnd = "kept" if self.state in ("begun", "unwritten") else "known"
             if end == "kept":
-                self._taint()  # so that the step says so: its tool may be another one by then
+                self._taint()  # stored in the step: its tool may be another one later
             if end == "known" and not isinstance(outcome, AlreadyCompleted):
                 outcome, end = await self.finalize(outcome), "told"
                 if isinstance(outcome, _ENDED) and outcome.replayed:
@@ -475,8 +484,10 @@ class Call(Veiled, msgspec.Struct):
     async def _unless_called_off(
         self, cancels: int, repairer: Repairer | None
     ) -> Outcome | AlreadyCompleted:
-        """Return the outcome, also of a call that somebody has called off while its tool ran: that is
-        what becomes of it wherever its run goes on."""
+        """Return the outcome, also of a call that was called off while its tool ran.
+
+        That outcome holds wherever its run resumes.
+        """
         try:
             return await self._ended(cancels, repairer)
         except asyncio.CancelledError:
@@ -485,7 +496,7 @@ class Call(Veiled, msgspec.Struct):
             return self.ended(CallError.of(ErrorCode.CANCELLED))
 
     def _taken_up(self, step: CallStep) -> Outcome | AlreadyCompleted:
-        """Return the outcome that a step has kept, and count its share of what the run has spent."""
+        """Return the outcome that a step has stored, and count its share of the run's spending."""
         scope, record, outcome = self.scope, step.record, step.outcome
         scope.tally.take_up(step.elapsed, step.approved)
         if step.tainted:
@@ -500,7 +511,7 @@ class Call(Veiled, msgspec.Struct):
             self.state = NEXT[self.state]["end"]
             if scope.observer is not None:
                 scope.observer.finished(outcome)
-            if made_up:  # whoever has the run knows that it was, and nothing real follows
+            if made_up:  # emulated results must not continue in a real run
                 raise SourceError(MADE_UP)
             return outcome
         if step.end == "kept":
@@ -512,7 +523,7 @@ class Call(Veiled, msgspec.Struct):
         return AlreadyCompleted(outcome)
 
     def _suspended(self, suspended: Suspended) -> Waiting:
-        """Wait for what the tool asks. The call stays counted."""
+        """Suspend the call until what its tool asks is answered. The call stays counted."""
         self.state = NEXT[self.state]["suspend"]
         facts, tally, requests = self.facts, self.scope.tally, suspended.requests
         facts.key = ""
@@ -528,7 +539,7 @@ class Call(Veiled, msgspec.Struct):
         return Waiting(facts.record("waiting"), requests[0], requests[1:], saved)
 
     def _plan(self, hydrated: HydrationResult) -> tuple[Hydrated, ToolPlan]:
-        """Return a call that may run, and the plan of its tool as it is registered. Raises Stopped.
+        """Return a call that may run, and the plan of its registered tool. Raises Stopped.
 
         A call that was hydrated against another tool of this name does not run.
         """
@@ -537,18 +548,18 @@ class Call(Veiled, msgspec.Struct):
         definition, parent, setup = hydrated.definition, self.facts.parent, self.setup
         plan = setup.executor.plans.get(definition.name)
         if plan is not None and plan.emulated:
-            if hydrated.call.id in self.scope.suspended:  # it has begun, for real
+            if hydrated.call.id in self.scope.suspended:  # it has begun with its real tool
                 raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE, _STOOD_IN))
             self.facts.notes += (EMULATED,)
         elif parent is not None and parent.limiter is setup.limiter and parent.agent is None:
-            around = parent.executor()  # of the run that the call is made in
+            around = parent.executor()  # the executor of the run that the call is made in
             bound = None if around is None else around.plans.get(definition.name)
-            real = bound is not None and not bound.emulated  # what stands in may call what is real
+            real = bound is not None and not bound.emulated  # a stand-in may call real tools
             if plan is not None and bound is not None and real and bound.tool is plan.tool:
                 self.executor, plan = around, bound
         if plan is None:
             raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE))
-        # those that were given up go on until they return; few have to be looked at
+        # abandoned calls count until they return; usually there are few to check
         if Work.left_behind >= MOST_LEFT_BEHIND and left_running() >= MOST_LEFT_BEHIND:
             raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE, _NO_ROOM, retryable=True))
         own = plan.tool.definition
@@ -557,7 +568,7 @@ class Call(Veiled, msgspec.Struct):
         return hydrated, plan
 
     def _claim(self, hydrated: Hydrated) -> AlreadyCompleted | Literal["evicted"] | None:
-        """Claim the call's key; return its outcome where it has run before. Raises Stopped."""
+        """Claim the call's key; return its outcome if it has run before. Raises Stopped."""
         key = key_of(self.scope.tally.run_id, hydrated.call.id)
         self.mark = fingerprint_of(hydrated, self.context.caller)
         earlier = self.setup.cache.claim(key, self.mark)
@@ -570,7 +581,7 @@ class Call(Veiled, msgspec.Struct):
         return earlier
 
     async def _in_ledger(self, hydrated: Hydrated) -> AlreadyCompleted:
-        """Return the outcome of a call that has ended and was evicted. Raises Stopped without one."""
+        """Return the ledger's outcome of an evicted call. Raises Stopped if there is none."""
         key = key_of(self.scope.tally.run_id, hydrated.call.id)
         earlier = await self.setup.write_ahead.check(key, self.facts, hydrated)
         if earlier is None:
@@ -578,7 +589,7 @@ class Call(Veiled, msgspec.Struct):
         return earlier
 
     def _decide(self, hydrated: Hydrated, looked_up: Sequence[LookedUp] = ()) -> Decision:
-        """Ask the policies. Where a person was asked about this call before, their answer is needed."""
+        """Ask the policies. If a person was asked about this call before, an answer is needed."""
         scope, context = self.scope, self.context
         if scope.tally.begun and hydrated.call.id in scope.tally.begun:
             context = self._going_on(hydrated)
@@ -591,7 +602,7 @@ class Call(Veiled, msgspec.Struct):
         return decision
 
     def _asked_before(self, call_id: str, decision: Decision) -> Decision:
-        """Return what is decided of a call about which a person may have been asked before."""
+        """Return the decision for a call about which a person may have been asked before."""
         begun = self.scope.suspended.get(call_id)
         answered = begun is not None and begun.approval is not None
         if begun is not None and not answered and isinstance(decision, Ask):
@@ -601,14 +612,17 @@ class Call(Veiled, msgspec.Struct):
         return decision
 
     def _going_on(self, hydrated: Hydrated) -> PolicyContext:
-        """Return what policies know of the run: the call has its place, and needs no other one."""
+        """Return the policies' context without this call, which already has its place in it."""
         ahead = self.scope.tally.copied()
         ahead.give_back(hydrated.definition.name, hydrated.definition.annotations.cost)
         return PolicyContext(self.context.caller, ahead)
 
     async def _look_up(self, hydrated: Hydrated) -> Decision:
-        """Ask the policies that look something up, unless others deny the call; then all others once
-        more, so that nothing is awaited between what they say and the count."""
+        """Ask the policies that look something up, unless the others deny the call.
+
+        The other policies are then asked once more, so that nothing is awaited between their
+        decision and the count.
+        """
         decision = self._decide(hydrated)
         if isinstance(decision, Deny):
             return decision
@@ -618,8 +632,11 @@ class Call(Veiled, msgspec.Struct):
         return self._decide(hydrated, looked_up)
 
     def _count(self, hydrated: Hydrated) -> Deny | None:
-        """Count the call, unless a policy refuses that: from here on it is made. Nothing is awaited
-        between the decision and this, so that calls of one reply cannot share a last allowance."""
+        """Count the call, unless a policy refuses; from here on the call counts as made.
+
+        Nothing is awaited between the decision and this, so that calls of one reply cannot share a
+        last allowance.
+        """
         if self.setup.counting:
             refused = count_all(self.setup.counting, hydrated, self.context)
             if refused is not None:
@@ -632,20 +649,20 @@ class Call(Veiled, msgspec.Struct):
         counted = tally.counted
         goes_on = hydrated.call.id in tally.begun
         counted[self.key] = counted.get(self.key, goes_on) + 1
-        if not goes_on:  # what begins counts, though another runner had a call of that id
+        if not goes_on:  # a call that begins counts, even if another runner had a call of that id
             tally.count(definition.name, definition.annotations.cost)
         self.state = NEXT[self.state]["count"]
         return None
 
     async def _reserve(self, hydrated: Hydrated) -> Deny | None:
-        """Count the call where other processes do, too, unless nothing is left there."""
+        """Count the call in shared stores as well, unless nothing is left there."""
         held: list[Release] = []
         self.reserved = held
         reserving, steps = self.setup.reserving, self.facts.steps_around
         return await reserve_each(reserving, hydrated, self.context, held, steps)
 
     def _checked(self, plan: ToolPlan, value: Any) -> Completed | Failed:
-        """Return the outcome of a call that gave `value`; it is read once, since it may be used up."""
+        """Return the outcome of a call that gave `value`, which is read once: it may be used up."""
         facts, setup, definition = self.facts, self.setup, plan.tool.definition
         checked = check_output(plan.tool, value, setup.max_result_bytes)
         if not isinstance(checked, CheckedOutput):
@@ -663,7 +680,7 @@ class Call(Veiled, msgspec.Struct):
         return Completed(record, content.value, model, notice, parts=parts, model_parts=seen)
 
     async def _replay(self, outcome: Completed | Failed) -> Outcome:
-        """Return the earlier outcome. One that the ledger lacks is written first."""
+        """Return the earlier outcome. If the ledger lacks it, it is written first."""
         self._share(outcome)
         ledger = self.setup.write_ahead.ledger
         if self.state == "unwritten" and ledger is not None:
@@ -673,22 +690,24 @@ class Call(Veiled, msgspec.Struct):
             self._settle(outcome)
             recorded = Recorded(outcome, None)
         stands = msgspec.structs.replace(recorded.outcome, replayed=True)
-        told = recorded.record if self.scope.steps is None else None  # they were, where it ran
+        told = recorded.record if self.scope.steps is None else None  # they were told where it ran
         return await self._tell(stands, told, recorded.trouble)
 
     def _share(self, outcome: Outcome) -> None:
-        """Have the run know of a call that began before, or elsewhere: its content is as untrusted as
-        there, and the run has spent all that the call has, within it too, as if it had run here, once.
+        """Update the run for a call that began earlier or elsewhere.
+
+        Its content taints the run as it did there, and the run is charged once for everything the
+        call spent, also within it, as if it had run here.
         """
         definition, scope, record = self.facts.hydrated.definition, self.scope, outcome.record
         if READ_UNTRUSTED in record.notes:
             taint(scope.tally)
         self._taint()
-        if definition is not None and self.state != "begun":  # else it was counted here
+        if definition is not None and self.state != "begun":  # otherwise it was counted here
             count_begun(self.facts, record, self.account, is_counted=self.state == "counted")
 
     def _taint(self) -> None:
-        """Taint the run where the tool of the call brings untrusted content."""
+        """Taint the run if the call's tool returns untrusted content."""
         definition = self.facts.hydrated.definition
         if definition is not None and definition.annotations.untrusted_output:
             taint(self.scope.tally)
@@ -723,8 +742,9 @@ class Call(Veiled, msgspec.Struct):
             self._give_back(record, waits=end.counts == "kept")
 
     def _give_back(self, record: ToolInvocationRecord, *, waits: bool) -> None:
-        """Undo what was counted for a call whose tool never began: what is counted is what ran. One
-        that began and `waits` stays counted in its run, and policies learn from the tally that it did.
+        """Undo the counts of a call whose tool never began, because only calls that ran count.
+
+        A call that began and `waits` stays counted in its run; the tally tells the policies so.
         """
         hydrated, scope = self.facts.hydrated, self.scope
         assert isinstance(hydrated, Hydrated)  # noqa: S101  it was counted
@@ -735,7 +755,7 @@ class Call(Veiled, msgspec.Struct):
         give_back_all(self.setup.counting, hydrated, record, self.context)
 
     def _release(self, outcome: Outcome) -> None:
-        """Let the key go; a call that waits keeps what its default factories made."""
+        """Release the key; for a call that waits, keep what its default factories made."""
         hydrated, cache = self.facts.hydrated, self.setup.cache
         if isinstance(outcome, Waiting) and isinstance(hydrated, Hydrated):
             caller = self.context.caller.id
@@ -747,26 +767,26 @@ class Call(Veiled, msgspec.Struct):
         ran, unwritten = ENDS[self.state].key == "kept", self.state in ("unwritten", "late")
         try:
             written = await self.setup.recorder.write(ledger, outcome.record, self.facts)
-        except BaseException:  # the loop is gone, or it was interrupted
+        except BaseException:  # the event loop is gone, or the write was interrupted
             self._settle(outcome)
             raise
         if written.error is not None and ran:
             self._settle(outcome)
             unknown = self._unrecorded(written.error)
             if self.scope.steps is not None and unwritten:
-                return Recorded(outcome, None, written.only_stop())  # its step says so for good
+                return Recorded(outcome, None, written.only_stop())  # its step has stored it
             told = None if unwritten else unknown.record
             return Recorded(unknown, told, written.only_stop())
         known = written.given
         if isinstance(known, ToolInvocationRecord) and known != outcome.record:
             likeness = compared(known, outcome.record, self.facts)
             if likeness == "same":
-                stands = told_again(known, self.facts)  # somebody else's was written first
+                stands = told_again(known, self.facts)  # another process wrote its outcome first
                 if not unwritten:
                     self._share(stands)
                 self._settle(outcome, stands=stands)
                 return Recorded(stands, outcome.record if ran else None, written.only_stop())
-            # one that ran and had not claimed the key may not contradict what stands there
+            # a call that ran without claiming the key must not contradict the record under it
             if not claims_key(self.facts.hydrated) if ran else likeness == "another":
                 return await self._another(ledger, written)
         if not ran and _began_elsewhere(outcome):
@@ -775,7 +795,7 @@ class Call(Veiled, msgspec.Struct):
         return Recorded(outcome, outcome.record, written)
 
     async def _another(self, ledger: Ledger, written: SinkResult) -> Recorded:
-        """End as `duplicate_call`, and have that written: another call ended under this key."""
+        """End as `duplicate_call` and record that: another call ended under this key."""
         self.facts.key = ""
         outcome = self.facts.failed(CallError.of(ErrorCode.DUPLICATE_CALL))
         try:
@@ -801,7 +821,7 @@ class Call(Veiled, msgspec.Struct):
         record: ToolInvocationRecord | None,
         trouble: SinkResult = DONE,
     ) -> Outcome:
-        """Tell every sink but the ledger, also when one of them fails, and whoever watches the run."""
+        """Tell every sink but the ledger, even if one fails, and then the run's observer."""
         recorder = self.setup.recorder
         try:
             for sink in recorder.others:
@@ -825,7 +845,7 @@ class Call(Veiled, msgspec.Struct):
         return outcome
 
     def _follow(self, body: Work, late: bool) -> None:
-        """Have the end of its tool added that was left behind; `late` says that it was out of time."""
+        """Record the end of a left-behind tool; `late` says that it had run out of time."""
         facts, executor, hydrated = self.facts, self.setup.executor, self.facts.hydrated
         assert isinstance(hydrated, Hydrated)  # noqa: S101  its tool has run
         plan = executor.plans[hydrated.definition.name]
@@ -839,8 +859,10 @@ class Call(Veiled, msgspec.Struct):
         follow(body, read, self._add_late)
 
     async def _add_late(self, outcome: Completed | Failed) -> bool:
-        """Add how the call ended, where its outcome was unknown: to the ledger, if that is open, and to
-        what this process remembers. Return False where it could not be written."""
+        """Add the end of a call whose outcome was unknown to the ledger, if open, and to the cache.
+
+        Returns False if it could not be written.
+        """
         cache, ledger = self.setup.cache, self.setup.write_ahead.ledger
         ends = time.monotonic() + _HELD_UP
         while not cache.claim_ended(self.key, self.mark):  # the unknown outcome is being written
@@ -855,8 +877,11 @@ class Call(Veiled, msgspec.Struct):
         return trouble.error is None and trouble.cancelled is None
 
     def _rejected(self, rejected: Rejected) -> Stopped:
-        """Return the end of a call that cannot run. Where somebody was asked about another definition
-        of its tool, it is the tool that has changed, and no arguments of the model's are at fault."""
+        """Return the end of a call that cannot run.
+
+        If somebody was asked about another definition of its tool, the tool has changed, and the
+        model's arguments are not at fault.
+        """
         now = "" if rejected.definition is None else rejected.definition.digest
         id_, question = next(self.scope.asked_about(rejected.call.id), ("", None))
         if question is None or question.definition_digest == now:
@@ -870,7 +895,7 @@ class Call(Veiled, msgspec.Struct):
         """Return the call that somebody approved: this one, or this one with edited arguments."""
         facts, setup = self.facts, self.setup
         begun = self.scope.suspended.get(hydrated.call.id)
-        if begun is not None:  # which a log may know with another definition
+        if begun is not None:  # the log may have it with another definition
             facts.take_suspended(begun)
         if isinstance(decision, Deny):
             return await self._denied(hydrated, decision)
@@ -888,7 +913,7 @@ class Call(Veiled, msgspec.Struct):
                 return Waiting(facts.record("waiting"), question.request)
             again = await self._look_again(approved, asking)
             if isinstance(again, Ask) and question.outgrown(self.asking):
-                decision, rules = again, None  # now somebody is asked
+                decision, rules = again, None  # from now on a person is asked
                 facts.rule, facts.approved_by = None, None
                 continue
             if not isinstance(again, Deny) and await question.keep_rule(approved):
@@ -899,8 +924,10 @@ class Call(Veiled, msgspec.Struct):
             return approved
 
     async def _denied(self, hydrated: Hydrated, denial: Deny) -> AlreadyCompleted:
-        """Return the outcome of a call that is denied, and has ended before, as the ledger knows.
-        Raises Stopped."""
+        """Return the recorded outcome of a denied call that the ledger knows to have ended.
+
+        Raises Stopped if there is none.
+        """
         self.facts.decision = denial
         earlier = await self.setup.write_ahead.check(self.key, self.facts, hydrated)
         if earlier is None:
@@ -908,19 +935,21 @@ class Call(Veiled, msgspec.Struct):
         return earlier
 
     async def _look_again(self, approved: Hydrated, asked: Mapping[str, str]) -> Decision:
-        """Ask the policies once more, of a call that somebody approved: the run may have spent more
-        meanwhile, and an edit is of another call than the one that was `asked` about. Raises Stopped.
+        """Ask the policies again about an approved call. Raises Stopped.
+
+        The run may have spent more in the meantime, and an edited call is not the one that was
+        `asked` about.
         """
         again = await self._look_up(approved) if self.setup.looking else self._decide(approved)
         if isinstance(again, Deny):
             return again
-        if self.asking.get(FORK) not in (None, asked.get(FORK)):  # nobody has read about that
+        if self.asking.get(FORK) not in (None, asked.get(FORK)):  # nobody was asked about that
             raise Stopped(CallError.of(ErrorCode.REPEATED_EFFECT))
         return again
 
 
 def _began_elsewhere(outcome: Outcome) -> bool:
-    """Return whether a call that did not begin here ends as one that has: nobody knows how."""
+    """Return whether a call that did not begin here ends as begun elsewhere, outcome unknown."""
     error = outcome.record.error
     unknown = error is not None and error.code is ErrorCode.OUTCOME_UNKNOWN
     return unknown and has_begun(outcome.record)

@@ -1,8 +1,9 @@
-"""What runs in a tool's process: read one request, run one function, answer, wait for the end.
+"""The code in a tool's process: read one request, run one function, answer, wait for the end.
 
-The two pipes come as standard input and output and are moved away before any code of others is
-loaded: what that prints goes nowhere. The process never ends by itself after its answer: the parent
-ends it, with all that it has started. If the parent is gone, it ends itself likewise.
+Rule: the process talks to its parent only through two pipes. They arrive as standard input and
+output and are moved before any foreign code is loaded, so that what such code prints is discarded.
+After its answer the process never ends on its own: the parent ends it, with everything it has
+started. If the parent is gone, the process ends itself in the same way.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ from toolcrib.values.definition import ALL
 from toolcrib.values.json import JsonValue, encodable, json_copy, sentence, sha256_hex
 from toolcrib.values.record import Outcome
 
-_MAIN = "__toolcrib_main__"  # what the program's own file is loaded as: no `__name__ == "__main__"`
+_MAIN = "__toolcrib_main__"  # name of the program's own file once loaded: not "__main__"
 
 
 def main() -> None:
@@ -77,12 +78,12 @@ def main() -> None:
 
 
 def _end_with_parent(incoming: int) -> None:
-    os.read(incoming, 1)  # nothing more is sent: what comes is the end
+    os.read(incoming, 1)  # the parent sends nothing more: this returns at the end of the pipe
     os.killpg(0, signal.SIGKILL)
 
 
 def _let_the_kernel_end_it(incoming: int) -> None:
-    """End with the parent also where C code, such as a regular expression, blocks every thread.
+    """End with the parent even if C code, such as a regular expression, blocks every thread.
 
     By fcntl(2): when the pipe has something to read, this signal goes to this process group.
     """
@@ -92,7 +93,7 @@ def _let_the_kernel_end_it(incoming: int) -> None:
 
 
 class _Answers:
-    """Sends frames to the parent, and is the `Observer` of the call: any thread may report parts."""
+    """Sends frames to the parent, and is the call's `Observer`: any thread may report parts."""
 
     def __init__(self, outgoing: int, max_bytes: int) -> None:
         self._pipe = open(outgoing, "wb")  # noqa: SIM115  for as long as the process lives
@@ -111,7 +112,7 @@ class _Answers:
         self._send(kind, body, over=True)
 
     def unguarded(self) -> None:
-        """Tell the parent that the module calls its tools when it is loaded, and stop there."""
+        """Tell the parent that the module calls its tools while it is loaded, and stop here."""
         self.end(ENDING, msgspec.json.encode(Unguarded()))
         threading.Event().wait()
 
@@ -188,7 +189,7 @@ def _run(request: ProcessRequest, answers: _Answers) -> Any:
 
 
 def _found(module: ModuleType, request: ProcessRequest) -> Tool[..., Any]:
-    """Return the tool, or make one of the function if the program made its tool elsewhere."""
+    """Return the tool, or build one from the function if the program made its tool elsewhere."""
     thing: Any = module
     for name in request.qualname.split("."):
         thing = getattr(thing, name)

@@ -1,10 +1,13 @@
-"""An approver's edit: the call that runs with other arguments than the model's, if that call stands.
+"""An approver's edit: the call that runs with other arguments than the model's, if it is valid.
 
-Rule: the tool gets what the edited arguments say, or nothing runs. What stands at its place (`shown`)
-as it was shown is sent as the model sent it: a default stays a default, and what a factory made is that
-very value. Everything else is written, and read as if the model had sent it. Then what the tool would
-get is held against the edited arguments: what was left has to be as it was shown, and a validator may
-change what was written only if it leaves alone what was shown. `left` says what is left of defaults.
+Rule: the tool gets what the edited arguments say, or nothing runs. A value that is still in its
+place as it was `shown` is sent as the model sent it: a default stays a default, and a factory's
+value is that very object. Everything else counts as written by the approver and is read as if the
+model had sent it. Then what the tool would get is compared with the edited arguments. What was left
+alone must equal what was shown. A validator may change what was written only if it leaves alone
+what was shown. `left` determines which parts of defaults are left.
+
+In this module a mark is the placeholder shown for a default that has no JSON.
 """
 
 from __future__ import annotations
@@ -47,10 +50,10 @@ _MOVED = (
 def edited_call(
     edited: JsonObject, hydrated: Hydrated, catalog: Catalog, hook: ExceptionHook
 ) -> HydrationResult:
-    """Return the call with `edited` in place of its effective arguments; Rejected if they do not fit.
+    """Return the call with `edited` as its effective arguments; Rejected if they do not fit.
 
-    `hook` is given what the author's code raises. Raises Stopped where the tool would get something
-    else than `edited` says.
+    `hook` is called with what the author's code raises. Raises Stopped if the tool would get
+    something else than `edited` says.
     """
     left = LeftDefaults(edited, hydrated)
     failed: list[Rejected | CallError] = []
@@ -71,8 +74,11 @@ def edited_call(
 
 
 def _bases(left: LeftDefaults, hydrated: Hydrated, catalog: Catalog) -> Iterator[Hydrated]:
-    """Yield the calls that the edit may be one of: this one, if it changes no part of a default, and
-    this one with the defaults sent that it changes."""
+    """Yield the calls that the edit may be based on.
+
+    First this call, for an edit that changes no part of a default; then this call with the defaults
+    sent that the edit changes.
+    """
     tried: list[dict[Steps, Any]] = []
     for besides in Besides:
         sent = left.to_send(besides)
@@ -94,7 +100,7 @@ class _Reader:
         self._left = left
 
     def read_with(self, defaults: Mapping[Steps, Any]) -> Hydrated | None:
-        """Return the call with these defaults sent, None if it is not the same then."""
+        """Return the call with these defaults sent, None if that changes the call."""
         with suppress(Stopped):
             edit = _Edit(self._hydrated.arguments, self._shown, to_send=defaults)
             read = self._read(edit, None)
@@ -105,7 +111,7 @@ class _Reader:
     def read(
         self, edited: JsonObject, hook: ExceptionHook | None, *, as_written: bool = False
     ) -> HydrationResult | CallError:
-        """Return the call that is read of an edit, an error if it is not what the edit says."""
+        """Return the call that an edit is read as, or an error if it differs from the edit."""
         edit = _Edit(edited, self._shown, as_written=as_written)
         read = self._read(edit, hook)
         if not isinstance(read, Hydrated):
@@ -114,7 +120,7 @@ class _Reader:
         return error or read
 
     def read_as_written(self, edited: JsonObject) -> HydrationResult | CallError:
-        """Return the same of an edit all of which is sent, but for marks at their places."""
+        """Return the same for an edit that is sent whole, except for marks in their places."""
         try:
             return self.read(edited, None, as_written=True)
         except Stopped as stopped:
@@ -133,7 +139,7 @@ class _Reader:
 
     @cached_property
     def _shown_again(self) -> JsonObject:
-        """The arguments that the tool reads of those that were shown, if they are sent to it."""
+        """The arguments that the tool reads when the shown arguments are sent to it."""
         try:
             shown = _Edit(self._hydrated.arguments, self._shown, as_written=True)
         except Stopped:
@@ -143,9 +149,12 @@ class _Reader:
 
 
 class _Edit:
-    """An edit, and what was shown. `arguments` are what is sent for it: all of it `as_written`, but for
-    marks at their places, or what was left as the model sent it, and the defaults `to_send`.
-    Raises Stopped where a mark, which stands for a default that is no JSON, was written."""
+    """An edit together with what was shown.
+
+    `arguments` are what is sent for it: everything `as_written` except marks in their places, or
+    what was left as the model sent it plus the defaults `to_send`. Raises Stopped if a mark was
+    written, since a mark stands for a default that has no JSON.
+    """
 
     def __init__(
         self,
@@ -165,7 +174,7 @@ class _Edit:
         told = set(map(canonical_json, _marks_in(shown.arguments)))
         defaults = {canonical_json(shown.at(at)) for at in shown.origins}
         self._marks = told - (sent - defaults)
-        # the places where factories are asked again, and where what they give was shown
+        # the places where factories are called again, and where their values were shown
         self._left_out: dict[Steps, Steps] = {}
         if as_written:
             made = self._written(self._without_marks(edited, ()))
@@ -174,7 +183,7 @@ class _Edit:
         self.arguments = cast("JsonObject", made)
 
     def _sent(self, edited: Any, shown: Any, sent: Any, was: Steps, at: Steps) -> Any:
-        """Return what is sent for what was at `was` and is at `at` now, `ABSENT` for a default."""
+        """Return what is sent for what was at `was` and is now at `at`; `ABSENT` for a default."""
         place, is_left = pointer_of(was), self.shown.same(edited, shown)
         if is_left:
             edited = shown
@@ -203,7 +212,7 @@ class _Edit:
         return sent if is_left and sent is not ABSENT else self._written(edited)
 
     def _list(self, edited: Any, shown: Any, sent: Any, was: Steps, at: Steps) -> list[Any]:
-        """Return the same of a list, of whose items only the last may be left out."""
+        """Return the same for a list, of which only the last items may be left out."""
         places, made = self.shown.places(edited, shown, was), list[Any]()
         for index, part in enumerate(edited):
             old = places.get(index)
@@ -221,20 +230,20 @@ class _Edit:
         return made
 
     def _leave_out_below(self, was: Steps, at: Steps) -> None:
-        """Note the defaults that factories made in what was shown at `was` and stands at `at` now."""
+        """Note the factory-made defaults in what was shown at `was` and is now at `at`."""
         for place, made in self._origins.items():
             if isinstance(made, Made) and place[: len(was)] == was:
                 self._left_out[*at, *place[len(was) :]] = place
 
     def _written(self, edited: Any) -> Any:
-        """Return a value that is sent as it was written. Raises Stopped for a mark in it."""
+        """Return a value that is sent as it was written. Raises Stopped if it contains a mark."""
         marks = map(canonical_json, _marks_in(edited)) if self._marks else ()
         if not self._marks.isdisjoint(marks):
             raise Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH, _STANDS_FOR))
         return edited
 
     def _without_marks(self, edited: Any, at: Steps) -> Any:
-        """Return an edit without the marks that stand at their places."""
+        """Return an edit without the marks that are in their places."""
         if at in self._origins and is_mark(edited) and edited == self.shown.at(at):
             if isinstance(self._origins[at], Made):
                 self._left_out[at] = at
@@ -248,7 +257,7 @@ class _Edit:
         return edited
 
     def factory_values(self) -> FactoryValues:
-        """Return what factories are to give, if they ask in the order of before."""
+        """Return what factories are to give if they are called in the same order as before."""
         left = {id(self._origins[was]) for was in self._left_out.values()}
         left.update(map(id, self._unplaced))
         queues: dict[str, deque[Made | None]] = {}
@@ -259,12 +268,15 @@ class _Edit:
 
     @cached_property
     def _unplaced(self) -> list[Made]:
-        """What factories gave for no place that is known, as within what a validator made."""
+        """Factory values without a known place, such as those inside what a validator made."""
         placed = {id(made) for made in self._origins.values()}
         return [made for made in self.shown.asked if id(made) not in placed]
 
     def in_their_places(self, added: AddedDefaults) -> FactoryValues | None:
-        """Return values that give each place its own, None if they did: a new item gets a new one."""
+        """Return factory values that give each place its own; None if they already did.
+
+        A new item gets a new value.
+        """
         places = {id(made): at for at, made in added.origins.items()}
         unplaced = _by_factory(self._unplaced)
         owns: list[Made | None] = []
@@ -284,14 +296,16 @@ class _Edit:
         queues: dict[str, deque[Made | None]] = {}
         for asked, given in pairs:
             own = given
-            if own is None and not asked.has_data:  # which may be other data now
+            if own is None and not asked.has_data:  # its data may differ now
                 own = asked if asked.source is None else _next(spare, asked)
             queues.setdefault(asked.key, deque()).append(own)
         return FactoryValues(queues)
 
     def error_of(self, read: Hydrated, read_again: Callable[[], JsonObject]) -> CallError | None:
-        """Return what to say where the call that was read of the edit is not what the edit says.
-        `read_again` gives what the tool reads of what was shown."""
+        """Return the error if the call that was read differs from the edit.
+
+        `read_again` returns what the tool reads when it is sent what was shown.
+        """
         added = added_to(read)
         check, shown = _Check(self, read, added, read_again), self.shown.arguments
         found = check.difference(self.edited, read.arguments, self.arguments, shown, ())
@@ -302,7 +316,7 @@ class _Edit:
         return CallError.of(ErrorCode.APPROVAL_MISMATCH, _MOVED) if moved else None
 
     def may_have_moved(self, added: AddedDefaults) -> bool:
-        """Return whether a default that was left, and is no JSON, may be another one now."""
+        """Return whether a default that was left, and has no JSON, may have changed."""
         for key in {made.key for made in self._unplaced if not made.is_json}:
             now = [id(made.source) for made in added.asked if made.key == key]
             if now != [id(made) for made in self.shown.asked if made.key == key]:
@@ -316,7 +330,7 @@ class _Edit:
 
 
 class _Check:
-    """Holds the call that was read of an edit against the edit."""
+    """Compares the call that was read from an edit with the edit."""
 
     def __init__(
         self,
@@ -364,7 +378,7 @@ class _Check:
         return next((place for place in found if place is not None), None)
 
     def _is_in_another_order(self, edited: Any, value: Any, shown: Any, place: str) -> bool:
-        """Return whether validators moved items of a list, and all that were left are in it."""
+        """Return whether validators moved items of a list that still has all items left alone."""
         if not (isinstance(edited, list) and isinstance(shown, list) and self._is_near(place)):
             return False
         before, there = set(map(canonical_json, shown)), list(map(canonical_json, value))
@@ -379,8 +393,11 @@ class _Check:
         return place in self._above or not self._changed.isdisjoint(_with_those_above(place))
 
     def _may_change(self, at: Steps) -> bool:
-        """Return whether what was written may be read as another value: in a canonical form, or as
-        validators have it that leave alone what was shown."""
+        """Return whether a written value may be read as another value.
+
+        It may be brought into a canonical form, and validators may change it if they leave alone
+        what was shown.
+        """
         if not self._is_near(pointer_of(at)):
             return True
         again = self._read_again()
@@ -390,7 +407,7 @@ class _Check:
 
 
 def _has_parts_of(value: Any, edited: Any, at: Steps, origins: Mapping[Steps, Any]) -> bool:
-    """Return whether a value has the parts of another one, and besides them only defaults."""
+    """Return whether a value has all parts of another one and, beyond them, only defaults."""
     if isinstance(edited, dict) and isinstance(value, dict):
         more: Iterable[str | int] = value.keys() - edited.keys()
         has_all = edited.keys() <= value.keys()
@@ -402,7 +419,7 @@ def _has_parts_of(value: Any, edited: Any, at: Steps, origins: Mapping[Steps, An
 
 
 def _in_order(first: Collection[str], then: Collection[str]) -> Iterator[str]:
-    """Yield the names of `then`: those of `first` in its order before the others."""
+    """Yield the names of `then`, with those of `first` first and in its order."""
     yield from (name for name in first if name in then)
     yield from (name for name in then if name not in first)
 
@@ -413,7 +430,7 @@ def _with_those_above(pointer: str) -> Iterator[str]:
 
 
 def _parts_of(value: Any) -> Iterator[Any]:
-    """Yield a value and all in it, in texts of JSON, too."""
+    """Yield a value and everything in it, also within strings that hold JSON."""
     pending = [value]
     while pending:
         part = pending.pop()

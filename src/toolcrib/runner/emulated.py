@@ -1,9 +1,9 @@
-"""Running a stand-in in place of each tool: the one executor that starts no tool's code.
+"""Runs a stand-in in place of each tool: the one executor that starts no tool's code.
 
-Rule: all that surrounds a tool stays as it is (policies, approvals, time limits, the check and the
-views of its result), and what belongs to the world outside is left alone: no capability is opened, no
-ledger is asked, and nothing is taken from a store of budgets. Such a call has never begun: its record
-has no idempotency key, and the note `emulated`.
+Rule: everything around a tool stays the same (policies, approvals, time limits, the check and the
+views of its result), and the outside world is left alone. No capability is opened, no ledger is
+asked, and nothing is taken from a store of budgets. Such a call never begins: its record has no
+idempotency key, and carries the note `emulated`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject
 
 StandIn: TypeAlias = Callable[[ToolDefinition, JsonObject], Any]
-"""Gives the value of a call of this tool with these effective arguments, or what gives it: something to
-await, or a generator of parts of which the last is the value."""
+"""Returns the value of a call of this tool with these effective arguments.
+
+It may also return an awaitable, or a generator of parts whose last part is the value.
+"""
 
 
 class EmulatingExecutor(Executor):
-    """Runs `stand_in` for the tools of a catalog, but for those of the library that `spares` names."""
+    """Runs `stand_in` for the tools of a catalog, except for library tools that `spares` names."""
 
     emulates = True
 
@@ -91,7 +93,7 @@ async def _each(made: Any) -> AsyncGenerator[Any, None]:
 
 
 async def _last(made: Any) -> Any:
-    """Return the last of the parts that were given for a tool which tells none."""
+    """Return the last of the parts that a stand-in gave for a tool that does not stream."""
     last = None
     async for last in _each(made):  # noqa: B007
         pass

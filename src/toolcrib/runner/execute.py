@@ -1,13 +1,16 @@
-"""Running one tool under a time limit: the only place where an author's code is started.
+"""Runs one tool under a time limit: the only place where an author's code is started.
 
-A tool's coroutine is driven in its caller's own task, so that `asyncio.timeout`, task groups and
-context variables in it work as ever; one that never suspends costs neither a task nor a timer. At its
-time limit, and when its caller is cancelled, CancelledError is raised in it, once, and it has GRACE
-seconds to end. Whichever of the two was first is why it ended; what comes from outside meanwhile does
-not reach it, so that no clean-up is cut. (A timeout or a task group of its own does.) One
-that goes on all the same is left behind in a task of its own, and its outcome is not known.
-A thread cannot be killed either: a blocking tool that overruns is left behind in a thread of its own,
-which no later call uses and which does not keep the process alive.
+Rule: a tool runs in its caller's own task until it ends, is stopped, or is left behind. So
+`asyncio.timeout`, task groups and context variables work in it as usual, and a tool that never
+suspends costs neither a task nor a timer.
+
+At its time limit, or when its caller is cancelled, CancelledError is raised in the tool once, and
+it has GRACE seconds to end. Whichever of the two came first is the reason for its end. Further
+requests from outside do not reach it during that time, so that no clean-up is cut short. (A timeout
+or a task group inside the tool does.) A tool that keeps running after that is left behind in a
+separate task, and its outcome is unknown. A thread cannot be killed either: a blocking tool that
+overruns is left behind in its thread, which no later call uses and which does not keep the process
+alive.
 """
 
 from __future__ import annotations
@@ -29,13 +32,15 @@ from toolcrib.tools import Tool
 T = TypeVar("T")
 
 
-GRACE = 5.0  # seconds that a tool has to end when it was told to stop
-_left_behind: dict[asyncio.Task[Any], Work] = {}  # a loop holds its tasks weakly
+GRACE = 5.0  # seconds that a tool has to end after it was told to stop
+_left_behind: dict[asyncio.Task[Any], Work] = {}  # an event loop holds its tasks weakly
 
 
 class StillRunning(Exception):  # noqa: N818  an outcome; it never leaves the runner
-    """The tool was cancelled, did not end within the grace, and was left behind; `late` says that it
-    was out of time, before anybody cancelled its caller."""
+    """Says that a cancelled tool did not end within the grace period and was left behind.
+
+    `late` says that it ran out of time before anybody cancelled its caller.
+    """
 
     def __init__(self, *, late: bool) -> None:
         super().__init__()
@@ -49,7 +54,7 @@ class TimeLimitExceeded(Exception):  # noqa: N818  an outcome; it never leaves t
 def started(
     tool: Tool[..., Any], instance: Any, injected: Mapping[str, Any]
 ) -> Coroutine[Any, Any, Any]:
-    """Return what has to be awaited for the tool's own value. Raises what the tool raises at once."""
+    """Return what to await for the tool's own value. Raises what the tool raises immediately."""
     if tool.blocking:
         return _from_thread(partial(tool.invoke, instance, injected))
     try:
@@ -63,10 +68,13 @@ def started(
 
 
 async def limited(work: Coroutine[Any, Any, Any], seconds: float | None) -> Any:
-    """Return the value of `work`. Raises TimeLimitExceeded when it was stopped at its limit, and
-    StillRunning if it did not stop. When the caller is cancelled it waits as long, and returns or
-    raises what `work` does then."""
-    call: Leaves | None = CALLING.get()  # once it waits, the one here may be a call within it
+    """Return the value of `work`.
+
+    Raises TimeLimitExceeded if it was stopped at its limit, and StillRunning if it did not stop. If
+    the caller is cancelled, this waits for the same grace, and returns or raises what `work` does
+    then.
+    """
+    call: Leaves | None = CALLING.get()  # once it waits, CALLING may be set to a call within it
     try:
         pending = work.send(None)
     except StopIteration as finished:
@@ -80,7 +88,7 @@ async def limited(work: Coroutine[Any, Any, Any], seconds: float | None) -> Any:
         if deadline.kept_back:
             deadline.ask_again()
             with suppress(asyncio.CancelledError):
-                await asyncio.sleep(0)  # it comes here, and is raised by whoever asks the task
+                await asyncio.sleep(0)  # it arrives here; whoever asks the task raises it
 
 
 async def _bounded(work: Coroutine[Any, Any, Any], pending: Any, deadline: _Deadline) -> Any:
@@ -90,18 +98,20 @@ async def _bounded(work: Coroutine[Any, Any, Any], pending: Any, deadline: _Dead
         if deadline.passed and not deadline.ended_first:
             raise TimeLimitExceeded from None
         if deadline.kept_back and isinstance(raised, asyncio.CancelledError):
-            raise asyncio.CancelledError(*deadline.kept_back[-1]) from None  # says whose it is
+            raise asyncio.CancelledError(*deadline.kept_back[-1]) from None  # it names its owner
         raise
     finally:
         deadline.disarm()
-    if deadline.passed and not deadline.ended_first:  # it caught the cancellation and went on
+    if deadline.passed and not deadline.ended_first:  # it swallowed the cancellation and continued
         raise TimeLimitExceeded
     return value
 
 
 class _StopGate(asyncio.Future[None]):
-    """A future that a task waits for, and that knows in whose context it was cancelled: within the tool
-    that has the list `own`, or from outside."""
+    """A future that a task waits for and that knows who cancelled it.
+
+    The canceller is either within the tool that has the list `own`, or outside it.
+    """
 
     own: LeftWork | None = None
     by: Context | None = None
@@ -118,18 +128,19 @@ class _StopGate(asyncio.Future[None]):
         return call is not None
 
 
-_ENDED_BY_CANCEL = (NoneType, asyncio.Future, _StopGate)  # cancelling a task waits for its code
+_ENDED_BY_CANCEL = (NoneType, asyncio.Future, _StopGate)  # cancelling the task ends these waits
 
 
 class _Deadline:
     """Cancels a suspended tool at its time limit, and says when a cancelled tool used up its grace.
 
-    `stopping` from the moment when CancelledError reached the tool on behalf of somebody outside of it
-    until its grace is over. A task group or a timeout within the tool cancels the task, too, and takes
-    that back: the grace then ends without consequence. A time limit that is over meanwhile is
-    `overdue`: it counts only if that was taken back. A request to stop that comes meanwhile is
-    `kept_back`, with its message: the task is asked again when that was taken back, or the tool has
-    ended. Until then it does not count, so that timeouts and calls in a clean-up are what they say.
+    `stopping` is set from the moment CancelledError reached the tool on behalf of somebody outside
+    it until its grace is over. A task group or a timeout within the tool cancels the task too, and
+    takes that back: the grace then ends without consequence. A time limit reached in the meantime
+    is `overdue`: it counts only if the cancellation was taken back. A request to stop that arrives
+    in the meantime is `kept_back`, with its message. The task is cancelled with it again once the
+    earlier cancellation was taken back, or the tool has ended. Until then it does not count, so
+    that timeouts and calls within a clean-up behave normally.
     """
 
     __slots__ = (
@@ -158,7 +169,7 @@ class _Deadline:
         self._limit: asyncio.TimerHandle | None = None
         if seconds is not None:
             around = copy_context()
-            around.run(CALLING.set, call)  # so that it is known whose time limit cancels
+            around.run(CALLING.set, call)  # so that the canceller is known to be this time limit
             self._limit = self._loop.call_later(seconds, self._pass, context=around)
         self._grace: asyncio.TimerHandle | None = None
         self._gate: _StopGate | None = None
@@ -169,18 +180,18 @@ class _Deadline:
 
     @property
     def ended_first(self) -> bool:
-        """Whether the tool's thread had ended before it was stopped, and says how the call ended."""
+        """Whether the tool's thread ended before it was stopped, and so determines the outcome."""
         return self.left is not None and self.left.ended_first
 
     def is_ignored(self) -> bool:
-        """Return whether a cancelled tool goes on after its grace."""
+        """Return whether a cancelled tool is still running after its grace."""
         if not self.stopping or self._grace is not None:
             return False
         self.stopping = self.passed or self._is_cancelled()
         return self.stopping
 
     def guards(self, pending: Any) -> bool:
-        """Return whether the tool waits through `until_done`, since cancelling may not end the wait."""
+        """Return whether to wait through `until_done`, because cancelling may not end the wait."""
         if pending.__class__ in _ENDED_BY_CANCEL and not self.stopping:
             return False
         return pending is None or (asyncio.isfuture(pending) and pending.get_loop() is self._loop)
@@ -193,20 +204,24 @@ class _Deadline:
             self._task.uncancel()
 
     def move(self, task: asyncio.Task[Any]) -> None:
-        """Stop another task from now on: the work around this one was left behind, and goes on there.
-        A tool that was told to stop has been told so there, too."""
+        """Stop another task from now on: this work was left behind and continues in that task.
+
+        A tool that was told to stop counts as told there, too.
+        """
         told = self._is_cancelled()
         if told and self.passed and self._task is not None:
             self._task.uncancel()
         self._task, self._requests = task, -told
 
     def cancelled(self, gate: _StopGate | None = None) -> bool:
-        """Return whether a CancelledError is for the tool; begin the grace if it came because the task
-        was cancelled. Within the grace it is for the tool only if it came from within the tool."""
+        """Return whether a CancelledError is for the tool, and begin its grace at a first cancel.
+
+        Within the grace it is for the tool only if it came from within the tool.
+        """
         _take_back(self._work)
         if not self._is_cancelled():
             return True
-        if self.stopping and self._is_cancelled(before=1):  # nobody took the earlier one back
+        if self.stopping and self._is_cancelled(before=1):  # the earlier request was not taken back
             return gate is None or gate.by is None or gate.is_cancelled_within()
         self.stopping = True
         if self._grace is not None:
@@ -215,10 +230,10 @@ class _Deadline:
         return True
 
     def until_done(self, pending: asyncio.Future[Any] | None) -> Generator[Any, Any, None]:
-        """Wait until `pending` is done (without one, for a turn of the loop) or the grace is over.
-        Raises CancelledError for the tool.
+        """Wait until `pending` is done (or for one turn of the loop) or the grace is over.
 
-        The task waits for a future of ours: cancelling it returns at once, whatever `pending` does.
+        Raises CancelledError for the tool. The task waits for a future made here: cancelling that
+        returns at once, whatever `pending` does.
         """
         if pending is None:
             self._loop.call_soon(self._wake, None)
@@ -252,11 +267,11 @@ class _Deadline:
             self._gate = None
 
     def _is_cancelled(self, *, before: int = 0) -> bool:
-        """Return whether the task is asked to stop; also without the last requests, of this number."""
+        """Return whether the task is asked to stop, not counting its last `before` requests."""
         return self._task is not None and self._task.cancelling() - before > self._requests
 
     def _pass(self) -> None:
-        self.overdue = self._is_cancelled()  # somebody was first
+        self.overdue = self._is_cancelled()  # somebody else cancelled first
         if self.overdue:
             if self.left is not None:
                 self.left.put_off = True
@@ -266,14 +281,14 @@ class _Deadline:
                 self._task.cancel()
 
     def catch_up(self) -> None:
-        """Stop a tool that was to be stopped while it was stopped by itself, if it took that back."""
+        """Carry out a postponed stop if the tool took its own cancellation back."""
         if self.kept_back and not self._is_cancelled():
             self.ask_again()
         if self.overdue:
             self._pass()
 
     def ask_again(self) -> None:
-        """Ask the task to stop, as it was asked meanwhile."""
+        """Cancel the task with the requests that were kept back."""
         if self._task is not None:
             for message in self.kept_back:
                 self._task.cancel(*message)
@@ -299,8 +314,8 @@ def _driven(
 ) -> Generator[Any, Any, Any]:
     """Drive a coroutine that was stepped once and waits for `pending`. Raises StillRunning.
 
-    What it waits for is given to the event loop as it is, as long as cancelling the task is sure to
-    wake it.
+    What it waits for is passed to the event loop unchanged as long as cancelling the task is sure
+    to wake it.
     """
     while True:
         error: BaseException | None = None
@@ -311,7 +326,7 @@ def _driven(
                 yield from deadline.until_done(pending)
             else:
                 yield pending
-        except GeneratorExit:  # the loop is gone, or whoever closed this goes on without it
+        except GeneratorExit:  # the loop is gone, or whoever closed this continues without it
             deadline.kept_back.clear()
             work.close()
             raise
@@ -336,11 +351,11 @@ def _driven(
 def _leave_behind(
     work: Coroutine[Any, Any, Any], pending: asyncio.Future[Any] | None, left: LeftWork | None
 ) -> None:
-    """Let the work go on in a task that nobody waits for. It was told to stop, and is not told again:
-    that would cut its clean-up.
+    """Let the work continue in a task that nobody waits for.
 
-    What it waits for may be a call that it makes itself: `left` is of the call that the work is of, and
-    not of whichever is known by the context.
+    It was told to stop and is not told again: that would cut its clean-up short. It may be waiting
+    for a call that it makes itself, so `left` belongs to the work's own call, not to the call in
+    the current context.
     """
     if pending is not None and not pending.done():
         pending._asyncio_future_blocking = True  # noqa: SLF001  as `await` does
@@ -361,8 +376,11 @@ def _leave_behind(
 
 
 def left_running() -> int:
-    """Return how much work that was left behind goes on. What was in a task whose event loop has closed
-    has ended: nobody drives it any more, and nobody knows what it did."""
+    """Return how many pieces of left-behind work still run.
+
+    Work in a task whose event loop has closed has ended: nothing drives it any more, and its
+    outcome is unknown.
+    """
     for task, work in list(_left_behind.items()):
         if task.get_loop().is_closed() and _left_behind.pop(task, None) is not None:
             work.lose()
@@ -370,7 +388,7 @@ def left_running() -> int:
 
 
 async def _unheard(work: Coroutine[Any, Any, Any], pending: asyncio.Future[Any] | None) -> Ending:
-    """Return the value or the exception: asyncio would log those of a task."""
+    """Return the value or the exception, because asyncio would log an unretrieved one."""
     try:
         return await _resumed(work, None if pending is None or pending.done() else pending), None
     except GeneratorExit:
@@ -387,17 +405,17 @@ def _ending(task: asyncio.Task[Ending]) -> Ending:
 
 
 def _take_back(work: Any) -> None:
-    """Take back what a task group within a coroutine asked of the task that it is driven in.
+    """Take back a cancellation that a task group within the coroutine requested of its task.
 
-    A group of which a child fails while it waits for the others cancels its task. Before Python 3.13
-    it never takes that back, so that it would look as if the caller had been cancelled.
+    A group whose child fails while it waits for the others cancels its task. Before Python 3.13 it
+    never takes that back, so it would look as if the caller had been cancelled.
     """
     if sys.version_info >= (3, 13):
         return
     task = asyncio.current_task()
     for frame in _frames(work):
         if frame.f_code is not asyncio.TaskGroup.__aexit__.__code__ or frame.f_locals["et"]:
-            continue  # what it cancelled before it was left, it has taken back
+            continue  # before its body was left, the group takes back its own cancellations
         group = frame.f_locals["self"]
         if group._parent_cancel_requested and group._parent_task is task:  # noqa: SLF001
             group._parent_cancel_requested = False  # noqa: SLF001  once
@@ -415,7 +433,7 @@ def _frames(steps: Any) -> Iterator[FrameType]:
     """Yield the frames of a suspended coroutine and of what it awaits, the outermost first."""
     while steps is not None:
         names = _SUSPENDED.get(steps.__class__)
-        if names is None:  # a step of an async generator does not say whose it is
+        if names is None:  # a step of an async generator does not name its generator
             steps = next((s for s in gc.get_referents(steps) if s.__class__ in _SUSPENDED), None)
             continue
         frame, steps = (getattr(steps, name) for name in names)
@@ -427,9 +445,9 @@ def _frames(steps: Any) -> Iterator[FrameType]:
 
 
 async def until_done(future: asyncio.Future[Any]) -> asyncio.CancelledError | None:
-    """Wait until a future is done, however often this is cancelled; return what is to be raised then.
+    """Wait until a future is done, however often this is cancelled; return what to raise then.
 
-    That has the message which came with the cancellation: libraries know their own by it (anyio).
+    The error keeps the message of the cancellation, by which libraries recognise their own (anyio).
     """
     cancelled = None
     while not future.done():
@@ -460,9 +478,9 @@ class Steps(Protocol):
 
 
 async def own(steps: Steps) -> Any:
-    """Return the value of a coroutine. A GeneratorExit of its own is an error like any other.
+    """Return the value of a coroutine, and turn a GeneratorExit that it raises into an error.
 
-    Only one that comes from outside means that the event loop is gone and nothing can be awaited.
+    Only a GeneratorExit from outside means that the event loop is gone and nothing can be awaited.
     """
     try:
         pending = steps.send(None)
@@ -474,7 +492,7 @@ async def own(steps: Steps) -> Any:
 
 
 def called(work: Callable[[], T]) -> T:
-    """Return what `work` does; here, too, a GeneratorExit of its own is an error."""
+    """Return the result of `work`, and turn a GeneratorExit that it raises into an error."""
     try:
         return work()
     except GeneratorExit:
@@ -491,7 +509,7 @@ async def awaited(thing: Any) -> Any:
 
 
 _VALUES = frozenset((dict, list, tuple, str, int, float, bool, NoneType))
-"""Of what class most results are: it need not be asked whether they can be awaited."""
+"""The classes of most results: these need no check whether they can be awaited."""
 
 
 async def _from_thread(work: Callable[[], Any]) -> Any:

@@ -1,18 +1,18 @@
 """From a call that may run to the tool's own value: what the tool is given, how it runs, its parts.
 
-Rules: nothing of an exception passes through; it becomes a `CallError`, and its text stays here.
+Rule: no exception passes through. It becomes a `CallError`, and its text stays here.
 
-What is bound once for all is worked out when a runner is made. What a `per_call` factory makes is
-opened before the tool runs and closed after it, within the tool's time limit, in reverse order, each
-exactly once, whatever became of the call. What closing raises fails a call that had succeeded (its
-work may be undone), and takes the place of the tool's error only where it has safe text and the tool's
-has none. Closing cannot make a success of a failure. For a blocking tool it is opened, used and closed
-in one thread and one context, as libraries demand that are not thread-safe or that set context
-variables.
+What is bound once for all calls is worked out when a runner is made. What a `per_call` factory
+makes is opened before the tool runs and closed after it, within the tool's time limit, in reverse
+order, each exactly once, whatever happened to the call. An error in closing fails a call that had
+succeeded, since its work may be undone. It replaces the tool's error only if it has safe text and
+the tool's error has none. Closing cannot turn a failure into a success. For a blocking tool,
+everything is opened, used and closed in one thread and one context, because libraries that are not
+thread-safe or that set context variables require it.
 
-A part, streamed or told by `CallContext.progress`, is treated alike whether or not somebody watches:
-one that is not JSON, or too large, ends the call. What a watcher raises is no fault of the tool's,
-which is not told of it and goes on: it is raised once the call is over.
+A part, streamed or reported by `CallContext.progress`, is treated alike whether or not anybody
+observes it: one that is not JSON, or too large, ends the call. What an observer raises is not the
+tool's fault. The tool is not told and continues; the error is raised once the call is over.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ Made: TypeAlias = tuple[PerCall, tuple[Need, ...]]
 
 
 class ToolPlan(msgspec.Struct, frozen=True, eq=False):
-    """Holds what is known of a tool's calls before there is one, worked out when a runner is made.
+    """Holds what is known about a tool's calls in advance, worked out when a runner is made.
 
-    `limit` are the seconds that a call may take, `fixed` is injected at each call as it is, and `made`
-    holds the needs that each factory fills. `plain` is True where that is all: no context, nothing
-    made, no parts, no process. Of one that is `emulated` the tool's code is never started.
+    `limit` is the seconds that a call may take, `fixed` is injected unchanged into each call, and
+    `made` holds the needs that each factory fills. `plain` is True if that is everything: no
+    context, nothing made, no parts, no process. If `emulated`, the tool's code is never started.
     """
 
     tool: Tool[..., Any]
@@ -92,7 +92,7 @@ class ToolPlan(msgspec.Struct, frozen=True, eq=False):
 
 
 def plan_of(entry: Entry, timeout: float | None) -> ToolPlan:
-    """Return the plan of one tool; `timeout` holds for one that names none."""
+    """Return the plan of one tool; `timeout` holds for a tool that sets none."""
     fixed: dict[str, object] = {}
     made: dict[PerCall, list[Need]] = {}
     tool = entry.tool
@@ -112,8 +112,11 @@ def plan_of(entry: Entry, timeout: float | None) -> ToolPlan:
 
 
 class CallToRun(Protocol):
-    """What a tool that takes more than its arguments may know of its call. `key` is the call's
-    idempotency key; `watcher_failed` is given what the observer raised at a part."""
+    """What a tool that takes more than its arguments may know about its call.
+
+    `key` is the call's idempotency key; `watcher_failed` is called with what the observer raised at
+    a part.
+    """
 
     key: str
     scope: CallScope
@@ -125,9 +128,10 @@ class CallToRun(Protocol):
 
 
 class Executor:
-    """Runs the tools of one catalog; `timeout` (seconds) holds for those that name none.
+    """Runs the tools of one catalog; `timeout` (seconds) holds for those that set none.
 
-    `max_result_bytes` bounds what is taken from a tool's process, and each part of one that streams.
+    `max_result_bytes` limits what is taken from a tool's process, and each part of a streaming
+    tool.
     """
 
     emulates: ClassVar[bool] = False
@@ -152,8 +156,10 @@ class Executor:
         return Executor(catalog, self.timeout, self._reporter, max_result_bytes=self._max_bytes)
 
     def run(self, plan: ToolPlan, hydrated: Hydrated, call: CallToRun) -> Awaitable[Any]:
-        """Return what gives the tool's value when it is awaited. What this raises, or that, has to
-        leave the call as `ended` says."""
+        """Return an awaitable of the tool's value.
+
+        What this call, or awaiting its result, raises must leave the call as `ended` says.
+        """
         instance = instance_of(hydrated, plan.tool)
         if plan.plain:
             return limited(started(plan.tool, instance, plan.fixed), plan.limit)
@@ -162,7 +168,7 @@ class Executor:
     async def _in_context(
         self, plan: ToolPlan, hydrated: Hydrated, instance: Any, call: CallToRun
     ) -> Any:
-        """Return the value of a tool that is told of its call, and may tell how far it is."""
+        """Return the value of a tool that gets a `CallContext` and may report progress."""
         scope = call.scope
         watch = CallWatch(scope.observer, self._max_bytes, failed=call.watcher_failed)
         context = CallContext(
@@ -208,14 +214,15 @@ class Executor:
         *,
         cancels: int,
     ) -> BaseException:
-        """Return the exception that a call ends with whose tool, or what surrounds that, has `raised`:
-        Stopped, Suspended, or CancelledError if this task was asked to stop more than `cancels` times.
+        """Return the exception that a call ends with after its tool or its surroundings `raised`.
 
-        What the tool has `left` running, if it does more than read, makes its outcome unknown.
+        That is Stopped, Suspended, or CancelledError if this task was asked to stop more than
+        `cancels` times. If the tool does more than read, work that it has `left` running makes its
+        outcome unknown.
         """
         call, what = hydrated.call, f"tool '{hydrated.definition.name}'"
         marks = hydrated.definition.annotations
-        again = marks.idempotent or marks.read_only  # else it may have happened
+        again = marks.idempotent or marks.read_only  # otherwise it may have taken effect
         match raised:
             case StillRunning():
                 return _left_behind(left.own, again=again, late=raised.late)
@@ -231,10 +238,10 @@ class Executor:
             case TimeLimitExceeded():
                 return Stopped(CallError.of(ErrorCode.TIMEOUT, retryable=again))
             case asyncio.CancelledError():
-                raised.__context__ = None  # what the tool was handling just then
+                raised.__context__ = None  # what the tool was handling at that moment
                 if cancel_requests() > cancels:
                     return raised
-                self._reporter.raised(what, call, raised)  # something of its own
+                self._reporter.raised(what, call, raised)  # an error of the tool's own
                 return Stopped(CallError.of(ErrorCode.TOOL_ERROR, retryable=again))
             case KeyboardInterrupt() | GeneratorExit() | Suspended():
                 return raised
@@ -252,7 +259,7 @@ class Executor:
         return Stopped(safe_error(raised, again=again), told=model_text(raised))
 
     def _tell(self, raised: BaseException, call: ToolCall, what: str) -> None:
-        """Tell the author of a capability what it raised."""
+        """Report to a capability's author what it raised."""
         if isinstance(raised, CapabilityFailed):
             self._reporter.raised(f"a capability of {what}", call, raised.raised)
 
@@ -264,9 +271,9 @@ def _left_behind(body: Work | None, *, again: bool, late: bool) -> Stopped:
 
 
 def _body(raised: BaseException, plan: ToolPlan, left: LeftWork, *, stopped: bool) -> Work | None:
-    """Return the work with whose end the call is over; None where what was opened for it may undo it.
+    """Return the work whose end ends the call; None if closing what was opened may undo it.
 
-    A tool that has ended itself did so as it was `stopped`, and only calls that it made go on.
+    A tool that ended by itself was `stopped` or raised, and only calls that it made still run.
     """
     if plan.made:
         return None
@@ -282,7 +289,7 @@ Exit: TypeAlias = Callable[[BaseException | None], Awaitable[object]]
 class CapabilityFailed(Exception):  # noqa: N818  an outcome; it never leaves the runner
     """An implementation could not be made for a call, or not closed after it; `raised` is why.
 
-    Only of what is closed the tool has `begun`, and may have done what it does.
+    Only when closing fails has the tool `begun`, and may have taken effect.
     """
 
     def __init__(self, raised: BaseException, *, begun: bool) -> None:
@@ -291,7 +298,7 @@ class CapabilityFailed(Exception):  # noqa: N818  an outcome; it never leaves th
         self._begun = begun
 
     def error(self, *, again: bool) -> CallError:
-        """`again` says that the call may be made again though its tool has begun."""
+        """Return the error of the call; `again` says that a begun call may be repeated."""
         again = again or not self._begun
         if isinstance(self.raised, MissingExtraError):
             return safe_error(self.raised, again=again)
@@ -312,8 +319,10 @@ async def execute_scoped(
     context: CallContext,
     parts: Parts | None,
 ) -> Any:
-    """Return the tool's own value. Raises what `limited` does, what the tool raises, and
-    CapabilityFailed."""
+    """Return the tool's own value.
+
+    Raises what `limited` raises, what the tool raises, and CapabilityFailed.
+    """
     tool = plan.tool
 
     async def whole() -> Any:
@@ -375,7 +384,7 @@ class Opened:
     async def close(self, outcome: BaseException | None) -> BaseException | None:
         """Close everything, the last first; return the exception that the call ends with, if any.
 
-        Of a call that was stopped, each has the time limit once more: what hung may hang in closing.
+        After a stopped call, each gets the time limit again: what hung may hang in closing too.
         """
         while self._exits:
             stopped = isinstance(outcome, asyncio.CancelledError)
@@ -405,8 +414,10 @@ class Opened:
         return outcome
 
     def _is_a_stop(self, raised: BaseException) -> bool:
-        """Return whether the task was cancelled or is out of time; a
-        CancelledError of the code's is not."""
+        """Return whether the task was cancelled or is out of time.
+
+        A CancelledError raised by the code itself does not count.
+        """
         return is_stop(raised, self._cancels)
 
     async def _open(self, factory: PerCall, context: CallContext) -> object:
@@ -421,7 +432,7 @@ class Opened:
         return await self._enter(kind, made) if hasattr(kind, "__enter__") else made
 
     async def _enter(self, kind: Any, made: Any) -> object:
-        """Enter a context manager; in a thread, one that is given up and still enters is left."""
+        """Enter a context manager; one given up on in a thread that still enters is left again."""
         entered: list[object] = []
 
         async def leave(outcome: BaseException | None) -> None:
@@ -430,7 +441,7 @@ class Opened:
                     kind.__exit__(made, *_details(outcome))
 
             if self._thread is not None and self._thread.busy:
-                self._thread.submit(exit_)  # what was given up goes on; this is done after it
+                self._thread.submit(exit_)  # the abandoned work still runs; this runs after it
             else:
                 await self.run(exit_, keeps_end=True)
 
@@ -456,7 +467,7 @@ def _details(outcome: BaseException | None) -> tuple[Any, Any, Any]:
 
 
 class Parts:
-    """Takes the parts of one streaming call and tells them to whoever watches."""
+    """Takes the parts of one streaming call and reports them to the observer."""
 
     __slots__ = ("_call_id", "_max_bytes", "_observer", "_visible")
 
@@ -471,7 +482,7 @@ class Parts:
     async def last(self, generator: AsyncGenerator[Any, None]) -> Any:
         """Return the last value, or None. Raises Unusable, and what the tool raises.
 
-        Content is told nobody while it comes: its data is for the application and the model.
+        Content is not reported while it arrives: its data is for the application and the model.
         """
         value = None
         try:
@@ -496,7 +507,7 @@ class Parts:
 
 
 async def _close(generator: AsyncGenerator[Any, None]) -> None:
-    """Close a generator; what that raises does not replace what the call ended with."""
+    """Close a generator; what that raises does not replace the call's own end."""
     try:
         await own(generator.aclose())
     except NOT_ITS_OWN:
@@ -506,11 +517,11 @@ async def _close(generator: AsyncGenerator[Any, None]) -> None:
 
 
 class CallWatch:
-    """An `Observer` for one call, which passes on to another one in the event loop.
+    """An `Observer` for one call, which passes reports on to another one in the event loop.
 
-    A blocking tool runs in a thread, and one that was given up on may go on there after the call
-    has finished: what that one says is not passed on. `over` is set when the call has ended. Nor is
-    anything more to an observer that has raised; `failed` is told what.
+    A blocking tool runs in a thread, and one that was given up on may still run there after the
+    call has ended (`over`); its reports are dropped. So are all further ones to an observer that
+    has raised; `failed` is called with what it raised.
     """
 
     def __init__(
@@ -528,14 +539,14 @@ class CallWatch:
         self.over = False
 
     def progress(self, call_id: str, part: JsonValue) -> None:
-        """Raises Unusable, in the tool, for what is not JSON or too large."""
+        """Report a part. Raises Unusable, in the tool, for what is not JSON or too large."""
         if self.over:
             return
         part = as_json(part, self._max_bytes)
         if threading.get_ident() == self._thread:
             self._tell(call_id, part)
             return
-        with suppress(RuntimeError):  # the loop has closed: nobody watches any more
+        with suppress(RuntimeError):  # the loop has closed: nobody observes any more
             self._loop.call_soon_threadsafe(lambda: self._tell(call_id, part))
 
     def approval_requested(self, request: ApprovalRequest) -> None: ...

@@ -1,24 +1,26 @@
 """A call runs once under its idempotency key: the cache of this process, and the ledger's entries.
 
-The cache holds for the last calls of this process; a `Ledger` holds for longer and for all. Where there
-is one, an outcome is given again only when the ledger has it. What is cached is a frozen record and
-JSON text: whatever becomes of the object that a tool returned, the outcome is given again as it was,
-with JSON as its `value`. The cache is bounded in bytes. An outcome that is evicted leaves its key:
-asked for again, the call is known to have ended, and does not run; its result is in the ledger, if
-there is one.
+Rule: an outcome is given again only if it belongs to this very call and, where there is a ledger,
+only when the ledger has it.
 
-Before a tool runs, an entry of status `started` is written to whoever asks for one, and a ledger says
-whether the tool may begin at all. A call that a ledger knows to have ended gives what is in its record.
-Of a tool that only reads the ledger is told when it is over, once: to read twice does no harm, and of
-two outcomes the first one written stands.
-One that began and never ended, in a process that is gone or in another one, has done nobody knows what:
-it runs again only if its tool is marked as idempotent, or if it goes on from what it saved.
+The cache covers the last calls of this process; a `Ledger` covers all calls for longer. The cache
+holds a frozen record and JSON text: whatever happens to the object that a tool returned, the
+outcome is given again unchanged, with JSON as its `value`. The cache is bounded in bytes. An
+evicted outcome leaves its key: if the call is asked for again, it is known to have ended and does
+not run. Its result is in the ledger, if there is one.
 
-To go on is claimed as to begin is, under a key that follows from the call's and from how often that was
-claimed before; a call that has ended is not claimed. So one goes on at a time, from whichever saved
-state. Another one claims the next time once that one is known not to go on any more: its process has
-ended, or it is this process, where what goes on is known. Else nobody can tell: that ends as
-`outcome_unknown`.
+Before a tool runs, an entry of status `started` is written to every sink that asks for one, and a
+ledger decides whether the tool may begin at all. A call that the ledger knows to have ended returns
+what is in its record. A tool that only reads is written to the ledger once, when it is over:
+reading twice does no harm, and of two outcomes the first one written stands. A call that began and
+never ended, in a process that is gone or in another one, has an unknown outcome. It runs again only
+if its tool is marked as idempotent, or if it resumes from a saved state.
+
+Resuming is claimed like beginning, under a key made from the call's key and the number of earlier
+claims. A call that has ended is not claimed. So one process at a time resumes a call, from
+whichever saved state. The next claim is possible only once the previous one is known to be over:
+its process has ended, or it is this process, which knows what it is resuming. Otherwise nobody can
+tell, and the call ends as `outcome_unknown`.
 """
 
 from __future__ import annotations
@@ -67,14 +69,14 @@ from toolcrib.values.record import (
 
 T = TypeVar("T")
 MAX_BYTES = 64 * 1_048_576
-"""The most bytes that the outcomes in one cache take, about; the oldest are evicted first."""
+"""The most bytes that the outcomes in one cache take, roughly; the oldest are evicted first."""
 MAX_EVICTED = 100_000
 """How many keys of evicted outcomes are known, at about 250 bytes each."""
 _OF_ARGUMENTS = frozenset((ErrorCode.INVALID_ARGUMENTS, ErrorCode.APPROVAL_MISMATCH))
-_OVERHEAD = 1_024  # bytes of what holds an outcome, besides its texts
+_OVERHEAD = 1_024  # bytes of the objects around an outcome, besides its strings
 
 
-_going_on: set[str] = set()  # the claims of calls that go on in this process just now
+_going_on: set[str] = set()  # the claims of calls that this process is resuming right now
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_going_on.clear)
 ELSEWHERE = CallError.of(
@@ -84,15 +86,15 @@ ELSEWHERE = CallError.of(
 
 
 def claim_of(key: str, time: int) -> str:
-    """Return the key with which the call of this key is claimed to go on for the first, second … time.
+    """Return the key that claims to resume this key's call for the first, second … time.
 
-    It is no key of a call's: what that is a SHA-256 of begins with a digit.
+    It cannot equal a call's key, whose hashed text begins with a digit.
     """
     return "sha256:" + sha256(f"goes on {time} {key}".encode()).hexdigest()
 
 
 def goes_on_no_more(claim: str) -> None:
-    """Note that a call has ended or waits that went on with this claim: another may go on."""
+    """Note that the call resumed under this claim has ended or waits: another may resume it."""
     _going_on.discard(claim)
 
 
@@ -101,10 +103,11 @@ Fingerprint: TypeAlias = tuple[str, str, bytes | None, str]
 
 
 def fingerprint_of(hydrated: Hydrated, caller: Caller) -> Fingerprint:
-    """Return what a second call under one key has to share with the first.
+    """Return what a second call under one key must share with the first.
 
-    The text that was sent decides, and where more was made of it (it was repaired, or put back into
-    the author's terms) what was made: the values of default factories differ from run to run.
+    The text that was sent decides. If it was changed (repaired, or put back into the author's
+    terms), the resulting arguments decide too, unless their defaults were pinned: values of default
+    factories differ from run to run.
     """
     told = hydrated.provenance
     plain = told.repaired_arguments is None and "restored" not in told.notes
@@ -113,30 +116,30 @@ def fingerprint_of(hydrated: Hydrated, caller: Caller) -> Fingerprint:
 
 
 class AlreadyCompleted(NamedTuple):
-    """The outcome that a call has had before; `written` is False where its ledger lacks it."""
+    """The outcome that a call had before; `written` is False if its ledger lacks it."""
 
     outcome: Completed | Failed
     written: bool = True
 
 
 class _RunningCall(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """A call that has no outcome yet. `fingerprint` is a hash, another one in each process."""
+    """A call without an outcome yet. `fingerprint` is a hash that differs in each process."""
 
     fingerprint: int
 
 
 class _HeldCall(msgspec.Struct, frozen=True, eq=False):
-    """A call that ran, and whose outcome no ledger has."""
+    """A call that ran and whose outcome no ledger has."""
 
     fingerprint: int
     outcome: Completed | Failed
 
 
 class _KeptCall(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """The outcome of the call under `key`, as nobody can change it.
+    """The outcome of the call under `key`, in a form that nobody can change.
 
-    `value_json` stands for the tool's own value, None where nobody has it; `model_json` is None of a
-    call that failed. `size` is about how many bytes all of it takes.
+    `value_json` stands for the tool's own value, None if nobody has it; `model_json` is None for a
+    call that failed. `size` is roughly how many bytes all of it takes.
     """
 
     key: str
@@ -178,8 +181,11 @@ class _EvictedCall(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 class EndedByAnswer(NamedTuple):
-    """How a call ended by the answer to its question, before its tool began, and `by` whom; `edited`
-    says that the answer had other arguments. One that has begun with it, and waits, has its record."""
+    """How a call ended by the answer to its question, before its tool began, and `by` whom.
+
+    `edited` says that the answer had other arguments. A call that began with that answer and waits
+    has its record in `begun`.
+    """
 
     error: CallError
     by: str | None
@@ -188,7 +194,7 @@ class EndedByAnswer(NamedTuple):
 
     @property
     def edit(self) -> EditState:
-        """Say what became of the edit, as far as the error that ended the call tells."""
+        """Say what happened to the edit, as far as the error that ended the call tells."""
         if not self.edited:
             return "none"
         return "unfit" if self.error.code in _OF_ARGUMENTS else "unread"
@@ -220,7 +226,7 @@ class IdempotencyCache:
         self.asked: dict[str, None] = {}
 
     def pin(self, key: str, call: ToolCall, caller: str, pinned: FactoryMade | None) -> None:
-        """Keep the values of default factories of a call that waits: they run once a call."""
+        """Keep the default factories' values of a waiting call, because they run once per call."""
         if not isinstance(pinned, FactoryValues):
             return
         self.pins[key] = call, caller, pinned
@@ -229,8 +235,7 @@ class IdempotencyCache:
                 del self.pins[next(iter(self.pins))]
 
     def keep_answered(self, request_id: str, ended: EndedByAnswer) -> None:
-        """Keep how a call ended by the answer to its question: a question that was answered is used
-        up."""
+        """Keep how a call ended by the answer to its question: an answered question is used up."""
         self.answered[request_id] = ended
         with self._lock:
             while len(self.answered) > MAX_EVICTED:
@@ -255,13 +260,13 @@ class IdempotencyCache:
     def claim(
         self, key: str, fingerprint: Fingerprint
     ) -> AlreadyCompleted | Literal["evicted"] | None:
-        """Claim a key until it is released, kept or held; return the outcome of a call that has one.
+        """Claim a key until it is released, kept or held; return the outcome if the call has one.
 
-        One that is not written yet is claimed by whoever gets it. Raises Stopped if the call is running
-        or the key is another call's.
+        An unwritten outcome is claimed by whoever gets it. Raises Stopped if the call is running or
+        the key belongs to another call.
         """
         mine = _RunningCall(hash(fingerprint))
-        known = self._known.setdefault(key, mine)  # one step: another thread may ask
+        known = self._known.setdefault(key, mine)  # atomic: another thread may ask
         if known is mine:
             return None
         if known.fingerprint != mine.fingerprint:
@@ -286,15 +291,17 @@ class IdempotencyCache:
         self._unwritten.discard(key)
 
     def hold(self, key: str, outcome: Completed | Failed, *, late: bool = False) -> None:
-        """Keep the outcome of a call that has run, and that its ledger lacks; it is never evicted.
-        `late` says that it is the end of a tool that was left behind."""
+        """Keep the outcome of a call that has run and that its ledger lacks; it is never evicted.
+
+        `late` says that it is the end of a tool that was left behind.
+        """
         self._known[key] = _HeldCall(self._known[key].fingerprint, outcome)
         if late:
             self._unwritten.add(key)
 
     @property
     def unwritten(self) -> int:
-        """How many tools that were left behind have ended, and their ends could not be written yet."""
+        """How many left-behind tools have ended whose ends could not be written yet."""
         return len(self._unwritten)
 
     def keep(self, key: str, outcome: Completed | Failed, value_json: bytes | None = None) -> None:
@@ -307,7 +314,7 @@ class IdempotencyCache:
         size = _OVERHEAD + len(record.arguments_json) + len(record.result_json) + len(notice)
         size += len(model_json or told)
         if value_json is not None and value_json is not model_json:
-            size += len(value_json)  # one text takes its bytes once
+            size += len(value_json)  # one object shared by both is counted once
         if record.defaulted:
             size += sum(map(len, record.defaulted))
         known, order = self._known, self._kept
@@ -316,7 +323,7 @@ class IdempotencyCache:
         if record.parts and isinstance(outcome, Completed):
             kept = _with_parts(kept, outcome)
             size = kept.size
-        known[key] = kept  # one step: another thread may ask
+        known[key] = kept  # atomic: another thread may ask
         if self._unwritten:
             self._unwritten.discard(key)
         self._lock.acquire()  # `with` takes twice as long
@@ -334,8 +341,10 @@ class IdempotencyCache:
             self._lock.release()
 
     def claim_ended(self, key: str, fingerprint: Fingerprint) -> bool:
-        """Claim the key of a call whose tool has ended after all, whatever is known of it; False while
-        somebody else has it."""
+        """Claim the key of a call whose tool has ended late, whatever is known of it.
+
+        Returns False while somebody else has the key.
+        """
         with self._lock:
             known = self._known.get(key)
             if isinstance(known, _RunningCall):
@@ -350,10 +359,10 @@ class IdempotencyCache:
 
 
 class WriteAhead:
-    """Writes an entry of each call before it runs: to the ledger, and to the sinks that ask for it.
+    """Writes an entry for each call before it runs: to the ledger, and to sinks that ask for it.
 
-    A record has the call's key if it is about how the call under that key ended: this call has claimed
-    the key, or cannot know how the one that did has ended.
+    A record has the call's key if it is about how the call under that key ended: this call has
+    claimed the key, or cannot know how the call that did claim it has ended.
     """
 
     def __init__(self, sinks: Sequence[Sink]) -> None:
@@ -367,15 +376,17 @@ class WriteAhead:
     async def check(
         self, key: str, facts: CallFacts, hydrated: Hydrated
     ) -> AlreadyCompleted | None:
-        """Do what `begin` does but write, before somebody is asked about a call that will not run."""
+        """Do what `begin` does except writing, before somebody is asked about an ended call."""
         if self.ledger is None:
             return None
         known = await _looked_up(partial(self.ledger.find, facts.record("started", key=key)))
         return _judged(known, key, facts, hydrated)
 
     async def answered(self, request_id: str, facts: CallFacts) -> EndedByAnswer | None:
-        """Return how a call ended by an answer to this question, if a log that can be searched for its
-        calls knows of one. Raises NotRecorded."""
+        """Return how a call ended by an answer to this question, if a searchable log knows of it.
+
+        Raises NotRecorded.
+        """
         last = getattr(self.ledger, "last", None)
         if last is None:
             return None
@@ -406,16 +417,16 @@ class WriteAhead:
             known = begun.given
             if begun is not DONE:
                 if begun.error is None and known is None:
-                    facts.key = key  # it is ours, also if this is cancelled now
+                    facts.key = key  # the key is claimed, even if this is cancelled now
                 _check(begun)
             if known is not None:
                 earlier = _judged(known, key, facts, hydrated)
                 if earlier is not None:
                     return earlier
-                write = partial(self.ledger.write, entry)  # that it is begun again, or goes on
+                write = partial(self.ledger.write, entry)  # records that it begins again
                 _check(DONE if facts.claim else await to_the_end(write))
         if claims or self.ledger is None:
-            facts.key = key  # else no ledger has claimed it, and another attempt may run
+            facts.key = key  # otherwise no ledger has claimed it, and another attempt may run
         for sink in self._told:
             _check(await recorder.write(sink, entry, facts))
         return None
@@ -423,8 +434,11 @@ class WriteAhead:
     async def _prepare(
         self, ledger: Ledger, key: str, facts: CallFacts, hydrated: Hydrated, recorder: Recorder
     ) -> None:
-        """Attach what the entry refers to; claim that the call goes on, if it waited within its tool,
-        and has not ended. Raises Stopped and NotRecorded."""
+        """Attach what the entry refers to, and claim the resumption of a suspended call.
+
+        Only a call that waited within its tool and has not ended is claimed. Raises Stopped and
+        NotRecorded.
+        """
         if recorder.lacks(ledger, facts):
             _check(await recorder.attach(ledger, facts))
         waited = facts.scope.suspended.get(hydrated.call.id)
@@ -435,8 +449,10 @@ class WriteAhead:
             raise Stopped(ELSEWHERE)
 
     async def _go_on(self, ledger: Ledger, key: str, times: int, facts: CallFacts) -> bool:
-        """Claim that a call goes on, which was claimed so many times when it waited; return False if it
-        has ended, goes on elsewhere, or nobody can tell that it does not. Raises NotRecorded."""
+        """Claim that a call resumes that had been claimed `times` times when it was suspended.
+
+        Returns False if it has ended, resumes elsewhere, or nobody can tell. Raises NotRecorded.
+        """
         here = this_process()
         while True:
             times += 1
@@ -474,7 +490,7 @@ async def _looked_up(look: Callable[[], Awaitable[T]]) -> T:
 
 
 def _checked(known: object) -> ToolInvocationRecord:
-    """Return the record that a ledger gave. Raises NotRecorded for what is none."""
+    """Return the record that a ledger gave. Raises NotRecorded for anything else."""
     if not isinstance(known, ToolInvocationRecord):
         kind = type(known).__name__
         raise NotRecorded(
@@ -491,8 +507,10 @@ def _check(written: SinkResult) -> None:
 
 
 def replayed(known: ToolInvocationRecord) -> Completed | Failed:
-    """Return the outcome of a call as its record has it: that is the public view. The model is told
-    once more of an edit with which it ran."""
+    """Return the outcome of a call from its record, which holds the public view.
+
+    If the call ran with an edit, the model is told of it again.
+    """
     edit = made_with(known.arguments or {}, known.defaulted) if known.edited else ""
     if known.status == "completed" or known.error is None:
         text, notice = bytes(known.result_json), " ".join(filter(None, (edit, lost_parts(known))))
@@ -503,8 +521,10 @@ def replayed(known: ToolInvocationRecord) -> Completed | Failed:
 def _judged(
     given: object, key: str, facts: CallFacts, hydrated: Hydrated
 ) -> AlreadyCompleted | None:
-    """Say by the record that stands under a call's key whether it may run. Raises Stopped, and
-    NotRecorded for what is no record."""
+    """Decide from the record under a call's key whether the call may run.
+
+    Raises Stopped, and NotRecorded for something that is not a record.
+    """
     if given is None:
         return None
     known = _checked(given)
@@ -518,7 +538,7 @@ def _judged(
         again = definition.annotations.idempotent and definition.digest == known.definition_digest
         if again or hydrated.call.id in facts.scope.suspended:
             return None
-        if known.error is not None:  # it was said before that nobody knows
+        if known.error is not None:  # it was already reported as unknown
             return AlreadyCompleted(replayed(masked_now(known, definition)))
     facts.key = key  # the record is about the call that was begun with this key
     facts.take_begun(known, unsure=likeness == "unsure")
@@ -526,8 +546,10 @@ def _judged(
 
 
 def claims_key(hydrated: HydrationResult) -> bool:
-    """Return whether a ledger lets a call begin, and keeps its key for it from then on: its tool does
-    more than read, or may have done so when the call was made."""
+    """Return whether a ledger lets this call begin, and keeps its key from then on.
+
+    True if its tool does more than read, or may have done so when the call was made.
+    """
     definition = hydrated.definition
     if definition is None:
         return False
@@ -535,9 +557,11 @@ def claims_key(hydrated: HydrationResult) -> bool:
 
 
 def told_again(known: ToolInvocationRecord, facts: CallFacts) -> Completed | Failed:
-    """Return the outcome of a call as its record has it, with what is secret by now masked. Where its
-    tool is gone, or is another one by now, nobody here knows what it had read: the run is tainted by
-    what it gave."""
+    """Return the outcome of a call from its record, with what is secret by now masked.
+
+    If its tool is gone or has another definition by now, nobody here knows what it had read, so its
+    result taints the run.
+    """
     definition = facts.hydrated.definition
     if definition is None or definition.digest != known.definition_digest:
         taint(facts.scope.tally)
@@ -547,13 +571,14 @@ def told_again(known: ToolInvocationRecord, facts: CallFacts) -> Completed | Fai
 def compared(
     known: ToolInvocationRecord, asked: ToolInvocationRecord, facts: CallFacts
 ) -> Likeness:
-    """Say whether the record that stands under a call's key is of the `same` call.
+    """Return whether the record under a call's key is of the `same` call.
 
-    Of a call that may have begun before, its tool may have another definition by now, or be gone: the
-    text that was sent decides. Where that cannot be compared (one of them has secrets, or the two were
-    not made with one key), nobody can tell, and it is not said of the call that it did not begin.
+    If the call may have begun before, its tool may have another definition by now, or be gone; then
+    the text that was sent decides. If the texts cannot be compared (one of them has secrets, or the
+    two digests were made with different keys), the answer is `unsure`, and the call is not reported
+    as not begun.
     """
-    if facts.unsure:  # it shows by now what the record did
+    if facts.unsure:  # the facts already come from the record
         return "unsure"
     if same_call(known, asked):
         return "same"
@@ -572,10 +597,10 @@ def _of_call(record: ToolInvocationRecord) -> tuple[str, str, int]:
 
 
 def same_call(known: ToolInvocationRecord, asked: ToolInvocationRecord) -> bool:
-    """Return whether two records under one key are of one call: the same tool, caller and arguments.
+    """Return whether two records under one key are of one call: same tool, caller, arguments.
 
-    Whatever stands under a key is held against the call before anybody is given it. The tool may have
-    another definition by now only where that was found out, by what its run has kept of the call.
+    Every record under a key is compared with the call before anybody gets it. The tool may have
+    another definition only if what its run has kept of the call shows that it changed.
     """
     same_tool = known.definition_digest == asked.definition_digest or (
         TOOL_CHANGED in asked.notes and known.name == asked.name
@@ -592,8 +617,8 @@ def same_call(known: ToolInvocationRecord, asked: ToolInvocationRecord) -> bool:
 def _same_secrets(known: ToolInvocationRecord, asked: ToolInvocationRecord) -> bool:
     """Compare two calls with secrets by their keyed digests, if both were made with the same key.
 
-    Otherwise (the ledger has no key, and the earlier record is another process's or an old one) what
-    shows of the call has to do, if nobody changed it.
+    Otherwise (the ledger has no key, or the earlier record is old or from another process) the
+    visible arguments decide, if nobody changed them.
     """
     if known.arguments_mac == asked.arguments_mac != "":
         return True

@@ -1,7 +1,7 @@
-"""A tool that was left behind ends after its call: its end is added to what is known of the call.
+"""A left-behind tool ends after its call: its end is added to what is known about the call.
 
-Rule: the end is worked out once, as if the tool had ended so in time, and added in the event loop of
-its call; in a loop of its own where that one has closed, or closes before it is added.
+Rule: the end is worked out once, as if the tool had ended that way in time, and added in the event
+loop of its call. If that loop has closed, or closes before the end is added, a new loop does it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from toolcrib.threads import Ending, LeftWork, Work, cancel_requests
 from toolcrib.values.call import Hydrated
 from toolcrib.values.record import CallError, Completed, Failed
 
-_LOOK = 0.05  # seconds after which is looked again whether the loop has closed
+_LOOK = 0.05  # seconds between checks whether the loop has closed
 
 
 def follow(
@@ -29,10 +29,10 @@ def follow(
     read: Callable[[Ending], Completed | Failed],
     add: Callable[[Completed | Failed], Awaitable[bool]],
 ) -> None:
-    """Have the end of a tool added that was left behind, when its `body` is over.
+    """Add the end of a left-behind tool to its call once its `body` is over.
 
-    `read` says what the call has come to, and is called once: a value may be used up by that. `add`
-    returns False where the end could not be written.
+    `read` returns the call's outcome, and is called once because reading may use up a value. `add`
+    returns False if the end could not be written.
     """
     loop = asyncio.get_running_loop()
 
@@ -61,7 +61,7 @@ def follow(
         while not (over.wait(_LOOK) or loop.is_closed()):
             if not threading.main_thread().is_alive():
                 break  # the process ends, and nobody drives the loop
-        for each in (driving, ending):  # they may wait in a loop that has closed, or have not begun
+        for each in (driving, ending):  # they may wait in a closed loop, or not have begun
             with suppress(ValueError):
                 each.close()
         if not any(added):
@@ -73,15 +73,17 @@ def follow(
 def late_end(
     ending: Ending, plan: ToolPlan, hydrated: Hydrated, executor: Executor, *, late: bool
 ) -> Stopped | None:
-    """Return how a call ended whose tool was left behind, None where the tool's value says that.
-    `late` says that it was out of time; else its caller was cancelled."""
+    """Return how a call ended whose tool was left behind; None if the tool returned a value.
+
+    `late` says that it had run out of time; otherwise its caller was cancelled.
+    """
     value, raised = ending
     made = inspect.isawaitable(value)
     if raised is None and not made:
         return None
     if inspect.iscoroutine(value):
-        value.close()  # work that it made, and that nobody does any more
-    told = made or not plan.tool.blocking  # to stop: no thread can be
+        value.close()  # a coroutine that nobody will await any more
+    told = made or not plan.tool.blocking  # it was told to stop; a thread cannot be told
     if told and late and isinstance(raised, asyncio.CancelledError | TimeoutError | None):
         raised = TimeLimitExceeded()
     if raised is not None and not (told and isinstance(raised, asyncio.CancelledError)):

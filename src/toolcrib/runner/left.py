@@ -1,9 +1,9 @@
-"""What an approver's edit leaves of the defaults of a call: the very values, of the same classes.
+"""What an approver's edit leaves of a call's defaults: the very same values, of the same classes.
 
-Rule: what is left of a default is the `same` value. Where an edit changes a part of a default, that is
-first sent as a model could have sent it: what its class adds by itself is left out, the rest is
-written. If the tool gets the same default of that, the edit is one of this call; if it does not, nobody
-can say a part of the default, and nothing runs.
+Rule: what is left of a default is the `same` value. If an edit changes a part of a default, that
+default is first sent as a model could have sent it: what its class adds by itself is left out, the
+rest is written. If the tool gets the same default from that, the edit is applied to this call. If
+it does not, no arguments can express a part of the default, and nothing runs.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ _IN_PART = (
 class Besides(Enum):
     """Says which parts of a default are sent although its class adds them by itself.
 
-    `CHANGED` sends what the edit changes, as it was shown: it may say which class is meant, or be what
-    a validator leaves alone. `SCALARS` sends that, and all else that is no object and no list.
+    `CHANGED` sends what the edit changes, as it was shown: that part may say which class is meant,
+    or be left alone by a validator. `SCALARS` also sends everything else that is neither an object
+    nor a list.
     """
 
     NOTHING = 0
@@ -55,8 +56,10 @@ class _Changed(NamedTuple):
 
 
 class _Pair(NamedTuple):
-    """A part of a call, and of one that was read of its edit: the values that the tool gets, their
-    JSON, what the edit says, and where it stood and stands."""
+    """One part in the original call and in the call that was read from its edit.
+
+    Holds the values that the tool gets, their JSON, what the edit says, and the old and new place.
+    """
 
     old: Any
     new: Any
@@ -68,8 +71,11 @@ class _Pair(NamedTuple):
 
 
 class _Rule(NamedTuple):
-    """What a part has to keep: a default what is left of it and, `is_base`, while nothing is edited
-    yet, what is around that."""
+    """What a part must keep.
+
+    A default keeps what is left of it. With `is_base`, while nothing is edited yet, it also keeps
+    what surrounds that.
+    """
 
     is_base: bool
     is_default: bool = False
@@ -101,13 +107,15 @@ class LeftDefaults:
                 yield from self._changed_in(edited[step], shown[was], part, (*at, was))
 
     def _places(self, edited: Any, shown: Any, at: Steps) -> Iterator[tuple[Any, Any]]:
-        """Yield the steps to what stands at its place: as it is now, and as it was."""
+        """Yield the new and old step to each part that is still in its place."""
         places = self._shown.places(edited, shown, at)
         return (pair for pair in places.items() if part_at(shown, pair[1]) is not ABSENT)
 
     def to_send(self, besides: Besides) -> dict[Steps, Any]:
-        """Return what to send for the defaults that the edit changes, so that the tool gets the same:
-        all that their classes do not add by themselves, and something `besides`."""
+        """Return what to send for defaults that the edit changes, so that the tool gets the same.
+
+        That is everything their classes do not add by themselves, and what `besides` says.
+        """
         return {
             at: self._to_send(changed, besides)
             for at, changed in self._changed.items()
@@ -137,21 +145,20 @@ class LeftDefaults:
 
     @property
     def error(self) -> CallError:
-        """What to say where nothing that can be sent is a default of which the edit changes a part."""
+        """The error if no arguments can reproduce a default of which the edit changes a part."""
         at = min(self._in_part, key=pointer_of)
         text = _IN_PART.format(pointer_of(at), pointer_of(self._lost_at or at))
         return CallError.of(ErrorCode.APPROVAL_MISMATCH, text)
 
     def error_of(self, read: Hydrated) -> CallError | None:
-        """Return what to say where the call that was read of the edit has another value for a default
-        that was left."""
+        """Return the error if the call read from the edit has another value for a kept default."""
         lost = self._lost_in(read, _Rule(is_base=False))
         if lost is None:
             return None
         return CallError.of(ErrorCode.APPROVAL_MISMATCH, _LOST.format(pointer_of(lost)))
 
     def stays_in(self, base: Hydrated) -> bool:
-        """Return whether a call with defaults sent is the same, but for what the edit changes."""
+        """Return whether a call with defaults sent is the same except for what the edit changes."""
         lost = self._lost_in(base, _Rule(is_base=True))
         self._lost_at = self._lost_at or lost or ()
         return lost is None
@@ -169,14 +176,14 @@ class LeftDefaults:
             rule = rule._replace(is_default=True)
         if self._same(part.edited, part.shown):
             is_told = is_mark(part.shown) and part.was in self._shown.origins
-            if rule.is_default and not is_told:  # an `InitVar` is shown of what was sent only
+            if rule.is_default and not is_told:  # an `InitVar` is shown only from what was sent
                 return None if is_same(part.old, part.new) else part.at
             if rule.is_base and not self._same(part.made, part.shown):
                 return part.at
             if rule.is_default:
                 return None
         texts = json_in(part.shown), json_in(part.made), json_in(part.edited)
-        if not isinstance(part.old, str) and None not in texts:  # JSON in a text tells no defaults
+        if not isinstance(part.old, str) and None not in texts:  # JSON in a string has no defaults
             shown, made, edited = texts
             part = part._replace(shown=shown, made=made, edited=edited)
             rule = rule._replace(is_default=True)
@@ -185,9 +192,9 @@ class LeftDefaults:
         return self._lost_within(part, rule) if have_parts(part.shown, part.edited) else None
 
     def _lost_within(self, part: _Pair, rule: _Rule) -> Steps | None:
-        """Return the same of a part that the edit changes in part."""
+        """Return the same for a part that the edit changes in part."""
         if not part.shown and isinstance(part.old, tuple | frozenset):
-            return None  # there is nothing to be left
+            return None  # there is nothing to keep
         if isinstance(part.old, set | frozenset):
             lost = None if _holds_what_was_left(part) else part.at
         else:
@@ -213,7 +220,7 @@ class LeftDefaults:
 
 
 def _holds_what_was_left(part: _Pair) -> bool:
-    """Return whether as many items of a set are in another one as the edit has left."""
+    """Return whether another set still has as many of this set's items as the edit has left."""
     if not isinstance(part.new, set | frozenset):
         return False
     own = {item: item for item in part.new}

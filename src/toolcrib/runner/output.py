@@ -1,16 +1,17 @@
-"""From what a tool returned to checked JSON and its three views. Nothing of a bad result is passed on.
+"""From what a tool returned to checked JSON and its three views.
 
-The views are allowlists: what is not named does not show. The application's view is the value itself;
-the model's is the whole validated result unless the tool narrows it; the public one is what `visible`
-names, as the public view of arguments is what is declared and not secret.
+Rule: nothing of a bad result is passed on, and the views are allowlists: what is not named does not
+show. The application's view is the value itself. The model's view is the whole validated result
+unless the tool narrows it. The public view of a result is what `visible` names; the public view of
+arguments is what is declared and not secret.
 
-A model reads that a result cannot be used. Its author reads where and why: of what type the value
-is that JSON has no form for, and the path to it; in the log only by names that the definition or a
-class declares (`*` for others: the keys of a dictionary are data), whole in the exception that
-`on_exception` is given.
+The model is told that a result cannot be used. Its author is told where and why: the type of the
+value that has no JSON form, and the path to it. In the log, the path has only names that the
+definition or a class declares (`*` for others, because the keys of a dictionary are data). The
+exception passed to `on_exception` has the whole path.
 
-Content (images, files, texts beside them) stands next to the structured value, never in it: what is
-checked and projected is JSON, and no view of others has a part.
+Content (images, files, text that goes with them) accompanies the structured value and is never
+inside it: what is checked and projected is JSON, and no other view contains a part.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from toolcrib.values.json import (
 from toolcrib.values.record import NO_JSON, CallError
 
 MAX_RESULT_BYTES = 4 * 1_048_576
-_PLAIN = frozenset((dict, list, str, int, float, bool))  # what nearly all results are
+_PLAIN = frozenset((dict, list, str, int, float, bool))  # the types of nearly all results
 _NOTHING_CONVERTED = (
     orjson.OPT_PASSTHROUGH_DATACLASS
     | orjson.OPT_PASSTHROUGH_DATETIME
@@ -55,16 +56,16 @@ _WRONG = (PydanticSerializationError, ValueError, TypeError, RecursionError)
 
 
 class PathStep(NamedTuple):
-    """One step of the path to a value; `declared` where its name is in the code, not in the data."""
+    """One step of the path to a value; `declared` if its name is in the code, not in the data."""
 
     name: str
     declared: bool
 
 
 class Unusable(Exception):  # noqa: N818  an outcome; only `on_exception` is given it
-    """Says that what a tool gave is no result, or no part of one. `why` is a sentence of our own.
+    """Says that what a tool gave is not a result, or not a part. `why` is toolcrib's own wording.
 
-    `kind` says of what type the value at `path` is, if it is that which cannot be used.
+    `kind` gives the type of the value at `path`, if that value is what cannot be used.
     """
 
     def __init__(self, why: str, kind: str = "", path: tuple[PathStep, ...] = ()) -> None:
@@ -77,7 +78,7 @@ class Unusable(Exception):  # noqa: N818  an outcome; only `on_exception` is giv
         return self._told(step.name for step in self.path)
 
     def for_the_log(self, definition: ToolDefinition) -> str:
-        """Return the same, with `*` for names that are neither the definition's nor a class's."""
+        """Return the same text, with `*` for names that neither definition nor class declares."""
         known = [definition.output_schema_json or ""]
         for paths in (definition.visible, definition.model_visible):
             named = paths if isinstance(paths, tuple) else ()
@@ -104,8 +105,10 @@ _DEEPEST = 50
 
 
 class CheckedOutput(Veiled, msgspec.Struct, frozen=True, gc=False):
-    """A result as valid JSON, and its text; of one with content the structured value, and what may be
-    said of its parts."""
+    """A result as valid JSON, and its text.
+
+    For a result with content: its structured value, and what may be said of its parts.
+    """
 
     veiled: ClassVar[tuple[str, ...]] = ("value", "text", "content")
 
@@ -151,10 +154,10 @@ def check_output(
 
 
 def _as_it_is(value: Any, max_bytes: int) -> CheckedOutput | None:
-    """Return a copy of a value that is JSON already, as most results are; None where it may not be.
+    """Return a copy of a value that is JSON already, as most results are; otherwise None.
 
-    What was written and read, and is equal to what it was, has lost nothing: NaN would be null, and a
-    tuple a list.
+    A value that equals itself after a round trip has lost nothing: NaN would have become null, and
+    a tuple a list.
     """
     try:
         text = orjson.dumps(value, None, _NOTHING_CONVERTED)
@@ -179,7 +182,7 @@ def _with_parts(content: ToolContent[Any], max_bytes: int) -> CheckedOutput:
 def report_unusable(
     reporter: Reporter, call: ToolCall, definition: ToolDefinition, unusable: Unusable
 ) -> None:
-    """Tell the author of a tool what was wrong with what it gave."""
+    """Tell a tool's author what was wrong with the result."""
     log_unusable(f"tool '{definition.name}'", unusable.for_the_log(definition))
     reporter.debug(call, unusable)
 
@@ -187,8 +190,10 @@ def report_unusable(
 def views(
     definition: ToolDefinition, checked: CheckedOutput
 ) -> tuple[bytes, bytes, CallError | None]:
-    """Return the model's view of a result as JSON text, the public one as canonical JSON text, and
-    `redaction_missing` if none is named."""
+    """Return the model's view as JSON, the public view as canonical JSON, and an error.
+
+    The error is `redaction_missing` if no public view is named.
+    """
     plain, model, error = checked.value, checked.text, None
     if definition.model_visible is not ALL:
         model = json_bytes(project(plain, definition.model_visible))
@@ -197,7 +202,7 @@ def views(
             error = CallError.of(ErrorCode.REDACTION_MISSING)
         plain = project(plain, definition.visible)
     public = canonical_bytes(plain)
-    return model, model if public == model else public, error  # one text is kept once
+    return model, model if public == model else public, error  # equal texts are kept once
 
 
 def as_json(value: object, max_bytes: int) -> JsonValue:
@@ -206,7 +211,7 @@ def as_json(value: object, max_bytes: int) -> JsonValue:
 
 
 def _as_text(value: object, max_bytes: int) -> CheckedOutput:
-    """Write the value as JSON text, and read that. Raises Unusable as `as_json` does."""
+    """Write the value as JSON text and read that again. Raises Unusable as `as_json` does."""
     try:
         text = json_text(value, max_bytes)
         return CheckedOutput(read_json(text), text)
@@ -215,7 +220,7 @@ def _as_text(value: object, max_bytes: int) -> CheckedOutput:
 
 
 def not_json(value: object) -> Unusable:
-    """Find the innermost part of a value that JSON has no form for, and say where it is."""
+    """Find the innermost part of a value that has no JSON form, and say where it is."""
     path: list[PathStep] = []
     try:
         while len(path) < _DEEPEST:
@@ -241,7 +246,7 @@ def _has_a_form(value: object) -> bool:
 
 
 def _parts(value: object) -> Iterator[tuple[PathStep, object]]:
-    """Yield the parts that a value is written as."""
+    """Yield the parts that a value is serialized as."""
     if isinstance(value, Mapping):
         yield from ((PathStep(str(key), declared=False), part) for key, part in value.items())
     elif isinstance(value, list | tuple | set | frozenset):
@@ -255,7 +260,7 @@ def _parts(value: object) -> Iterator[tuple[PathStep, object]]:
 
 
 def _kind(value: object) -> str:
-    """Name the type of a value in words that hold nothing of the value."""
+    """Name the type of a value without showing anything of the value."""
     kind = type(value)
     if kind is float:
         return "a float that is NaN or infinite"
@@ -281,28 +286,30 @@ def json_text(value: object, max_bytes: int) -> bytes:
 
 @lru_cache(maxsize=256)
 def _has_no_end(kind: type[Any]) -> bool:
-    """Return whether values of this class are iterators. An abstract class takes long to say so."""
+    """Return whether values of this class are iterators (cached: an abstract class is slow)."""
     return issubclass(kind, Iterator | AsyncIterator)
 
 
 def _plain(value: object) -> object:
-    """Convert a struct of msgspec, and what pydantic knows within it. Raises TypeError for content,
-    which is no JSON and stands in no value."""
+    """Convert a msgspec struct, and what pydantic knows within it.
+
+    Raises TypeError for content, which is not JSON and may not be inside a value.
+    """
     if holds_content(value):
         raise TypeError
     return msgspec.to_builtins(value, enc_hook=to_jsonable_python)
 
 
 def read_json(text: bytes | bytearray) -> JsonValue:
-    """Read JSON text. Raises Unusable, which holds nothing of it: orjson's own error has the text.
+    """Read JSON text. Raises Unusable without any of the text, which orjson's own error contains.
 
-    A dictionary may have keys that are one name in JSON, `1` and `"1"`; one of them would be lost. In
-    a text that is written again as it was, none is.
+    A dictionary may have keys that are the same name in JSON, such as `1` and `"1"`; one of them
+    would be lost. If writing the value again gives the same text, nothing was lost.
     """
     try:
         value: JsonValue = orjson.loads(text)
         if orjson.dumps(value) == text:
-            return value  # nothing is lost, of no integer either
+            return value  # nothing is lost, not even digits of integers
     except _WRONG:
         pass
     with suppress(*_WRONG):
@@ -321,19 +328,19 @@ def too_large(max_bytes: int) -> Unusable:
 
 
 MASK = "***"
-# Reads an object by its names alone: each value stays the text that it has in canonical JSON.
+# Decodes an object by its names alone: each value keeps its text in canonical JSON.
 _BY_NAME: msgspec.json.Decoder[Any] = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _CONTAINERS = (dict, list)
 _Tree: TypeAlias = dict[str, Any]
 
 
 def project(value: JsonValue, visible: Visibility | None) -> JsonValue:
-    """Return what an allowlist leaves of a value: the named fields, None where nothing is named."""
+    """Return what an allowlist leaves of a value: the named fields; None if nothing is named."""
     if isinstance(visible, All):
         return value
     tree, rows = _named(visible or ())
     if rows is not None:
-        with suppress(msgspec.ValidationError):  # a part is no object, or no array
+        with suppress(msgspec.ValidationError):  # a part is not an object or array
             kept: JsonValue = msgspec.convert(value, rows)
             return kept
     return _keep(value, tree)
@@ -342,10 +349,10 @@ def project(value: JsonValue, visible: Visibility | None) -> JsonValue:
 def redaction_missing(value: JsonValue, visible: Visibility | None) -> bool:
     """Return whether something is withheld because nobody said whether such a value may be seen.
 
-    There is no allowlist, or it names fields of an object where a list came, elements where an
-    object came, either where a text or a number came: those only `ALL` shows. An empty allowlist
-    says that nothing may be; and what it names and the value lacks is not missing: a field may be
-    absent.
+    That is the case if there is no allowlist, or if its shape does not match: it names fields of an
+    object and a list came, elements and an object came, or either and a string or a number came.
+    Only `ALL` shows those. An empty allowlist says that nothing may be seen. A named field that the
+    value lacks is not missing, because a field may be absent.
     """
     if isinstance(visible, All) or visible == () or value is None or value in ({}, []):
         return False
@@ -358,7 +365,7 @@ def redaction_missing(value: JsonValue, visible: Visibility | None) -> bool:
 
 
 def public_arguments(definition: ToolDefinition, arguments: JsonObject) -> JsonObject:
-    """Return the declared top-level arguments, secret ones masked; undeclared ones do not show."""
+    """Return the declared top-level arguments with secret ones masked, and no undeclared ones."""
     declared = definition.properties
     if not definition.secret and declared.issuperset(arguments):
         return arguments
@@ -370,10 +377,10 @@ def public_arguments(definition: ToolDefinition, arguments: JsonObject) -> JsonO
 
 
 def public_view(call: HydrationResult) -> tuple[msgspec.Raw, tuple[str, ...]]:
-    """Return the public part of effective arguments as canonical JSON, and where defaults are in it:
-    `null` for a call that has none, since it was rejected.
+    """Return the public arguments as canonical JSON, and the places of defaults in them.
 
-    Of a schema that is closed nothing undeclared can be sent; defaults of the author's may be.
+    A rejected call has no effective arguments: `null`. With a closed schema nothing undeclared can
+    be sent, but the author's defaults may be undeclared.
     """
     if not isinstance(call, Hydrated):
         return NO_JSON, ()
@@ -389,7 +396,7 @@ def public_view(call: HydrationResult) -> tuple[msgspec.Raw, tuple[str, ...]]:
 
 
 def public_places(definition: ToolDefinition | None, places: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the JSON Pointers that lead to arguments that are public."""
+    """Return the JSON Pointers that lead to public arguments."""
     if not places or definition is None:
         return ()
     declared = definition.properties
@@ -402,13 +409,15 @@ def public_places(definition: ToolDefinition | None, places: tuple[str, ...]) ->
 
 
 def masked_arguments(definition: ToolDefinition, arguments: JsonObject) -> JsonObject:
-    """Return all arguments, secret ones masked: what somebody who approves has to see."""
+    """Return all arguments with secret ones masked: what an approver has to see."""
     return {n: MASK if is_masked(definition, n) else v for n, v in arguments.items()}
 
 
 def told_arguments(hydrated: Hydrated) -> JsonObject:
-    """Return the arguments that a model may be told, secret ones masked: all but defaults of the
-    author's that its schema does not name."""
+    """Return the arguments that the model may be told, with secret ones masked.
+
+    Left out are the author's defaults that the model's schema does not name.
+    """
     definition = hydrated.definition
     own = {_argument_at(place)[0] for place in hydrated.defaults if place.count("/") == 1}
     shown = masked_arguments(definition, hydrated.arguments)
@@ -435,7 +444,7 @@ def is_masked(definition: ToolDefinition, name: str) -> bool:
 def _argument_at(place: str) -> tuple[str, bool]:
     """Return the name of the argument that a JSON Pointer leads to, and whether it leads below it.
 
-    The name is unescaped: it is compared with names, and `a/b` is written as `a~1b` in a pointer.
+    The name is unescaped for comparison: a pointer writes `a/b` as `a~1b`.
     """
     top, _, below = place[1:].partition("/")
     return top.replace("~1", "/").replace("~0", "~"), bool(below)
@@ -453,8 +462,10 @@ def unmasked(definition: ToolDefinition, edited: JsonObject, original: JsonObjec
 
 
 def masks_a_part(definition: ToolDefinition, edited: JsonObject) -> bool:
-    """Return whether a mask stands within a secret argument, in a text or a name too: nobody means
-    that, who was shown nothing of it."""
+    """Return whether a secret argument contains a mask, also within a string or a name.
+
+    Such an edit is a mistake: its author was shown nothing of the argument.
+    """
     return any(
         value != MASK and is_masked(definition, name) and _holds_mask(value)
         for name, value in edited.items()
@@ -473,7 +484,7 @@ _Json = TypeVar("_Json")
 
 
 def own_copy(value: _Json) -> _Json:
-    """Copy a JSON value, to the last digit; the copy shares no list and no object with it."""
+    """Copy a JSON value with every digit; the copy shares no list and no object with it."""
     if not isinstance(value, _CONTAINERS):
         return value
     copied: _Json = msgspec.to_builtins(value)
@@ -482,10 +493,11 @@ def own_copy(value: _Json) -> _Json:
 
 @lru_cache(maxsize=4096)
 def _named(paths: tuple[str, ...]) -> tuple[_Tree, Any]:
-    """Return what paths name as a tree and, where they name parts of elements, as a type, too: by that
-    msgspec keeps the parts of many elements far sooner, and the others for `_keep`.
+    """Return a tree of what paths name and, if they name parts of elements, also a type.
 
-    `("a.b", "c[]")` → `{"a": {"b": {}}, "c": {"[]": {}}}`; an empty node keeps all below it.
+    With the type, msgspec projects many elements much faster; `_keep` handles the rest.
+
+    `("a.b", "c[]")` → `{"a": {"b": {}}, "c": {"[]": {}}}`; an empty node keeps everything below it.
     """
     root: _Tree = {}
     for path in sorted(paths, key=lambda p: len(split_path(p)), reverse=True):
@@ -497,7 +509,7 @@ def _named(paths: tuple[str, ...]) -> tuple[_Tree, Any]:
 
 
 def _type_of(tree: _Tree) -> Any:
-    """Return the type of the values that a tree fits, null among them, with what it names alone."""
+    """Return a type, null included, that keeps only what a tree names."""
     if not tree:
         return Any
     made: Any = TypedDict
@@ -511,7 +523,7 @@ def _keep(value: JsonValue, tree: _Tree) -> JsonValue:
         return {
             name: child if not tree[name] else _keep(child, tree[name])
             for name, child in value.items()
-            if name in tree and name != EACH  # no path names a field that is called so
+            if name in tree and name != EACH  # no path names a field called that
         }
     if isinstance(value, list) and EACH in tree:
         below = tree[EACH]

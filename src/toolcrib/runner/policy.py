@@ -1,14 +1,15 @@
 """Policies say whether a hydrated call may run; the strictest one wins.
 
-A policy that raises denies, and so does one that gives no decision, or none in time. Decisions depend
-on the definition, the arguments, the caller, what was spent, and what a policy looks up; never on what
-a model or a browser says about itself.
+Rule: a policy that raises denies, and so does one that gives no decision, or none in time.
+Decisions depend on the definition, the arguments, the caller, what was spent, and what a policy
+looks up. They never depend on what a model or a browser says about itself.
 
-Every runner applies the standard policy, whatever else it is given. Roles deny. What is marked as
-risky, what nobody checked, what somebody else may have steered and what was doubtful in how the call
-arrived asks. A doubt stands in the call's notes (`_DOUBTS`); about a tool that only reads it does not
-ask. Who approved a tool, or exactly this call of it, for the whole run is not asked again for what the
-tool is, or for what the run has read.
+Every runner applies the standard policy, in addition to any others. It denies tools whose roles
+exclude the caller. It asks about tools marked as risky, about unchecked arguments, about calls that
+somebody else may have steered, and about doubts in how a call arrived. Doubts are in the call's
+notes (`_DOUBTS`), and do not matter for a tool that only reads. A person who approved a tool, or
+exactly this call of it, for the whole run is not asked again because of the tool's marks or because
+of what the run has read.
 """
 
 from __future__ import annotations
@@ -46,59 +47,59 @@ _FAILED = "the policy failed"
 _UNDECIDED = "the policy gave no decision"
 _DECISION = "Allow(), Ask(…) or Deny(…)"
 _REFUSAL = "None or Deny(…)"
-_MOST_COMPARED = 2_000  # tools, with a name that may be misspelt: each takes 10 µs
-_LONGEST = 100  # characters of what came in place of a decision
+_MOST_COMPARED = 2_000  # tools, when a name may be misspelt: each takes 10 µs
+_LONGEST = 100  # characters of a wrong return value in the message
 _RESERVED = "None, Deny(…) or what gives the reserved back"
 _TOO_LATE = "the policy did not decide within {:g} seconds"
 FORK: Final = "fork of a run"
-"""The policy by whose name a fork asks about what its first run has done: no rule answers that."""
+"""The policy name of a fork that asks about what its first run has done; no rule answers that."""
 NOT_TRUSTED = "it was imported, and nobody here trusts it yet (see trust=)"
 
 LookingPolicy: TypeAlias = Callable[[Hydrated, PolicyContext], Awaitable[Decision]]
 Policy: TypeAlias = Callable[[Hydrated, PolicyContext], Decision] | LookingPolicy
 LookedUp: TypeAlias = tuple[Policy, Decision]
 Release: TypeAlias = Callable[[], Awaitable[None]]
-"""Gives back what was reserved for a call."""
+"""Releases what was reserved for a call."""
 
 
 @runtime_checkable
 class CountingPolicy(Protocol):
-    """A policy that keeps count of what has run, over more than one run.
+    """A policy that keeps a count of calls across runs.
 
-    It is asked, then told by `count`, in the event loop and with nothing awaited in between, so that
-    no two calls share a last allowance. One object may serve runners in several threads: then a lock
-    of its own has to make `count` the judge of who came first. So has one whose `__call__` is async:
-    other calls may begin before `count`.
+    It is asked, then told by `count`, in the event loop with nothing awaited in between, so that no
+    two calls share a last allowance. If one object serves runners in several threads, it needs a
+    lock of its own, and `count` has to decide who came first. The same holds if `__call__` is
+    async: other calls may begin before `count`.
     """
 
     def __call__(self, hydrated: Hydrated, context: PolicyContext, /) -> Decision: ...
 
     def count(self, hydrated: Hydrated, context: PolicyContext, /) -> Deny | None:
-        """Count a call that is about to run: it is allowed and, where asked, approved.
+        """Count a call that is about to run: it is allowed and, if asked about, approved.
 
-        A Deny keeps it from running all the same, as does anything raised.
+        Returning a Deny, or raising, still keeps it from running.
         """
         ...
 
     def settle(self, record: ToolInvocationRecord, context: PolicyContext, /) -> None:
-        """Settle a counted call that is over, whether it ran to its end or did not even begin; then
-        `record.seconds` is None.
+        """Settle a counted call that is over.
 
-        What this raises is dropped: an outcome must not be lost over it. A policy may have one more
-        method, `give_back(hydrated, context)`, which is called before `settle` for a call that was
-        counted and never began; or that waits within its tool, and is counted when it goes on. Such a
-        call is in `context.run.begun`: a policy may keep its place, and count it no more.
+        It has run to its end, or it never began; then `record.seconds` is None. What this raises is
+        dropped, so that no outcome is lost. A policy may also have a method
+        `give_back(hydrated, context)`. It is called before `settle` for a counted call that never
+        began, or that waits within its tool and will be counted when it resumes. A waiting call is
+        in `context.run.begun`: a policy may keep its place, and not count it again.
         """
         ...
 
 
 @runtime_checkable
 class ReservingPolicy(Protocol):
-    """A policy that counts where other processes count, too, such as in a database.
+    """A policy that counts in a store that other processes share, such as a database.
 
-    `reserve` is awaited once the call is allowed, approved and counted, right before its tool begins:
-    there the store judges and counts in one step. What it raises leaves the runner, and the call ends
-    as `not_recorded`, as where a ledger cannot be written.
+    `reserve` is awaited once the call is allowed, approved and counted, right before its tool
+    begins: there the store decides and counts in one step. What it raises leaves the runner, and
+    the call ends as `not_recorded`, as when a ledger cannot be written.
     """
 
     def __call__(self, hydrated: Hydrated, context: PolicyContext, /) -> Decision: ...
@@ -106,7 +107,7 @@ class ReservingPolicy(Protocol):
     async def reserve(self, hydrated: Hydrated, context: PolicyContext, /) -> Deny | Release | None:
         """Count the call, or deny it. A `Release` is awaited if its tool then does not begin.
 
-        One that is reserved again, in whichever process, is the same call by its run and its id: it
+        A call that is reserved again, in whichever process, is recognized by its run and its id: it
         may have begun before that process was killed, and is counted once.
         """
         ...
@@ -114,19 +115,18 @@ class ReservingPolicy(Protocol):
 
 @runtime_checkable
 class ForeseeingPolicy(Protocol):
-    """A policy that knows of some tools, before there is a call, that it will not let them run.
+    """A policy that knows in advance that it will not let some tools run.
 
-    An agent that picks neither offers such tools nor lets its model find them. Whoever overrides
-    `__call__` overrides `never_allows`, too.
+    An agent that picks tools neither offers such tools nor lets its model find them. A subclass
+    that overrides `__call__` overrides `never_allows`, too.
     """
 
     def __call__(self, hydrated: Hydrated, context: PolicyContext, /) -> Decision: ...
 
     def never_allows(self, definition: ToolDefinition, context: PolicyContext, /) -> Deny | None:
-        """Return the Deny of every call of this tool from now to the end of
-        the run, whatever its arguments.
+        """Return the Deny for every call of this tool until the run ends, whatever its arguments.
 
-        None where that depends on the call, or may pass. One that raises denies.
+        None if that depends on the call, or may change. Raising denies.
         """
         ...
 
@@ -134,8 +134,8 @@ class ForeseeingPolicy(Protocol):
 def with_standard(policies: Policy | Iterable[Policy]) -> tuple[Policy, ...]:
     """Return the standard policy, then `policies`; a `Standard` among them replaces it.
 
-    Raises ToolcribError for what is no policy, for one whose `never_allows` is no method that can be
-    asked (it would hide every tool), and for a second `Standard`.
+    Raises ToolcribError for something that is not a policy, for one whose `never_allows` cannot be
+    called (it would hide every tool), and for a second `Standard`.
     """
     if not callable(policies) and not isinstance(policies, Iterable):
         raise TypeError(f"policy is a function, or a list of them; {came(policies)}")
@@ -159,8 +159,11 @@ def with_standard(policies: Policy | Iterable[Policy]) -> tuple[Policy, ...]:
 
 
 def warn_of_misspelt(policies: Iterable[Policy], known: Collection[str]) -> None:
-    """Log the names in ready-made policies that no tool has, where one that the policy does not name
-    has nearly that name: a policy that names it wrongly limits nothing."""
+    """Log names in ready-made policies that look like misspelt tool names.
+
+    A policy that names a tool wrongly limits nothing. A name is logged if no tool has it and a tool
+    that the policy does not name has nearly that name.
+    """
     if len(known) > _MOST_COMPARED:
         return
     for policy in policies:
@@ -179,7 +182,7 @@ def warn_of_misspelt(policies: Iterable[Policy], known: Collection[str]) -> None
 def apart(
     policies: Sequence[Policy],
 ) -> tuple[tuple[Policy, ...], tuple[LookingPolicy, ...]]:
-    """Return the policies that decide at once, and those that may look something up: async ones."""
+    """Return the policies that decide at once, and the async ones, which may look something up."""
     at_once = tuple(policy for policy in policies if not _is_async(policy))
     looking = (policy for policy in policies if _is_async(policy))
     return at_once, cast("tuple[LookingPolicy, ...]", tuple(looking))
@@ -195,7 +198,7 @@ def _is_async(policy: Policy) -> bool:
 
 
 def counting(policies: Sequence[Policy]) -> tuple[CountingPolicy, ...]:
-    """Return the policies that keep count. Raises ToolcribError for one that cannot count reliably."""
+    """Return the policies that keep count. Raises ToolcribError for one that is unreliable."""
     for policy in policies:
         methods = [getattr(policy, name, None) for name in ("count", "settle", "give_back")]
         if any(methods) and (
@@ -209,7 +212,7 @@ def counting(policies: Sequence[Policy]) -> tuple[CountingPolicy, ...]:
 
 
 def reserving(policies: Sequence[Policy]) -> tuple[ReservingPolicy, ...]:
-    """Return the policies that reserve. Raises ToolcribError for one whose `reserve` is not async."""
+    """Return the policies that reserve. Raises ToolcribError if a `reserve` is not async."""
     for policy in policies:
         reserve = getattr(policy, "reserve", None)
         if reserve is not None and not inspect.iscoroutinefunction(reserve):
@@ -218,8 +221,11 @@ def reserving(policies: Sequence[Policy]) -> tuple[ReservingPolicy, ...]:
 
 
 def paying(policies: Sequence[Policy]) -> tuple[PayingPolicy, ...]:
-    """Return the policies that pay for models. Raises ToolcribError for methods that are not async, and
-    for one of the two alone: nothing would be asked, or counted."""
+    """Return the policies that pay for models.
+
+    Raises ToolcribError for methods that are not async, and for a policy that has `may_ask` without
+    `pay`: nothing would be counted.
+    """
     found = tuple(policy for policy in policies if isinstance(policy, PayingPolicy))
     for policy in policies:
         if hasattr(policy, "may_ask") and policy not in found:
@@ -237,10 +243,13 @@ async def reserve_each(
     held: list[Release],
     steps: StepRunner | None = None,
 ) -> Deny | None:
-    """Have each policy reserve the call, and put into `held` what gives that back; return the Deny of
-    one that refuses. It waits for a store as the `steps` around the call do. Each goes to its end, also
-    where the caller is cancelled: nobody would know what was reserved. Raises NotRecorded with what a
-    policy raised, and CancelledError."""
+    """Have each policy reserve the call; return the Deny of one that refuses.
+
+    What releases a reservation is added to `held`. A store that cannot be reached is waited for as
+    the `steps` around the call do. Each reservation is completed even if the caller is cancelled,
+    since otherwise nobody would know what was reserved. Raises NotRecorded with what a policy
+    raised, and CancelledError.
+    """
     for policy in policies:
         reserve = patiently(steps, partial(policy.reserve, hydrated, context))
         reserved = await to_the_end(reserve)
@@ -256,9 +265,12 @@ async def reserve_each(
 
 
 async def release_each(held: Sequence[Release]) -> None:
-    """Give back what was reserved for a call whose tool did not begin. What fails is logged: what is
-    not given back stays counted. A cancellation meanwhile is not lost: the caller looks for it."""
-    if isinstance(sys.exception(), GeneratorExit):  # the loop is gone, and nothing can be awaited
+    """Release what was reserved for a call whose tool did not begin.
+
+    Failures are logged: what is not released stays counted. A cancellation in the meantime is not
+    lost, because the caller checks for it.
+    """
+    if isinstance(sys.exception(), GeneratorExit):  # the loop is gone: nothing can be awaited
         return
     for release in reversed(held):
         given_back = await to_the_end(release)
@@ -273,8 +285,11 @@ def decide(
     looked_up: Sequence[LookedUp] = (),
     asking: dict[str, str] | None = None,
 ) -> Decision:
-    """Return the first of the strictest decisions: deny before ask before allow. What was `looked_up`
-    comes last. The names of all policies that ask are added to `asking`, with their reasons."""
+    """Return the first of the strictest decisions: deny before ask before allow.
+
+    Decisions that were `looked_up` come last. The names of all policies that ask are added to
+    `asking`, with their reasons.
+    """
     strictest: Decision = ALLOWED
     for policy in policies:
         try:
@@ -309,8 +324,11 @@ def _stricter(
 
 
 def told_apart(policies: Iterable[Policy], asked_by: Iterable[str]) -> bool:
-    """Return whether each name in `asked_by` is that of one of these policies alone. Two instances of a
-    class, two functions that one function has made, and partial ones have one name."""
+    """Return whether each name in `asked_by` belongs to exactly one of these policies.
+
+    Two instances of a class share a name, and so do two functions made by one function, and
+    partials.
+    """
     names = [_known_as(policy) for policy in policies]
     return all(
         sum(asked == name or asked.startswith(f"{name}: ") for name in names) == 1
@@ -328,9 +346,9 @@ async def look_up(
     context: PolicyContext,
     seconds: float,
 ) -> list[LookedUp]:
-    """Return what policies decide that look something up, all at the same time, within so many seconds.
+    """Return what looking policies decide, asked all at the same time, within `seconds`.
 
-    One that raises, or is not ready by then, denies. It is told to stop, and not waited for.
+    One that raises, or is not ready by then, denies. It is cancelled and not waited for.
     """
     tasks = [asyncio.ensure_future(_asked(policy, hydrated, context)) for policy in policies]
     try:
@@ -395,8 +413,10 @@ def never_allowed(
 def has_spent(
     policies: Iterable[Policy], definition: ToolDefinition, context: PolicyContext
 ) -> bool:
-    """Return whether a policy has nothing left for this tool in the rest of the run; one that cannot
-    say has not. All else that a policy forbids is not what this is about."""
+    """Return whether a policy has nothing left for this tool in the rest of the run.
+
+    A policy that fails counts as having nothing left. Other reasons to deny do not count.
+    """
     for policy in policies:
         denied = never_allowed((policy,), definition, context)
         if denied is not None and (
@@ -414,9 +434,12 @@ def has_spent_within(
     calls: Sequence[ToolDefinition],
     context: PolicyContext,
 ) -> bool:
-    """Return whether a budget of a run denies one of these calls of an agent that is a tool of it, each
-    as if those before it had been made; without calls, its reply: as the tool's `own` call, which is in
-    the tally, and counted by those policies that keep count themselves."""
+    """Return whether a budget of a run denies one of these calls by an agent that is its tool.
+
+    Each call is judged as if those before it had been made. Without calls, the agent's next reply
+    is judged as the tool's `own` call, which is in the tally and already counted by policies that
+    keep count themselves.
+    """
     ahead = context.run.copied()
     if not calls:
         ahead.give_back(own.name, own.annotations.cost)
@@ -434,8 +457,8 @@ def count_all(
 ) -> Deny | None:
     """Tell each policy that the call is about to run; return the Deny of one that refuses it.
 
-    None: whatever becomes of the call now, `settle_all` or `give_back_all` has to follow. A Deny: those
-    that had counted the call have been told that it is over.
+    If this returns None, `settle_all` or `give_back_all` must follow, whatever happens to the call.
+    If it returns a Deny, the policies that had counted the call have been told that it is over.
     """
     for at, policy in enumerate(policies):
         try:
@@ -460,7 +483,7 @@ def give_back_all(
     record: ToolInvocationRecord,
     context: PolicyContext,
 ) -> None:
-    """Tell each that a counted call is over, and never began, or that it waits."""
+    """Tell each policy that a counted call is over and never began, or that it waits."""
     for policy in policies:
         try:
             give_back = getattr(policy, "give_back", None)
@@ -476,7 +499,7 @@ def give_back_all(
 def settle_all(
     policies: Iterable[CountingPolicy], record: ToolInvocationRecord, context: PolicyContext
 ) -> None:
-    """Tell each that a counted call is over."""
+    """Tell each policy that a counted call is over."""
     for policy in policies:
         try:
             policy.settle(record, context)
@@ -494,16 +517,16 @@ def _refused(hydrated: Hydrated, context: PolicyContext, decision: Deny) -> Tool
 
 
 def _denied(policy: Policy, given: Any, wanted: str) -> Deny:
-    """Return the Deny that was given where only one may be; one of its own for anything else."""
+    """Return the Deny that was given; if something else was given, a Deny that says so."""
     decision = _read(policy, given, wanted)
     return decision if isinstance(decision, Deny) else _no_decision(policy, given, wanted)
 
 
 def _read(policy: Policy, given: Any, wanted: str = _DECISION) -> Decision:
-    """Return a decision that a record can hold, with its policy's name; a Deny for anything else."""
+    """Return a decision that a record can hold, with its policy's name; otherwise a Deny."""
     if not isinstance(given, (Allow, Deny, Ask)):
         if inspect.iscoroutine(given):
-            given.close()  # or Python warns that it was never awaited
+            given.close()  # otherwise Python warns that it was never awaited
         return _no_decision(policy, given, wanted)
     if not (isinstance(given.reason, str) and isinstance(given.policy, str)):
         return _no_decision(policy, given, wanted)
@@ -517,7 +540,7 @@ def _read(policy: Policy, given: Any, wanted: str = _DECISION) -> Decision:
 
 
 def _no_decision(policy: Policy, given: object, wanted: str) -> Deny:
-    """Return the Deny for what is no decision, and tell the author what came and what to return."""
+    """Return the Deny for what is not a decision, and tell the author what to return instead."""
     try:
         what = came(given).removeprefix("this is ")
         if given is None or isinstance(given, type):
@@ -530,7 +553,7 @@ def _no_decision(policy: Policy, given: object, wanted: str) -> Deny:
 
 
 def _name(policy: Policy) -> str:
-    function = getattr(policy, "func", policy)  # that of a functools.partial
+    function = getattr(policy, "func", policy)  # the function of a functools.partial
     return str(getattr(function, "__name__", type(function).__name__))
 
 
@@ -544,14 +567,14 @@ _DOUBTS: Final = {
     "streamed_otherwise": "its arguments were streamed otherwise than they arrived in the end",
     TOOL_CHANGED: "the tool's definition has changed since the model called it",
 }
-"""The notes on a call that ask for a person, and the reason that this person reads."""
+"""The notes on a call that lead to a question, and the reason shown to the person."""
 
 
 class Standard(msgspec.Struct, frozen=True):
-    """The standard policy as a value: give a runner another one to change its options.
+    """The standard policy as a value: give a runner another instance to change its options.
 
-    A call whose arguments were repaired asks. With `repaired_reads="allow"` it does not if its tool
-    is marked as read-only. Raises ToolcribError for any other word.
+    A call whose arguments were repaired asks. With `repaired_reads="allow"` it does not ask if its
+    tool is marked as read-only. Raises ToolcribError for any other value.
     """
 
     repaired_reads: Literal["ask", "allow"] = "ask"
@@ -561,7 +584,7 @@ class Standard(msgspec.Struct, frozen=True):
             raise ToolcribError("repaired_reads is 'ask' or 'allow'")
 
     def never_allows(self, definition: ToolDefinition, context: PolicyContext) -> Deny | None:
-        """Whether the tool is for others than this caller: a `ForeseeingPolicy`."""
+        """Deny the tool if its roles exclude this caller; part of `ForeseeingPolicy`."""
         roles = definition.annotations.allowed_roles
         if not roles or not set(roles).isdisjoint(context.caller.roles):
             return None
@@ -582,12 +605,12 @@ class Standard(msgspec.Struct, frozen=True):
             and not hydrated.provenance.notes
             and not (context.run.tainted and not marks.read_only)
         ):
-            return ALLOWED  # the path of most calls; what follows says why not
+            return ALLOWED  # the path of most calls; the code below finds the reasons
         reasons = "; ".join(self._reasons(hydrated, context))
         return Ask(reasons, "standard") if reasons else ALLOWED
 
     def _reasons(self, hydrated: Hydrated, context: PolicyContext) -> Iterator[str]:
-        """Yield all reasons to ask: a person has to know of a repair, not only of the tool's marks."""
+        """Yield all reasons to ask: a person must know of a repair and of the marks."""
         marks, mode = hydrated.definition.annotations, hydrated.definition.no_schema_mode
         risky = context.run.tainted and not marks.read_only
         approved = (marks.requires_approval or risky) and context.run.approval_of(
@@ -612,11 +635,11 @@ class Standard(msgspec.Struct, frozen=True):
 
 
 def spared_for_run(hydrated: Hydrated, run: RunTally, caller: str) -> bool:
-    """Return whether a yes for the run would end what the standard policy asks about a tool itself."""
+    """Return whether a yes for the run would end the standard policy's questions about a tool."""
     definition = hydrated.definition
     marks = definition.annotations
     if run.approval_of(hydrated, caller):
-        return False  # somebody said it already: what asks now is another matter
+        return False  # a person approved it already: this question has another reason
     asked_anyway = (
         not marks.safe or marks.threat_level == "high" or definition.no_schema_mode is not None
     )
@@ -629,15 +652,18 @@ def steered(hydrated: Hydrated, run: RunTally) -> bool:
 
 
 def may_have_rule(hydrated: Hydrated, run: RunTally) -> bool:
-    """Return whether a rule may speak for a call: nothing about how it arrived is doubtful, its
-    arguments were checked, and they can be compared with those of another call."""
+    """Return whether a rule may approve a call.
+
+    Nothing about how it arrived is doubtful, its arguments were checked, and they can be compared
+    with those of another call.
+    """
     unchecked = hydrated.definition.no_schema_mode is not None or hydrated.provenance.repaired
     doubtful = unchecked or any(_doubts(hydrated))
     return not doubtful and run.mac_of(hydrated) is not None
 
 
 def _doubts(hydrated: Hydrated) -> Iterator[str]:
-    """Say what was doubtful in how the call arrived, and was not said to be harmless."""
+    """Yield what was doubtful in how the call arrived and was not declared harmless."""
     notes = hydrated.provenance.notes
     for note, reason in _DOUBTS.items():
         harmless = (note == "written_in_text" and "text_call_trusted" in notes) or (

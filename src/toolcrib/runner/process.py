@@ -1,13 +1,13 @@
-"""A blocking tool in a fresh process of its own, which ends with its call, whatever became of it.
+"""Runs a blocking tool in a fresh process, which ends with its call, whatever happened to it.
 
-The process leads a process group. When the call is over, with a result or without one, the whole group
-is killed and its leader waited for: no process that the tool started in its group goes on. What it
-prints goes nowhere: it may hold secrets.
+Rule: the process leads a process group. When the call is over, with a result or without one, the
+whole group is killed and its leader waited for, so that no process which the tool started in its
+group survives. What it prints is discarded, because it may hold secrets.
 
-The two say JSON to one another. The parent sends one line, the request, and nothing more; the end of
-that pipe means that the parent is gone. The process answers in frames (a kind, a length, a JSON text):
-any number of parts, then a result, content or an ending. A length over the limit is refused before what
-it announces is read.
+Parent and process exchange JSON. The parent sends one line, the request, and nothing more; the end
+of that pipe means that the parent is gone. The process answers in frames (a kind, a length, a JSON
+text): any number of parts, then a result, content or an ending. A length over the limit is refused
+before the body is read.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _START = (
     "from toolcrib.runner.child import main; main()"
 )
 
-# In a tool's process, as long as it loads the tool's module: a program that ran its tools there would
-# start a process that loads the program, and so on.
+# Set in a tool's process while it loads the tool's module: a module that runs its tools on import
+# would start a process that loads the module, and so on.
 while_loading: Callable[[], None] | None = None
 
 
@@ -51,8 +51,8 @@ async def run_in_process(
 ) -> Any:
     """Return the tool's value as JSON. Raises ProcessFailed, Unusable, and the author's ToolError.
 
-    The process builds the arguments anew, of what was sent. It is a Python that starts, and imports
-    the tool's module.
+    The process starts a new Python, imports the tool's module, and builds the arguments again from
+    what was sent.
     """
     if while_loading is not None:
         while_loading()
@@ -87,7 +87,7 @@ async def run_in_process(
 
 
 def _flags() -> list[str]:
-    """Return the flags that this Python was started with (`-O`, `-W`, …), as multiprocessing does."""
+    """Return the flags that this Python was started with (`-O`, …), as multiprocessing does."""
     flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001
     return flags
 
@@ -98,7 +98,7 @@ def _request(
     function = tool.__wrapped__
     module, spec = sys.modules.get(function.__module__), None
     if function.__module__ == "__main__":
-        spec = getattr(module, "__spec__", None)  # of `python -m name`
+        spec = getattr(module, "__spec__", None)  # set for `python -m name`
     return ProcessRequest(
         module=function.__module__ if spec is None else spec.name,
         qualname=function.__qualname__,
@@ -163,7 +163,7 @@ class _Talk(asyncio.SubprocessProtocol):
             self.kill()  # it has ended, or will never answer
 
     def process_exited(self) -> None:
-        self.kill()  # whom it left behind
+        self.kill()  # whatever it left running
         code = self._transport.get_returncode() or 0
         how = f"ended with status {code}" if code >= 0 else f"was ended by {_signal(-code)}"
         self._settle(ProcessFailed(f"its process {how} and gave no result"))
@@ -174,14 +174,17 @@ class _Talk(asyncio.SubprocessProtocol):
         self._closed.set_result(None)
 
     def kill(self) -> None:
-        with suppress(ProcessLookupError, PermissionError):  # nobody is left
+        with suppress(ProcessLookupError, PermissionError):  # no process is left
             os.killpg(self._transport.get_pid(), signal.SIGKILL)
 
     async def end(self) -> None:
-        """Kill whoever is left; return when they are gone and the pipes closed, cancelled or not."""
+        """Kill all processes that are left; return when they are gone and the pipes closed.
+
+        A cancellation is raised only after that.
+        """
         if not self._exited:
             self.kill()
-        cancelled = await until_done(self._closed)  # SIGKILL leaves little to wait for
+        cancelled = await until_done(self._closed)  # after SIGKILL this takes little time
         if cancelled is not None:
             raise cancelled
 
@@ -205,10 +208,10 @@ _ENDING_BYTES = 1_048_576  # an ending is a sentence, whatever the limit for res
 class ProcessRequest(Veiled, msgspec.Struct, frozen=True):
     """Says which function to run, and for what call; `file` is where its module was loaded from.
 
-    `arguments` and `pinned` are JSON text: what was sent, validated already, and what default factories
-    made of this call. What the process makes of them has to have the digest `effective_sha256`, or the
-    tool does not run. `deadline` is on the clock of `time.monotonic()`,
-    which is one clock for all processes of a machine.
+    `arguments` and `pinned` are JSON text: what was sent, already validated, and what default
+    factories made for this call. The arguments that the process builds from them must have the
+    digest `effective_sha256`, or the tool does not run. `deadline` is on the clock of
+    `time.monotonic()`, which all processes of a machine share.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("arguments", "pinned")
@@ -253,7 +256,7 @@ class ExtraMissing(msgspec.Struct, frozen=True, tag="missing"):
 
 
 class NoResult(msgspec.Struct, frozen=True, tag="bad"):
-    """The value is no result; `kind` is the type of what cannot be used, `path` leads to it."""
+    """The value is not a result; `kind` is the type of what cannot be used, `path` leads to it."""
 
     why: str
     kind: str = ""
@@ -261,21 +264,21 @@ class NoResult(msgspec.Struct, frozen=True, tag="bad"):
 
 
 class Raised(msgspec.Struct, frozen=True, tag="raised"):
-    """The tool raised something else, of this kind and here; its text stays in the process."""
+    """The tool raised another exception: its class and place; its text stays in the process."""
 
     kind: str
     where: str
 
 
 class Unguarded(msgspec.Struct, frozen=True, tag="unguarded"):
-    """The tool's module calls its tools when it is loaded."""
+    """The tool's module calls its tools while it is loaded."""
 
 
 Ending: TypeAlias = SafeText | ExtraMissing | NoResult | Raised | Unguarded
 
 
 class ProcessFailed(Explained):
-    """A tool's process gave no result; the text says how it ended, nothing of what it held."""
+    """A tool's process gave no result; the text says how it ended, and nothing of what it held."""
 
 
 GARBLED = "its process said what cannot be understood"
@@ -283,7 +286,7 @@ _TELLING = {kind.__name__: kind for kind in (ToolError, CapabilityError, Outcome
 
 
 def error_of(ending: Ending) -> Exception:
-    """Return what the tool would have raised in this process."""
+    """Return the exception that the tool would have raised in this process."""
     match ending:
         case SafeText():
             kind = _TELLING[ending.kind]
@@ -313,7 +316,11 @@ class PipeFrames:
         self._held = bytearray()
 
     def feed(self, data: bytes) -> Iterator[tuple[bytes, bytearray]]:
-        """Raise Unusable when a frame announces more than the limit, ProcessFailed for no frame."""
+        """Yield whole frames.
+
+        Raises Unusable if a frame announces more than the limit, and ProcessFailed for a malformed
+        frame.
+        """
         self._held += data
         while len(self._held) >= _HEAD.size:
             kind, length = _HEAD.unpack_from(self._held)

@@ -1,9 +1,9 @@
-"""The question about one call: somebody is asked or has answered before, and a yes lets the call run.
+"""The question about one call: who is asked or has answered, and when a yes lets the call run.
 
-Rule: an answer is used once. Where the call ended by it before its tool began, or began with it and
-waits, another answer comes too late, and so does the same one again. A yes for the run is kept in the
-tally of the run, and a rule that it gives is kept, once the call may run as it was approved. `approval`
-says what counts as an answer.
+Rule: an answer is used once. If the call ended by it before its tool began, or began with it and
+waits, any further answer comes too late, the same one included. A yes for the run is stored in the
+run's tally, and a rule given with a yes is stored, once the call may run as it was approved.
+`approval` says what counts as an answer.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ _WAITS_WITHIN = CallError.of(
 
 
 class CallQuestion(msgspec.Struct):
-    """Holds what is asked about a call, and with which `yes` its tool may begin."""
+    """Holds what is asked about a call, and the `yes` with which its tool may begin."""
 
     setup: Setup
     facts: CallFacts
     caller: Caller
     hydrated: Hydrated
     request: ApprovalRequest
-    rules: KeepsRules | None = None  # that may answer it
+    rules: KeepsRules | None = None  # the rules that may answer it
     yes: Approve | None = None
-    answered: bool = False  # beforehand
+    answered: bool = False  # answered in advance
     by_rule: bool = False
     gives_rule: Approve | None = None
 
@@ -77,8 +77,10 @@ class CallQuestion(msgspec.Struct):
         ask: Ask,
         asking: Mapping[str, str],
     ) -> CallQuestion:
-        """Return the question: what policies are `asking`. One that was asked before keeps the time at
-        which it lapses."""
+        """Return the question that policies are `asking`.
+
+        A question that was asked before keeps its expiry time.
+        """
         scope = facts.scope
         request = approval_request(
             hydrated,
@@ -100,8 +102,10 @@ class CallQuestion(msgspec.Struct):
         return CallQuestion(setup, facts, caller, hydrated, request, setup.rules)
 
     async def approved(self) -> Hydrated | None:
-        """Return the call that somebody approved, this one or this one with edited arguments; None
-        while nobody has answered. Raises Stopped."""
+        """Return the call that somebody approved, perhaps with edited arguments.
+
+        None while nobody has answered. Raises Stopped.
+        """
         facts, setup, hydrated, request = self.facts, self.setup, self.hydrated, self.request
         facts.approval_id = request.id
         begun = facts.scope.suspended.get(request.call_id)
@@ -119,14 +123,14 @@ class CallQuestion(msgspec.Struct):
             return None
         facts.approved_by = answer.by
         facts.refusal = answer.reason if isinstance(answer, Refuse) else ""
-        facts.edit = "none" if edit_of(hydrated, answer) is None else "unfit"  # until it is taken
+        facts.edit = "none" if edit_of(hydrated, answer) is None else "unfit"  # until accepted
         approved = approved_call(
             hydrated, answer, setup.catalog, setup.reporter.debug, asked=request
         )
         if approved is not hydrated:
             facts.take_edit(approved)
         if isinstance(approved, Rejected):
-            error = rejection(approved)  # a person wrote it: no call of the model's can mend it
+            error = rejection(approved)  # no call of the model can fix what a person wrote
             raise Stopped(msgspec.structs.replace(error, retryable=False))
         if isinstance(answer, Approve):
             self.gives_rule = None if answer.always is None else answer
@@ -134,9 +138,10 @@ class CallQuestion(msgspec.Struct):
         return approved
 
     async def _by_rule(self) -> Approve | None:
-        """Return the yes of a rule that speaks for the call. Raises Stopped where one was changed.
+        """Return the yes of a rule that approves the call. Raises Stopped if a rule was changed.
 
-        Who was asked about the call before is to answer. Where rules cannot be read, somebody is asked.
+        If somebody was asked about the call before, that person answers, not a rule. If rules
+        cannot be read, somebody is asked.
         """
         setup, facts, request = self.setup, self.facts, self.request
         if setup.rules is None:
@@ -153,20 +158,24 @@ class CallQuestion(msgspec.Struct):
                 return Approve(rule.by)
         approver: object = facts.scope.approver or setup.approver
         if approver is not None and approver is not setup.rules and request.call_id:
-            setup.cache.keep_asked(key)  # a store knows by itself
+            setup.cache.keep_asked(key)  # a store knows this itself
         return None
 
     def outgrown(self, asking: Mapping[str, str]) -> bool:
-        """Return whether a rule has answered, and these policies, or what the run has read, ask more by
-        now than it was held against."""
+        """Return whether a rule has answered, and more is asked now than it was checked against.
+
+        More may be asked by the policies, or because of what the run has read.
+        """
         request = self.request
         steers = steered(self.hydrated, self.facts.scope.tally)
         more = not asking.keys() <= set(request.asked_by) or steers > request.untrusted
         return self.by_rule and bool(asking) and more
 
     async def keep_rule(self, approved: Hydrated) -> bool:
-        """Keep the rule that the yes gives, and return whether it gives one. Raises Stopped where that
-        cannot be."""
+        """Store the rule that the yes gives, and return whether it gives one.
+
+        Raises Stopped if it cannot be stored.
+        """
         if self.gives_rule is None:
             return False
         asked = asked_call(approved, self.request, self.facts.scope.tally)
@@ -177,7 +186,7 @@ class CallQuestion(msgspec.Struct):
         return True
 
     async def _use_up(self) -> None:
-        """Take an answer that was given beforehand. Raises Stopped where it comes too late."""
+        """Use up an answer that was given in advance. Raises Stopped if it comes too late."""
         facts, request = self.facts, self.request
         if request.id not in facts.scope.answers or request.call_id in facts.scope.suspended:
             return
@@ -199,7 +208,7 @@ class CallQuestion(msgspec.Struct):
         self.setup.reporter.raised(what, self.hydrated.call, raised)
 
     def keep_for_run(self, approved: Hydrated) -> None:
-        """Keep a yes to the tool, or to exactly this call of it, for the rest of the run."""
+        """Store a yes to the tool, or to exactly this call of it, for the rest of the run."""
         yes, tally = self.yes, self.facts.scope.tally
         if yes is None or not yes.for_run:
             return
@@ -213,7 +222,7 @@ class CallQuestion(msgspec.Struct):
         self.facts.notes += (FOR_RUN_EXACTLY if mac else FOR_RUN,)
 
     def keep_end(self, outcome: Failed) -> None:
-        """Remember how the call ended by an answer that was given beforehand, before its tool began."""
+        """Remember how the call ended by an answer given in advance, before its tool began."""
         record = outcome.record
         if self.answered and is_final(record):
             ended = EndedByAnswer(outcome.error, record.approved_by, record.edited)
@@ -222,8 +231,11 @@ class CallQuestion(msgspec.Struct):
     def waits_within(
         self, requests: Sequence[ApprovalRequest]
     ) -> tuple[ApprovalRequest, Approve] | None:
-        """Return the yes with which the tool has begun that asks itself, and will go on: it lapses with
-        these questions. The run is approved when it goes on: that has to have a record."""
+        """Return the yes with which a tool began that now asks itself and will resume.
+
+        The yes expires with these questions. An approval for the run counts only from when the tool
+        resumes, because it has to have a record.
+        """
         request, yes, tally = self.request, self.yes, self.facts.scope.tally
         if yes is None:
             return None
@@ -237,8 +249,10 @@ class CallQuestion(msgspec.Struct):
 def take_begun_with(
     setup: Setup, facts: CallFacts, caller: Caller, suspended: SuspendedCall
 ) -> None:
-    """Take by whose yes a call has begun that waits within and cannot go on, and with which arguments:
-    an edit is read once more, where the call is still the one that somebody was asked about."""
+    """Take over who approved a suspended call that cannot resume, and with which arguments.
+
+    An edit is read again if the call is still the one that was asked about.
+    """
     facts.take_suspended(suspended)
     hydrated, scope = facts.hydrated, facts.scope
     if suspended.approval is None or facts.edit != "unread" or not isinstance(hydrated, Hydrated):
@@ -249,7 +263,7 @@ def take_begun_with(
     )
     if differing(asked, now):
         return
-    with suppress(Stopped):  # then what it has begun with cannot be said
+    with suppress(Stopped):  # otherwise its arguments at the start are unknown
         begun = approved_call(hydrated, yes, setup.catalog, setup.reporter.debug, asked=asked)
         if begun is hydrated:
             facts.edit = "none"

@@ -1,6 +1,7 @@
-"""Records: what is known of a call so far, until it is final, and how sinks are given it.
+"""Records: what is known of a call until its final record, and how records reach the sinks.
 
-Records are made here and nowhere else, by keyword: a field that is added to them is filled here.
+Rule: records are made here and nowhere else, by keyword. A field that is added to them is filled
+here.
 """
 
 from __future__ import annotations
@@ -61,18 +62,19 @@ _EDIT_FAILED = f"{_EDITED} It has not run."
 _MAY_HAVE_RUN = frozenset((ErrorCode.OUTCOME_UNKNOWN, ErrorCode.DUPLICATE_CALL))
 EditState: TypeAlias = Literal["none", "unread", "unfit", "taken"]
 _NO_YES = frozenset((ErrorCode.APPROVAL_EXPIRED, ErrorCode.OTHER_CALL))
-"""What ends a call because its answer is no yes to it."""
+"""The codes that end a call because its answer is not a yes to it."""
 _NOT_OVER = frozenset({"started", "planned", "rejected"})  # nothing has run, or not to its end
 _MOST_ATTACHED = 10_000
-_OF_THIS_PROCESS = os.urandom(32)  # the key of digests where no ledger has one
+_OF_THIS_PROCESS = os.urandom(32)  # the key of digests if no ledger has one
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 
 class CallFacts(msgspec.Struct, gc=False):
-    """Holds what is known of one call so far, and what its records are made of.
+    """Holds what is known of one call so far, from which its records are made.
 
-    `came` says who called what: each record of the call is `came`, and what has become of it since.
-    `key` is known once the call begins, and `spent` when the run of an agent that is its tool is over.
+    `came` says who called what: each record of the call is `came` plus what has happened since.
+    `key` is known once the call begins, and `spent` once the run of an agent that is its tool is
+    over.
     """
 
     hydrated: HydrationResult
@@ -84,13 +86,13 @@ class CallFacts(msgspec.Struct, gc=False):
     approved_by: str | None = None
     approval_id: str = ""
     refusal: str = ""
-    # what an approver put in place of the arguments; `unread` if the call ended before it was read
+    # What an approver put in place of the arguments; `unread` if the call ended before it was read.
     edit: EditState = "none"
-    # of a call of which it is known that it began elsewhere: the record of that
+    # The record of a call that is known to have begun elsewhere.
     begun: ToolInvocationRecord | None = None
-    unsure: bool = False  # whether that is of this call: nobody can compare them
+    unsure: bool = False  # whether `begun` may be of another call: nobody can compare them
     key: str = ""
-    # of a call that goes on after it waited: for the nth time, claimed under this key
+    # For a call resumed after it waited: how many times, and the key that claims it.
     claim: tuple[int, str] | tuple[()] = ()
     notes: tuple[str, ...] = ()
     spent: SpentWithin | None = None
@@ -98,7 +100,7 @@ class CallFacts(msgspec.Struct, gc=False):
     rule: AppliedRule | None = None
 
     def take(self, hydrated: HydrationResult) -> None:
-        """Take a repaired call; size and digest stay those of what was sent."""
+        """Take over a repaired call; size and digest remain those of what was sent."""
         definition = hydrated.definition
         shown, defaulted = public_view(hydrated)
         self.hydrated = hydrated
@@ -111,9 +113,12 @@ class CallFacts(msgspec.Struct, gc=False):
         )
 
     def take_edit(self, hydrated: HydrationResult) -> None:
-        """Take a call whose arguments an approver changed. How the model's call came stays what it
-        was: its digest, the liberties taken in reading it, and who repaired it. Notes on arguments are
-        on those that the record shows, which are the model's where the change did not fit."""
+        """Take over a call whose arguments an approver changed.
+
+        How the model's call arrived stays unchanged: its digest, the liberties taken in reading it,
+        and who repaired it. Notes on arguments are about those that the record shows, which are the
+        model's if the edit did not fit.
+        """
         came, fits = self.hydrated.provenance, isinstance(hydrated, Hydrated)
         now = hydrated.provenance.notes if fits else ()
         kept = (n for n in came.notes if n not in now and not (fits and _is_on_arguments(n)))
@@ -131,8 +136,11 @@ class CallFacts(msgspec.Struct, gc=False):
             self.hydrated = hydrated
 
     def take_begun(self, known: ToolInvocationRecord, *, unsure: bool = False) -> None:
-        """Take what is known of a call that began elsewhere: with which arguments, what judged these,
-        and who let it. What its tool has marked as secret by now is masked."""
+        """Take over what is known of a call that began elsewhere.
+
+        That is its arguments, how they were validated, and who approved it. What its tool has
+        marked as secret by now is masked.
+        """
         self.begun, self.unsure, self.edit = known, unsure, "taken" if known.edited else "none"
         self.approved_by, self.approval_id = known.approved_by, known.approval_id
         self.rule, self.refusal = known.rule, known.refusal
@@ -149,7 +157,10 @@ class CallFacts(msgspec.Struct, gc=False):
         )
 
     def take_waiting(self, known: ToolInvocationRecord) -> None:
-        """Take what is known of a call that waits in this process, and ends now: since when, too."""
+        """Take over what is known of a call that waits in this process and ends now.
+
+        This includes when it started.
+        """
         self.take_begun(known)
         self.decision = known.decision
         if known.started_at is not None:
@@ -157,14 +168,16 @@ class CallFacts(msgspec.Struct, gc=False):
             self.came = msgspec.structs.replace(self.came, started_at=known.started_at)
 
     def take_suspended(self, suspended: SuspendedCall) -> None:
-        """Take by whose yes a call has begun that waits within, and by which rule, or which one that
-        yes gave. It is told of the call however it ends: where it cannot go on, too."""
+        """Take over who approved a suspended call, and which rule was applied or given.
+
+        The record has this however the call ends, even if it cannot resume.
+        """
         if suspended.approval is None:
             return
         request, yes = suspended.approval
         self._note_definition(request.definition_digest)
         self.approved_by, self.approval_id = yes.by, request.id
-        if self.edit == "none" and _is_edit(yes, request):  # with which it has begun, lapsed or not
+        if self.edit == "none" and _is_edit(yes, request):  # it began with the edit, expired or not
             self.edit = "unread"
         if suspended.rule is not None:
             self.rule, asked = suspended.rule
@@ -172,13 +185,13 @@ class CallFacts(msgspec.Struct, gc=False):
             self.notes += () if asked or ALWAYS in self.notes else (ALWAYS,)
 
     def _note_definition(self, begun_with: str) -> None:
-        """Note that the tool is not the one that the call has begun with."""
+        """Note that the tool is not the one that the call began with."""
         definition, notes = self.hydrated.definition, (*self.hydrated.provenance.notes, *self.notes)
         if definition is not None and definition.digest != begun_with and TOOL_CHANGED not in notes:
             self.notes += (TOOL_CHANGED,)
 
     def take_earlier_answer(self, by: str | None, edit: EditState) -> None:
-        """Take the answer by which the call ended before: what was said now counts for nothing."""
+        """Take over the answer that ended the call before; the present answer does not count."""
         self.approved_by, self.edit = by, edit
         self.scope = msgspec.structs.replace(self.scope, answers={})
 
@@ -188,14 +201,14 @@ class CallFacts(msgspec.Struct, gc=False):
         return Failed(self.record("failed", error=error), error, self.notice(error), told=told)
 
     def _note_answer(self) -> None:
-        """Note an edit that was given beforehand, of a call that ended before it was read."""
+        """Note an edit that was given in advance for a call that ended before the edit was read."""
         for id_, asked in self.scope.asked_about(self.hydrated.call.id):
             answer = self.scope.answers.get(id_)
             if isinstance(answer, Approve) and not asked.expired() and _is_edit(answer, asked):
                 self.approved_by, self.approval_id, self.edit = answer.by, id_, "unread"
 
     def notice(self, error: CallError | None = None) -> str:
-        """Tell the model, if the arguments were edited, which ones the result belongs to."""
+        """Return what tells the model, after an edit, which arguments the result belongs to."""
         hydrated = self.hydrated
         if self.edit == "none":
             return ""
@@ -203,12 +216,12 @@ class CallFacts(msgspec.Struct, gc=False):
             return made_with(self.came.arguments or {}, self.came.defaulted)
         if error is not None and not self.key and error.code in _MAY_HAVE_RUN:
             return _EDITED
-        if self.key and self.edit != "taken":  # it has begun with what nobody can read now
+        if self.key and self.edit != "taken":  # it began with arguments that cannot be read now
             return _EDITED
         if self.edit == "unread" or (self.edit == "taken" and error is not None and not self.key):
             return _EDIT_FAILED
         if error is not None and error.code is ErrorCode.APPROVAL_REQUIRED:
-            return _EDIT_FAILED  # whoever gave them may not: whether they fit is not what ended it
+            return _EDIT_FAILED  # whoever edited may not: whether it fits is not why it ended
         if self.edit == "unfit" or not isinstance(hydrated, Hydrated):
             codes = {error.code for error in hydrated.errors}
             return _EDIT_FAILED if ErrorCode.UNUSABLE_TOOL in codes else _EDIT_REFUSED
@@ -225,7 +238,7 @@ class CallFacts(msgspec.Struct, gc=False):
     ) -> ToolInvocationRecord:
         """Make the record of what is known by now: the one place where records are made.
 
-        `result` is the public view as canonical JSON; `key` is that of a call that is about to begin.
+        `result` is the public view as canonical JSON; `key` is the key of a call about to begin.
         """
         provenance = self.hydrated.provenance
         over = status not in _NOT_OVER
@@ -257,21 +270,21 @@ class CallFacts(msgspec.Struct, gc=False):
         return made
 
     def going_on(self, claim: str, process: str) -> ToolInvocationRecord:
-        """Return the entry that claims that the call goes on, in this process."""
+        """Return the entry that claims to resume the call in this process."""
         return msgspec.structs.replace(self.record("started", key=claim), process=process)
 
     @property
     def steps_around(self) -> StepRunner | None:
-        """What keeps the steps of its run, or of the run that this is within."""
+        """What stores the steps of its run, or of a run that this one is within."""
         return next((each.steps for each in self._scopes() if each.steps is not None), None)
 
     @property
     def may_have_begun(self) -> bool:
-        """Whether it may have begun before: its run, or one that this is within, may have come here."""
+        """Whether it may have begun before: its run or an outer one may have been here already."""
         return any(each.went_before for each in self._scopes())
 
     def _scopes(self) -> Iterator[CallScope]:
-        """Yield the scope of its run, and of those that this is within."""
+        """Yield the scope of its run, and of those that it is within."""
         yield self.scope
         call = self.parent
         while call is not None:
@@ -281,7 +294,7 @@ class CallFacts(msgspec.Struct, gc=False):
 
     @property
     def called_off(self) -> bool:
-        """Whether somebody has called off this call, or one that it is made within."""
+        """Whether this call, or one that it is made within, was called off."""
         if self.scope.called_off():
             return True
         around = None if self.parent is None else self.parent.facts
@@ -306,7 +319,7 @@ class CallFacts(msgspec.Struct, gc=False):
         }
 
     def attachments(self) -> Iterator[tuple[str, Callable[[], Attachment]]]:
-        """Yield what the record refers to: a unique name, and what makes the attachment if needed."""
+        """Yield what the record refers to: a unique name, and what makes the attachment."""
         definition = self.hydrated.definition
         if definition is not None:
             yield definition.digest, partial(_defined, definition)
@@ -315,7 +328,7 @@ class CallFacts(msgspec.Struct, gc=False):
 
 
 def _is_on_arguments(note: str) -> bool:
-    """Return whether a note is on what the arguments are, and not on how they came."""
+    """Return whether a note is about the arguments themselves, not about how they arrived."""
     return note == "normalised" or note.startswith("undeclared:")
 
 
@@ -325,13 +338,15 @@ def _is_edit(answer: Approve, asked: ApprovalRequest) -> bool:
         return False
     try:
         return canonical_json(answer.arguments) != canonical_json(asked.arguments)
-    except (TypeError, ValueError, RecursionError):  # no JSON, which was not asked about
+    except (TypeError, ValueError, RecursionError):  # not JSON, so not what was asked
         return True
 
 
 class SinkResult(NamedTuple):
-    """Holds what a sink gave, or raised; and, if the caller was cancelled
-    meanwhile, what it has to raise."""
+    """Holds what a sink returned or raised.
+
+    If the caller was cancelled in the meantime, it also holds the cancellation to raise.
+    """
 
     given: object = None
     error: BaseException | None = None
@@ -347,7 +362,7 @@ class SinkResult(NamedTuple):
             raise self.cancelled
 
     def only_stop(self) -> SinkResult:
-        """Return the same without the error, which is told otherwise."""
+        """Return the same without the error, which is reported otherwise."""
         return SinkResult(self.given, None, self.cancelled)
 
     def and_then(self, later: SinkResult) -> SinkResult:
@@ -357,14 +372,16 @@ class SinkResult(NamedTuple):
 
 
 DONE = SinkResult()
-"""What a sink did that gave nothing, in nobody's way."""
+"""The result of a sink that returned nothing, without error or cancellation."""
 
 
 def masked_now(
     known: ToolInvocationRecord, definition: ToolDefinition | None
 ) -> ToolInvocationRecord:
-    """Return the record of a call that began with another definition of its tool, with the arguments
-    masked that are secret by this one."""
+    """Return the record of a call, with arguments masked that this definition makes secret.
+
+    Nothing is changed if the call began with this same definition.
+    """
     if definition is None or not definition.secret or definition.digest == known.definition_digest:
         return known
     arguments = msgspec.json.encode(masked_arguments(definition, known.arguments or {}))
@@ -376,7 +393,7 @@ def masked_now(
 
 
 def made_with(arguments: JsonObject, defaulted: Sequence[str]) -> str:
-    """Tell the model with which arguments a call was made that whoever approved it had edited."""
+    """Return what tells the model which edited arguments a call was made with."""
     ran = canonical_json(arguments)
     if len(ran) > _LONGEST_NOTICE:
         ran = f"{ran[:_LONGEST_NOTICE]} … ({len(ran)} characters)"
@@ -387,7 +404,7 @@ def made_with(arguments: JsonObject, defaulted: Sequence[str]) -> str:
 class Recorder:
     """Begins the records of one runner's calls, and writes them to its sinks.
 
-    A sink that keeps attachments has been given what a record refers to before it is given the record.
+    A sink that keeps attachments gets what a record refers to before the record itself.
     """
 
     def __init__(self, sinks: tuple[Sink, ...], ledger: Ledger | None) -> None:
@@ -397,7 +414,7 @@ class Recorder:
         mac = getattr(ledger, "mac", None)
         self._mac = mac if callable(mac) else partial(keyed_digest, _OF_THIS_PROCESS)
         keepers = [sink for sink in sinks if isinstance(sink, KeepsAttachments)]
-        # of each, the names of what it was given, with the generation that it was of before and after
+        # For each keeper: the names of its attachments, with its generation at the time.
         self._attached: dict[int, dict[str, object]] = {id(keeper): {} for keeper in keepers}
 
     def facts(
@@ -407,10 +424,10 @@ class Recorder:
         scope: CallScope,
         parent: Calling | None = None,
     ) -> CallFacts:
-        """Return what is known of a call that comes in now, made by the tool of `parent` if by one.
+        """Return what is known of a call that arrives now; `parent` is the call whose tool made it.
 
-        Of arguments that hold secrets there is no sha256, which could be tried out, but a keyed digest,
-        bound to this call: equal secrets of two calls do not look equal.
+        Arguments with secrets get no sha256, which could be guessed from candidates. They get a
+        keyed digest bound to this call, so that equal secrets in two calls do not look equal.
         """
         call, definition, tally = hydrated.call, hydrated.definition, scope.tally
         data = call.arguments.encode("utf-8", "surrogatepass")
@@ -432,7 +449,7 @@ class Recorder:
             defaulted=defaulted,
             key_scope=self.key_scope,
             origin=scope.origin,
-        )  # Python makes a dictionary of more keywords, which takes as long as all the rest
+        )  # more keywords would make Python build a dictionary, which takes as long as all the rest
         if call.provider_id or call.payload is not None:
             payload = call.payload
             came = msgspec.structs.replace(came, provider_id=call.provider_id, payload=payload)
@@ -441,12 +458,12 @@ class Recorder:
     def begin_write(
         self, sink: Sink, record: ToolInvocationRecord, facts: CallFacts
     ) -> SinkResult | Awaitable[SinkResult]:
-        """Give a sink a record: what it did at once, or what is awaited to the end."""
+        """Give a sink a record; return what it did at once, or what to await to the end."""
         names = self._attached.get(id(sink)) if self._attached else None
         if names is not None and (
             getattr(sink, "generation", None) is not None or self.lacks(sink, facts)
         ):
-            return self.write(sink, record, facts)  # or may turn out to have lost what it had
+            return self.write(sink, record, facts)  # it may also have lost its attachments
         try:
             pending = sink.write(record)
         except NOT_ITS_OWN:
@@ -456,10 +473,10 @@ class Recorder:
         return DONE if pending is None else to_the_end(lambda: pending)
 
     async def write(self, sink: Sink, record: ToolInvocationRecord, facts: CallFacts) -> SinkResult:
-        """Give a sink a record, and before it what the record refers to, to the end.
+        """Give a sink first what a record refers to, then the record, to the end.
 
-        The record is written also where what it refers to could not be. What a sink had lost, as it
-        turns out by writing, is given to it once more.
+        The record is written even if an attachment could not be. If writing shows that the sink
+        lost an attachment, it gets that once more.
         """
         generation = getattr(sink, "generation", None)
         attached = await self.attach(sink, facts) if self.lacks(sink, facts) else DONE
@@ -467,12 +484,12 @@ class Recorder:
         kept = id(sink) not in self._attached or generation == getattr(sink, "generation", None)
         if kept and attached is DONE:
             return written
-        away = kept and written.error is not None  # it takes nothing just now
+        away = kept and written.error is not None  # the sink accepts nothing at the moment
         lost = DONE if away else await self.attach(sink, facts)
         return written.and_then(attached).and_then(lost)
 
     async def attach(self, sink: Sink, facts: CallFacts) -> SinkResult:
-        """Give a sink what the record of a call will refer to, if it keeps that and has it not yet."""
+        """Give a sink the attachments of a call's record that it keeps and does not have yet."""
         told = DONE
         if not self.lacks(sink, facts):
             return told
@@ -483,14 +500,17 @@ class Recorder:
             attached = await to_the_end(partial(_attach, cast("KeepsAttachments", sink), make))
             if attached.error is None and generation == getattr(sink, "generation", None):
                 if len(names) >= _MOST_ATTACHED:
-                    names.clear()  # a sink may be given one again
+                    names.clear()  # a sink may get one twice
                 names[name] = generation
             told = told.and_then(attached)
         return told
 
     async def plan(self, hydrated: HydrationResult, caller: Caller, scope: CallScope) -> None:
-        """Write down, in every sink, a call that nobody is asked to run. It has no idempotency key, and
-        so no ledger takes it for one that was begun. Raises what the first failing sink does."""
+        """Record, in every sink, a call that nobody is asked to run.
+
+        It has no idempotency key, so no ledger mistakes it for a call that began. Raises what the
+        first failing sink raises.
+        """
         facts = self.facts(hydrated, caller, scope, CALLING.get())
         if isinstance(hydrated, Hydrated):
             record = facts.record("planned")
@@ -510,9 +530,10 @@ class Recorder:
         told.check()
 
     def lacks(self, sink: Sink, facts: CallFacts) -> bool:
-        """Return whether a sink keeps attachments, and may lack one that the call's record refers to.
+        """Return whether a sink keeps attachments and may lack one that the record refers to.
 
-        Mostly that is one definition. A sink may have lost what it was given in another generation.
+        Usually that is one definition. A sink may have lost what it was given in another
+        generation.
         """
         if id(sink) not in self._attached:
             return False
@@ -521,7 +542,7 @@ class Recorder:
         return not known or bool(facts.scope.attachments)
 
     def _has(self, sink: Sink, name: str) -> bool:
-        """Return whether a sink was given this while it was of the generation that it is of now."""
+        """Return whether a sink was given this attachment in its present generation."""
         return self._attached[id(sink)].get(name, self) == getattr(sink, "generation", None)
 
 
@@ -538,14 +559,16 @@ def _as_it_is(attachment: Attachment) -> Attachment:
 
 
 def public_name(call: HydrationResult) -> str:
-    """Return the name for records; one that a model made up shows only if it looks like a name."""
+    """Return the name for records; a made-up one shows only if it looks like a name."""
     name = call.call.name
     return name if call.definition or _NAME.fullmatch(name) else "*"
 
 
 async def to_the_end(work: Callable[[], Awaitable[object] | object]) -> SinkResult:
-    """Begin something, and await it to its end, if there is something to await: cancelling the caller,
-    however often, must not interrupt it."""
+    """Start something and, if it is awaitable, await it to its end.
+
+    However often the caller is cancelled, it is not interrupted.
+    """
     cancelled = None
     try:
         pending = work()

@@ -1,7 +1,9 @@
-"""`ToolRunner`: the one way to run a tool, and the one place that writes down what became of it.
+"""`ToolRunner`: the one way to run a tool, and the one place that records what happened.
 
-hydrated call → policy → approval → run under a time limit → check the result → three views → record.
-Every call that comes in leaves exactly one final record, whatever happens to it on the way.
+Rule: every call that comes in leaves exactly one final record, whatever happens to it.
+
+hydrated call → policy → approval → run under a time limit → check the result → three views →
+record.
 """
 
 from __future__ import annotations
@@ -90,18 +92,21 @@ _PLANS = "a Plan (await client.tool_call(…)), or a list of what hydrate gives"
 class ToolRunner:
     """Holds policy, approver and sinks: one object that agent, chat and bridges share.
 
-    `policy` is added to the standard one, and the strictest wins; async ones decide within
-    `policy_seconds`, or deny. `timeout` (seconds) holds for tools that name none; `concurrency` bounds
-    how many run together. A request for approval lapses after `approval_seconds`; `rules` keeps what an
-    answer allows for always, and is the approver if that can and none is given. With a `repairer`, a
-    call that does not parse or validate is repaired once. The outcomes of the last `remember` calls are
-    kept, up to 64 MB of results: a call of the same id (in the same run) is not run again, it has the
-    same outcome; a sink that is a `Ledger` remembers all of them.
-    `on_exception` is for debugging: it is given what a tool, a capability or the approver raised,
-    which no record ever holds; the logger `toolcrib.tools` is told where it was raised. Raises
-    BindingError if a tool's capability is not bound, ApprovalError for what is no approver,
-    ToolcribError for what is no repairer, no sink, no policy or no hook, and for a number that cannot
-    be meant.
+    `policy` is added to the standard policy, and the strictest decision wins; async policies decide
+    within `policy_seconds`, or deny. `timeout` (seconds) holds for tools that set none;
+    `concurrency` limits how many run together. A request for approval expires after
+    `approval_seconds`; `rules` stores what an answer allows for always, and is also the approver if
+    it can be and none is given. With a `repairer`, a call that does not parse or validate is
+    repaired once. The outcomes of the last `remember` calls are kept, up to 64 MB of results: a
+    call with the same id in the same run is not run again and gets the same outcome. A sink that is
+    a `Ledger` remembers all of them.
+
+    `on_exception` is for debugging: it is called with what a tool, a capability or the approver
+    raised, which no record ever holds. The logger `toolcrib.tools` only says where it was raised.
+
+    Raises BindingError if a tool's capability is not bound, ApprovalError for something that is not
+    an approver, and ToolcribError for an invalid repairer, sink, policy or hook, and for a number
+    out of range.
     """
 
     def __init__(  # noqa: PLR0913  what an application may want to set, each with a default
@@ -171,13 +176,18 @@ class ToolRunner:
         )
 
     def with_tools(self, *tools: ToolLike | Catalog) -> ToolRunner:
-        """Return a runner that has these tools, too, and shares all else. Raises what a catalog and a
-        runner of them all would."""
+        """Return a runner that also has these tools, and shares everything else.
+
+        Raises what a catalog and a runner of all these tools would raise.
+        """
         return self.over(self.catalog.with_tools(*tools))
 
     def over(self, tools: Catalog | Tools) -> ToolRunner:
-        """Return a runner of these tools alone, which shares policies, approver, sinks, slots, and the
-        outcomes of its calls. Raises what a catalog and a runner of them would."""
+        """Return a runner of these tools only, which shares everything but the tools.
+
+        Policies, approver, sinks, slots and the outcomes of calls are shared. Raises what a catalog
+        and a runner of these tools would raise.
+        """
         catalog = tools if isinstance(tools, Catalog) else Catalog(tools)
         catalog.check_bound()
         made = copy(self)
@@ -186,8 +196,10 @@ class ToolRunner:
         return made
 
     def with_sinks(self, *sinks: Sink) -> ToolRunner:
-        """Return a runner whose calls are written to these sinks, too, and which shares all else.
-        Raises what a runner with all of them would."""
+        """Return a runner that also writes its calls to these sinks, and shares everything else.
+
+        Raises what a runner with all these sinks would raise.
+        """
         every = (*self._sinks, *checked_sinks(sinks))
         write_ahead = WriteAhead(every if self._keeps_ledger else ())
         made = copy(self)
@@ -196,13 +208,16 @@ class ToolRunner:
         return made
 
     def or_sinks(self, sinks: Sequence[Sink]) -> ToolRunner:
-        """Return a runner that writes to these sinks, where this one has none."""
+        """Return this runner if it has sinks, otherwise one that writes to these sinks."""
         return self if self._sinks else self.with_sinks(*sinks)
 
     def completed_by(self, other: ToolRunner) -> ToolRunner:
-        """Return a runner that writes to the sinks of another one, too, and asks whom that asks where
-        it has nobody to ask, and emulates where that does; of two ledgers its own is left, also where
-        something stands in for its tools, and none is asked."""
+        """Return a runner that takes from another one what this one lacks.
+
+        It also writes to the other's sinks, asks the other's approver if it has none, and emulates
+        if the other does. Of two ledgers it keeps its own, even where its tools are emulated and no
+        ledger is asked.
+        """
         made = self.emulated_as(other)
         own, others = (WriteAhead(each).ledger for each in (self._sinks, other._sinks))
         known = [*self._sinks, *([] if own is None else [others])]
@@ -213,7 +228,7 @@ class ToolRunner:
         return made
 
     def with_approver(self, approver: Approver) -> ToolRunner:
-        """Return a runner that asks this approver, and shares all else."""
+        """Return a runner that asks this approver, and shares everything else."""
         check_approver(approver)
         made = copy(self)
         rules = None if self.emulates else _rules_of(approver, self._setup.rules)
@@ -224,10 +239,13 @@ class ToolRunner:
     def emulated(
         self, stand_in: StandIn, *, spares: Callable[[Tool[..., Any]], bool]
     ) -> ToolRunner:
-        """Return a runner that starts no tool's code, but `stand_in` in its place, also for tools that
-        it is given later; those that it `spares` are the library's own, without effects. It shares
-        policies, approver and sinks, no outcomes, and takes nothing from budgets in a store, but what
-        models cost. No rule speaks for its calls, and no answer gives one."""
+        """Return a runner that starts `stand_in` in place of every tool's code.
+
+        This also holds for tools that it is given later. Tools that it `spares` are the library's
+        own, without effects. The runner shares policies, approver and sinks, but no outcomes, and
+        takes nothing from budgets in a store except what models cost. No rule approves its calls,
+        and no answer gives one.
+        """
         made, setup = copy(self), self._setup
         executor = EmulatingExecutor(
             setup.catalog,
@@ -244,15 +262,17 @@ class ToolRunner:
         return made.with_sinks()
 
     def emulated_as(self, other: ToolRunner) -> ToolRunner:
-        """Return a runner that is emulated as another one is; itself, if that is not, or it is."""
+        """Return a runner emulated like another one; this runner if there is nothing to change."""
         executor = other._setup.executor
         if self.emulates or not isinstance(executor, EmulatingExecutor):
             return self
         return self.emulated(executor.stand_in, spares=executor.spares)
 
     def asking_first(self, policy: Policy) -> ToolRunner:
-        """Return a runner that asks this policy, too, before all others, and shares all else: the first
-        of equally strict decisions is the one that is told. It is none that counts or reserves."""
+        """Return a runner that asks this policy before all others, and shares everything else.
+
+        Of equally strict decisions the first is reported. The policy must not count or reserve.
+        """
         made, policies = copy(self), (policy, *self._setup.policies)
         at_once, looking = apart(policies)
         made._setup = replace(  # noqa: SLF001  one's own copy
@@ -262,24 +282,26 @@ class ToolRunner:
 
     @property
     def emulates(self) -> bool:
-        """Whether something stands in for its tools: none of their code is started."""
+        """Whether stand-ins run in place of its tools, so that none of their code is started."""
         return self._setup.executor.emulates
 
     @property
     def on_exception(self) -> ExceptionHook:
-        """Gives its hook, if it has one, what an author's code raised, and raises nothing."""
+        """The hook, in a form that never raises and may be called even if there is none."""
         return self._hook
 
     @property
     def makes_arguments(self) -> bool:
-        """Whether a call may come to other arguments when it is hydrated again: by a repairer, or by a
-        default factory of its tool."""
+        """Whether hydrating a call again may give other arguments.
+
+        A repairer or a default factory of a tool may cause that.
+        """
         factories = any(entry.tool.has_factories for entry in self.catalog.entries)
         return self._repairer is not None or factories
 
     @property
     def rules(self) -> KeepsRules | None:
-        """What keeps answers that are for always, if anything does."""
+        """The store of answers that hold for always, if there is one."""
         return self._setup.rules
 
     @property
@@ -294,45 +316,52 @@ class ToolRunner:
 
     @property
     def approver(self) -> Approver | None:
-        """Who is asked."""
+        """The approver that is asked, if there is one."""
         return self._setup.approver
 
     @property
     def paying(self) -> tuple[PayingPolicy, ...]:
-        """Its policies that count what requests of models cost, also where its tools are emulated."""
+        """The policies that count the cost of model requests, also where tools are emulated."""
         return self._setup.paying
 
     @property
     def left_behind(self) -> int:
-        """How many calls of the whole process were given up and still run, in threads or tasks, or have
-        an end that is still to be written: those of every runner, not of this one alone.
+        """How many calls were given up on and still run, or whose end is still to be written.
 
-        With 100 that run no further tool is started, by any runner: calls end as `not_runnable`. An end
-        that the log could not take counts until the call is made again, unless the log was closed; such
-        ends are this runner's alone. So 0 says that all ends of this runner's calls are written. A log
-        that several runners write to may be closed when each of them says 0.
+        Those that still run, in threads or tasks, are counted for all runners of the process. When
+        100 of them run, no runner starts another tool: calls end as `not_runnable`. Ends still to
+        be written are counted for this runner alone. An end that the log could not take counts
+        until the call is made again, unless the log was closed. So 0 says that all ends of this
+        runner's calls are written. A log that several runners write to may be closed when each of
+        them says 0.
         """
         ledger = self._setup.write_ahead.ledger
         closed = ledger is None or getattr(ledger, "closed", False)
         return left_running() + (0 if closed else self._setup.cache.unwritten)
 
     def never_allows(self, definition: ToolDefinition, context: PolicyContext) -> Deny | None:
-        """Return the Deny that every call of this tool would get in the rest of a run, whatever its
-        arguments; None where no policy knows of one."""
+        """Return the Deny that every call of this tool would get in the rest of a run.
+
+        None if no policy knows of one that holds for all arguments.
+        """
         return never_allowed(self._setup.policies, definition, context)
 
     def has_spent(self, tool: str, calls: Sequence[ToolDefinition], context: PolicyContext) -> bool:
-        """Return whether a budget denies one of these calls of the agent that is this tool, in the rest
-        of a run; without calls, its next reply."""
+        """Return whether a budget denies one of these calls by the agent that is this tool.
+
+        This is about the rest of the run. Without calls, it is about the agent's next reply.
+        """
         own = self.catalog[tool].get_definition()
         return has_spent_within(self._setup.policies, own, calls, context)
 
     async def foreseen(
         self, calls: Iterable[HydrationResult], context: PolicyContext
     ) -> list[Decision | None]:
-        """Return what the policies say now of calls that nobody runs, each as if the run had counted
-        those before it (what a policy counts by itself is as it is), None of those that were rejected.
-        Nothing is counted, and nobody is asked."""
+        """Return what the policies say now about calls that nobody runs; None for rejected ones.
+
+        Each call is judged as if the run had counted those before it, except in counts that a
+        policy keeps itself. Nothing is counted, and nobody is asked.
+        """
         ahead, decided = context.run.copied(), list[Decision | None]()
         for call in calls:
             decision = None
@@ -360,7 +389,7 @@ class ToolRunner:
     ) -> HydrationResult:
         """Check one call against what was offered, by default all tools; repair it once if allowed.
 
-        `pinned` has what default factories made of this call before.
+        `pinned` has what default factories made for this call before.
         """
         offered = self.catalog if offer is None else offer
         hook = self._hook
@@ -378,9 +407,9 @@ class ToolRunner:
     ) -> Outcome:
         """Run one call, or say why not.
 
-        Raises only what a sink raises, KeyboardInterrupt, and CancelledError: that and nothing else if
-        its task was cancelled, whatever a sink raised; and SourceError, before anything is done, for a
-        scope that has another call's `suspended` for it.
+        Raises only what a sink raises, KeyboardInterrupt, and CancelledError: only the latter if
+        its task was cancelled, whatever a sink raised. Raises SourceError, before anything is done,
+        if the scope's `suspended` state for it belongs to another call.
         """
         if call.__class__ not in _CALLS or caller.__class__ is not Caller:
             check_type("call", call, _CALLS, "a ToolCall, or what hydrate gives")
@@ -425,11 +454,12 @@ class ToolRunner:
     async def record_plan(
         self, plan: Iterable[HydrationResult], *, caller: Caller = ANONYMOUS
     ) -> None:
-        """Write down calls that were planned and that nobody runs: those of `LLMClient.tool_call`, or
-        what `hydrate` gave. Each has a record of status `planned`, or `rejected` with the errors.
+        """Record calls that were planned and that nobody runs.
 
-        A call that is run later, after all, has its records as always. Raises what a sink raises, and
-        CancelledError, when all of them are recorded.
+        These are the calls of `LLMClient.tool_call`, or what `hydrate` returned. Each gets a record
+        of status `planned`, or `rejected` with the errors. If such a call is run later after all,
+        it gets its records as usual. When all are recorded, raises what a sink raised, and
+        CancelledError.
         """
         check_type("caller", caller, Caller, "a Caller, such as Caller('ada')")
         planned = check_each("plan", plan, (Hydrated, Rejected), _PLANS)
@@ -451,9 +481,11 @@ class ToolRunner:
         code: ErrorCode = ErrorCode.BUDGET_EXCEEDED,
         began: ToolInvocationRecord | None = None,
     ) -> None:
-        """Record calls that a limit of their run keeps from running, each for a reason of its own if
-        it has one; `began` is the record of one that waits. Raises what a sink raises, and
-        CancelledError, when all of them are recorded."""
+        """Record calls that a limit of their run keeps from running.
+
+        A rejected call is recorded with its own reason. `began` is the record of a call that waits.
+        When all are recorded, raises what a sink raised, and CancelledError.
+        """
 
         async def refuse(call: HydrationResult) -> None:
             facts = self._recorder.facts(call, caller, scope, CALLING.get())
@@ -463,10 +495,10 @@ class ToolRunner:
             if began is not None:
                 facts.take_waiting(began)
             if suspended is not None:
-                with suppress(SourceError):  # its agent does not go on
+                with suppress(SourceError):  # its agent cannot resume
                     facts.spent = spent_in(saved_run(suspended))
             error = CallError.of(code)
-            if isinstance(call, Rejected) and began is None:  # what waits was well-formed
+            if isinstance(call, Rejected) and began is None:  # a waiting call was well-formed
                 error = rejection(call)
             await refused.finalize(refused.ended(error))
 
@@ -475,8 +507,10 @@ class ToolRunner:
     async def record_begun(
         self, calls: Iterable[ToolCall], *, caller: Caller, scope: CallScope
     ) -> None:
-        """Record, of calls that are not made here, those of which the ledger says that they began
-        before: as they ended, or as `outcome_unknown`. Raises what `refuse_all` does."""
+        """Record those calls, not run here, that began before according to the ledger.
+
+        They are recorded as they ended, or as `outcome_unknown`. Raises what `refuse_all` raises.
+        """
 
         async def look(call: ToolCall) -> None:
             facts = self._recorder.facts(self._unbuilt(call), caller, scope, CALLING.get())
@@ -492,10 +526,10 @@ class ToolRunner:
         caller: Caller = ANONYMOUS,
         scope: CallScope | None = None,
     ) -> list[Outcome]:
-        """Run calls of one reply together, exclusive ones alone; outcomes in the order of calls.
+        """Run calls of one reply together, exclusive ones alone; return outcomes in call order.
 
-        If one raises (a sink), or this is cancelled, the others are cancelled and waited for; those
-        that had not begun are recorded as cancelled, too.
+        If one raises (through a sink), or this is cancelled, the others are cancelled and waited
+        for; those that had not begun are recorded as cancelled, too.
         """
         calls = check_each("calls", calls, _CALLS, "a list of ToolCall, or of what hydrate gives")
         scope = CallScope(RunTally(started=time.monotonic())) if scope is None else scope
@@ -511,13 +545,13 @@ class ToolRunner:
         together = asyncio.gather(*tasks)
         together.add_done_callback(
             _look_at
-        )  # or asyncio prints an error that a cancellation overtook
+        )  # otherwise asyncio prints an error that a cancellation overtook
         try:
             return list(await together)
         except BaseException as raised:
             for task in tasks:
                 task.cancel()
-            with suppress(asyncio.CancelledError):  # once more; it is over when all of them are
+            with suppress(asyncio.CancelledError):  # cancelled again; it is over when all tasks are
                 await asyncio.gather(*tasks, return_exceptions=True)
             left = (
                 self._hydrated(call) if isinstance(call, ToolCall) else call
@@ -533,7 +567,7 @@ class ToolRunner:
         return hydrate(call, self._setup.catalog, on_exception=self._hook)
 
     def _unbuilt(self, call: ToolCall) -> HydrationResult:
-        """Return a call that is not made here, for which no default factory runs once more."""
+        """Return a call that is not run here, without running its default factories again."""
         entry = self.catalog.by_name.get(call.name)
         if entry is None or not entry.tool.has_factories:
             return self._hydrated(call)
@@ -543,8 +577,11 @@ class ToolRunner:
     async def _kept(
         self, keeper: KeepingApprover, call: ToolCall, caller: Caller, scope: CallScope
     ) -> Pinned:
-        """Return what was kept with the question about a call. Raises SourceError where its store
-        cannot be used, and CancelledError; the call has its record then."""
+        """Return what was kept with the question about a call.
+
+        Raises SourceError if its store cannot be used, and CancelledError; the call then has its
+        record.
+        """
         entry = self.catalog.by_name.get(call.name)
         if entry is None or not entry.tool.has_factories:
             return None
@@ -567,15 +604,18 @@ def _keeper(approver: Approver | None) -> KeepingApprover | None:
 
 
 def _rules_of(approver: Approver | None, rules: KeepsRules | None) -> KeepsRules | None:
-    """Return what keeps rules: the approver, if it is a store, for it alone knows what was asked."""
+    """Return the store of rules: the approver if it is a store; only it knows what was asked."""
     if isinstance(approver, KeepsRules):
         return approver if approver.keeps_rules else None
     return rules
 
 
 def check_rules(rules: object, approver: object) -> None:
-    """Raise ToolcribError for what cannot keep rules, or has no key to sign them with, and for another
-    store than the approver: it would not know of a no that stands there."""
+    """Raise ToolcribError for a store that cannot keep rules, or has no key to sign them with.
+
+    Also raised for a store other than the approver, which would not know of a refusal in the
+    approver.
+    """
     if isinstance(approver, KeepsRules) and rules not in (None, approver):
         raise ToolcribError(
             "the approver is a store: give it the state_key, to keep rules, and leave out rules="
@@ -602,7 +642,7 @@ def check_numbers(
     policy_seconds: object,
     max_result_bytes: object,
 ) -> None:
-    """Raises ToolcribError, naming what cannot be meant."""
+    """Raise ToolcribError with the name of the first value that is out of range."""
     if timeout is not None:
         _check_seconds("timeout", timeout)
     _check_seconds("approval_seconds", approval_seconds)
@@ -613,7 +653,7 @@ def check_numbers(
 
 
 def checked_sinks(sinks: Iterable[Sink]) -> tuple[Sink, ...]:
-    """Return the sinks. Raises ToolcribError for an object that is none, before any call has run."""
+    """Return the sinks. Raises ToolcribError for an object that is not one, before any call."""
     if not isinstance(sinks, Iterable):
         raise ToolcribError("sinks is a list: sinks=[sink]")
     given = tuple(sinks)
@@ -625,14 +665,14 @@ def checked_sinks(sinks: Iterable[Sink]) -> tuple[Sink, ...]:
 
 
 def check_hook(hook: object) -> None:
-    """Raise ToolcribError for what is no plain function: what such a hook raised would be lost."""
+    """Raise ToolcribError for anything but a plain function; async errors would be lost."""
     wrong = isinstance(hook, type) or inspect.iscoroutinefunction(hook) or not callable(hook)
     if hook is not None and wrong:
         raise ToolcribError("on_exception is a plain function: hook(call, raised)")
 
 
 def _check_suspended(call: ToolCall, scope: CallScope) -> None:
-    """Raise SourceError where a scope has what another call needs to go on for this one."""
+    """Raise SourceError if the scope's suspended state for this call belongs to another call."""
     suspended, own = scope.suspended.get(call.id), OuterCall(scope.tally.run_id, call.id, call.name)
     if suspended is not None and suspended.call != own:
         of = suspended.call
@@ -643,8 +683,7 @@ def _check_suspended(call: ToolCall, scope: CallScope) -> None:
 
 
 async def _to_the_last(steps: Iterable[Awaitable[object]]) -> None:
-    """Wait for all of them, one after the other; then raise what the first that failed raised, or the
-    cancellation."""
+    """Await all of them, one after the other, then raise the first failure, or the cancellation."""
     trouble: BaseException | None = None
     cancels = cancel_requests()
     for step in steps:

@@ -1,18 +1,19 @@
-"""Which calls run: how many at the same time, and which one's tool is running here.
+"""Which calls run: how many at the same time, and which call's tool is running here.
 
-Up to a limit run together, an exclusive call alone. First come, first served: a waiting exclusive call
-is not overtaken. Without contention nothing waits. One limiter serves any number of event loops, in any
-threads. A tool may make calls itself, and waits for them while it has its own slot: such a call never
-waits for a slot, or it might wait for the very tool that waits for it. A tool that waits for a person
-lends its slot to others (`slots_lent`), unless it runs alone: however many have not answered, other
-calls run. With an answer it goes on at once, beyond the limit if need be, so that none waits for
-another; an exclusive call waits until no slot is lent, and is overtaken meanwhile.
+Slots: calls up to a limit run together, an exclusive call runs alone. They are served in order: a
+waiting exclusive call is not overtaken. Without contention nothing waits. One limiter serves any
+number of event loops, in any threads. A tool may make calls itself, and waits for them while it has
+its own slot. Such a call never waits for a slot, because it might wait for the very tool that waits
+for it. A tool that waits for a person lends its slot to others (`slots_lent`), unless it runs
+alone, so that other calls run however many people have not answered. Once answered it resumes at
+once, beyond the limit if need be, so that no two calls wait for each other. An exclusive call waits
+until no slot is lent, and may be overtaken in that time.
 
-A tool's code makes calls by a runner, or by an agent that is its tool. Rule: what such a call reads,
-its caller has read, and the other way round. Untrusted content taints every run in whose tools it was
-read, and what those begin after it. The call is known by the context in which its tool runs (tasks,
-`asyncio.to_thread` and plain functions have it; a thread that a tool starts by other means has not),
-so that nobody can forget to pass it on.
+Taint: a tool's code makes calls through a runner, or through an agent that is its tool. Rule: what
+such a call reads, its caller has read, and the other way round. Untrusted content taints every run
+within whose tools it was read, and whatever those runs begin after it. The call is known from the
+context in which its tool runs, so nobody can forget to pass it on. Tasks, `asyncio.to_thread` and
+plain functions have that context; a thread that a tool starts by other means does not.
 """
 
 from __future__ import annotations
@@ -36,21 +37,24 @@ from toolcrib.values.record import READ_UNTRUSTED, CallError, SpentWithin
 
 
 class Noted(Protocol):
-    """What is known of a call, as far as it is noted while its tool runs: that untrusted content was
-    read in it, and what an agent has spent in it."""
+    """What is noted about a call while its tool runs.
+
+    That is whether untrusted content was read in it, and what an agent has spent in it.
+    """
 
     notes: tuple[str, ...]
     spent: SpentWithin | None
 
 
 class Calling(msgspec.Struct, gc=False):
-    """A call whose tool runs, until it has `left`: in a `slot` of `limiter` that it has, or has `lent`,
-    or else in that of the call `outer`.
+    """A call whose tool runs, until it has `left`.
 
-    `tally` is that of its run; `outer` is the call whose tool made it; `facts` are for its record.
-    `executor` is that of its runner, while that lives: a run may bind other implementations than the
-    runner that a tool holds. `works` is what goes on though the call does not wait for it. `agent` is
-    the one whose run the call is, while that runs.
+    It has a `slot` of `limiter`, or has `lent` it, or else it runs in the slot of the call `outer`.
+
+    `tally` belongs to its run; `outer` is the call whose tool made it; `facts` are for its record.
+    `executor` returns its runner's executor while that lives: a run may bind other implementations
+    than the runner that a tool holds. `works` is the work that continues although the call does not
+    wait for it. `agent` is the agent whose run the call is, while that run lasts.
     """
 
     tally: RunTally
@@ -64,17 +68,20 @@ class Calling(msgspec.Struct, gc=False):
     left: bool = False
     agent: object = None
     lent: bool = False
-    asking: int = 0  # how many questions are open that its tool waits for
+    asking: int = 0  # the number of open questions that its tool waits for
 
 
 CALLING: ContextVar[Calling | None] = CALLING_HERE
-"""The call whose tool is running here, if one is."""
+"""The call whose tool is running here, if there is one."""
 
 
 def leave_call(entered: Calling) -> None:
-    """Note that a call is over, or left behind: then a call within it may be the one that runs here.
-    What it has left behind, the call whose tool made it has, too."""
-    entered.left = True  # what its tool left running may still have it in its context
+    """Note that a call is over, or left behind.
+
+    Afterwards a call within it may be the one that runs here. Work that it has left behind also
+    counts as left behind by the call whose tool made it.
+    """
+    entered.left = True  # work that its tool left running may still have it in its context
     if entered.works and entered.outer is not None:
         entered.outer.works.extend(entered.works)
     call = CALLING.get()
@@ -86,8 +93,7 @@ def leave_call(entered: Calling) -> None:
 
 @contextmanager
 def slots_lent() -> Iterator[None]:
-    """Let others have the slots of the call that is running here, and of those that it is made within,
-    while a person is asked."""
+    """Lend out the slots of the call running here and its outer calls while a person is asked."""
     calls, call = list[Calling](), CALLING.get()
     while call is not None:
         call.limiter.lend(call)
@@ -101,14 +107,14 @@ def slots_lent() -> Iterator[None]:
 
 
 def is_running(agent: object, call: Calling | None) -> bool:
-    """Return whether the run of an agent is this call, or one that it is in."""
+    """Return whether this call, or one that it is in, is the agent's run."""
     while call is not None and call.agent is not agent:
         call = call.outer
     return call is not None
 
 
 def taint(tally: RunTally) -> None:
-    """Mark a run as tainted, and every run in whose tools it was begun."""
+    """Mark a run as tainted, and every run within whose tools it was begun."""
     tally.tainted = True
     call = CALLING.get()
     while call is not None:
@@ -119,7 +125,7 @@ def taint(tally: RunTally) -> None:
 
 
 def is_tainted_here() -> bool:
-    """Return whether a run in whose tools this is, near or far, has read untrusted content."""
+    """Return whether any run within whose tools this code runs has read untrusted content."""
     call = CALLING.get()
     while call is not None and not call.tally.tainted:
         call = call.outer
@@ -130,7 +136,7 @@ _Ticket = tuple[bool, asyncio.Future[None]]
 
 
 class Limiter:
-    """Hands out slots: `leave` follows what `try_enter(exclusive) or await enter(exclusive)` took."""
+    """Hands out slots: `leave` releases what `try_enter` or `await enter` took."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -141,7 +147,7 @@ class Limiter:
         self._lock = threading.Lock()
 
     def try_enter(self, exclusive: bool) -> bool:
-        """Take a slot; False if the call has to wait for one."""
+        """Take a slot; return False if the call has to wait for one."""
         together = 1 if exclusive else self._limit
         self._lock.acquire()  # `with` takes twice as long
         try:
@@ -154,7 +160,7 @@ class Limiter:
         return True
 
     async def enter(self, exclusive: bool) -> bool:
-        """Wait for a slot, in turn; False for a call by a tool that has one: it runs within that.
+        """Wait for a slot, in turn; return False for a call by a tool that has one and shares it.
 
         Raises Stopped for an exclusive call by such a tool.
         """
@@ -175,8 +181,10 @@ class Limiter:
         return True
 
     def lend(self, call: Calling) -> None:
-        """Let others have the slot of a call that waits for a person; none of them runs beside one that
-        runs alone."""
+        """Lend out the slot of a call that waits for a person.
+
+        An exclusive call's slot is lent, too, but nothing runs next to it.
+        """
         with self._lock:
             call.asking += 1
             if call.slot and not (call.left or call.lent):
@@ -186,7 +194,7 @@ class Limiter:
                 self._wake()
 
     def take_back(self, call: Calling) -> None:
-        """Have the slot again, once no question is open that its tool waits for."""
+        """Take the slot back once its tool waits for no more open questions."""
         with self._lock:
             call.asking -= 1
             if call.lent and not call.asking:
@@ -195,7 +203,7 @@ class Limiter:
                 self._running += 1
 
     def leave(self, call: Calling | None = None) -> None:
-        """Give a slot back: that of a call, which may be lent."""
+        """Release a slot: the slot of this call, which may be lent."""
         self._lock.acquire()
         try:
             if call is not None and call.lent:
@@ -203,14 +211,14 @@ class Limiter:
                 self._lent -= 1
             else:
                 self._running -= 1
-            self._alone = False  # it was alone, or nobody is
+            self._alone = False  # this call ran alone, or none does
             if self._queue:
                 self._wake()
         finally:
             self._lock.release()
 
     def _is_within(self) -> bool:
-        """Return whether a tool that has a slot here makes the call, perhaps through another's tool."""
+        """Return whether a tool that has a slot here makes the call, perhaps through another."""
         call = CALLING.get()
         while call is not None and (call.limiter is not self or call.left):
             call = call.outer
@@ -222,7 +230,7 @@ class Limiter:
         return self._running < self._limit and not self._alone
 
     def _give_back(self, ticket: _Ticket) -> None:
-        """Take a call that no longer waits from the queue, or free the slot that it was just given."""
+        """Remove a call that stopped waiting from the queue, or release its new slot."""
         with self._lock:
             try:
                 self._queue.remove(ticket)
@@ -232,8 +240,10 @@ class Limiter:
             self._wake()
 
     def _wake(self) -> None:
-        """Admit waiting calls, each in its own event loop; a call whose loop is closed is skipped. One
-        that is to run alone keeps others waiting, but not while it waits for a slot that is lent."""
+        """Admit waiting calls, each in its own event loop; calls whose loop is closed are skipped.
+
+        An exclusive call keeps others waiting, but not while it waits for a lent slot.
+        """
         waits = deque[_Ticket]()
         while self._queue:
             exclusive, ticket = self._queue[0]
@@ -252,12 +262,12 @@ class Limiter:
 
 
 def _tell_in_its_loop(ticket: asyncio.Future[None]) -> None:
-    """Waking another loop is a system call, which calls of one loop need not make for one another.
+    """Wake the ticket in its loop, without the system call if that loop is running here.
 
     Raises RuntimeError if the loop is closed.
     """
     loop, here = ticket.get_loop(), None
-    with suppress(RuntimeError):  # called where none is running
+    with suppress(RuntimeError):  # raised if no loop is running
         here = asyncio.get_running_loop()
     if here is loop:
         _tell(ticket)

@@ -1,8 +1,8 @@
 """When two values are the same: as JSON, and as what a tool is given.
 
-Rule: values are the same if they are of one class, and the same in everything that they hold, as pickle
-takes them apart. JSON does not say of which class of a union a value is, nor that a text was a
-`Decimal`.
+Rule: values are the same if they are of one class, and the same in everything that they hold, as
+pickle takes them apart. Comparing JSON is not enough: it does not say which class of a union a
+value has, nor that a string was a `Decimal`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from toolcrib.schema.derive.plain import (
 from toolcrib.values.json import has_rounded
 
 _SCALARS: Final = frozenset((str, int, float, bool, bytes, type(None)))
-_MOST_COMPARED: Final = 1_000_000  # values; a default that holds more is none that can be left
+_MOST_COMPARED: Final = 1_000_000  # values; a default that holds more never counts as the same
 
 
 class SameJson:
     """Compares JSON, each pair of containers once."""
 
     def __init__(self) -> None:
-        # by identity, with the two values, which so stay alive
+        # Keyed by identity; holding the two values keeps the identities valid.
         self._known: dict[tuple[int, int], tuple[bool, Any, Any]] = {}
 
     def __call__(self, one: Any, other: Any) -> bool:
@@ -54,10 +54,13 @@ class SameJson:
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Return whether another value is all that one is, and holds: an equal float may stand for a whole
-    number, and pydantic's zone for one of the same offset, which their hints read so."""
+    """Return whether another value is and holds the same as this one.
+
+    An equal float may stand for a whole number, and pydantic's time zone for one of the same
+    offset, because type hints read them so.
+    """
     pending = [(one, other)]
-    seen: dict[tuple[int, int], Any] = {}  # with the values, which so stay alive
+    seen: dict[tuple[int, int], Any] = {}  # holding the values keeps their identities valid
     try:
         while pending:
             pair = pending.pop()
@@ -74,11 +77,11 @@ def is_same(one: Any, other: Any) -> bool:
 
 
 def _held(one: Any, other: Any) -> Iterable[tuple[Any, Any]] | None:
-    """Return in pairs what two values hold; None if there is another difference between them."""
+    """Return what two values hold, in pairs; None if they differ otherwise."""
     kind = type(one)
     if kind is int and type(other) is float:
         return () if one == other else None
-    if kind is timezone and type(other) is TzInfo:  # as pydantic reads an offset
+    if kind is timezone and type(other) is TzInfo:  # how pydantic reads an offset
         return () if one.utcoffset(None) == other.utcoffset(None) else None
     if kind is not type(other):
         return None
@@ -96,8 +99,10 @@ def _held(one: Any, other: Any) -> Iterable[tuple[Any, Any]] | None:
 
 
 def _reduced(value: Any) -> list[Any]:
-    """Return what pickle makes a value of. Raises whatever it raises, and TypeError for what has only
-    a name."""
+    """Return what pickle reduces a value to.
+
+    Raises what that raises, and TypeError for an object that is pickled by name only.
+    """
     kind: Any = type(value)
     known = copyreg.dispatch_table.get(kind)
     made: Any = known(value) if known else kind.__reduce_ex__(value, 4)
@@ -110,8 +115,11 @@ def _reduced(value: Any) -> list[Any]:
 
 
 def _attributes(value: Any) -> tuple[dict[str, Any], Any]:
-    """Return what an object holds, declared or not, and what is private to it; not what of it was sent,
-    nor what a `cached_property` made of the rest."""
+    """Return what an object holds, declared or not, and its private attributes.
+
+    Attributes that only record what was sent are left out, and so is what a `cached_property`
+    computed.
+    """
     kind = type(value)
     held = held_by(value).items()
     kept = {n: one for n, one in held if not isinstance(getattr(kind, n, None), cached_property)}
@@ -119,7 +127,7 @@ def _attributes(value: Any) -> tuple[dict[str, Any], Any]:
 
 
 def is_same_around(one: Any, other: Any, shown: Any) -> bool:
-    """Return whether two values are of one class, and hold the same besides what is shown of them."""
+    """Return whether two values are of one class, and equal in what is not shown of them."""
     try:
         return is_same(_around(one, shown), _around(other, shown))
     except Exception:  # noqa: BLE001  an author's class may raise anything
@@ -127,7 +135,7 @@ def is_same_around(one: Any, other: Any, shown: Any) -> bool:
 
 
 def _around(value: Any, shown: Any) -> list[Any]:
-    """Return what a value is, and holds besides what is shown of it."""
+    """Return a value's class and what it holds besides what is shown of it."""
     if is_object(value):
         named = {name for key, (name, _) in fields_by_key(value).items() if key in shown}
         held, private = _attributes(value)

@@ -1,4 +1,4 @@
-"""What all calls of a runner use."""
+"""The settings and services that all calls of a runner share."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from toolcrib.values.rule import KeepsRules
 
 
 class Setup(msgspec.Struct, frozen=True, eq=False):
-    """Holds what all calls of a runner use."""
+    """Holds what all calls of a runner share."""
 
     catalog: Catalog
     policies: tuple[Policy, ...]
-    at_once: tuple[Policy, ...]  # those of them that decide so
-    looking: tuple[LookingPolicy, ...]  # those that may look something up, and for how long
+    at_once: tuple[Policy, ...]  # the policies that decide without awaiting
+    looking: tuple[LookingPolicy, ...]  # async policies, which share `policy_seconds`
     policy_seconds: float
     counting: tuple[CountingPolicy, ...]
     reserving: tuple[ReservingPolicy, ...]

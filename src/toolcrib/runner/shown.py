@@ -1,8 +1,8 @@
-"""What was shown of a call: its arguments, which of them are defaults, and where an edit has its parts.
+"""What was shown of a call: its arguments, its defaults, and how an edit's parts map to them.
 
-Rule: a part of an object is at its place under its name, and so is an item in a list that has as many
-as were shown. In a list whose length changed, items are at their place at its beginning and at its end,
-as far as they are as they were shown.
+Rule: a part of an object keeps its place under its name. An item keeps its place in a list whose
+length did not change. If the length changed, unchanged items at the beginning and the end keep
+their places.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ ABSENT: Final[Any] = object()
 
 
 class Shown:
-    """The arguments of a call as they were shown. `origins` are those of its defaults, by their places,
-    `above` these places and all around them. What is `whole` is left or written as a whole."""
+    """The arguments of a call as they were shown.
+
+    `origins` maps the places of its defaults to where they came from; `above` holds these places
+    and all places around them. What is in `whole` is left or written as a whole.
+    """
 
     def __init__(self, hydrated: Hydrated) -> None:
         added = added_to(hydrated)
@@ -40,9 +43,11 @@ class Shown:
         return reduce(part_at, place, self.arguments)
 
     def places(self, edited: Any, shown: Any, at: Steps | None) -> dict[Any, Any]:
-        """Return by their steps in an edit where the parts stood that are at their places, of an object
-        or a list that was shown at `at`: a list that ends in a default there is a tuple, whose items
-        keep their places."""
+        """Map the steps in an edit to the old steps of the parts that kept their places.
+
+        The object or list was shown at `at`. A list that ends in a default there is a tuple, whose
+        items keep their places.
+        """
         if isinstance(edited, dict):
             return {name: name for name in edited}
         if not isinstance(shown, list):
@@ -72,7 +77,7 @@ def steps_of(value: Any) -> Iterable[tuple[Any, Any]]:
 
 
 def part_at(value: Any, step: Any) -> Any:
-    """Return a part of an object or a list, `ABSENT` where there is none."""
+    """Return a part of an object or a list; `ABSENT` if there is none."""
     try:
         return value[step]
     except (LookupError, TypeError):
@@ -80,7 +85,7 @@ def part_at(value: Any, step: Any) -> Any:
 
 
 def json_in(text: Any) -> Any:
-    """Return the object or the list that stands as JSON within a text, if one does."""
+    """Return the object or the list that a string holds as JSON, if it does."""
     try:
         found = read_text(text) if isinstance(text, str) else None
     except ValueError:

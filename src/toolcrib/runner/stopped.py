@@ -1,4 +1,8 @@
-"""How a call is stopped on its way, and what may be said of an exception: to a model, to an author."""
+"""How a call is stopped on its way, and what of an exception a model and an author may be told.
+
+Rule: only stops from outside end more than the call. Everything else that is raised is a failure of
+the call itself, and only text that its author marked as safe is passed on.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +26,11 @@ from toolcrib.values.json import sentence
 from toolcrib.values.record import LEFT_BEHIND, CallError
 
 NOT_ITS_OWN = (KeyboardInterrupt, GeneratorExit)
-"""What comes over a tool from outside, and ends more than its call. All else that is raised is its own
-failure, also what is no Exception: a library in Rust that panics raises a BaseException."""
+"""Exceptions that come from outside a tool and end more than its call.
+
+Everything else that is raised is the tool's own failure, even if it is not an Exception: a Rust
+library that panics raises a BaseException.
+"""
 STOPS = (asyncio.CancelledError, *NOT_ITS_OWN)
 
 
@@ -31,18 +38,18 @@ ExceptionHook: TypeAlias = Callable[[ToolCall, BaseException], None]
 
 
 class Reporter:
-    """Tells an author what their code raised: the log where it was, the hook the exception itself."""
+    """Tells an author what their code raised: the place in the log, the exception to the hook."""
 
     def __init__(self, hook: ExceptionHook | None = None) -> None:
         self._hook = hook
 
     def raised(self, what: str, call: ToolCall, raised: BaseException) -> None:
-        """`what` names the code that raised: `tool 'pay'`."""
+        """Log and report an exception; `what` names the code that raised it: `tool 'pay'`."""
         log_raised(what, raised)
         self.debug(call, raised)
 
     def debug(self, call: ToolCall, raised: BaseException) -> None:
-        """Tell the hook alone; what it raises itself is logged, and stops nothing."""
+        """Tell only the hook; what the hook raises is logged and stops nothing."""
         if self._hook is None:
             return
         try:
@@ -54,12 +61,13 @@ class Reporter:
 
 
 class Stopped(Exception):  # noqa: N818  carries an outcome out of the pipeline, never further
-    """The call ends with `error`; `asked_digest` is that of the definition of an earlier question.
+    """The call ends with `error`.
 
-    `edited_by` is who approved it with what can be no arguments. `told` is what the model reads in
-    place of the error's text. `left` says that work of its tool
-    goes on; the call is over when its `body` is, if it has one. `late` says that it was stopped at its
-    time limit, else its caller was cancelled.
+    `asked_digest` is the digest of the definition in an earlier question. `edited_by` is who
+    approved it with something that cannot be arguments. `told` is what the model reads in place of
+    the error's text. `left` says that work of its tool is still running; the call is over when its
+    `body` is, if it has one. `late` says that it was stopped at its time limit; otherwise its
+    caller was cancelled.
     """
 
     def __init__(
@@ -84,7 +92,7 @@ class Stopped(Exception):  # noqa: N818  carries an outcome out of the pipeline,
 
 
 class Suspended(Exception):  # noqa: N818  an outcome; it never leaves the runner
-    """The tool has begun, and waits for answers to `requests`; it goes on from what it has `saved`."""
+    """The tool has begun and waits for answers to `requests`; it resumes from its `saved` state."""
 
     def __init__(self, requests: tuple[ApprovalRequest, ...], saved: str) -> None:
         super().__init__()
@@ -101,30 +109,40 @@ class NotRecorded(Exception):  # noqa: N818  never leaves the pipeline: what was
 
 
 def as_failure(raised: BaseException) -> BaseException:
-    """Return what is raised for what a sink or a watcher raised: a CancelledError that nobody asked for
-    would cancel whoever waits for the call, and the calls beside it."""
+    """Return the exception to raise for what a sink or an observer raised.
+
+    A CancelledError that nobody requested would cancel whoever waits for the call, and the calls
+    next to it, so it becomes a ToolcribError.
+    """
     if isinstance(raised, asyncio.CancelledError):
         return ToolcribError("what takes records or watches raised CancelledError of its own")
     return raised
 
 
 def raise_stop(stop: BaseException, failed: BaseException) -> NoReturn:
-    """Raise what stops a call from outside, and not what a sink or a watcher raised meanwhile: whoever
-    cancels a task waits for its CancelledError. What failed is its cause, and is logged."""
+    """Raise the stop from outside, not what a sink or an observer raised in the meantime.
+
+    Whoever cancels a task waits for its CancelledError. The failure becomes its cause, and is
+    logged.
+    """
     log_raised("what takes records or watches", failed)
     raise stop from failed
 
 
 def check_stop(raised: BaseException, cancels: int) -> None:
-    """Raise CancelledError in place of what was raised, if this task was asked to stop more than
-    `cancels` times and that is no stop itself."""
-    if not isinstance(raised, STOPS) and cancel_requests() > cancels:  # a loop may be gone
+    """Raise CancelledError in place of `raised` if this task was asked to stop.
+
+    That is, if it was asked more than `cancels` times, and `raised` is not a stop itself.
+    """
+    if not isinstance(raised, STOPS) and cancel_requests() > cancels:  # the loop may be gone
         raise_stop(asyncio.CancelledError(), raised)
 
 
 async def record_end(ended: Awaitable[object], raised: BaseException, cancels: int) -> None:
-    """Have it recorded that calls were ended by what was `raised`, and is raised then: if it is a stop,
-    whatever fails as that is written."""
+    """Await the recording of calls that were ended by `raised`.
+
+    If `raised` is a stop, it is raised in place of any failure in recording.
+    """
     try:
         await ended
     except BaseException as failed:
@@ -143,14 +161,14 @@ def rejection(rejected: Rejected) -> CallError:
 
 
 def model_text(raised: BaseException) -> str:
-    """Return what the model alone is told of an exception, if its author says something."""
+    """Return what only the model is told about an exception, if its author says something."""
     return sentence(words_of(raised).model_text)
 
 
 def safe_error(raised: BaseException, *, again: bool) -> CallError:
     """Return what may be said of an exception: an author's safe text, else the code's sentence.
 
-    `again` says that the call may be made again, if the author does not say whether it may.
+    `again` says whether the call may be made again, if the author does not say so.
     """
     if isinstance(raised, ToolError):
         words, code = words_of(raised), ErrorCode.TOOL_ERROR
