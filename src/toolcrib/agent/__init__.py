@@ -1,4 +1,4 @@
-"""The loop: agents, sessions, streams of events."""
+"""The loop: agents, sessions, and streams of events."""
 
 from toolcrib.agent.agent import Agent
 from toolcrib.agent.context import WINDOWS, ContextOptions

@@ -59,12 +59,12 @@ from toolcrib.values.run import (
 )
 from toolcrib.values.typed import came, check_type
 
-_LONGEST = 3600.0  # seconds that an agent may take as a tool, if its limits do not say
-_TO_END = 60.0  # seconds after its limit in which its run has to end by itself
+_LONGEST = 3600.0  # seconds that an agent may take as a tool if its limits do not say
+_TO_END = 60.0  # seconds after its limit in which its run has to end on its own
 
 
 def _check_known(options: Mapping[str, object]) -> None:
-    """Raise TypeError for what is no option of an agent, or is one of its limits or its runner."""
+    """Raise TypeError for an unknown option, or one that belongs to the limits or the runner."""
     unknown = next((name for name in options if name not in RunOptions.__annotations__), None)
     if unknown is None:
         return
@@ -88,27 +88,34 @@ def _check_known(options: Mapping[str, object]) -> None:
 class Agent:
     """Runs the loop: the model calls tools until it has an answer, or a limit is reached.
 
-    `model` is a client or a name such as `openai:gpt-5`; `tools` a `ToolRunner`, or tools for a
-    standard one (without an approver: what needs approval is refused). `instructions` are a text, or a
-    function of the run (`RunInfo`), which is called once, when it begins. `settings` and `options`
-    (`temperature=0`, `reasoning="low"`, `tool_choice=` … `RunOptions`), which come before them, go with
-    each request; the client's own apply where they say nothing. With `pick`, each run offers only
-    the tools picked for its prompt and history; with `search_tools` the model can find more of them
-    by a tool of that name; `"deferred"` and `"listed"` say where it is told what it found, in the
-    result or in the list of tools, whatever is known of the provider. `name` and `version` are in
-    the records of the agent's calls and in telemetry; with `record_prompts`, what the system and
-    the user said is given to the sinks that keep what records refer to. With a `state_key` (32
-    random bytes, kept where no user is) the states and sessions that it saves are signed, and it
-    goes on with no others. With `durability` each reply of its model, and each call of a tool, is a
-    step that is kept; `toolcrib.durable` sees to that.
-    `handovers` are agents that this one may hand the conversation over to (`description` says what an
-    agent is for), or names of agents of the same run, such as that which it came from.
-    `output` is the type that the final text is read as (JSON, by pydantic); a text that does not fit
-    goes back to the model. With a `context` each request is kept within what the model takes, and has
-    `read_result` for what was left out. Raises CatalogError where `search_tools` or `read_result` would
-    be the name of two tools, and for a `tool_choice` that is none of the tools; ContextError for a
-    `context` of as many tokens as nobody has said; ToolcribError for `search_tools` without `pick`, for
-    what is no key, and for handovers to itself or to two agents of one name.
+    `model` is a client or a name such as `openai:gpt-5`. `tools` is a `ToolRunner`, or tools for a
+    standard runner, which has no approver: what needs approval is refused. `instructions` are a
+    string, or a function of the run (`RunInfo`), called once when the run begins. `settings` and
+    `options` (`temperature=0`, `reasoning="low"`, `tool_choice=` … `RunOptions`) are sent with each
+    request; options take precedence over settings, and the client's own settings apply where
+    neither says anything.
+
+    With `pick`, each run offers only the tools picked for its prompt and history. With
+    `search_tools` the model can find more of them with a tool of that name; `"deferred"` and
+    `"listed"` fix where it gets the tools found, in the result or in the list of tools, whatever is
+    known of the provider.
+
+    `name` and `version` are in the records of the agent's calls and in telemetry. With
+    `record_prompts`, the system's and the user's messages are given to the sinks that keep
+    attachments. With a `state_key` (32 random bytes, stored out of users' reach) the states and
+    sessions that it saves are signed, and it accepts no others. With `durability` each reply of its
+    model, and each call of a tool, is a stored step; `toolcrib.durable` sets this.
+
+    `handovers` are agents that this one may hand the conversation over to (`description` says what
+    an agent is for), or names of agents of the same run, such as the one it came from. `output` is
+    the type that the final text is parsed as (JSON, by pydantic); a text that does not fit goes
+    back to the model. With a `context`, each request is kept within what the model takes, and
+    offers `read_result` for what was left out.
+
+    Raises CatalogError if `search_tools` or `read_result` would be the name of two tools, or if
+    `tool_choice` names none of the tools; ContextError for a `context` whose number of tokens
+    nobody has given; ToolcribError for `search_tools` without `pick`, for an invalid key, and for
+    handovers to itself or to two agents of one name.
     """
 
     def __init__(  # noqa: PLR0913  what an application may want to set, each with a default
@@ -183,12 +190,12 @@ class Agent:
 
     @property
     def name(self) -> str:
-        """What the agent is called in records and telemetry, if it has a name."""
+        """The agent's name in records and telemetry, if it has one."""
         return self._label.name
 
     @property
     def version(self) -> str:
-        """The author's version of the agent, which records and telemetry have, if there is one."""
+        """The author's version of the agent in records and telemetry, if there is one."""
         return self._label.version
 
     async def run(
@@ -202,18 +209,21 @@ class Agent:
         speaker: str = "",
         **options: Unpack[RunOptions],
     ) -> RunResult:
-        """Run to the end. Raises ClientError if the provider fails (RequestError, before anything is
-        sent, for a part of the prompt that it cannot be given), AnswerError if the code of `output`
-        does (both have `.state`), PickError if the scorer does, what a function of `instructions`
-        raises, and, before anything runs, BindingError for `deps` that do not fit or are missing.
+        """Run to the end.
 
-        `deps` are capabilities for this run, by their interfaces, as `Catalog.bind` takes them: what is
-        bound as `per_run`, or is to take the place of another. `options` are what this run asks of the
-        model (`RunOptions`), where it is not as the agent does.
-        With `pick`, what the run before it in the same conversation `offered` (`state.offered`) stays
-        on offer, so that the provider's cache of it stays of use; a session sees to that.
-        `speaker` names the agent of `handovers`, or of theirs, that begins: who answered last in the
-        same conversation (`result.agent`); a session sees to that, too.
+        Raises ClientError if the provider fails (RequestError, before anything is sent, for a part
+        of the prompt that it cannot take) and AnswerError if the code of `output` fails; both have
+        `.state`. Raises PickError if the scorer fails, what a function of `instructions` raises,
+        and, before anything runs, BindingError for `deps` that do not fit or are missing.
+
+        `deps` are capabilities for this run, keyed by their interfaces, as `Catalog.bind` takes
+        them. They supply what is bound as `per_run`, or replace another binding. `options` are
+        model options for this run (`RunOptions`), where they differ from the agent's.
+
+        With `pick`, pass in `offered` what the previous run of the same conversation offered
+        (`state.offered`): it stays on offer, so that the provider's cache remains useful. `speaker`
+        names the agent that begins, from `handovers` or theirs: the one that answered last in the
+        same conversation (`result.agent`). A session passes both.
         """
         state = self.team.prepared(prompt, history, caller, offered, options, speaker=speaker)
         return await self.team.begun(state, deps)(NOBODY)
@@ -229,10 +239,12 @@ class Agent:
         speaker: str = "",
         **options: Unpack[RunOptions],
     ) -> RunPlan:
-        """Ask the model once, and return what it would do: its calls, hydrated, and what the policies
-        say of each. None of them runs, nobody is asked, no budget is spent (but a caller's of tokens or
-        money, by the request); the sinks get a record of each as `planned`, or `rejected`. Takes and
-        raises what `run` does."""
+        """Ask the model once, and return what it would do: its calls and what policies say.
+
+        The calls are hydrated, but none runs, nobody is asked, and no budget is spent, except a
+        caller's budget of tokens or money, by the request. The sinks get a record of each call as
+        `planned` or `rejected`. Takes and raises what `run` does.
+        """
         state = self.team.prepared(prompt, history, caller, offered, options, speaker=speaker)
         return await self.team.plan(state, deps)
 
@@ -247,7 +259,7 @@ class Agent:
         speaker: str = "",
         **options: Unpack[RunOptions],
     ) -> RunStream:
-        """Start a run in the running event loop, and give its events as they come."""
+        """Start a run in the running event loop, and return its events as a stream."""
         state = self.team.prepared(prompt, history, caller, offered, options, speaker=speaker)
         return RunStream(self.team.begun(state, deps))
 
@@ -258,15 +270,16 @@ class Agent:
         *,
         deps: Deps | None = None,
     ) -> RunResult:
-        """Go on where a waiting run stopped; `answers` by the id of their approval request.
+        """Continue a waiting run where it stopped; `answers` maps approval request ids to answers.
 
-        The run goes on with the options that it began with. No state holds `deps`, which are the
-        application's objects: they are given again. Raises BindingError, before anything runs, where
-        they are missing.
-        Raises SourceError if a tool that was offered is not there any more, if the state was changed
-        since it was saved, as far as that can be told without a `state_key`, or if the run was emulated
-        and this agent is not.
-        Raises ApprovalError for an answer to a question that the state does not ask.
+        The run keeps the options that it began with. No state holds `deps`, which are the
+        application's objects, so they are given again. Raises BindingError, before anything runs,
+        if they are missing.
+
+        Raises SourceError if a tool that was offered no longer exists, if the state was changed
+        since it was saved (as far as that can be told without a `state_key`), or if the run was
+        emulated and this agent is not. Raises ApprovalError for an answer to a question that the
+        state does not ask.
         """
         return await self.team.resumed(state, answers or {}, deps)(NOBODY)
 
@@ -277,7 +290,7 @@ class Agent:
         *,
         deps: Deps | None = None,
     ) -> RunStream:
-        """`resume`, with its events."""
+        """Do what `resume` does, and return its events as a stream."""
         return RunStream(self.team.resumed(state, answers or {}, deps))
 
     def prepare(
@@ -293,8 +306,8 @@ class Agent:
     ) -> RunState:
         """Return the state of a run that has not begun: `resume` begins it, in any process.
 
-        `run_id` is the run's id, one that no other run has; without it, one is made. Raises
-        ToolcribError for one that is blank or longer than 200 characters, or not all printable.
+        `run_id` is a run id that no other run has; without it, one is made. Raises ToolcribError
+        for an id that is blank, longer than 200 characters, or not printable.
         """
         check_run_id("run_id", run_id)
         state = self.team.prepared(
@@ -312,17 +325,20 @@ class Agent:
         repeat: Repeat = "deny",
         fork_id: str = "",
     ) -> RunState:
-        """Return the state of a run of its own that goes on from an earlier turn of another one:
-        `resume` begins it. Its `fork` names the first run, and the effects of that which came later.
+        """Return the state of a new run that continues from an earlier turn of another one.
 
-        All up to the results of `turn` is kept (0: what was said before the first). The model is asked
-        again from there, with `prompt` as what the user says next, or in place of what they said last;
-        with `reopen`, the calls of that turn are decided, and asked about, anew. No answer of the first
-        run counts, and what it had spent by then does. A call that would repeat an effect is denied, as
-        `repeated_effect`; with `repeat="ask"` somebody is asked, with "allow" the other policies
-        decide. `fork_id` is its id, as `run_id` is in `prepare`.
+        `resume` begins it. Its `fork` names the first run, and the effects that came after that
+        turn.
 
-        Raises SourceError as `resume` does, and ToolcribError for a turn that there is not.
+        Everything up to the results of `turn` is kept (0: what was said before the first turn).
+        From there the model is asked again, with `prompt` as what the user says next, or in place
+        of what they said last. With `reopen`, the calls of that turn are decided, and asked about,
+        again. Answers given in the first run do not count; what it had spent by then does. A call
+        that would repeat an effect is denied as `repeated_effect`; with `repeat="ask"` somebody is
+        asked, with "allow" the other policies decide. `fork_id` is the new run's id, like `run_id`
+        in `prepare`.
+
+        Raises SourceError as `resume` does, and ToolcribError for a turn that does not exist.
         """
         check_type(
             "state", state, RunState, "a RunState: result.state, or RunState.from_json(text)"
@@ -337,8 +353,11 @@ class Agent:
         tools: ToolRunner | Catalog | Tools | None = None,
         durability: StepRunner | None = None,
     ) -> Agent:
-        """Return a copy of the agent with another model, other tools or other steps; what is no runner
-        is run by the agent's own policy, approver and sinks. An agent that is emulated stays so."""
+        """Return a copy of the agent with another model, other tools or other steps.
+
+        Tools that are not a runner are run with the agent's own policy, approver and sinks. An
+        emulated agent stays emulated.
+        """
         if isinstance(tools, ToolRunner):
             tools = tools.emulated_as(self.runner)
         elif tools is not None:
@@ -365,8 +384,10 @@ class Agent:
         )
 
     def output_of(self, text: str, speaker: str = "") -> Any:
-        """Return what the text of a completed run is as `output` of the agent that spoke. Raises
-        AnswerError where the code of `output` fails, or refuses the text now."""
+        """Return a completed run's text as the `output` type of the agent that spoke.
+
+        Raises AnswerError if the code of `output` fails, or refuses the text now.
+        """
         if speaker not in ("", self.name):
             return self.speaking(speaker).output_of(text)
         if self._output is None:
@@ -378,7 +399,7 @@ class Agent:
 
     @property
     def signs(self) -> bool:
-        """Whether the states that it saves are signed, and it goes on with no others."""
+        """Whether the states that it saves are signed, so that it accepts no others."""
         return self._state_key is not None
 
     def as_tool(
@@ -389,16 +410,18 @@ class Agent:
         visible: Sequence[str] | All = (),
         **annotations: Unpack[AnnotationOptions],
     ) -> Tool[..., Any]:
-        """Return a tool that gives the agent a `prompt`, and what it answers as the result.
+        """Return a tool that gives the agent a `prompt`, with its answer as the result.
 
-        Without a `name` or `description` the tool has the agent's own.
-        The agent's run is a part of the run that calls it: it spends what that has left, and where it
-        waits for an approval, that waits. An approver and sinks that it has not are those of that run.
-        The result's schema is that of `output`; `visible` says which of its fields others may see,
-        by default none. Without annotations the tool is `read_only` if all tools of the agent are, and
-        may take as long as the agent (an hour, unless its limits say). The options and `deps` of that
-        run are not the agent's. Raises DefinitionError, also where an agent that it hands over to has
-        another `output`, and BindingError for an agent with capabilities that each run is to be given.
+        Without a `name` or `description` the tool has the agent's own. The agent's run is part of
+        the run that calls it: it spends from that run's budget, and if it waits for an approval,
+        that run waits. If the agent has no approver or no sinks, it uses those of that run. The
+        result's schema is that of `output`; `visible` says which of its fields others may see, by
+        default none. Without annotations the tool is `read_only` if all tools of the agent are, and
+        may take as long as the agent (an hour, unless its limits say otherwise). That run's options
+        and `deps` are not passed to the agent.
+
+        Raises DefinitionError, also if an agent that it hands over to has another `output`, and
+        BindingError for an agent with capabilities that each run has to be given.
         """
         name, description = name or self.name, description or self.description
         if not (name and description):
@@ -435,7 +458,7 @@ class Agent:
         )
 
     def __repr__(self) -> str:
-        """Name it, its model and how many tools it has."""
+        """Name the agent, its model and its number of tools."""
         name = f" {self.name!r}" if self.name else ""
         return f"<Agent{name} of {self.client.model}, {len(self._runner.catalog)} tools>"
 
@@ -461,15 +484,18 @@ class Agent:
 
     @property
     def team(self) -> Team:
-        """Who may speak in its runs, as they are now: what drives them."""
+        """The agents that may speak in its runs, in their present form, as a team."""
         members = {name: each._speaker for name, each in self._members.items()}
         return Team(members, self._state_key, self._durability)
 
-    # Handing over: who else speaks in the runs of this agent.
+    # Handing over: which other agents speak in this agent's runs.
 
     def _equipped(self) -> ToolRunner:
-        """Return the runner of all that the agent offers: its tools and the search for them, the
-        handovers, and what reads on in results. Raises ToolcribError, CatalogError and ContextError."""
+        """Return the runner of everything that the agent offers.
+
+        That is its tools and the search for them, the handovers, and `read_result`. Raises
+        ToolcribError, CatalogError and ContextError.
+        """
         hands = Catalog()
         if self.handovers:
             check_handovers(self)
@@ -487,8 +513,11 @@ class Agent:
         return self._picking.runner
 
     def _check_team(self) -> None:
-        """Raise ToolcribError for agents of one name, and CatalogError for a tool called as one of
-        their handovers, or as what reads on in results where one of them has a context."""
+        """Check the names in its team.
+
+        Raises ToolcribError for two agents of one name, and CatalogError for a tool with the name
+        of one of the handovers, or of `read_result` if one of the agents has a context.
+        """
         if not self.handovers:
             return
         team = team_of(self)
@@ -501,14 +530,14 @@ class Agent:
 
     @property
     def _members(self) -> Mapping[str, Agent]:
-        """The agents of its runs, by name. Raises ToolcribError for a handover to none of them."""
+        """The agents of its runs, by name. Raises ToolcribError for a handover to any other."""
         return self._handed_to if self.handovers else {self.name: self}
 
     @cached_property
     def _handed_to(self) -> Mapping[str, Agent]:
         found = team_of(self)
         check_resolved(found)
-        lent = {  # with the sinks of this one, and its approver, where they have none
+        lent = {  # they use this agent's sinks and approver if they have none
             name: each.replace(tools=each.runner.completed_by(self.runner))
             for name, each in found.items()
             if each is not self
@@ -516,12 +545,14 @@ class Agent:
         return {self.name: self, **lent}
 
     def speaking(self, name: str) -> Agent:
-        """Return the agent of its runs that has this name, itself for "". Raises SourceError."""
+        """Return the agent with this name in its runs, itself for "". Raises SourceError."""
         return self._members[self.team.named(name).name]
 
     def speaking_in(self, state: RunState) -> Agent:
-        """Return the agent that goes on with a run. Raises SourceError for one that is not here, and
-        where the records of the run say otherwise."""
+        """Return the agent that continues a run.
+
+        Raises SourceError if that agent is not here, or if the records of the run say otherwise.
+        """
         return self._members[self.team.speaking_in(state).name]
 
 

@@ -1,14 +1,15 @@
-"""Calls in the background: the model is told at once that they run, and later what they gave.
+"""Calls in the background: the model is told at once that they run, and later what they returned.
 
-Rule: a call of a tool that is marked `background` goes through the pipeline as any other, in a task of
-its own. What ends before the tool's code begins is an ordinary outcome, in its place. Once that begins,
-the result of the call is a handle, and what the call gave is a message of its own, ahead of a request.
+Rule: a call of a tool marked `background` goes through the pipeline like any other, in its own
+task. A call that ends before the tool's code begins has an ordinary outcome, in its place. Once the
+code begins, the call's result is a handle, and its actual result becomes a separate message before
+a later request.
 
-Rule: before a run ends, hands over or waits for a person, all that it began in the background has ended
-and is told. So no saved state has a call that runs.
+Rule: before a run ends, hands over or waits for a person, everything that it began in the
+background has ended and was reported to the model. So no saved state has a running call.
 
-Two things are not the same each time: which calls had begun when the results of a reply were put
-together, and which had ended before a request. In a run that has steps, each of the two is one.
+Two facts can differ between executions: which calls had begun when the results of a reply were
+collected, and which had ended before a request. In a run with steps, each of the two is a step.
 """
 
 from __future__ import annotations
@@ -39,8 +40,11 @@ _SINKS = "what takes records of a call in the background"
 
 
 class _Running(NamedTuple):
-    """A call of which nobody has been told yet how it ended; `begun` is done when its tool begins,
-    `over` is set when that has ended. Who sets `called_off` cancels it alone."""
+    """A call whose end nobody has been told yet.
+
+    `begun` is done when its tool begins, `over` is set when the tool has ended. Setting
+    `called_off` before cancelling its task cancels this call alone.
+    """
 
     call: HydrationResult
     scope: CallScope
@@ -51,10 +55,10 @@ class _Running(NamedTuple):
 
 
 class BackgroundCalls:
-    """The calls of one run that go on while its model is asked.
+    """The calls of one run that continue while its model is asked.
 
-    `begun` are those whose result is a handle, `arrived` the messages that the model is still to be
-    told.
+    `begun` are the ids of calls whose result is a handle, `arrived` the messages that the model is
+    still to be sent.
     """
 
     def __init__(
@@ -77,12 +81,12 @@ class BackgroundCalls:
 
     @property
     def are_open(self) -> bool:
-        """Whether the model has still to be told what some of them gave."""
+        """Whether the model has yet to be told some of the results."""
         return bool(self._open)
 
     @property
     def open_ids(self) -> Collection[str]:
-        """The calls of which the model has still to be told what they gave."""
+        """The ids of calls whose results the model has yet to be told."""
         return self._open.keys()
 
     async def exec_all(
@@ -92,11 +96,13 @@ class BackgroundCalls:
         turn: int,
         marked: Container[str] | None = None,
     ) -> list[Outcome]:
-        """Run the calls of one reply; return the outcomes of those that are over when this is: not of
-        calls that have begun and go on. Raises what `ToolRunner.exec_all` does.
+        """Run the calls of one reply; return the outcomes of those that are over.
 
-        `marked` has the names of the tools that run in the background, where that is kept: a tool may
-        be another one by now, or gone.
+        Calls that have begun and continue in the background are not among them. Raises what
+        `ToolRunner.exec_all` raises.
+
+        `marked` has the names of the background tools, if the step that made the calls recorded
+        them: a tool may be another one by now, or gone.
         """
         started = [call for call in calls if _goes_on(call, scope, marked)]
         if not started:
@@ -120,8 +126,11 @@ class BackgroundCalls:
         return outcomes
 
     async def arrive(self, turn: int, awaited: Awaited = "none") -> None:
-        """Put what has ended into `arrived`, in the order in which the calls began; if it is `awaited`,
-        wait for one of them, or all. Raises what a sink raises, when all of that is there."""
+        """Add the results of ended calls to `arrived`, in the order in which the calls began.
+
+        If one or all are `awaited`, wait for them. Raises what a sink raises, after all results are
+        added.
+        """
         if not self._open:
             return
         trouble: BaseException | None = None
@@ -136,8 +145,10 @@ class BackgroundCalls:
             raise trouble
 
     async def stop(self) -> None:
-        """Cancel all of them, and return when they are over. Raises CancelledError if this is cancelled
-        meanwhile, then."""
+        """Cancel all of them, and return when they are over.
+
+        If this is cancelled in the meantime, raises CancelledError after that.
+        """
         running = [*self._running.values(), *self._open.values()]
         left = {each.task for each in running}
         for task in left:
@@ -162,8 +173,11 @@ class BackgroundCalls:
             raise cancelled
 
     async def cancel(self, call_id: str) -> bool:
-        """Cancel one of them, and return when it is over; whether it ran until then. One whose tool has
-        not begun is none of them yet, and of one whose tool has ended what it gave is being kept."""
+        """Cancel one of them, wait until it is over, and return whether it ran until then.
+
+        A call whose tool has not begun is not one of them yet. If its tool has ended, its result is
+        being stored, and this returns False.
+        """
         running = self._open.get(call_id) or self._running.get(call_id)
         if running is None or not running.begun.done() or running.task.done():
             return False
@@ -180,7 +194,7 @@ class BackgroundCalls:
         return told
 
     def close(self) -> None:
-        """Have all of them told, as far as it is known what they gave."""
+        """Report all of them with what is known of their results."""
         for call_id in [*self._open]:
             self._tell(call_id)
 
@@ -197,8 +211,10 @@ class BackgroundCalls:
         self._running[call.call.id] = _Running(call, scope, task, begun, over, off)
 
     async def _set_out(self, others: Sequence[HydrationResult], scope: CallScope) -> None:
-        """Return when each of them is on its way, ahead of all `others`: from then on whatever ends it
-        is recorded. Where that is too late for the others, they are, too."""
+        """Let each started call set out before all `others`, so that any end of it is recorded.
+
+        If this is cancelled, the other calls are recorded as cancelled, too.
+        """
         cancels = cancel_requests()
         try:
             await asyncio.sleep(0)
@@ -227,8 +243,11 @@ class BackgroundCalls:
         return tuple(call_id for call_id, task in tasks.items() if task.done())
 
     async def _end_waiting(self, call_id: str) -> None:
-        """End a call that would wait for a person though its model was told that it runs: an agent that
-        has to ask, or one that was cut and may not begin again by itself."""
+        """End a call that would wait for a person although its model was told that it runs.
+
+        That is an agent that has to ask, or a call that was cut off and may not begin again by
+        itself.
+        """
         outcome, running = self._watch.outcomes.get(call_id), self._open[call_id]
         if isinstance(outcome, Waiting):
             suspended, scope = outcome.suspended, running.scope
@@ -254,7 +273,7 @@ def _goes_on(call: HydrationResult, scope: CallScope, marked: Container[str] | N
 
 
 async def _ended(task: asyncio.Task[Outcome]) -> None:
-    """Wait for a call. Raises what a sink raises; one that was cancelled by itself has its outcome."""
+    """Wait for a call. Raises what a sink raises; a cancelled call has its own outcome."""
     await asyncio.wait([task])
     if not task.cancelled():
         task.result()

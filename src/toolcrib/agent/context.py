@@ -1,15 +1,15 @@
 """A conversation that fits into a model's context: what a request has of it, and what is left out.
 
-Rule: the history stays whole, and what the model is sent is a view of it, in which each call still has
-its one result, in its place. Only results of calls are shortened: what people and the model said,
-calls, thoughts and signatures stay as they are, or go as a whole, with their results, where a summary
-takes their place. What is left out, a tool gives back, `read_result`, to the run whose messages have it
-and to nobody else.
+Rule: the history stays whole, and the model is sent a view of it in which each call still has its
+one result, in its place. Only results of calls are shortened. Everything else (what people and the
+model said, calls, thoughts and signatures) stays unchanged, or is replaced as a whole, with its
+results, by a summary. What is left out can be read with a tool, `read_result`, only by the run
+whose messages have it.
 
-A provider caches the beginning of a request up to the first byte that is another one. So a large result
-is shortened before it is sent for the first time, and old ones many at a time, after which there is
-room for many turns. The view follows from the history alone, message by message: a run that goes on
-elsewhere, and the next run of a conversation, send what was sent before.
+A provider caches the beginning of a request up to the first byte that differs. So a large result is
+shortened before it is sent for the first time, and old ones many at a time, which makes room for
+many turns. The view depends only on the history, message by message, so a run that resumes
+elsewhere, or the next run of a conversation, sends what was sent before.
 """
 
 from __future__ import annotations
@@ -60,37 +60,41 @@ WINDOWS = {
     "o3": 200_000,
     "o4-mini": 200_000,
 }
-"""The tokens that models take whose names begin so, the reply included, as their makers say."""
-_REPLY_SHARE = 8  # of a window, for the reply, where nobody says how long that may be
-_RESULT_SHARE = 8  # of what a request may have, for one result
-_HEAD_SHARE = 4  # of that, for the beginning of one that has more
+"""The tokens that models whose names begin so take, reply included, according to their makers."""
+_REPLY_SHARE = 8  # of a window, for the reply, if nobody says how long that may be
+_RESULT_SHARE = 8  # of a request's room, for one result
+_HEAD_SHARE = 4  # of a result's room, for the beginning of a longer one
 _TOOLS_SHARE = 4
-"""Of what a request may have, for the tools of an agent that picks: those that a run finds later change
-nothing of what was left out before, as long as all of them take no more."""
+"""The share of a request for the tools of an agent that picks.
+
+Tools that a run finds later do not change what was left out before, as long as all tools fit into
+this share.
+"""
 _TOKEN_BYTES = 3
 _MESSAGE_TOKENS = 8
 _TOOL_TOKENS = 16
 _IMAGE_TOKENS = 1_600
-_FILE_BYTES = 40  # of a document in base64, for a token
+_FILE_BYTES = 40  # bytes of a document in base64 per token
 _MARK_TOKENS = 40
-"""What a mark in the place of a result takes at most; results not much larger stay as they are."""
+"""What a mark in the place of a result takes at most; results not much larger are not shortened."""
 SPILLED_BYTES = 64 * 1_048_576
-"""What a result may have where an agent with a context makes its runner: it need not fit to be read."""
+"""The result limit of the runner that an agent with a context makes: more than a model can read."""
 _BEYOND = 16
-"""How many times as many bytes as a request may have tokens are worth no tokenizer's time."""
+"""A text with more than this many bytes per token of the window is estimated, not tokenized."""
 
 
 class ContextOptions(Checked, msgspec.Struct, frozen=True):
     """Says how much of a conversation a model is sent: `context=ContextOptions(tokens=32_000)`.
 
-    `tokens` is the model's window; its reply takes a part of that, which is the `max_tokens` of the
-    request, or an eighth. None is what is known of the model by its name (`toolcrib.agent.WINDOWS`).
-    `results` keeps what was left out of large results; without one, a run reads it from its own
-    messages. `count` counts the tokens of a text (`lambda text: len(encoding.encode(text))`); without
-    it tiktoken does where it is installed and has the model's vocabulary on this machine, and else a
-    token is estimated as three bytes of UTF-8. `result_tokens` is the most that one result may
-    have before its rest is left out, an eighth of a request if None. `summarize` is a model, a client
-    or a name, that summarises the beginning of a conversation where shorter results are not enough.
+    `tokens` is the model's window. Its reply takes a part of that: the `max_tokens` of the request,
+    or an eighth. None uses what is known of the model by its name (`toolcrib.agent.WINDOWS`).
+    `results` stores what was left out of large results; without one, a run reads it from its own
+    messages. `count` counts the tokens of a text (`lambda text: len(encoding.encode(text))`);
+    without it tiktoken does if it is installed and has the model's vocabulary on this machine, and
+    otherwise a token is estimated as three bytes of UTF-8. `result_tokens` is the most that one
+    result may have before its rest is left out, an eighth of a request if None. `summarize` is a
+    model (a client or a name) that summarizes the beginning of a conversation when shorter results
+    are not enough.
     """
 
     tokens: int | None = None
@@ -112,7 +116,7 @@ class ContextOptions(Checked, msgspec.Struct, frozen=True):
             raise TypeError(f"ContextOptions: summarize is {wanted}; {came(given)}")
 
     def window(self, model: str) -> int:
-        """Return the tokens that a model takes. Raises ContextError where nobody has said."""
+        """Return the number of tokens that a model takes. Raises ContextError if it is unknown."""
         if self.tokens is not None:
             return self.tokens
         name = model.rpartition("/")[2].lower()
@@ -124,22 +128,22 @@ class ContextOptions(Checked, msgspec.Struct, frozen=True):
         return WINDOWS[max(known, key=len)]
 
 
-# `read_result`: the tool that gives back what was left out.
+# `read_result`: the tool that returns what was left out.
 #
-# It is a tool like any other: offered, hydrated, decided and recorded as such. It is offered from the
-# beginning: a tool that came later would change the beginning of each request.
+# It is a tool like any other: offered, hydrated, decided and recorded as such. It is offered from
+# the beginning, because adding a tool later would change the beginning of each request.
 
 NAME = "read_result"
 _LONGEST_SEARCH = 200
 _MOST_FOUND = 10
-_AROUND = 80  # characters on each side of what was found
+_AROUND = 80  # characters on each side of a match
 _UNKNOWN = "This run has no result of that id whose rest was left out."
 _LOST = "What was left out of that result is not kept any more: make its call again."
 
 
 @capability
 class ResultReader(Protocol):
-    """Gives back what was left out of the results of one run."""
+    """Returns what was left out of the results of one run."""
 
     async def text(self, id: str, caller: str) -> str: ...  # noqa: A002
 
@@ -188,7 +192,7 @@ _INPUT: JsonObject = {
 
 @cache
 def read_result() -> Tool[..., Any]:
-    """Return the tool; made when it is first wanted."""
+    """Return the tool; made when it is first needed."""
 
     @tool(
         visible=["start", "end", "size"],
@@ -233,7 +237,7 @@ def read_result() -> Tool[..., Any]:
 
 
 def _found(text: str, search: str, start: int, stop: int) -> list[FoundText]:
-    """Return the first places of a text in another one, with what stands around them."""
+    """Return the first places of a text in another one, with the text around them."""
     found: list[FoundText] = []
     at = text.find(search, start, stop)
     while at >= 0 and len(found) < _MOST_FOUND:
@@ -244,7 +248,7 @@ def _found(text: str, search: str, start: int, stop: int) -> list[FoundText]:
 
 
 def _fitting(found: list[FoundText], most: int) -> list[FoundText]:
-    """Return the first places, one of them at least, of which the texts have so many characters."""
+    """Return the first places, at least one, whose texts have at most `most` characters in all."""
     kept: list[FoundText] = []
     left = most
     for each in found:
@@ -255,11 +259,11 @@ def _fitting(found: list[FoundText], most: int) -> list[FoundText]:
     return kept
 
 
-# How many tokens something takes.
+# Counting or estimating tokens.
 
 
 class _Meter:
-    """Weighs texts and messages in tokens: counted, or estimated."""
+    """Measures strings and messages in tokens, counted or estimated."""
 
     def __init__(self, tokenizer: Tokenizer, most: int) -> None:
         self._count, self.how = tokenizer.count, tokenizer.how
@@ -272,7 +276,7 @@ class _Meter:
         return _counted(self._count, text)
 
     def message(self, message: Message) -> int:
-        """Return what a message takes. What a provider wants back stands for what it says, too."""
+        """Return the tokens of a message; if larger, what its provider wants back counts."""
         said = self.text(message.content)
         for call in message.tool_calls:
             said += self.text(call.name) + self.text(call.arguments) + _MESSAGE_TOKENS
@@ -284,12 +288,12 @@ class _Meter:
     def json(self, data: object) -> int:
         try:
             told = msgspec.json.encode(data).decode()
-        except (TypeError, ValueError, RecursionError):  # the wire refuses it, or mends it
+        except (TypeError, ValueError, RecursionError):  # the wire refuses it, or fixes it
             told = repr(data)
         return self.text(told)
 
     def part(self, part: Part) -> int:
-        """Return what a part takes: a file that is text goes as text, whatever form it is kept in."""
+        """Return the tokens of a part; a text file counts as text, however it is stored."""
         match part:
             case Image():
                 return _IMAGE_TOKENS
@@ -349,7 +353,7 @@ class ContextView:
         self._window = window
         self._meter = _Meter(tokenizer or own_tokenizer(context.count), window)
         self._result_tokens = context.result_tokens
-        self._texts: dict[str, str | None] = {}  # by id; None where the store has it
+        self._texts: dict[str, str | None] = {}  # by id; None if the store has it
         self._offered: tuple[object, int] = (None, 0)
         self._reply, self._room, self._largest, self._reads = 0, window, window, False
         self._forget()
@@ -359,18 +363,21 @@ class ContextView:
         self._shown: list[Message] = []
         self._weights: list[int] = []
         self._ids: dict[int, str] = {}  # of results of which something is left out
-        self._new: dict[str, str] = {}  # texts that the store has not yet
-        self._long: list[int] = []  # results that can be shortened, the oldest first
-        self._next = 0  # the first of them that is no mark yet
+        self._new: dict[str, str] = {}  # texts that the store does not have yet
+        self._long: list[int] = []  # indexes of results that can be shortened, the oldest first
+        self._next = 0  # the first of them that is not a mark yet
         self._total, self._gain, self._system = 0, 0, 0
-        self._turn = 0  # where the last message of the assistant is
-        self._cut = 0  # what is ahead of that, a summary stands for
-        self._lead: tuple[Message, ...] = ()  # what is sent in its place
-        self._summary = 0  # what the summary in that takes
+        self._turn = 0  # the index of the last assistant message
+        self._cut = 0  # a summary stands for the messages before this index
+        self._lead: tuple[Message, ...] = ()  # what is sent in their place
+        self._summary = 0  # the tokens of the summary in that
 
     async def fit(self, request: ChatRequest) -> tuple[Message, ...]:
-        """Return the messages of a request as they fit. Raises ContextError, and SourceError where the
-        store cannot be used; nothing has been sent then."""
+        """Return the messages of a request in a form that fits.
+
+        Raises ContextError, and SourceError if the store cannot be used; nothing has been sent
+        then.
+        """
         self._measure(request)
         await self._take(request.messages)
         await self._make_room()
@@ -380,7 +387,7 @@ class ContextView:
         return (*self._lead, *self._shown[self._cut :])
 
     async def open(self, request: ChatRequest) -> None:
-        """Know what was left out before: a run may go on with calls, ahead of its next request."""
+        """Restore what was left out before: a resumed run may start with calls, not a request."""
         said = request.messages
         last = max((at for at, each in enumerate(said) if each.role == "assistant"), default=0)
         self._measure(request)
@@ -389,11 +396,11 @@ class ContextView:
         await self._keep()
 
     async def text(self, id: str, caller: str) -> str | None:  # noqa: A002
-        """Return what `read_result` reads; None unless this run has left it out, or has it in its own
-        messages. Raises ToolError for what is not kept any more.
+        """Return the text for `read_result`; None unless it is in this run's messages.
 
-        A request with fewer tools, or another limit of the reply, may have shown the mark of one that
-        the view would not shorten now.
+        That is a text this run has left out or has in its own messages. A request with fewer tools,
+        or another limit of the reply, may have shown the mark of a text that the view would not
+        shorten now. Raises ToolError for a text that is no longer stored.
         """
         if caller != self._caller:
             return None
@@ -411,7 +418,7 @@ class ContextView:
         return next((text for text in texts if text and _id_of(text) == id), None)
 
     def page(self, text: str) -> str:
-        """Return as much of the beginning of a text as one result may have."""
+        """Return the beginning of a text, as much as one result may have."""
         piece = text[: self._largest * _TOKEN_BYTES]
         while len(piece) > 1:
             if self._meter.text(msgspec.json.encode(piece).decode()) < self._largest - _MARK_TOKENS:
@@ -420,7 +427,7 @@ class ContextView:
         return piece
 
     def _measure(self, request: ChatRequest) -> None:
-        """Take note of what a request has besides its messages."""
+        """Measure what a request has besides its messages."""
         asked = request.settings
         told = (request.tools, request.output, asked.provider_tools, asked.extra)
         if self._offered[0] != told:
@@ -440,7 +447,7 @@ class ContextView:
         self._largest = max(largest, 2 * _MARK_TOKENS)
 
     async def _take(self, messages: tuple[Message, ...]) -> None:
-        """Take what was said since. A reply was made to what was before it, so there was room then."""
+        """Take in new messages, in such a way that the view was made to fit before each reply."""
         known = len(self._whole)
         if messages[:known] != self._whole:
             self._forget()
@@ -464,7 +471,7 @@ class ContextView:
                     self._shorten(at, self._largest // _HEAD_SHARE, self._largest)
 
     async def _make_room(self) -> None:
-        """Make a request fit, as far as that can be done."""
+        """Make a request fit, as far as that is possible."""
         if self._total > self._room:
             self._leave_out()
         while self._total > self._room and self._summarizer and self._spending:
@@ -472,9 +479,12 @@ class ContextView:
                 break
 
     async def _summarise(self, summarizer: Summarizer, spending: Spends) -> bool:
-        """Put a summary in the place of the beginning, up to the last turns that take half of what
-        there is, or of as much of it as its model can be given; return whether there was any.
-        Instructions stay, and what the user said last."""
+        """Replace the beginning with a summary; return whether there was anything to replace.
+
+        The last turns, up to half of the room, are kept. If the beginning is too long for the
+        summarizing model, as much as fits is summarized. Instructions and the user's last message
+        stay.
+        """
         begin = next((at for at, m in enumerate(self._whole) if m.role != "system"), 0)
         start = max(begin, self._cut)
         text, cut = "", 0
@@ -503,8 +513,11 @@ class ContextView:
         return True
 
     def _cuts(self, start: int) -> list[int]:
-        """Return up to where a summary may stand for what is said from `start` on, as far as possible
-        first: not within a turn, and not for what the last reply, or the last prompt, begins."""
+        """Return the indexes up to which a summary may replace messages from `start`, last first.
+
+        A summary does not end within a turn, and does not replace the last reply's or last prompt's
+        turn.
+        """
         half, end, last = (self._room - self._system) // 2, len(self._shown), start
         turn = min(self._turn + (not self._whole[self._turn].tool_calls), end - 1)
         while end > start and (end > turn or half > 0):
@@ -515,8 +528,10 @@ class ContextView:
         return [at for at in range(last, start, -1) if self._whole[at].role != "tool"]
 
     async def _told(self, ask: Callable[[], Awaitable[SummaryStep]], spending: Spends) -> str:
-        """Return a summary: a step of a run that has steps, wherever it is kept besides, so that its
-        tokens are spent in whichever process goes on."""
+        """Return a summary, as a step in a run that has steps, even if it is stored elsewhere too.
+
+        So its tokens are spent in whichever process resumes the run.
+        """
         if self._steps is None:
             return (await ask()).text
         asked: list[SummaryStep] = []
@@ -531,8 +546,10 @@ class ContextView:
         return step.text
 
     def _leave_out(self) -> None:
-        """Leave out old results until half of what that can give is free. Where that is not enough,
-        those of the last turn share what is left."""
+        """Leave out old results until half of what they can free is free.
+
+        If that is not enough, the results of the last turn share what is left.
+        """
         floor = self._total - self._gain
         target = floor + max(0, self._room - floor) // 2
         while self._total > target and self._next < len(self._long):
@@ -550,7 +567,7 @@ class ContextView:
                     self._shorten(at, share, share)
 
     def _shorten(self, at: int, head: int, parts: int) -> None:
-        """Show the beginning of a result, of `head` tokens, and what else it has, up to `parts`."""
+        """Show the first `head` tokens of a result, and its other parts up to `parts` tokens."""
         before = self._weights[at]
         shown = self._shortened(at, head, parts)
         weight = self._meter.message(shown)
@@ -579,7 +596,7 @@ class ContextView:
     def _beginning(self, text: str, tokens: int) -> str:
         size = tokens * _TOKEN_BYTES
         begin = text[:size].encode()[:size].decode(errors="ignore")
-        while begin and self._meter.text(begin) > tokens + 1:  # "" may count, too
+        while begin and self._meter.text(begin) > tokens + 1:  # "" may count as a token
             begin = begin[: len(begin) * 3 // 4]
         return begin
 
@@ -631,8 +648,10 @@ def _whole_text(message: Message) -> str:
 
 
 def _id_of(text: str) -> str:
-    """Return the id that the mark of a result names: by the text of all of it, and so the same in each
-    run, which its call's is not."""
+    """Return the id of a result for its mark.
+
+    It is a hash of the whole text, so unlike the call's id it is the same in every run.
+    """
     return f"r_{sha256_hex(text)[:20]}"
 
 
@@ -643,9 +662,9 @@ def _named(part: Part) -> str:
 
 
 class ContextKeeper:
-    """Has the views of the runs of one agent, and the tool that reads what they leave out.
+    """Holds the views of one agent's runs, and the tool that reads what they leave out.
 
-    Raises ContextError for a model of which nobody has said how much it takes.
+    Raises ContextError for a model whose window is unknown.
     """
 
     def __init__(
@@ -654,7 +673,7 @@ class ContextKeeper:
         self._context = context
         self._picks = picks
         self._window = min(map(context.window, models))  # any of them may be asked
-        self._open: dict[str, list[ContextView]] = {}  # a saved run may go on twice at once
+        self._open: dict[str, list[ContextView]] = {}  # a saved run may be resumed twice at once
         self._summarizer: Summarizer | None = None
         if context.summarize is not None:
             given = context.summarize
@@ -675,10 +694,10 @@ class ContextKeeper:
         spending: Spends,
         steps: StepRunner | None = None,
     ) -> ContextView:
-        """Return the view of a run, which spends what it does; `close` has to follow.
+        """Return the view of a run, which charges its spending to `spending`; `close` must follow.
 
-        A run with steps counts by what the application gave, or estimates: whichever process goes on
-        with it has to summarise where this one did.
+        A run with steps uses the application's count or an estimate, so that any process that
+        resumes it summarizes at the same place.
         """
         view = ContextView(
             self._context,
@@ -694,7 +713,7 @@ class ContextKeeper:
         return view
 
     def close(self, view: ContextView, run_id: str) -> None:
-        """Forget the view of a run that is over, and what it left out, but for what its store keeps."""
+        """Forget the view of a run that is over, and what it left out that no store has."""
         opened = self._open[run_id]
         opened.remove(view)
         if not opened:
@@ -705,7 +724,7 @@ class ContextKeeper:
 
 
 class _OpenViews:
-    """The open views of one run, which may go on twice at once: each reads what any of them shows."""
+    """The open views of one run, which may be resumed twice at once: each reads what any shows."""
 
     def __init__(self, views: Sequence[ContextView]) -> None:
         self._views = views

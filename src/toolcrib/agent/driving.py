@@ -1,9 +1,9 @@
 """Driving a run from its first speaker to its last: how it is prepared, begun, planned and resumed.
 
-Rule: a run is driven by the team that it began with, whoever speaks in it. All of them sign with one
-key, keep the same steps and ask the same guards first; a run that was emulated goes on only so; and one
-that was given capabilities goes on with no others: its state names them, and so does each kept reply,
-which is there before what the reply asks for runs.
+Rule: a run is driven by the team that it began with, whoever speaks in it. All members sign with
+one key, store the same steps and ask the same guards first. A run that was emulated resumes only
+emulated. A run that was given capabilities resumes only with the same ones: its state names them,
+and so does each stored reply, which is written before the calls that the reply asks for run.
 """
 
 from __future__ import annotations
@@ -56,8 +56,10 @@ NOBODY = Listener(lambda _event: None, streaming=False)
 
 
 class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
-    """Holds who may speak in the runs of an agent, by name, that agent first, whose `state_key` and
-    `steps` those are."""
+    """Holds the agents that may speak in a run, by name.
+
+    The first is the agent whose run it is; `state_key` and `steps` are that agent's.
+    """
 
     veiled: ClassVar[tuple[str, ...]] = ("state_key",)
 
@@ -71,7 +73,7 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
 
     @property
     def is_instructed(self) -> bool:
-        """Whether each of them has instructions that no run has to make."""
+        """Whether the instructions of every member are known without making them for a run."""
         return all(each.is_instructed for each in self.members.values())
 
     def named(self, name: str) -> Speaker:
@@ -82,37 +84,42 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         return self.members[name] if name else self.first
 
     def speaking_in(self, state: RunState) -> Speaker:
-        """Return who goes on with a run. Raises SourceError for one that is not here, and where the
-        records of the run say otherwise."""
+        """Return the member that continues a run.
+
+        Raises SourceError for one that is not here, or if the records of the run say otherwise.
+        """
         if state.speakers or self.first.heirs:
             check_speakers(state, {name: each.heirs for name, each in self.members.items()})
         return self.members[state.speakers[-1]] if state.speakers else self.first
 
     def signed(self, state: RunState) -> RunState:
-        """Return a state as it is saved."""
+        """Return a state in the form that is saved."""
         return state if self.state_key is None else state.signed(self.state_key)
 
     def check_saved(self, state: RunState) -> None:
-        """Raise SourceError unless a state is as a team with this key has saved it."""
+        """Raise SourceError unless a state was saved by a team with this key."""
         if self.state_key is not None:
             state.check_signature(self.state_key)
 
     def forked(
         self, state: RunState, at: ForkPoint, begun: Iterable[ToolInvocationRecord] = ()
     ) -> RunState:
-        """Return the state of a run that goes on from an earlier turn of another one, of which these
-        calls have begun, too, by its log. Raises what `Agent.fork` does."""
+        """Return the state of a run that continues from an earlier turn of another one.
+
+        `begun` are calls of that run which, according to its log, have begun, too. Raises what
+        `Agent.fork` raises.
+        """
         self.check_saved(state)
         check_state(state)
         heirs = self.speaking_in(state).heirs
         return self.signed(fork_of(state, at, self, heirs=heirs, begun=begun))
 
     def signature(self, kind: str, *texts: str) -> str:
-        """Sign texts, as something of this kind; return "" without a key."""
+        """Sign strings as something of this kind; return "" without a key."""
         return "" if self.state_key is None else keyed_digest(self.state_key, kind, *texts)
 
     def handover(self, record: ToolInvocationRecord) -> HandedOver | None:
-        """Return who speaks next, where a call of one of these has handed its run over."""
+        """Return who speaks next, if a call by one of the members has handed the run over."""
         by = self.members.get(self.first.name if record.origin is None else record.origin.agent)
         if by is None or record.status != "completed" or record.name not in by.heirs:
             return None
@@ -124,9 +131,12 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         return next(iter(self.definitions(name, by)), None)
 
     def definitions(self, name: str, by: str = "") -> tuple[ToolDefinition, ...]:
-        """Return the definitions of the tools of this name that the member called `by` offers, or,
-        where there is none, each of them, the first one first. What it offers of its own (handovers,
-        `search_tools`, `read_result`, the tool for its answer) is among them."""
+        """Return the definitions of the tools of this name that the member called `by` offers.
+
+        If there is no such member, the definitions of all members, the first one's first. The
+        agent's own tools (handovers, `search_tools`, `read_result`, the tool for its answer) are
+        included.
+        """
         found = (tool.definition for tool in self._tools(name, by))
         typed = (each.output.definition for each in self._asked(by) if each.output is not None)
         return (*found, *(definition for definition in typed if definition.name == name))
@@ -139,22 +149,26 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         return [entry.tool for entry in named if entry is not None]
 
     def only_reads(self, name: str, by: str) -> bool:
-        """Return whether a call of this name, by the member called `by`, or by the first one, has only
-        read: of a tool that is gone nobody knows."""
+        """Return whether a call of this name, by the member `by` or the first one, only reads.
+
+        False for a tool that is gone: nobody knows what it did.
+        """
         found = self.definitions(name, by or self.first.name)
         return bool(found) and all(each.annotations.read_only for each in found)
 
     def may_run_agent(self, name: str, by: str) -> bool:
-        """Return whether a call of this name, by the member called `by`, may have begun the run of an
-        agent: of a tool that is gone nobody knows."""
+        """Return whether a call of this name by the member `by` may have begun an agent's run.
+
+        True for a tool that is gone: nobody knows what it did.
+        """
         found = self._tools(name, by)
         return not found or any(is_agent(tool) for tool in found)
 
     def is_untrusted(self, past: Iterable[Message]) -> bool:
-        """Return whether there is untrusted content in a history, of whichever agent.
+        """Return whether there is untrusted content in a history, from any agent.
 
-        That is what is marked so, and the result of a tool that is untrusted here, or that nobody here
-        knows: who knows what it has read? Our own fixed words are nobody's content.
+        That is content marked so, and the result of a tool that is untrusted here, or unknown here:
+        nobody can say what it has read. The library's own fixed wording is not untrusted.
         """
         return any(m.untrusted or (m.from_tool and self._reads_others(m)) for m in past)
 
@@ -177,9 +191,11 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         speaker: str = "",
         instructed: bool | None = None,
     ) -> RunState:
-        """Return the state of a run that has not begun, in which this member speaks first.
-        `instructed` says whether the history begins with what a run before was instructed with, None
-        where no run was."""
+        """Return the state of a run that has not begun, in which the member `speaker` speaks first.
+
+        `instructed` says whether the history begins with the instructions of a previous run; None
+        if there was no run.
+        """
         speaks = self.named(speaker)
         check_type("caller", caller, Caller, "a Caller, such as Caller('ada')")
         history = check_each("history", history, Message, _HISTORY)
@@ -202,7 +218,7 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         return speaks.beginning(state, instructed=instructed)
 
     async def plan(self, state: RunState, deps: Deps | None) -> RunPlan:
-        """Return what the model would do first in a run that was prepared."""
+        """Return what the model would do first in a prepared run."""
         speaks = self.speaking_in(state)
         planning = Planning(
             speaks.client,
@@ -216,10 +232,10 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         return await planning.plan()
 
     def begun(self, state: RunState, deps: Deps | None, outer: OuterRun | None = None) -> Drive:
-        """Return what drives a run that was prepared. Raises BindingError."""
+        """Return the function that drives a prepared run. Raises BindingError."""
         speaks = self.speaking_in(state)
         opened = self._opening(speaks, state, outer)
-        again = outer is not None and outer.around.scope.went_before  # and with it the runs within
+        again = outer is not None and outer.around.scope.went_before  # and the runs within it, too
         return self._driven(speaks, state, opened, {}, deps, outer, resumed=again)
 
     def resumed(
@@ -229,7 +245,7 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         deps: Deps | None,
         outer: OuterRun | None = None,
     ) -> Drive:
-        """Return what drives a run that was saved. Raises what `Agent.resume` does before it runs."""
+        """Return the function that drives a saved run. Raises `Agent.resume`'s early errors."""
         check_type("state", state, RunState, "a RunState: RunState.from_json(text)")
         check_type("answers", answers, Mapping, "a dict of answers by the id of their request")
         wanted = "a dict of Approve(by=…) and Refuse()"
@@ -263,7 +279,7 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         *,
         resumed: bool,
     ) -> Drive:
-        """Return what drives a run in which `speaks` goes on, and then whoever is handed over to."""
+        """Return the function that drives a run in which `speaks` continues, then its heirs."""
         guards = () if outer is None else outer.around.scope.guards
         if state.fork is not None:
             guards = (*guards, RepeatGuard(state.fork))
@@ -276,7 +292,7 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         async def drive(listener: Listener) -> RunResult:
             speaker, at, toolbox, given, told = speaks, state, opened, answers, listener
             tally: RunTally | None = None
-            offered: dict[str, tuple[str, ...]] = {}  # what a provider has read stays in its place
+            offered: dict[str, tuple[str, ...]] = {}  # keeps what a provider has read in its place
             while True:
                 runner = runners[speaker.name]
                 run = Run(
@@ -305,8 +321,10 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         return drive
 
     def _given(self, state: RunState, deps: Deps) -> RunState:
-        """Return the state with the names of what a run is given, as far as a tool needs it. Raises
-        BindingError for a run that was given what it is not now."""
+        """Return the state with the names of what a run is given, as far as a tool needs it.
+
+        Raises BindingError if the run is not given something that it was given before.
+        """
         needed = self._needed()
         check_given_again(state.given, needed, deps)
         given = {*state.given, *given_names(needed, deps)}
@@ -317,8 +335,10 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         check_given_again(before, self._needed(), deps)
 
     def _needed(self) -> dict[type, set[str]]:
-        """Return the interfaces that tools need, each with the places in them: `tool.parameter`, and of
-        several agents, `agent.tool.parameter`."""
+        """Return the interfaces that tools need, each with its places: `tool.parameter`.
+
+        With several agents, a place is `agent.tool.parameter`.
+        """
         needed: dict[type, set[str]] = {}
         for name, member in self.members.items():
             by = f"{name}." if len(self.members) > 1 else ""
@@ -342,7 +362,7 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
     def _terms(
         self, speaks: Speaker, state: RunState, deps: Deps, tally: RunTally | None = None
     ) -> RunTerms:
-        """Return the terms of a run while one speaks in it: the strictest limits of all who have."""
+        """Return the terms of a run while one member speaks: all speakers' strictest limits."""
         limits = [self.first.limits, *(self.members[name].limits for name in state.speakers)]
         return RunTerms(
             strictest(limits) if state.speakers else self.first.limits,
@@ -360,7 +380,7 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
 
 
 def _going_on(listener: Listener) -> Listener:
-    """Return the listener for an agent that goes on with a run, which has begun once."""
+    """Return the listener for an agent that continues a run: a run is reported as begun once."""
 
     def tell(event: Event) -> None:
         if not isinstance(event, RunStarted):
@@ -370,7 +390,7 @@ def _going_on(listener: Listener) -> Listener:
 
 
 def _names(offered: Sequence[str]) -> tuple[str, ...]:
-    """Raise ToolcribError for what are no names, such as one string."""
+    """Return names as a tuple. Raises ToolcribError for anything else, such as one string."""
     several = isinstance(offered, Sequence) and not isinstance(offered, str)
     if not several or not all(isinstance(name, str) for name in offered):
         raise ToolcribError("offered= is a list of names: that of the run before, `state.offered`")

@@ -1,12 +1,12 @@
-"""Going back: a run that goes on from an earlier turn of another one, as a run of its own.
+"""Going back: a new run that continues from an earlier turn of another one.
 
-Rule: a fork takes what was said and what was spent up to its turn, and nothing else. No answer that
-somebody gave in the first run speaks for it. What that run did later is known, and is no part of it: of
-such a call, made again, `RepeatGuard` says what becomes of it, before all other policies. So no effect
-is silently repeated, as far as the state knows what has happened.
+Rule: a fork takes what was said and spent up to its turn, and nothing else. No answer that somebody
+gave in the first run counts in it. What that run did later is known to the fork but not part of it:
+if such a call is made again, `RepeatGuard` decides about it, before all other policies. So no
+effect is silently repeated, as far as the state knows what happened.
 
-What was spent stands in the tally as what agents within the run have spent does (`RunTally.inner`): it
-counts against limits and budgets, and no record of the fork has to show it.
+What was spent is in the tally in the same form as the spending of agents within the run
+(`RunTally.inner`): it counts against limits and budgets, and the fork needs no records for it.
 """
 
 from __future__ import annotations
@@ -49,8 +49,10 @@ _NEVER_BEGAN = (ErrorCode.NOT_RUNNABLE, ErrorCode.NOT_RECORDED, ErrorCode.DUPLIC
 
 
 class KnowsTools(Protocol):
-    """Answers what a fork asks about the tool `name` of the agent `by`. Of a tool that is gone the
-    answer is the one that lets less be repeated."""
+    """Answers what a fork asks about the tool `name` of the agent `by`.
+
+    For a tool that is gone, the answer is the one that lets less be repeated.
+    """
 
     def only_reads(self, name: str, by: str) -> bool: ...
     def may_run_agent(self, name: str, by: str) -> bool: ...
@@ -58,8 +60,11 @@ class KnowsTools(Protocol):
 
 
 class ForkPoint(msgspec.Struct, frozen=True):
-    """Where to go back to, and with what; `fork_id` is the id of the fork, if it is to have one of the
-    application's. Raises ToolcribError for what cannot be meant."""
+    """Where to go back to, and with what prompt.
+
+    `fork_id` is the id of the fork, if the application chooses one. Raises ToolcribError for
+    invalid values.
+    """
 
     turn: int
     prompt: Message | None = None
@@ -81,8 +86,10 @@ class ForkPoint(msgspec.Struct, frozen=True):
     def of(
         turn: int, prompt: Prompt | None, *, reopen: bool, repeat: Repeat, fork_id: str
     ) -> ForkPoint:
-        """Return one with what a user says; in a tool that has read untrusted content, it may quote
-        that."""
+        """Return a fork point with a user's prompt.
+
+        If it is made in a tool that has read untrusted content, the prompt may quote that.
+        """
         said = None if prompt is None else asked_message(prompt)
         if said is not None:
             said = msgspec.structs.replace(said, untrusted=is_tainted_here())
@@ -90,7 +97,7 @@ class ForkPoint(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """The digest of what is asked for, of whichever run."""
+        """The digest of what is asked for, whichever run it is asked of."""
         asked = {"turn": self.turn, "reopen": self.reopen, "repeat": self.repeat}
         said = msgspec.to_builtins(self.prompt)
         return sha256_hex(canonical_json({**asked, "prompt": said}))
@@ -104,11 +111,12 @@ def fork_of(
     heirs: Collection[str],
     begun: Iterable[ToolInvocationRecord] = (),
 ) -> RunState:
-    """Return the state in which a fork begins. Raises ToolcribError for a turn that there is not, or
-    that cannot be gone on from so, SourceError for a state that does not say where its turns began.
+    """Return the state in which a fork begins.
 
-    `heirs` are the tools that hand the conversation over. `begun` are calls that have begun, by the
-    log: what the state does not know of them may have happened, at whichever turn.
+    `heirs` are the tools that hand the conversation over. `begun` are calls that have begun
+    according to the log: those that the state does not know may have happened, at any turn. Raises
+    ToolcribError for a turn that does not exist, or that cannot be continued this way, and
+    SourceError for a state that does not say where its turns began.
     """
     _check_marks(state, at.turn)
     if at.fork_id == state.run_id:
@@ -142,7 +150,7 @@ def fork_of(
         usage=usage,
         tally=tally,
         caller=state.caller,
-        offered=state.offered[: offering.offered],  # what a reopened search found is found anew
+        offered=state.offered[: offering.offered],  # what a reopened search found is found again
         elapsed=after.elapsed,
         restored={id_: made for id_, made in state.restored.items() if id_ in opened},
         repaired={id_: made for id_, made in state.repaired.items() if id_ in opened},
@@ -162,15 +170,17 @@ def fork_of(
 def _has_made_up(
     state: RunState, kept: Iterable[Message], closed: Iterable[ToolInvocationRecord]
 ) -> bool:
-    """Return whether what stood in for tools has given one of the results that a fork keeps; of those
-    of an earlier run (of the session, or the one that was forked), nobody can say which."""
+    """Return whether a stand-in produced one of the results that a fork keeps.
+
+    For results of an earlier run (of the session, or the forked one), nobody can say which did.
+    """
     own = {record.id for record in state.records}
     others = (message for message in kept if message.role == "tool" and message.call_id not in own)
     return (state.emulated and any(True for _ in others)) or any(map(_was_stood_in, closed))
 
 
 def _was_stood_in(record: ToolInvocationRecord) -> bool:
-    """Return whether something stood in for the tool of a call, which was not ended before that."""
+    """Return whether a stand-in ran for the tool of a call, which had not ended before."""
     if not record.emulated or record.error is None:
         return record.emulated and record.status == "completed"
     runs = record.error.stage in (Stage.RUN, Stage.OUTPUT)
@@ -191,7 +201,7 @@ def _check_marks(state: RunState, turn: int) -> None:
 
 
 def _end_of(state: RunState) -> TurnMark:
-    """Return where the turn after the last one would begin."""
+    """Return the mark where the turn after the last one would begin."""
     return TurnMark(
         turn=state.turn + 1,
         at=len(state.messages),
@@ -206,7 +216,7 @@ def _end_of(state: RunState) -> TurnMark:
 def _kept_messages(
     state: RunState, at: ForkPoint, after: TurnMark
 ) -> tuple[tuple[Message, ...], frozenset[str]]:
-    """Return what was said up to the turn, and the ids of the calls that are to be decided anew."""
+    """Return what was said up to the turn, and the ids of the calls to decide again."""
     kept = state.messages[: after.at]
     history = ConversationHistory(kept, lambda call: call.arguments)
     opened = frozenset(call.id for call in history.unanswered())
@@ -224,8 +234,11 @@ def _kept_messages(
 
 
 def _is_answer(state: RunState, turn: int, kept: Sequence[Message]) -> bool:
-    """Return whether a turn ended with an answer: a text, or a call, which alone has no record. Where
-    the run began there is none, though what it was forked from has calls whose records it lacks."""
+    """Return whether a turn ended with an answer: a text, or a call without a record.
+
+    Where the run began there is no answer, although a run that was itself forked has calls without
+    records.
+    """
     last = kept[-1] if kept else None
     if last is None or last.role != "tool":
         return last is not None and last.role == "assistant"
@@ -239,16 +252,21 @@ def _hands_over(messages: Sequence[Message], heirs: Collection[str]) -> bool:
 
 
 def _later(state: RunState, kept: Sequence[Message]) -> tuple[Message, ...]:
-    """Return what calls in the background gave after the turn in which they are still said to run: they
-    have happened, and nobody else would say so."""
+    """Return later results of background calls that the kept messages still show as running.
+
+    They have happened, and nothing else in the fork would say so.
+    """
     running = untold(kept)
     told = (*state.messages, *state.arrived)
     return tuple(m for m in told if is_later(m) and m.call_id in running)
 
 
 def _usage_by(state: RunState, after: TurnMark, later: Iterable[Message]) -> Usage:
-    """Return what the run had used by then, and what agents in the background, whose results are told
-    `later`, have used from then on: no reply of a turn that the fork does not have is among it."""
+    """Return what the run had used by then, plus later use by agents in the background.
+
+    Only agents whose results are told `later` are included, and no reply of a turn that the fork
+    does not have.
+    """
     known = {message.call_id for message in state.messages[: after.at] if is_later(message)}
     told, usage = {message.call_id for message in later} - known, after.usage
     for record in state.records:
@@ -260,21 +278,26 @@ def _usage_by(state: RunState, after: TurnMark, later: Iterable[Message]) -> Usa
 def _told(
     messages: tuple[Message, ...], later: tuple[Message, ...], at: ForkPoint
 ) -> tuple[Message, ...]:
-    """Return the messages with what came later, ahead of a prompt."""
+    """Return the messages with what came later, before a prompt."""
     end = len(messages) - (at.prompt is not None)
     return (*messages[:end], *later, *messages[end:])
 
 
 def _without_later(kept: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Return the messages without what came later behind the last reply: it stands behind the results
-    of its calls, which are to be decided anew."""
+    """Return the messages without background results after the last reply.
+
+    These come after the results of that reply's calls, which are to be decided again.
+    """
     last = max((at for at, each in enumerate(kept) if each.role == "assistant"), default=-1) + 1
     return (*kept[:last], *(each for each in kept[last:] if not is_later(each)))
 
 
 def _reopened(state: RunState, turn: int, kept: Sequence[Message]) -> frozenset[str]:
-    """Return the calls of a turn that were decided: the others could not have run, and keep what was
-    said of them. Raises ToolcribError for one that the state does not have as it came."""
+    """Return the calls of a turn that were decided.
+
+    Other calls could not have run, and keep their results. Raises ToolcribError for a call that the
+    state does not have in its original form.
+    """
     said = {message.call_id for message in kept if message.role == "tool"}
     decided = [
         record
@@ -301,7 +324,7 @@ def _turn_of(record: ToolInvocationRecord) -> int:
 
 
 def _origin(state: RunState, turn: int) -> Origin:
-    """Return where the calls come from that a fork begins with: the reply that the first run got."""
+    """Return the origin of the calls that a fork begins with: the reply that the first run got."""
     of_turn = (r.origin for r in state.records if r.origin is not None and r.origin.turn == turn)
     said = next(of_turn, None) or state.origin or Origin()
     return msgspec.structs.replace(
@@ -310,8 +333,10 @@ def _origin(state: RunState, turn: int) -> Origin:
 
 
 def _spent(state: RunState, closed: Sequence[ToolInvocationRecord], turns: int) -> Expense:
-    """Return what a run had spent in its first turns, whose calls are `closed`: on their calls, within
-    them, and in the run that it was forked from itself."""
+    """Return what a run had spent in its first turns, whose calls are `closed`.
+
+    That is spent on the calls, within them, and in the run that it was itself forked from.
+    """
     within = Expense()
     for suspended in state.suspended.values():
         within = within.plus(spent_in(saved_run(suspended)).expense)
@@ -334,7 +359,7 @@ def _tally(
     tainted: bool,
     run_id: str,
 ) -> RunTally:
-    """Return what a run of its own, that goes on from there, begins with."""
+    """Return the tally that the new run begins with."""
     return RunTally(
         run_id or f"run_{os.urandom(8).hex()}",
         os.urandom(16).hex(),
@@ -352,7 +377,7 @@ def _within(record: ToolInvocationRecord) -> Expense:
 
 
 def _of_call(state: RunState, tool: str) -> Expense:
-    """Return what one call of a tool was and cost: the same for each in a run."""
+    """Return what one call of a tool cost: the same for each call in a run."""
     tally = state.tally
     cost = tally.cost_per_tool.get(tool, 0.0) / max(1, tally.per_tool.get(tool, 0))
     return Expense(0, 1, cost, {tool: 1}, {tool: cost} if cost else {})
@@ -361,8 +386,10 @@ def _of_call(state: RunState, tool: str) -> Expense:
 def _seconds(
     state: RunState, closed: Sequence[ToolInvocationRecord], spent: Expense
 ) -> dict[str, float]:
-    """Return how long each tool had run, in the run that this one was forked from, too: all that it has
-    by now, without the calls that are not `closed`."""
+    """Return how long each tool had run, including the run that this one was forked from.
+
+    That is everything it has by now, without the calls that are not `closed`.
+    """
     kept = {id(record) for record in closed}
     seconds = dict(state.tally.seconds_per_tool)
     for record in state.records:
@@ -374,7 +401,7 @@ def _seconds(
 def _effects(
     records: Iterable[ToolInvocationRecord], opened: Collection[str], team: KnowsTools
 ) -> Iterator[Effect]:
-    """Yield the calls, which have begun, of tools that do more than read."""
+    """Yield calls that have begun, of tools that do more than read."""
     for record in records:
         tool, by = record.name, "" if record.origin is None else record.origin.agent
         if team.only_reads(tool, by):
@@ -393,7 +420,7 @@ def _effects(
 
 
 def _effects_within(state: RunState, team: KnowsTools) -> Iterator[Effect]:
-    """Yield the calls that have begun and wait within, of tools that do more than read."""
+    """Yield calls that have begun and are suspended, of tools that do more than read."""
     speaks = state.speakers[-1] if state.speakers else ""
     for call_id, each in state.suspended.items():
         tool = each.call.tool
@@ -402,15 +429,17 @@ def _effects_within(state: RunState, team: KnowsTools) -> Iterator[Effect]:
 
 
 class RepeatGuard:
-    """The policy of a fork on calls that would repeat an effect: as the fork says, or nothing.
+    """The policy of a fork on calls that would repeat an effect.
 
-    Two calls of a tool are the same if what a record may show of their arguments is, without what was
-    sent in neither: where only a secret differs, nobody can say that they are not. So is a call that is
-    decided anew, whatever it was let run with. Of several, the reason names the one with exactly these
-    arguments: who is asked reads which effect it is, and an edit that has another reason was not read.
+    Two calls of a tool count as the same if the arguments that a record may show are the same,
+    ignoring those that only defaults set in one of the two calls. Where only a secret differs,
+    nobody can say that they differ. A call that is decided again also counts as the same, whatever
+    arguments it ran with. Of several matches, the reason names the one with exactly these
+    arguments: the person asked reads which effect it is, and an edit with another reason has not
+    been read.
     """
 
-    __name__ = FORK  # by which no rule may answer
+    __name__ = FORK  # no rule may answer a question under this name
 
     def __init__(self, fork: Fork) -> None:
         self._repeat = fork.repeat
@@ -453,7 +482,7 @@ def _below(places: Iterable[str], others: Collection[str]) -> Iterator[str]:
 
 
 def _without(arguments: JsonObject, pointers: Iterable[str]) -> JsonObject:
-    """Return arguments without the members that these JSON Pointers lead to, if there are any."""
+    """Return arguments without the members that these JSON Pointers lead to, if any."""
     left = json_copy(canonical_json(arguments))
     for pointer in pointers:
         *steps, last = steps_of(pointer)

@@ -1,9 +1,9 @@
-"""Handing over: another agent goes on with the conversation, in the same run.
+"""Handing over: another agent continues the conversation, in the same run.
 
-Rule: a run is one run, whoever speaks in it. What it has spent, what it has read, who calls and what
-was approved come along; the strictest limits of all who have spoken hold. A handover is a call like any
-other, decided on and recorded; it takes effect when every call of its reply has its result, and is read
-off the conversation, so that a run which goes on elsewhere knows it, too.
+Rule: a run is one run, whoever speaks in it. Its spending, what it has read, the caller and the
+approvals carry over; the strictest limits of all speakers hold. A handover is a call like any
+other, decided on and recorded. It takes effect when every call of its reply has its result, and is
+read from the conversation, so that a run resumed elsewhere knows it, too.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from toolcrib.values.message import Message, ToolChoice
 from toolcrib.values.run import Limits, RunState
 
 _PREFIX = "hand_over_to_"
-_LONGEST = 64 - len(_PREFIX)  # OpenAI takes no longer names of tools
+_LONGEST = 64 - len(_PREFIX)  # OpenAI takes no longer tool names
 _MADE: WeakSet[Tool[..., Any]] = WeakSet()
 _SECOND = "One reply hands the conversation over once: this was its second handover."
 
 
 class HandsOver(Protocol):
-    """An agent, as far as handing over goes; `handovers` are agents, or names of agents of the run."""
+    """What handing over needs of an agent; `handovers` are agents, or names in the run."""
 
     @property
     def name(self) -> str: ...
@@ -51,8 +51,10 @@ Reason = Annotated[str, "Why, in a sentence. Whoever goes on has read all that w
 
 
 def handover_name(agent: str) -> str:
-    """Return the name of the tool that hands over to the agent of this name. Raises ToolcribError for a
-    name without a letter or digit of ASCII, or with too many."""
+    """Return the name of the tool that hands over to the agent of this name.
+
+    Raises ToolcribError for a name without an ASCII letter or digit, or with too many.
+    """
     made = re.sub(r"[^a-z0-9]+", "_", agent.lower()).strip("_")
     if not made or len(made) > _LONGEST:
         raise ToolcribError(
@@ -71,7 +73,7 @@ def handover_tools(handovers: Iterable[HandsOver | str]) -> Catalog:
 
 
 def is_handover(tool: Tool[..., Any]) -> bool:
-    """Return whether a tool is one of these, not an author's of such a name."""
+    """Return whether a tool is one of these, not an author's tool with such a name."""
     return tool in _MADE
 
 
@@ -94,7 +96,7 @@ def _tool(agent: str, purpose: str) -> Tool[..., Any]:
 
 
 def checked_handovers(given: object) -> tuple[Any, ...]:
-    """Return agents and names of agents. Raises TypeError for what are none."""
+    """Return agents and names of agents. Raises TypeError for anything else."""
     listed = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else None
     if listed is None or not all(isinstance(e, str) or hasattr(e, "handovers") for e in listed):
         raise TypeError("handovers= is a list, each of it an Agent, or the name of one")
@@ -102,7 +104,7 @@ def checked_handovers(given: object) -> tuple[Any, ...]:
 
 
 def check_handovers(agent: HandsOver) -> None:
-    """Raise ToolcribError for handovers that can be no agent's."""
+    """Raise ToolcribError for handovers that no agent can have."""
     own = handover_name(agent.name)
     names = [e if isinstance(e, str) else e.name for e in agent.handovers]
     if own in map(handover_name, names):
@@ -142,8 +144,10 @@ def team_of(first: A) -> dict[str, A]:
 
 
 def check_own_names(agent: str, names: Iterable[str], reserved: Mapping[str, str]) -> None:
-    """Raise CatalogError for a tool of an agent that is called as one that its run has besides, which
-    `reserved` says in words."""
+    """Raise CatalogError if an agent's tool has a name that its run reserves.
+
+    `reserved` maps each reserved name to the words for it.
+    """
     for name in names:
         if name in reserved:
             raise CatalogError(
@@ -152,7 +156,7 @@ def check_own_names(agent: str, names: Iterable[str], reserved: Mapping[str, str
 
 
 def check_resolved(team: Mapping[str, HandsOver]) -> None:
-    """Raise ToolcribError where an agent hands over to a name that no agent of the run has."""
+    """Raise ToolcribError if an agent hands over to a name that no agent of the run has."""
     for agent in team.values():
         for each in agent.handovers:
             if isinstance(each, str) and each not in team:
@@ -163,14 +167,16 @@ def check_resolved(team: Mapping[str, HandsOver]) -> None:
 
 
 def heirs_of(agent: HandsOver) -> dict[str, str]:
-    """Return the agents that an agent may hand over to, by the names of the tools for that."""
+    """Return the agents that an agent may hand over to, by the names of the handover tools."""
     named = (each if isinstance(each, str) else each.name for each in agent.handovers)
     return {handover_name(name): name for name in named}
 
 
 def handed_to(messages: Sequence[Message], heirs: Mapping[str, str]) -> str | None:
-    """Return the agent that the last reply has handed over to, if all of its calls have results: the
-    first of those that were handed over to, where there are several."""
+    """Return the agent that the last reply has handed over to, if all its calls have results.
+
+    If there are several handovers, the first successful one counts.
+    """
     asked, results = answered(messages)
     if not asked or any(call.id not in results for call in asked):
         return None
@@ -211,7 +217,7 @@ def over_limit(
 
 
 def strictest(limits: Iterable[Limits]) -> Limits:
-    """Return the limits that hold where all of these do."""
+    """Return the limits that satisfy all of these."""
     each = list(limits)
     found: dict[str, Any] = {}
     for name in Limits.__struct_fields__:
@@ -221,7 +227,7 @@ def strictest(limits: Iterable[Limits]) -> Limits:
 
 
 def within_catalog(choice: ToolChoice | None, catalog: Catalog) -> ToolChoice | None:
-    """Return a choice of tools as it holds for another agent: it allows no more than it did."""
+    """Return a choice of tools restricted to another agent's tools: it allows nothing more."""
     if choice is None or not choice.allowed:
         return choice
     left = tuple(name for name in choice.allowed if name in catalog)
@@ -229,10 +235,12 @@ def within_catalog(choice: ToolChoice | None, catalog: Catalog) -> ToolChoice | 
 
 
 def check_speakers(state: RunState, team: Mapping[str, Mapping[str, str]]) -> None:
-    """Raise SourceError where those who have spoken in a saved run are not in it, or not by its own
-    records: each of them was handed over to by the one before, and the last asked for what waits.
-    `team` has the heirs of each, the first agent first: where nobody is named, that one has spoken
-    alone, whatever it was called then."""
+    """Raise SourceError if the speakers of a saved run contradict the team or the run's records.
+
+    Each speaker must have been handed over to by the one before, and the last must have asked for
+    what waits. `team` maps each agent to its heirs, the first agent first. If no speaker is named,
+    the first agent has spoken alone, whatever its name was then.
+    """
     speakers = state.speakers
     for name in speakers:
         if name not in team:

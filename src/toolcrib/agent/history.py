@@ -1,6 +1,6 @@
 """What a run keeps: its messages, its conversation, and the arguments of calls that wait.
 
-Rule: every call has an id of its own and at most one result.
+Rule: every call has its own id and at most one result.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _UNREAD = (ErrorCode.UNKNOWN_TOOL, ErrorCode.NOT_OFFERED)
 
 
 def content_of(view: JsonValue) -> str:
-    """Return the text itself, everything else as JSON."""
+    """Return a string itself, everything else as JSON."""
     if isinstance(view, str):
         return view
     try:
@@ -63,8 +63,11 @@ def content_of(view: JsonValue) -> str:
 
 
 def error_content(error: CallError, told: str = "") -> str:
-    """Return code, message and places of an error: enough to correct a call, and nothing that was
-    sent. `told` is what the tool's author has for the model in place of the message."""
+    """Return code, message and places of an error as JSON.
+
+    That is enough to correct a call, and nothing that was sent. `told` is the tool author's text
+    for the model in place of the message.
+    """
     body: JsonObject = {"code": str(error.code), "message": told or error.message}
     if len(error.details) > 1 or any(detail.path for detail in error.details):
         body["details"] = [{"path": d.path, "message": d.message} for d in error.details]
@@ -74,8 +77,10 @@ def error_content(error: CallError, told: str = "") -> str:
 def readable_call(
     call: ToolCall, outcome: Outcome | None, error: CallError | None = None
 ) -> ToolCall:
-    """Return the call as history keeps it: arguments that are no JSON are
-    not sent back to a provider."""
+    """Return the call as history keeps it.
+
+    Arguments that are not JSON are not sent back to a provider.
+    """
     error = outcome.error if isinstance(outcome, Failed) else error
     code = None if error is None else error.code
     malformed = code in _MALFORMED or (
@@ -87,7 +92,7 @@ def readable_call(
 
 
 def _encodable(call: ToolCall) -> ToolCall:
-    """Replace lone surrogates, which no file or provider can hold, in a name that a model made up."""
+    """Replace lone surrogates, which no file or provider can hold, in a name made up by a model."""
     return msgspec.structs.replace(call, name=encodable(call.name))
 
 
@@ -99,7 +104,7 @@ def result_message(
         case Completed():
             content, parts = _seen_of(outcome) if outcome.parts else (content_of(outcome.model), ())
             message = Message.tool(call, _with(outcome.notice, content), parts)
-            if is_handle(message):  # it is what a tool gave: nothing follows it
+            if is_handle(message):  # the tool itself returned this text: nothing follows it
                 message = Message.tool(call, orjson.dumps(content).decode(), parts)
             return message
         case Failed():
@@ -113,7 +118,7 @@ def result_message(
 
 
 def handle_message(call: ToolCall) -> Message:
-    """Return the result of a call that has begun, and goes on in the background."""
+    """Return the result of a call that has begun and continues in the background."""
     body = {"status": "running in the background", "call_id": call.id, "message": _FOLLOWS}
     return Message.tool(call, orjson.dumps(body).decode())
 
@@ -127,8 +132,10 @@ def is_handle(message: Message) -> bool:
 
 
 def later_message(call: ToolCall, outcome: Outcome | None) -> Message:
-    """Return what a call in the background gave, of which nobody knows the end where no outcome is
-    known. Of content there are the texts: no provider takes all else where this stands."""
+    """Return the message with a background call's result; unknown if there is no outcome.
+
+    Of content it has only the texts: no provider takes images or files in this place.
+    """
     told = result_message(call, outcome, CallError.of(ErrorCode.OUTCOME_UNKNOWN))
     assert told is not None  # noqa: S101  an error is given
     hidden = [part for part in told.parts if not isinstance(part, str)]
@@ -141,7 +148,7 @@ def later_message(call: ToolCall, outcome: Outcome | None) -> Message:
 def _seen_of(outcome: Completed) -> tuple[str, tuple[Part, ...]]:
     """Return what a model reads of a result with content, and what it is shown besides.
 
-    Where there is no structured value, the first text is what it reads.
+    If there is no structured value, the first text is what it reads.
     """
     parts = outcome.model_parts
     content = "" if outcome.model is None else content_of(outcome.model)
@@ -159,36 +166,40 @@ _CUT_SHORT = CallError.of(
 
 
 def is_cut_short(record: ToolInvocationRecord) -> bool:
-    """Return whether a call was cancelled when it had begun: nobody knows what it did."""
+    """Return whether a call was cancelled after it had begun: nobody knows what it did."""
     error = record.error
     return error is not None and error.code is ErrorCode.CANCELLED and has_begun(record)
 
 
 def known_error(record: ToolInvocationRecord) -> CallError | None:
-    """Return the error of a call as it is told. Who reads `cancelled` of one that was cut short would
-    make it once more."""
+    """Return the error of a call as reported.
+
+    If a call that was cut short were reported as `cancelled`, its reader would make it again.
+    """
     return _CUT_SHORT if is_cut_short(record) else record.error
 
 
 def _with(notice: str, content: str) -> str:
-    """Return what the model has to know first; then what it asked for."""
+    """Return what the model has to know first, then what it asked for."""
     return f"{notice}\n\n{content}" if notice else content
 
 
 def is_later(message: Message) -> bool:
-    """Return whether this is what a call in the background gave."""
+    """Return whether this is the later result of a call in the background."""
     return message.role == "user" and message.from_tool
 
 
 def untold(messages: Collection[Message]) -> set[str]:
-    """Return the calls that are said to run in the background, and have not been said to end."""
+    """Return the calls that are shown as running in the background, without a later result."""
     running = {m.call_id for m in messages if m.call_id is not None and is_handle(m)}
     return running - {m.call_id for m in messages if is_later(m)}
 
 
 def answered(messages: Sequence[Message]) -> tuple[tuple[ToolCall, ...], dict[str | None, Message]]:
-    """Return the calls of the last reply, and by their ids the results of these that there are; nothing
-    but those, and what calls in the background gave, stands behind it."""
+    """Return the calls of the last reply, and their results so far, by id.
+
+    After a reply there are only its results, and later results of background calls.
+    """
     results: dict[str | None, Message] = {}
     for message in dropwhile(is_later, reversed(messages)):
         if message.role != "tool":
@@ -204,9 +215,9 @@ def last_text(messages: Sequence[Message]) -> str:
 
 
 class ConversationHistory:
-    """Messages in order; the last assistant's message and what follows it is the current turn.
+    """Messages in order; the last assistant message and what follows it are the current turn.
 
-    `text_of` gives the arguments of a call as they were judged, which may be repaired ones.
+    `text_of` returns the arguments of a call as they were validated, which may be repaired ones.
     """
 
     def __init__(self, messages: Iterable[Message], text_of: Callable[[ToolCall], str]) -> None:
@@ -226,8 +237,10 @@ class ConversationHistory:
         return last_text(self._messages)
 
     def instruct(self, text: str, *, replacing: bool) -> None:
-        """Put the instructions, if there are any, in the place that was kept for them, the first
-        message; `replacing` the one behind it."""
+        """Put the instructions, if there are any, in place of the reserved first message.
+
+        With `replacing`, they also replace the message after it.
+        """
         self._messages[: 1 + (replacing and text != "")] = [Message.system(text)] if text else []
 
     def append(self, message: Message, *, untrusted: bool = False) -> None:
@@ -238,7 +251,7 @@ class ConversationHistory:
         self._ids.update(call.id for call in message.tool_calls)
 
     def with_new_ids(self, reply: Reply, prefix: str) -> Reply:
-        """Give a call a new id where a client repeats one, or results would be mixed up."""
+        """Give a call a new id if a client repeats one, since results would be mixed up."""
         calls = reply.tool_calls
         if not calls or len({c.id for c in calls} - self._ids) == len(calls):
             return reply
@@ -252,7 +265,7 @@ class ConversationHistory:
         return msgspec.structs.replace(reply, message=message)
 
     def free_id(self, call_id: str, prefix: str, taken: Collection[str] = ()) -> str:
-        """Return the id of a call, behind `prefix` where another call of the conversation has it."""
+        """Return a call's id, with `prefix` if another call of the conversation has that id."""
         while call_id in self._ids or call_id in taken:
             call_id = prefix + (call_id or "call")
         return call_id
@@ -275,12 +288,12 @@ class ConversationHistory:
         begun: Collection[str] = (),
         untrusted: bool = False,
     ) -> None:
-        """Add the results that there are, in call order, and `error` for the calls that have none.
-        Those that have `begun` go on in the background: their results say so.
+        """Add the results that exist, in call order, and `error` for the calls that have none.
 
-        A call that waited when its run ended still does, whatever `error` says of the others; `apart`
-        has, by call id, what is said of one in its place, and `loads` the tools that it brought.
-        `untrusted` says that the run has read untrusted content.
+        Calls that have `begun` continue in the background: their results say so. A call that waited
+        when its run ended is shown as waiting, whatever `error` says of the others. `apart` maps
+        call ids to an error used in place of `error`, and `loads` maps them to the tools that they
+        loaded. `untrusted` says that the run has read untrusted content.
         """
         position = self._last_assistant()
         asked = self._messages[position]
@@ -312,14 +325,14 @@ class ConversationHistory:
         error: CallError | None,
         begun: Collection[str],
     ) -> ToolCall:
-        """While a call waits it stays as it was sent: it will be judged again."""
+        """Return the call as history keeps it; a waiting call stays as sent, to be read again."""
         ended = outcome is not None and not isinstance(outcome, Waiting)
         if ended or call.id in begun:
             call = msgspec.structs.replace(call, arguments=self._text_of(call))
         return readable_call(call, outcome, error)
 
     def _last_assistant(self) -> int:
-        """Return where the assistant's message is that this turn is about, or -1."""
+        """Return the index of the assistant message of this turn, or -1."""
         position = len(self._messages) - 1
         while position >= 0 and self._messages[position].role == "tool":
             position -= 1
@@ -328,10 +341,10 @@ class ConversationHistory:
 
 # A conversation: the turns of its runs, in the order in which they began.
 #
-# Rule: what a run says, from its prompt on, is one turn. A run that goes on extends its own turn and
-# no other, so the turn is replaced whole, by one that says all that it said before, and more. What does
-# not is refused: an older state of the run, or a run that parted from it. What a run says has what was
-# said within its calls that wait: digests of that, for others are not told of it.
+# Rule: what a run says, from its prompt on, is one turn. A resumed run extends its own turn and no
+# other, so the turn is replaced as a whole by one that says everything it said before, and more.
+# Anything else is refused: an older state of the run, or a run that diverged from it. A run's turn
+# also has what was said within its suspended calls, as digests, because others are not told of it.
 
 _WAITS = CallError.of(
     ErrorCode.APPROVAL_REQUIRED, "The call waits for somebody's approval. It has not run."
@@ -352,8 +365,11 @@ _UNTOLD = (
 
 
 class SaidWithin(msgspec.Struct, frozen=True):
-    """Holds digests of what the run of a suspended call has `said`, in order, and `told`, by the id of
-    each call that is over, or may be; and of what was said within those of its calls that wait."""
+    """Holds digests of what was said in the run of a suspended call.
+
+    `said` has what was said, in order; `told` the result of each call that is over, or may be, by
+    call id; `within` the same for its own suspended calls.
+    """
 
     said: tuple[str, ...]
     told: dict[str, str] = {}
@@ -361,7 +377,7 @@ class SaidWithin(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, suspended: SuspendedCall) -> SaidWithin:
-        """Raises SourceError."""
+        """Return the digests of a suspended call's run. Raises SourceError."""
         state = saved_run(suspended)
         messages = settled(state)
         said = tuple(digest(to_plain(each)) for each in _said(messages))
@@ -369,17 +385,17 @@ class SaidWithin(msgspec.Struct, frozen=True):
         return cls(said, ends, {id_: cls.of(each) for id_, each in state.suspended.items()})
 
     def extends(self, other: SaidWithin) -> bool:
-        """Return whether this says all that the other one does."""
+        """Return whether this says everything that the other one says."""
         is_more = self.said[: len(other.said)] == other.said
         is_more = is_more and other.told.items() <= self.told.items()
         return is_more and _extend(self.within, other.within, self.told)
 
 
 class RunTurn(msgspec.Struct, frozen=True):
-    """Holds what one run said; `before` is how many messages its own history has ahead of that.
+    """Holds what one run said; `before` is how many messages its own history has before that.
 
-    `run_id` is empty for messages that no run is known of. `over` says that the run was completed.
-    `within` has, by call id, what was said within calls that wait.
+    `run_id` is empty for messages of no known run. `over` says that the run was completed. `within`
+    has, by call id, what was said within suspended calls.
     """
 
     run_id: str = ""
@@ -389,13 +405,13 @@ class RunTurn(msgspec.Struct, frozen=True):
     within: dict[str, SaidWithin] = {}
 
     def replaced(self, state: RunState, *, over: bool = False) -> RunTurn:
-        """Return the turn as a run's whole history has it. Raises SourceError for what is no state."""
+        """Return the turn as a run's whole history has it. Raises SourceError for a bad state."""
         said = settled(state)[self.before :]
         within = {id_: SaidWithin.of(each) for id_, each in state.suspended.items()}
         return msgspec.structs.replace(self, messages=said, over=over, within=within)
 
     def extends(self, other: RunTurn) -> bool:
-        """Return whether this turn says all that the other one does, as far as that is known."""
+        """Return whether this turn says everything that the other one says, as far as known."""
         said, before = _said(self.messages), _said(other.messages)
         mine = told(self.messages)
         over = {call_id or "" for call_id, *_ in mine} | self._unknown
@@ -404,13 +420,15 @@ class RunTurn(msgspec.Struct, frozen=True):
 
     @property
     def _unknown(self) -> set[str]:
-        """The calls of which only their message says that they have begun and wait: 0.2 saved no more,
-        nor does a list of messages."""
+        """The calls known only from their message to have begun and wait.
+
+        Version 0.2 saved no more, nor does a list of messages.
+        """
         waits = (m.call_id or "" for m in self.messages if m.content == _BEGUN_AND_WAITS)
         return {call_id for call_id in waits if call_id not in self.within}
 
     def tells_more(self, other: RunTurn) -> bool:
-        """Return whether this turn has a call, or a result, that the other one has not."""
+        """Return whether this turn has a call, or a result, that the other one does not have."""
         more = call_ids(self.messages) - call_ids(other.messages)
         return bool(more or told(self.messages) - told(other.messages))
 
@@ -422,8 +440,11 @@ def split_system(messages: tuple[Message, ...]) -> tuple[tuple[Message, ...], tu
 
 
 def settled(state: RunState) -> tuple[Message, ...]:
-    """Return what was said in a run; a call that waits has a result that says so, which is as untrusted
-    as what the run has read: an agent that is its tool may have read it."""
+    """Return what was said in a run; a waiting call gets a result that says so.
+
+    That result is as untrusted as what the run has read, because an agent that is its tool may have
+    read it.
+    """
     history = ConversationHistory(split_system(state.messages)[1], lambda call: call.arguments)
     if history.unanswered():
         apart = dict.fromkeys(state.suspended, _PART_WAITS)
@@ -432,8 +453,11 @@ def settled(state: RunState) -> tuple[Message, ...]:
 
 
 def joined(turns: Iterable[RunTurn]) -> tuple[Message, ...]:
-    """Return the messages of all turns. An id that an earlier turn has, too, is replaced: runs that go
-    on side by side know nothing of each other's calls, and some servers count theirs."""
+    """Return the messages of all turns, with duplicate call ids replaced.
+
+    An id that an earlier turn also has is replaced: runs next to each other do not know each
+    other's calls, and some servers number theirs.
+    """
     known: set[str] = set()
     messages: list[Message] = []
     for turn in turns:
@@ -451,14 +475,17 @@ def call_ids(messages: Iterable[Message]) -> set[str]:
 
 
 def told(messages: Iterable[Message]) -> set[tuple[str | None, str, tuple[Part, ...]]]:
-    """Return the calls that are over, or may be, each with what its result says."""
+    """Return the calls that are over, or may be, each with its result."""
     results = (m for m in messages if m.role == "tool" and not _is_untold(m))
     return {(m.call_id, m.content, m.parts) for m in results}
 
 
 def told_error(messages: Sequence[Message], call_id: str) -> tuple[str, str] | None:
-    """Return code and message of the error that a model is told of a call without a record of its end,
-    or None for a call that the history does not have. Raises SourceError for what tells none."""
+    """Return code and message of the error in a call's result, or None without such a call.
+
+    This is for a call without a record of its end. Raises SourceError if its result is not an
+    error.
+    """
     for message in reversed(messages):
         if message.role == "tool" and message.call_id == call_id and message.is_error:
             try:
@@ -476,7 +503,7 @@ class _ToldParts(msgspec.Struct, frozen=True):
 
 
 class _ToldError(msgspec.Struct, frozen=True):
-    """What `error_content` writes, as far as it is read again."""
+    """The part of what `error_content` writes that is read again."""
 
     error: _ToldParts
 
@@ -484,8 +511,10 @@ class _ToldError(msgspec.Struct, frozen=True):
 def _extend(
     mine: Mapping[str, SaidWithin], theirs: Mapping[str, SaidWithin], over: Collection[str]
 ) -> bool:
-    """Return whether within calls all is said that is said in theirs; of one that is `over` its result
-    says that."""
+    """Return whether `mine` says everything that `theirs` says within calls.
+
+    A call that is `over` needs no entry, because its result stands for it.
+    """
     return all(
         call_id in over or (call_id in mine and mine[call_id].extends(their))
         for call_id, their in theirs.items()
@@ -508,7 +537,7 @@ def _other(free: Iterator[str], known: set[str]) -> str:
 
 
 def _with_ids(message: Message, new: Mapping[str, str]) -> Message:
-    """Return the message with other ids of its calls; what a provider wants back has the old ones."""
+    """Return the message with new ids for its calls, dropping provider state with the old ids."""
     replace = msgspec.structs.replace
     if not new.keys().isdisjoint(call.id for call in message.tool_calls):
         calls = tuple(replace(call, id=new.get(call.id, call.id)) for call in message.tool_calls)
@@ -525,17 +554,18 @@ def _with_ids(message: Message, new: Mapping[str, str]) -> Message:
     return replace(message, call_id=new[known], content=content)
 
 
-# What became of arguments before they were decided on, kept for as long as their call waits.
+# The arguments of calls before they were decided on, kept as long as their call waits.
 #
-# A model answers for the view of a schema that its provider was sent, and what it sends may have been
-# repaired; and a default factory makes its value once a call. The restorer is known to the offer of
-# that one request, and a repairer may be a model; a run that waits, and goes on in another process or
-# with another model, must come to the very arguments that somebody was asked to approve.
+# A model answers for the view of a schema that its provider was sent, and what it sends may have
+# been repaired; a default factory makes its value once per call. The restorer is known only to the
+# offer of that one request, and a repairer may be a model. A run that waits, and resumes in another
+# process or with another model, must arrive at exactly the arguments that somebody was asked to
+# approve.
 #
-# A saved state is held against itself before a call in it runs: the questions that it shows are
-# those which its calls lead to, field by field, and its counts are those of its records. That finds
-# a state in which one thing was changed. Whoever may change all of it is found by a signature alone
-# (`state_key`).
+# A saved state is checked for contradictions before a call in it runs: the questions that it shows
+# must be those that its calls lead to, field by field, and its counts must match its records. That
+# detects a state in which one thing was changed. Only a signature (`state_key`) detects a change by
+# somebody who may change everything.
 
 
 _ROUNDED = 1e-9
@@ -586,7 +616,7 @@ def check_state(state: RunState) -> None:
 
 
 _Doubts: TypeAlias = Iterator[tuple[str, str, bool]]
-"""Of a state: each field, what would be wrong with it, and whether it is."""
+"""For a state: each field, what would be wrong with it, and whether it is."""
 
 
 def _contradictions(state: RunState) -> _Doubts:
@@ -620,8 +650,10 @@ def _contradictions(state: RunState) -> _Doubts:
 
 
 def _miscounted(state: RunState, names: Mapping[str, str]) -> _Doubts:
-    """Hold the counts of a state against its records, and against each other; `names` are those of its
-    calls."""
+    """Check the counts of a state against its records, and against each other.
+
+    `names` are the names of its calls.
+    """
     tally, inner, called = state.tally, state.tally.inner, state.tally.per_tool
     over = {record.id for record in state.records}
     begun = Counter(names.get(call_id, "") for call_id in tally.begun if call_id not in over)
@@ -642,7 +674,7 @@ def _miscounted(state: RunState, names: Mapping[str, str]) -> _Doubts:
     yield "tally.per_tool", "a tool completed more often", wrong
     for field, known in (
         ("cost_per_tool", called.keys()),
-        ("seconds_per_tool", called.keys() | inner.per_tool.keys()),  # of a run that was forked
+        ("seconds_per_tool", called.keys() | inner.per_tool.keys()),  # from the run that was forked
     ):
         uncalled = not getattr(tally, field).keys() <= known
         yield f"tally.{field}", "it names a tool that was not called", uncalled
@@ -654,8 +686,10 @@ def _miscounted(state: RunState, names: Mapping[str, str]) -> _Doubts:
 
 
 def _has_another(state: RunState) -> bool:
-    """Return whether a state has other results to tell later than of calls that are said to run: of
-    those with a record, of each."""
+    """Return whether the later results in a state do not match the calls shown as running.
+
+    Every running call with a record needs one, and no other call may have one.
+    """
     running = untold(state.messages)
     ended = {m.call_id for m in state.arrived if m.role == "user"}
     over = running & {record.id for record in state.records}
@@ -663,7 +697,7 @@ def _has_another(state: RunState) -> bool:
 
 
 def _is_other(one: object, other: object) -> bool:
-    """Return whether two values are not the same JSON: to Python 1 equals True."""
+    """Return whether two values are different JSON: to Python, 1 equals True."""
     return canonical_json(to_plain(one)) != canonical_json(to_plain(other))
 
 
@@ -674,9 +708,9 @@ def _is_for_run(record: ToolInvocationRecord) -> bool:
 def _approval_in(
     record: ToolInvocationRecord, given: ToolApproval, tally: RunTally
 ) -> ToolApproval:
-    """Return the yes for the whole run that a record tells of.
+    """Return the approval for the whole run that a record tells of.
 
-    Where the record does not show all arguments that it was about, those are taken as `given` has them.
+    If the record does not show all arguments that it was about, they are taken from `given`.
     """
     mac = ""
     if FOR_RUN not in record.notes:
@@ -692,8 +726,7 @@ def _approval_in(
 
 
 def _is_another_turn(state: RunState) -> bool:
-    """Return whether calls were made in a turn that had not begun, or
-    those that wait in another one."""
+    """Return whether calls were made in a turn that had not begun, or wait in another turn."""
     made = [record.origin.turn for record in state.records if record.origin is not None]
     asked = 0 if state.origin is None else state.origin.turn
     is_other = bool(state.pending and asked) and asked != state.turn
@@ -701,8 +734,10 @@ def _is_another_turn(state: RunState) -> bool:
 
 
 def _is_anothers(record: ToolInvocationRecord, caller: Caller) -> bool:
-    """Return whether a record names another caller; records without an origin
-    are older than roles in them."""
+    """Return whether a record names another caller.
+
+    Records without an origin are older than the roles in them.
+    """
     return record.caller != caller.id or (
         record.origin is not None and record.caller_roles != caller.roles
     )
@@ -714,9 +749,10 @@ _ARGUMENTS = frozenset(("id", "arguments", "arguments_digest"))
 def check_as_asked(state: RunState, calls: Sequence[HydrationResult]) -> None:
     """Raise SourceError, naming the field, unless the calls that wait are what `pending` shows.
 
-    Of a tool whose definition is another one by now nothing else can be compared: its call ends as
-    `approval_mismatch`, as that of any tool that has changed. Nor can the arguments of one whose own
-    code fails now, or refuses them: its call ends as that, and nobody has changed anything.
+    If a tool's definition has changed, nothing else can be compared: its call ends as
+    `approval_mismatch`, as for any changed tool. Nor can the arguments be compared if the tool's
+    own code fails now, or refuses them: its call ends with that error, and nobody has changed
+    anything.
     """
     waiting = {call.call.id: call for call in calls}
     for call_id, suspended in state.suspended.items():  # its own questions have been compared
@@ -751,7 +787,7 @@ def check_answers(state: RunState, answers: Mapping[str, Answer]) -> None:
 
 
 def _differing(request: ApprovalRequest, call: HydrationResult, state: RunState) -> list[str]:
-    """Return the fields of a question that do not fit its call, what follows from others first."""
+    """Return the fields of a question that do not fit its call, derived fields first."""
     shown = request.arguments_digest in ("", digest(request.arguments))
     definition = call.definition
     if definition is None or definition.name != request.tool:
@@ -780,8 +816,7 @@ class _RestoredBefore(msgspec.Struct, frozen=True):
     arguments: JsonObject
 
     def restore(self, arguments: JsonObject) -> JsonObject:
-        """Return what it was restored to, which has been judged once; a
-        copy, for a tool may change it."""
+        """Return a copy of the restored arguments, validated once; a tool may change it."""
         return copy.deepcopy(self.arguments)
 
     def to_view(self, arguments: JsonObject) -> JsonObject:
@@ -821,7 +856,7 @@ class Restored:
         repaired: Mapping[str, RepairedText],
         pinned: Mapping[str, dict[str, JsonValue]],
     ) -> None:
-        """Take up what was made of calls elsewhere."""
+        """Take over arguments that were restored or repaired elsewhere."""
         self._known |= restored
         self._repaired |= repaired
         self._pinned |= pinned
@@ -846,7 +881,7 @@ class Restored:
         return {call.id: self._known[call.id] for call in calls if call.id in self._known}
 
     def repaired(self, calls: Iterable[ToolCall]) -> dict[str, RepairedText]:
-        """Return the repaired texts of the calls that still wait."""
+        """Return the repaired arguments of the calls that still wait."""
         return {call.id: self._repaired[call.id] for call in calls if call.id in self._repaired}
 
     def pinned(self, calls: Iterable[ToolCall]) -> dict[str, dict[str, JsonValue]]:
@@ -854,7 +889,7 @@ class Restored:
         return {call.id: self._pinned[call.id] for call in calls if call.id in self._pinned}
 
     def text(self, call: ToolCall) -> str:
-        """Return the arguments as they were judged: what a provider can be sent again."""
+        """Return the arguments as they were validated: a provider can be sent these again."""
         known = self._repaired.get(call.id)
         return call.arguments if known is None else known.text
 
@@ -872,8 +907,10 @@ class Restored:
 async def edit_fault(
     runner: ToolRunner, state: RunState, request: ApprovalRequest, answer: Approve
 ) -> CallError | None:
-    """Return why a call that waits could not run with what an approver puts in place of its arguments;
-    None if it could, and where only its run can tell. No tool runs."""
+    """Return why a waiting call could not run with an approver's arguments.
+
+    None if it could, and also if only its run can tell. No tool runs.
+    """
     found = (call for said in state.messages for call in said.tool_calls)
     call = next((call for call in found if call.id == request.call_id), None)
     if request.run_id != state.run_id or call is None or call.name not in runner.catalog:

@@ -1,9 +1,10 @@
 """An agent as a tool: its run is one call of another run.
 
-Rule: the inner run is a part of the outer one. It spends what that has left, asks whom that asks and
-writes where that writes (unless it has an approver and sinks of its own), and is cancelled with it.
-When it waits, the outer run waits with its questions, and the outer state holds the inner one: both go
-on from there. Its run id follows from the call: the same call in another process is the same run.
+Rule: the inner run is a part of the outer one. It spends from the outer run's budget, asks the
+outer run's approver and writes to its sinks (unless it has its own), and is cancelled with it. When
+it waits, the outer run waits with its questions, and the outer state holds the inner one; both
+resume from there. Its run id follows from the call: the same call in another process is the same
+run.
 """
 
 from __future__ import annotations
@@ -53,8 +54,10 @@ _TOLD = (
     ToolCallFinished,
     RunError,
 )
-"""What whoever watches the outer run is told of the inner one: no texts, which the tool's `visible` is
-about."""
+"""The events of the inner run that an observer of the outer one gets.
+
+They do not include texts, which the tool's `visible` governs.
+"""
 _MOST_NAMED = 20
 _ASKS: WeakSet[Callable[..., Any]] = WeakSet()  # the functions of agents that are tools
 
@@ -65,7 +68,7 @@ Prompt: TypeAlias = Annotated[
 
 
 class OuterRun(NamedTuple):
-    """The call of another run that a run is begun by, and what that run has for it."""
+    """The outer call that an inner run is begun by, and what the outer run supplies."""
 
     call: OuterCall
     around: Surroundings
@@ -73,7 +76,7 @@ class OuterRun(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """How an agent begins a run within a call, with a prompt, or goes on with one."""
+    """How an agent begins a run within a call, with a prompt, or resumes one."""
 
     begin: Callable[[str, OuterRun], Drive]
     resume: Callable[[RunState, Mapping[str, Answer], OuterRun], Drive]
@@ -94,7 +97,7 @@ def agent_tool(
     visible: Sequence[str] | All,
     annotations: AnnotationOptions,
 ) -> Tool[..., Any]:
-    """Return the tool that runs an agent. Raises DefinitionError for what is no tool's."""
+    """Return the tool that runs an agent. Raises DefinitionError for an invalid definition."""
 
     async def ask(prompt: Prompt, context: CallContext) -> Any:
         within = CALLING.get()
@@ -104,13 +107,13 @@ def agent_tool(
         before = None if within is None else within.agent
         if within is not None:
             within.agent = agent
-        known = _waited(context)  # what it has done by now
+        known = _waited(context)  # what it has done so far
         ended: list[RunResult] = []
         try:
             result = await _run(runs, name, prompt, context, ended)
         except STOPS:
             raise
-        except BaseException as error:  # a client's or a sink's, for one; its calls have been made
+        except BaseException as error:  # such as a client's error; its calls have been made
             log_raised(f"agent '{name}'", error)
             said = f"The agent failed ({type(error).__name__})."
             last = ended[-1].state if ended else known
@@ -137,7 +140,7 @@ def is_agent(tool: Tool[..., Any]) -> bool:
 
 
 def _waited(context: CallContext) -> RunState | None:
-    """Return the state of the run of a call that waited; None without one that can be read."""
+    """Return the state of a suspended call's run; None if there is none that can be read."""
     around = context.around
     suspended = None if around is None else around.scope.suspended.get(context.call_id)
     try:
@@ -149,8 +152,10 @@ def _waited(context: CallContext) -> RunState | None:
 async def _run(
     runs: Runs, name: str, prompt: str, context: CallContext, ended: list[RunResult]
 ) -> RunResult:
-    """Begin the run of a call, or go on with it, if it waited and the outer run has its state. How it
-    ended is put into `ended`, also where this raises."""
+    """Begin the run of a call, or resume it if the outer run has its saved state.
+
+    Its result is added to `ended`, also if this raises.
+    """
     around = context.around or Surroundings(CallScope(RunTally(context.run_id)))
     outer = OuterRun(OuterCall(context.run_id, context.call_id, name), around, context.caller)
 
@@ -158,7 +163,7 @@ async def _run(
         if isinstance(event, Done):
             ended.append(event.result)
         if isinstance(event, _TOLD):
-            with suppress(Unusable):  # larger than a part may be
+            with suppress(Unusable):  # it is larger than a part may be
                 context.progress(to_plain(event))
 
     suspended = around.scope.suspended.get(context.call_id)
@@ -170,7 +175,7 @@ async def _run(
 
 
 def _answer(result: RunResult) -> Any:
-    """Return what the agent answered. Raises Suspended if it waits, and ToolError without an answer."""
+    """Return the agent's answer. Raises Suspended if it waits, and ToolError without an answer."""
     if result.status == "completed":
         return result.output
     if result.status == "waiting":
@@ -180,7 +185,7 @@ def _answer(result: RunResult) -> Any:
 
 
 def _made(records: Sequence[ToolInvocationRecord]) -> str:
-    """Name the calls that were begun: whoever asks again must know what is done already."""
+    """Name the calls that were begun: whoever asks again must know what is already done."""
     begun = [f"{each.name} ({state_of(each)})" for each in records if has_begun(each)]
     more = [f"and {len(begun) - _MOST_NAMED} more"] if len(begun) > _MOST_NAMED else []
     named = ", ".join([*begun[:_MOST_NAMED], *more])

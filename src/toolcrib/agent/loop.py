@@ -1,8 +1,8 @@
 """One run of the agent loop: model → tools → model, until there is nothing left to call.
 
-A run ends in exactly one way, whatever ends it, and always with a history that a provider accepts:
-every call in it has exactly one result, also the calls that were cancelled, denied or cut. Of a call
-that began and did not end, the result says that nobody knows what it did.
+Rule: a run ends in exactly one way, whatever ends it, and always with a history that a provider
+accepts. Every call in it has exactly one result, including calls that were cancelled, denied or
+cut. If a call began and did not end, its result says that nobody knows what it did.
 """
 
 from __future__ import annotations
@@ -88,12 +88,11 @@ from toolcrib.values.run import (
 from toolcrib.values.step import ArgumentsStep, ReplyStep, ToolsStep, in_background, offer_of
 from toolcrib.values.typed import check_type
 
-# Where the calls of a run come from: whose agent, which turn, which model, from which prompt.
+# Where the calls of a run come from: which agent, turn, model and prompt.
 
 
 class AgentLabel(msgspec.Struct, frozen=True):
-    """Says what an agent is called in records, and whether they may refer
-    to the text of its prompts."""
+    """Says what an agent is called in records, and whether they may refer to its prompts' text."""
 
     name: str = ""
     version: str = ""
@@ -109,7 +108,7 @@ class AgentLabel(msgspec.Struct, frozen=True):
 
 
 class Origins:
-    """Tells of one run, turn by turn, what its records refer to; what is long is made once."""
+    """Supplies what one run's records refer to, turn by turn; long attachments are made once."""
 
     def __init__(self, label: AgentLabel, state: RunState) -> None:
         self._label = label
@@ -117,13 +116,13 @@ class Origins:
         self._forked_from = "" if state.fork is None else state.fork.run_id
         self._prompts: tuple[object, ...] = ()
         self._read: tuple[Message, ...] = ()
-        self._said: list[Message] = []  # by people, of the messages that were read
+        self._said: list[Message] = []  # by people, among the messages read so far
         self._prompt: Attachment | None = None
         self._choices: tuple[Choice, Attachment] | None = None
         self.last = state.origin
 
     def of_reply(self, reply: Reply, model: str, turn: int) -> None:
-        """Note the reply that the calls from here on came in."""
+        """Note the reply that the following calls came in."""
         self.last = Origin(
             agent=self._label.name,
             agent_version=self._label.version,
@@ -134,9 +133,9 @@ class Origins:
         )
 
     def scope(self, scope: CallScope, messages: Sequence[Message], toolbox: Toolbox) -> CallScope:
-        """Return the scope of the calls of the current reply; `messages` are those up to it.
+        """Return the scope of the current reply's calls; `messages` are those up to the reply.
 
-        What a run that goes on had been asked for before keeps the origin that it had.
+        Calls that a resumed run was asked for earlier keep their origin.
         """
         prompt = self._prompt_of(messages, toolbox.tools)
         choice = self._choice_of(toolbox.choice)
@@ -157,7 +156,7 @@ class Origins:
         )
 
     def prompt_digest(self, messages: Sequence[Message], toolbox: Toolbox) -> str:
-        """Return the digest of the prompt as it is now."""
+        """Return the digest of the present prompt."""
         return self._prompt_of(messages, toolbox.tools).digest
 
     def _prompt_of(
@@ -196,7 +195,7 @@ _PART_KINDS = "a TextPart, ReasoningPart, ArgumentsPart or Reply"
 
 
 def permitted(offer: Offer, choice: ToolChoice) -> Offer:
-    """Return the offer of the tools that the model was let call: some servers do not heed that."""
+    """Return the offer restricted to tools that the model may call: some servers ignore that."""
     if choice.mode in ("auto", "required") and not choice.allowed:
         return offer
     named = (choice.name,) if choice.mode == "tool" else choice.allowed
@@ -206,12 +205,12 @@ def permitted(offer: Offer, choice: ToolChoice) -> Offer:
 
 
 class RunTerms(NamedTuple):
-    """Holds the terms of a run: those of its agent, and `settings` with what is this run's own.
+    """Holds the terms of a run: its agent's, and `settings` that include the run's own.
 
-    `heirs` has the agents that it may be handed over to, by the names of the tools for that; `tally` is
-    the one that it goes on with, where another agent has spoken before in this process. One that is
-    `resumed` was given a state, with which another process may have come here before. `check_given`
-    raises BindingError unless the run is given again what it was given where a reply was kept.
+    `heirs` maps handover tools to the agents that they hand over to. `tally` is the tally to
+    continue, if another agent has spoken before in this process. If `resumed`, the run was given a
+    state, and another process may have executed this part before. `check_given` raises BindingError
+    unless the run is given the capabilities that it was given when a stored reply was made.
     """
 
     limits: Limits
@@ -230,7 +229,7 @@ class RunTerms(NamedTuple):
 
 
 def _approved(state: RunState) -> Iterator[ApprovalRequest]:
-    """Yield the questions whose yes suspended calls have begun with."""
+    """Yield the questions whose approval suspended calls began with."""
     return (each.approval[0] for each in state.suspended.values() if each.approval is not None)
 
 
@@ -256,7 +255,7 @@ class Run:
         self._open_toolbox = open_toolbox
         self._toolbox = Toolbox.of(runner.catalog, state.offered)
         self.heir: str | None = None
-        self._answer: str | None = None  # the text of a typed answer, as its type has it
+        self._answer: str | None = None  # the text of a typed answer, in the terms of its type
         self._output: Any = None
         self._corrections = state.corrections
         self._emit, self._streaming = listener.emit, listener.streaming
@@ -270,13 +269,13 @@ class Run:
         self._tally = terms.tally or state.tally.copied()  # a saved state may be resumed again
         self._tally.started = time.monotonic() - state.elapsed
         self._steps: StepRunner | None = None
-        if outer is None and terms.steps is not None:  # else a step of the outer run has it
+        if outer is None and terms.steps is not None:  # else it is within an outer step
             self._steps = BegunSteps(terms.steps, self._begin_step)
         self._time = asyncio.timeout(None)
         self._saved = state
         self._waiting: tuple[Waiting, ...] = ()
         self._calling = False
-        self._untouched = bool(state.pending)  # nothing that it waited for was decided since
+        self._untouched = bool(state.pending)  # nothing that it waited for has been decided since
         self._cancels = 0
         self._restored = Restored(runner, state.restored, state.repaired, state.pinned)
         self._history = ConversationHistory(state.messages, self._restored.text)
@@ -298,17 +297,17 @@ class Run:
         answer = "" if terms.output is None else terms.output.definition.name
         self._made = MadeCalls(terms.limits, state, answer)
         self._scope = self._scope_of(answers, outer)
-        # Where steps are kept, each reply says it of its calls; calls of a saved run have none.
+        # With steps, each stored reply sets these for its calls; calls of a saved run have none.
         self._makes_arguments = True
         self._marked: tuple[str, ...] | None = None
 
     @property
     def tally(self) -> RunTally:
-        """What it has spent: the one that whoever goes on with the run counts on."""
+        """What the run has spent: the tally that an heir continues."""
         return self._tally
 
     def _scope_of(self, answers: Mapping[str, Answer], outer: OuterRun | None) -> CallScope:
-        """Return the scope of the calls of this run, which is within that of an `outer` one."""
+        """Return the scope of this run's calls, which is within the scope of an `outer` run."""
         state = self._saved
         return CallScope(
             self._tally,
@@ -326,8 +325,10 @@ class Run:
         )
 
     async def drive(self) -> RunResult:
-        """Return the result; with `heir`, that agent goes on with its state, and nothing is over.
-        Raises what the provider's failure is, with `.state`, and CancelledError."""
+        """Return the result; if `heir` is set, that agent continues from its state.
+
+        Raises the provider's failure, with `.state`, and CancelledError.
+        """
         self._cancels = cancel_requests()
         label, resumed = self._terms.label, self._saved.turn > 0
         self._emit(RunStarted(self._run_id, label.name, label.version, resumed))
@@ -342,16 +343,16 @@ class Run:
                 self._check_cancelled()
         except Exception as error:
             try:
-                with suppress(Exception):  # the first error is the one that is raised
+                with suppress(Exception):  # the first error is raised
                     await self._write_run("failed")
-            finally:  # also where the run is cancelled while that is written
+            finally:  # also if the run is cancelled while that is written
                 self._fail(error)
             raise
         except BaseException as raised:  # KeyboardInterrupt, or the event loop is gone
             if raised.__cause__ is not None or self.heir is not None:
-                ended = None  # a sink failed, too: not all were told of that end
+                ended = None  # a sink failed, too: not all sinks got that end
             self._end(*(ended or ("cancelled", None)))  # an end that was written stands
-            goes_on = getattr(self._steps, "stopping", False)  # elsewhere
+            goes_on = getattr(self._steps, "stopping", False)  # in another process
             if ended is None and isinstance(raised, asyncio.CancelledError) and not goes_on:
                 with suppress(Exception):
                     await self._write_run("cancelled")
@@ -361,9 +362,9 @@ class Run:
         return self._end(*ended) if self.heir is None else self._result(*ended)
 
     def _begin(self) -> None:
-        """Taint the runs that it is within, if it is tainted, and open its view of the conversation."""
+        """Taint the outer runs if this run is tainted, and open its view of the conversation."""
         if self._tally.tainted:
-            taint(self._tally)  # its history is, and so whoever reads its answer
+            taint(self._tally)  # its history is tainted, so whoever reads its answer is, too
         if self._terms.context is not None:
             spending = self._spending
             opened = self._terms.context.open(self._run_id, self._caller.id, spending, self._steps)
@@ -375,8 +376,10 @@ class Run:
             self._terms.context.close(self._view, self._run_id)
 
     async def _outcome(self) -> tuple[RunStatus, str | None]:
-        """Return how the run ended, and the limit that ended it, when nothing of it runs any more.
-        Raises what `drive` does."""
+        """Return how the run ended, and by which limit, once nothing of it runs any more.
+
+        Raises what `drive` raises.
+        """
         try:
             ended = await self._driven()
         except (KeyboardInterrupt, GeneratorExit):  # the event loop may be gone
@@ -389,7 +392,7 @@ class Run:
                 if not isinstance(raised, Exception):
                     await looked_back
                 else:
-                    with suppress(Exception):  # the first error is the one that is raised
+                    with suppress(Exception):  # the first error is raised
                         await looked_back
             raise
         await self._background.stop()
@@ -397,8 +400,11 @@ class Run:
         return ended
 
     async def _look_back(self) -> None:
-        """Have it recorded which of the calls that it did not come to had begun before, in a process
-        that is gone, say: no model is to read that they did not. Not where another one goes on."""
+        """Record which of the calls that the run did not reach had begun before.
+
+        They may have begun in a process that is gone; the model must not read that they did not.
+        Nothing is recorded if another process resumes the run.
+        """
         if not self._scope.went_before or getattr(self._steps, "stopping", False):
             return
         outcomes = self._watch.outcomes
@@ -413,11 +419,11 @@ class Run:
         try:
             async with limit:
                 await self._take_instructions()
-                await self._begin_step()  # it picks its tools, perhaps
+                await self._begin_step()  # it may pick its tools here
                 context = PolicyContext(self._caller, self._tally)
                 self._toolbox = await self._open_toolbox(context)
                 saved = self._saved
-                again = saved.turn > 0 and saved.choice is not None  # not handed back to
+                again = saved.turn > 0 and saved.choice is not None  # it was not handed back
                 told = again and self._toolbox.names == saved.offered
                 if self._toolbox.chosen and not told:
                     self._emit(ToolsOffered(self._toolbox.names, self._toolbox.choice))
@@ -431,7 +437,7 @@ class Run:
         return ("waiting" if self._waiting else "completed"), None
 
     async def _take_instructions(self) -> None:
-        """Put the instructions of a run that begins in their place; they stay what they are then."""
+        """Put the instructions of a starting run in their place; they do not change after that."""
         if self._terms.instruct is None:
             return
         if self._steps is None:
@@ -474,8 +480,10 @@ class Run:
         await self._runner.write_run(record)
 
     def _check_cancelled(self) -> None:
-        """Raise CancelledError if the run was cancelled, or is out of time, and foreign code (a client,
-        a scorer, a repairer) has caught that: nothing begins any more."""
+        """Raise CancelledError if the run was cancelled or timed out and foreign code caught that.
+
+        A client, a scorer or a repairer may do that. Nothing new begins then.
+        """
         if cancel_requests() > self._cancels:
             raise asyncio.CancelledError
 
@@ -487,7 +495,7 @@ class Run:
             return
         if self._view is not None:
             await self._view.open(self._request())
-        anew = saved.fork is not None and not saved.pending  # nobody was asked in its name
+        anew = saved.fork is not None and not saved.pending  # nobody was asked on its behalf
         if anew:
             check_answers(saved, self._given)
         await self._call_tools(Offer.of(self._toolbox.tools), None if anew else saved)
@@ -506,7 +514,7 @@ class Run:
                 typed = self._terms.output is not None
                 if reply.finish in _CUT or (typed and reply.finish not in WHOLE):
                     raise LimitReached(reply.finish)
-                if self._background.are_open:  # too early: it is asked again, with what they gave
+                if self._background.are_open:  # too early: ask again, with their results
                     await self._arrive("one")
                 elif self._accepts(reply):
                     return
@@ -517,7 +525,7 @@ class Run:
                 await self._arrive("one")
 
     async def _ask_in_turn(self) -> Reply:
-        """Ask in a new turn, which is none where there is no money left to ask. Raises LimitReached."""
+        """Ask in a new turn; there is no turn if no money is left to ask. Raises LimitReached."""
         limit = self._spending.begin_turn()
         if limit is not None:
             raise LimitReached(limit)
@@ -530,8 +538,10 @@ class Run:
             raise
 
     async def _is_over(self) -> bool:
-        """Return whether the run waits, or is handed over; what has ended in the background is told
-        before that, and before a request."""
+        """Return whether the run waits, or is handed over.
+
+        Results of ended background calls are reported before that, and before a request.
+        """
         heir = None if self._waiting else self._heir()
         await self._arrive("all" if self._waiting or heir else "none")
         if heir is not None:
@@ -546,13 +556,13 @@ class Run:
             self._tell_later()
 
     def _tell_later(self) -> None:
-        """Put what calls in the background gave into the history, unless other calls of it wait."""
+        """Add results of background calls to the history, unless other calls in it wait."""
         if self._background.arrived and not self._history.unanswered():
             for message in self._background.take():
                 self._history.append(message, untrusted=self._tally.tainted)
 
     def _mark_turn(self) -> None:
-        """Note where a turn begins: somebody may go back to it."""
+        """Note where a turn begins, so that somebody may go back to it."""
         mark = TurnMark(
             turn=self._spending.turn,
             at=len(self._history.messages),
@@ -565,11 +575,14 @@ class Run:
         self._marks.append(mark)
 
     def _heir(self) -> str | None:
-        """Return the agent that goes on from here, if it was handed over to."""
+        """Return the agent that continues from here, if it was handed over to."""
         return handed_to(self._history.messages, self._terms.heirs) if self._terms.heirs else None
 
     def _takes_call(self, reply: Reply) -> bool:
-        """Return whether a call of the reply is the answer; one that should be has its result here."""
+        """Return whether a call of the reply is the answer.
+
+        A call that should be the answer but is not gets its result here.
+        """
         typed, hook = self._terms.output, self._runner.on_exception
         found = None if typed is None else typed.judge(reply, hook)
         if isinstance(found, TakenAnswer) and self._background.are_open:
@@ -587,7 +600,7 @@ class Run:
         return False
 
     def _accepts(self, reply: Reply) -> bool:
-        """Read the answer; one that is empty, or not of the output's type, goes back to the model."""
+        """Read the answer; an empty one, or one of another type, goes back to the model."""
         if self._terms.output is None:
             if reply.text.strip():
                 return True
@@ -609,12 +622,12 @@ class Run:
         return False
 
     def _complain(self, complaint: str, limit: str) -> None:
-        """Give an answer back to the model. Raises LimitReached as `_correct` does."""
+        """Return an answer to the model with a complaint. Raises LimitReached like `_correct`."""
         self._correct(limit)
         self._history.append(Message.user(complaint))
 
     def _correct(self, limit: str) -> None:
-        """Count an answer that is none. Raises LimitReached where there were as many as may be."""
+        """Count a rejected answer. Raises LimitReached if as many as allowed came before it."""
         most = self._terms.limits.corrections
         if most is not None and self._corrections >= most and not replays(self._steps):
             raise LimitReached(limit)
@@ -622,7 +635,7 @@ class Run:
 
     async def _ask(self) -> Reply:
         turn = self._spending.turn
-        before = self._tally.inner  # what was demanded before a fork was, too, whatever was called
+        before = self._tally.inner  # demands made before a fork were met, whatever was called
         called = bool(self._records or self._background.begun or before.calls or before.turns)
         self._choice = self._terms.settings.choice(called=called)
         request = self._request()
@@ -662,7 +675,7 @@ class Run:
         return await self._spending.paid(self._client, lambda: replied(ask, request, self._cancels))
 
     async def _kept_reply(self, request: ChatRequest, steps: StepRunner) -> Reply:
-        """Ask as a step of the run: of a reply that is kept, the offer is made again."""
+        """Ask as a step of the run; for a stored reply, the offer is made again."""
         asked: list[Reply] = []
 
         async def work() -> ReplyStep:
@@ -688,22 +701,24 @@ class Run:
         return msgspec.structs.replace(step.with_changes(self._definition), offer=offer)
 
     def _definition(self, name: str) -> ToolDefinition | None:
-        """Return the definition of a tool that the model may be shown, the one for its answer, too."""
+        """Return the definition of a tool that the model may be shown, or of the answer tool."""
         typed = self._terms.output
         if typed is not None and name == typed.definition.name:
             return typed.definition
         return self._toolbox.definition(name)
 
     async def _begin_step(self) -> None:
-        """Let the run end at its time limit, of which another process may have used a part, or all; but
-        not while it takes up what is kept: that has been done."""
+        """Set the run's time limit, of which another process may have used a part, or all.
+
+        Not while it replays stored steps, which are already done.
+        """
         left = self._spending.seconds_left
         if left is None or replays(self._steps):
             return
         with suppress(RuntimeError):  # that limit is over
             self._time.reschedule(asyncio.get_running_loop().time() + left)
         if left == 0.0:
-            await asyncio.sleep(0)  # or what begins here would be cut at once
+            await asyncio.sleep(0)  # otherwise what begins here would be cut off at once
 
     async def _streamed(self, request: ChatRequest) -> Reply:
         reply: Reply | None = None
@@ -729,9 +744,9 @@ class Run:
         return reply
 
     async def _call_tools(self, offer: Offer, saved: RunState | None = None) -> None:
-        """Run the calls that have no result yet, and put every result after them, in call order.
+        """Run the calls that have no result yet, and add every result after them, in call order.
 
-        Those of a `saved` state have to be the ones that somebody was asked about.
+        Calls of a `saved` state must be the ones that somebody was asked about.
         """
         asked = self._history.unanswered()
         offer = self._toolbox.offer(offer, asked)
@@ -749,7 +764,7 @@ class Run:
         limit = stuck or self._spending.begin_calls(calls)
         for call in calls:
             self._watch.started(call)
-        if limit is not None:  # none of them runs, and each has its record all the same
+        if limit is not None:  # none of them runs, but each has its record
             await self._runner.refuse_all(calls, caller=self._caller, scope=scope)
             raise LimitReached(limit)
         self._calling, self._untouched = True, False
@@ -773,15 +788,20 @@ class Run:
         calls: Sequence[HydrationResult],
         saved: RunState | None,
     ) -> str | None:
-        """Return the limit on what these calls repeat, or on handovers, that keeps them from being
-        made: not from those of a saved state, which were asked about, that they repeat something."""
+        """Return the limit on repetition or handovers that keeps these calls from being made.
+
+        Calls of a saved state, which were asked about, are not limited for repetition.
+        """
         limit = None if saved else self._made.limit(self._history.messages, asked)
         limits, heirs = self._terms.limits, self._terms.heirs
         return limit or over_limit(limits, self._saved.speakers, calls, heirs)
 
     async def _keep_choice(self, steps: StepRunner) -> None:
-        """Keep why the tools are offered, as a step: what a tool that was found scored is known in the
-        process that found it only. It says nothing of other tools than those that are offered here."""
+        """Store the reasons why tools are offered, as a step.
+
+        The score of a found tool is known only in the process that found it. The step does not
+        apply to other tools than those offered here.
+        """
 
         async def work() -> ToolsStep:
             return ToolsStep(self._toolbox.names, self._toolbox.choice)
@@ -791,8 +811,10 @@ class Run:
             self._toolbox.choice = step.choice
 
     async def _hydrated(self, asked: Sequence[ToolCall], offer: Offer) -> list[HydrationResult]:
-        """Hydrate the calls; what is not the same each time (a repairer may be a model, and a default
-        factory makes its value once a call) is a step of a run that has steps."""
+        """Hydrate the calls; with steps, everything that may differ each time is a step.
+
+        A repairer may be a model, and a default factory makes its value once per call.
+        """
         if self._steps is None or not self._makes_arguments:
             return [await self._restored.hydrate(call, offer) for call in asked]
         done: list[HydrationResult] = []
@@ -815,7 +837,7 @@ class Run:
         return [await self._restored.hydrate(call, offer) for call in asked]
 
     def _fail(self, error: Exception) -> None:
-        """Tell the watchers; what is not one of ours is named by its kind only."""
+        """Tell the observers; an error of another library is named only by its class."""
         own = isinstance(error, ToolcribError)
         self._emit(RunError(type(error).__name__, str(error) if own else "an unexpected error"))
         result = self._end("failed")
@@ -826,13 +848,13 @@ class Run:
         if status == "failed" and self._untouched:
             return self._told(self._result_of(status, limit, self._saved))
         if status != "waiting":
-            self._waiting = ()  # none of them does any more
+            self._waiting = ()  # none of them waits any more
             code = ErrorCode.BUDGET_EXCEEDED if status == "limited" else ErrorCode.CANCELLED
             error = NOT_MADE if status == "failed" else CallError.of(code)
-            if self._calling:  # they may have begun, and no outcome was told
+            if self._calling:  # they may have begun, and no outcome was reported
                 error = CallError.of(ErrorCode.OUTCOME_UNKNOWN)
             if self._history.unanswered():
-                self._toolbox.take(self._watch.outcomes.values())  # of a turn that was cut
+                self._toolbox.take(self._watch.outcomes.values())  # from a turn that was cut off
                 self._settle(error)
         self._background.close()
         self._tell_later()
@@ -855,7 +877,7 @@ class Run:
         return self._result_of(status, limit, self._state())
 
     def _state(self) -> RunState:
-        """Return the run as it is now."""
+        """Return the run's present state."""
         pending = tuple(request for waits in self._waiting for request in waits.requests)
         suspended = {w.record.id: w.suspended for w in self._waiting if w.suspended is not None}
         waiting = self._history.unanswered()
@@ -866,7 +888,7 @@ class Run:
             messages=self._history.messages,
             usage=self._spending.usage,
             records=tuple(self._records),
-            tally=self._tally.copied(),  # what was left behind may go on, and taint
+            tally=self._tally.copied(),  # left-behind work may still run, and taint
             caller=self._caller,
             offered=self._toolbox.names,
             elapsed=self._tally.elapsed,

@@ -1,15 +1,15 @@
 """Typed answers: the instruction for the model, and how its text, or its call, is read.
 
 Rule: an answer is read as arguments are. The text is whole JSON, the schema that the model was told
-judges it, and the reader of tools reads it, strictly: no key is dropped, no kind becomes another. A
-provider that was held to a view of the schema is judged by the schema all the same. Several texts
-are never joined to one answer: where a reply has more than one that may be it, there is none.
+validates it, and the reader of tools reads it, strictly: no key is dropped, no type becomes
+another. Even if a provider was held to a view of the schema, the full schema decides. Several texts
+are never joined into one answer: if a reply has more than one that may be it, there is no answer.
 
-A model may be offered a tool whose call is the answer. It is hydrated as any call is, and is no call
-of the run: nothing runs, no policy or person is asked, no budget is spent, and there is no record, as
-there is none of a text. The history has it with its one result. It counts where it was offered, is
-whole, and is the only call of its reply: an answer beside others was written before anybody knew what
-they give, so the others run, and it is asked for again.
+A model may be offered a tool whose call is the answer. It is hydrated like any call, but is not a
+call of the run: nothing runs, no policy or person is asked, no budget is spent, and there is no
+record, just as for a text answer. The history has it with its one result. It counts if it was
+offered, is whole, and is the only call of its reply. An answer next to other calls was written
+before anybody knew their results, so the others run, and the model is asked for the answer again.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _TOLD = (
     " valid by this JSON Schema: "
 )
 _SAID = re.compile(rf"(?:^|\n\n){re.escape(_TOLD)}[^\n]*")
-"""What instructions say of how a typed answer is written: alone, or behind the author's."""
+"""How instructions say a typed answer is written: alone, or after the author's text."""
 ANSWER = "answer"
-"""The one parameter of the tool for answers."""
+"""The one parameter of the answer tool."""
 TOOL_NAME = "final_answer"
-"""What the tool for an answer is called, unless a tool of the author's is."""
+"""The name of the answer tool, unless a tool of the author's has it."""
 _OFFERED = (
     "Give your answer with this, in place of writing it as text. It ends the conversation's turn, so"
     " call it alone, when all other calls have their results."
@@ -65,7 +65,7 @@ _FAILED = (
 
 
 class TakenAnswer(NamedTuple):
-    """The answer that a call was: its value, its text in the terms of its type, the call's result."""
+    """The answer that a call was: its value, its text in the terms of its type, its result."""
 
     value: Any
     text: str
@@ -73,7 +73,7 @@ class TakenAnswer(NamedTuple):
 
 
 class OutputType:
-    """The type of a run's `output`; no tool of the names that are `taken` is the one for answers.
+    """The type of a run's `output`; the answer tool has none of the names that are `taken`.
 
     Raises DefinitionError for a type that JSON cannot express.
     """
@@ -111,10 +111,10 @@ class OutputType:
     def read(
         self, text: str, restorer: OutputRestorer | None = None, hook: ExceptionHook | None = None
     ) -> tuple[Any, str | None]:
-        """Return the value, or a complaint for the model: places and kinds of faults, none of its text.
+        """Return the value, or a complaint for the model: places and kinds of faults, without text.
 
         `restorer` is from the view of the schema that the provider was held to. Raises AnswerError
-        where the author's own code fails; `hook` is given what it raised.
+        if the author's own code fails; `hook` is called with what it raised.
         """
         bare = unfenced(text)
         found = parse_json(bare)
@@ -133,28 +133,28 @@ class OutputType:
 
     @property
     def definition(self) -> ToolDefinition:
-        """The definition of the tool for answers."""
+        """The definition of the answer tool."""
         return self._offered.definition
 
     def calls_in(self, reply: Reply) -> list[ToolCall]:
-        """Return the calls of a reply that are of the tool for answers, if it was on offer."""
+        """Return the calls of a reply that are of the answer tool, if it was on offer."""
         name = self.definition.name
         called = [call for call in reply.tool_calls if call.name == name]
         offers = called and self._offer_of(reply).tools.get(name) in (self._offered, self._strict)
         return called if offers else []
 
     def _offer_of(self, reply: Reply) -> Offer:
-        """Return what was offered. A client that does not say so offered all that it was given."""
+        """Return what was offered: everything given to the client, if it does not say."""
         said = reply.offer.tools or reply.offer.known
         return reply.offer if said else Offer.of([self._offered])
 
     def judge(
         self, reply: Reply, hook: ExceptionHook | None
     ) -> TakenAnswer | dict[str, CallError] | None:
-        """Return the answer that the call of a reply is, or by their ids why calls for that are none;
-        None for a reply without such calls.
+        """Return the answer that a reply's call is; None for a reply without answer calls.
 
-        Raises AnswerError where the author's own code fails; `hook` is given what it raised.
+        If answer calls are invalid, returns the reason by call id. Raises AnswerError if the
+        author's own code fails; `hook` is called with what it raised.
         """
         answers = self.calls_in(reply)
         if not answers:
@@ -174,14 +174,14 @@ class OutputType:
         return TakenAnswer(value, text or canonical_json(sent[ANSWER]), Message.tool(call, TAKEN))
 
     def text_of(self, reply: Reply) -> str:
-        """Return the text of the answer that a reply gives by its one call, unjudged; "" for others."""
+        """Return the unvalidated answer text in a reply's one call; "" for any other reply."""
         calls = self.calls_in(reply) if len(reply.tool_calls) == 1 else []
         return said_in(calls[0]) if calls and calls[0].complete else ""
 
     def _check_code(self, errors: Sequence[HydrationError]) -> None:
-        """Raise AnswerError where the author's own code is why there is no value."""
+        """Raise AnswerError if the author's own code is why there is no value."""
         if errors and errors[0].code is ErrorCode.UNUSABLE_TOOL:
-            said = errors[0].message  # a factory's field, an extra that is missing
+            said = errors[0].message  # a factory's field, or a missing extra
             why = _FAILED if said == ErrorCode.UNUSABLE_TOOL.info.text else said
             raise AnswerError(f"{self._tool.definition.name} cannot be read: {why}")
 
@@ -203,8 +203,10 @@ class OutputType:
 
 
 def without_output(message: Message) -> Message | None:
-    """Return a system message without what it says of how a typed answer is written, None if that is
-    all: whoever speaks next may have another type of output, or none."""
+    """Return a system message without the instructions for a typed answer, None if nothing is left.
+
+    The next speaker may have another output type, or none.
+    """
     if _TOLD not in message.content:
         return message
     text = _SAID.sub("", message.content).removeprefix("\n\n")
@@ -212,7 +214,7 @@ def without_output(message: Message) -> Message | None:
 
 
 def said_in(call: ToolCall) -> str:
-    """Return the text of the answer in a call's arguments, as the model wrote it; "" for none."""
+    """Return the answer in a call's arguments as the model wrote it; "" if there is none."""
     try:
         members = msgspec.json.decode(call.arguments, type=dict[str, msgspec.Raw])
         return bytes(members.get(ANSWER, b"")).decode()
@@ -226,20 +228,20 @@ def _free_name(taken: Container[str]) -> str:
 
 
 def _told(error: HydrationError) -> str:
-    """Return what is told of a fault of an answer; a text of the author's own has no place."""
+    """Return what the model is told of a fault; an author's own message is told without a place."""
     if error.stage is Stage.INSTANTIATE and not error.path:
         return error.message
     return f"{error.path.removeprefix(f'/{ANSWER}') or 'the top'}: {error.message}"
 
 
 def complaint_of(faults: list[str]) -> str:
-    """Return what a model is told of a text that is no answer."""
+    """Return what a model is told of a text that is not an answer."""
     said = f" ({'; '.join(faults)})" if faults else ""
     return f"That is not the JSON value that was asked for{said}. Write it again."
 
 
 def unfenced(text: str) -> str:
-    """Return a text without the fences that models put around JSON; they are not part of the value."""
+    """Return a text without the fences that models put around JSON."""
     bare = text.strip()
     for fence in _FENCES:
         if bare.startswith(fence) and bare.endswith("```") and len(bare) >= len(fence) + 3:

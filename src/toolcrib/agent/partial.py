@@ -1,11 +1,11 @@
-"""A typed answer while it streams: the value that its text says so far, for display.
+"""A typed answer while it streams: the value that its text represents so far, for display.
 
-Rule: it is data as JSON has it, and nothing has judged it. What the answer is, its whole text says once
-the reply has ended. Half of JSON never raises, and a number shows when it is known to be whole: one
-that stands alone does not, as text may begin with it.
+Rule: it is plain JSON data that nothing has validated. What the answer is, only the whole text
+says, once the reply has ended. Incomplete JSON never raises. A number shows when it is known to be
+whole; a number alone does not, because text may begin with it.
 
-A value is told again when the text has grown by a thirty-second: what all of them take together goes
-with the length of the text, not with its square, however small the pieces are that it comes in.
+A value is reported again when the text has grown by a thirty-second. So the total work grows with
+the length of the text, not with its square, however small the pieces are.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from toolcrib.values.step import offer_of
 from toolcrib.wire.forms import AnswerRestorer
 
 _GROWTH = 32
-_LONGEST_HEAD = 16  # characters before a value: a fence, and white space behind it
+_LONGEST_HEAD = 16  # characters before a value: a fence, and white space after it
 _FENCE = re.compile(r"\s*(?:```(?:json)?\s)?")
 _QUOTES = re.compile(r'\\.|\\$|"', re.DOTALL)
 _UNENDED = b"0123456789+-.eE"
@@ -31,9 +31,10 @@ _NOTHING: Any = object()
 
 
 class PartialValue:
-    """Reads the text of one reply as it comes; `feed` it the pieces, in order.
+    """Reads the text of one reply as it arrives; `feed` it the pieces, in order.
 
-    `wrapper` is the one property under which the provider was asked for a value that is no object.
+    `wrapper` is the one property under which the provider was asked for a value that is not an
+    object.
     """
 
     def __init__(self, wrapper: str | None = None) -> None:
@@ -47,7 +48,7 @@ class PartialValue:
         self._last = _NOTHING
 
     def feed(self, piece: str) -> list[JsonValue]:
-        """Return the value so far, alone in a list; nothing where there is none, or no other one."""
+        """Return the value so far as a list of one; empty if there is none, or no new one."""
         if not self._begun:
             self._head = (self._head + piece).lstrip()
             piece = self._head[_end_of_head(self._head) :]
@@ -62,7 +63,7 @@ class PartialValue:
         return self._value()
 
     def end(self) -> list[JsonValue]:
-        """Return the value of all that came, likewise."""
+        """Return the value of everything fed, in the same way."""
         return self._value() if self._told < len(self._text) else []
 
     def _value(self) -> list[JsonValue]:
@@ -95,9 +96,9 @@ class PartialValue:
 
 
 class PartialAnswer:
-    """Reads the answer of one reply as it comes: its text, or the arguments of the call that is it.
+    """Reads the answer of one reply as it arrives: its text, or the arguments of an answer call.
 
-    `tool` is the name of the tool whose call may be it.
+    `tool` is the name of the answer tool.
     """
 
     def __init__(self, text: PartialValue, tool: str = "") -> None:
@@ -107,7 +108,7 @@ class PartialAnswer:
 
     @staticmethod
     def of(client: LLMClient, request: ChatRequest) -> PartialAnswer | None:
-        """Return the reader for the reply to a request; None where it asks for no typed answer."""
+        """Return the reader for the reply to a request; None if it asks for no typed answer."""
         if request.output is None:
             return None
         restorer = offer_of(client, request, _NO_REPLY).output
@@ -117,11 +118,11 @@ class PartialAnswer:
         return PartialAnswer(PartialValue(wrapper), name)
 
     def feed(self, piece: str) -> list[JsonValue]:
-        """Return what a piece of text adds, as `PartialValue.feed` does; nothing behind a call."""
+        """Return what a piece of text adds, as `PartialValue.feed` does; nothing after a call."""
         return self._text.feed(piece) if self._reading is self._text else []
 
     def feed_call(self, part: ArgumentsPart) -> list[JsonValue]:
-        """Return what a piece of a call adds, if it is of the first one for an answer."""
+        """Return what a piece of a call adds, if it is of the first answer call."""
         if part.name != self._tool:
             return []
         if self._call_id is None:
@@ -129,7 +130,7 @@ class PartialAnswer:
         return self._reading.feed(part.text) if part.call_id == self._call_id else []
 
     def end(self) -> list[JsonValue]:
-        """Return the value of all that came, likewise."""
+        """Return the value of everything fed, in the same way."""
         return self._reading.end()
 
 

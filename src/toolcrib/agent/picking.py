@@ -1,7 +1,7 @@
-"""Picking in the loop: a run offers the tools that its conversation needs, and its model may search.
+"""Picking: a run offers the tools that its conversation needs, and its model may search for more.
 
-Rule: a tool that some policy lets this caller call under no circumstances is neither offered nor found,
-and a call of it is answered as if there were none. Whatever is picked, policy decides at the call.
+Rule: a tool that some policy never lets this caller call is neither offered nor found, and a call
+of it is answered as if it did not exist. Whatever is picked, policies decide at the call.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from toolcrib.values.json import JsonObject, JsonValue
 from toolcrib.values.message import Message, Offer
 from toolcrib.values.record import Candidate, Choice, Completed, Outcome
 
-# `Toolbox`: what one run offers to its model. Within a run it only grows, and at its end.
+# `Toolbox`: what one run offers to its model. Within a run it only grows, and only at its end.
 #
-# A provider keeps what it has read of a request up to the first byte that is another one, and the tools
-# come first: a tool that goes, or moves, makes it read the whole conversation again.
+# A provider caches a request up to the first byte that differs, and the tools come first: if a tool
+# is removed or moved, it reads the whole conversation again.
 
 
 class Toolbox:
-    """Offers the same tools each turn; `chosen` says whether they are a choice, and worth telling."""
+    """Offers the same tools each turn; `chosen` says whether they are a selection to report."""
 
     chosen: ClassVar[bool] = False
     choice: Choice | None = None
-    """Why these tools are offered, where they are a choice."""
+    """Why these tools are offered, if they are a selection."""
     search_tool = ""
     """The tool among them that finds others, if there is one."""
     deferred: bool | None = None
     """`ChatRequest.deferred`."""
     loads: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-    """The tools that the calls of the last turn brought, by the id of the first call that did."""
+    """The tools that the last turn's calls loaded, by the id of the first call that did."""
 
     def __init__(self, catalog: Catalog, tools: tuple[HasDefinition, ...]) -> None:
         self._catalog = catalog
@@ -63,15 +63,15 @@ class Toolbox:
         return tuple(tool.get_definition().name for tool in self.tools)
 
     def take(self, outcomes: Iterable[Outcome]) -> bool:
-        """Put in what the calls of a turn asked for, and return whether the toolbox has grown."""
+        """Add what the calls of a turn asked for, and return whether the toolbox has grown."""
         del outcomes
         return False
 
     def offer(self, offer: Offer, asked: Iterable[ToolCall]) -> Offer:
-        """Return what was offered; of names that were not, those of tools that
-        there are have their own code.
+        """Return the offer, with the names in `asked` of existing tools marked as known.
 
-        A client that does not say what it offered, offered all that it was given.
+        A call of a known but not offered tool gets its own error code. A client that does not say
+        what it offered, offered everything it was given.
         """
         given, told = self._told
         if given is not offer:
@@ -87,7 +87,7 @@ class Toolbox:
         return frozenset(name for name in names if name in self._catalog)
 
     def definition(self, name: str) -> ToolDefinition | None:
-        """Return the definition of a tool that may be shown to the model, None for any other name."""
+        """Return the definition of a tool that the model may be shown; None for any other name."""
         return self._catalog[name].get_definition() if self.known([name]) else None
 
     def close(self) -> None:
@@ -104,10 +104,10 @@ OpenToolbox: TypeAlias = Callable[[PolicyContext], Awaitable[Toolbox]]
 """Makes the toolbox of one run from the run's caller and its spending so far."""
 
 
-# `search_tools`: the tool by which a model asks for more tools, where only some are offered.
+# `search_tools`: the tool by which a model asks for more tools, if only some are offered.
 #
-# It is a tool like any other: offered, hydrated, decided and recorded as such. It changes nothing; what
-# it found is read from its result, and is on offer from the next turn on.
+# It is a tool like any other: offered, hydrated, decided and recorded as such. It changes nothing;
+# what it found is read from its result, and is on offer from the next turn on.
 
 NAME = "search_tools"
 _SHOWN = 300
@@ -115,7 +115,7 @@ _LONGEST_QUERY = 1_000
 
 
 def is_search(outcome: Outcome) -> TypeGuard[Completed]:
-    """Return whether this is a search for more tools that was done, whatever it has found."""
+    """Return whether this is a completed search for more tools, whatever it found."""
     return isinstance(outcome, Completed) and outcome.record.name == NAME
 
 
@@ -135,7 +135,7 @@ class FoundTools(TypedDict):
     tools: list[FoundTool]
 
 
-# Written out: `Annotated[str, Field(…)]` would import a part of pydantic that takes long.
+# Written out: `Annotated[str, Field(…)]` would import a part of pydantic that loads slowly.
 _SEARCH_INPUT: JsonObject = {
     "type": "object",
     "properties": {
@@ -160,7 +160,7 @@ _SEARCH_INPUT: JsonObject = {
 
 @cache
 def search_tools() -> Tool[..., Any]:
-    """Return the tool; made when it is first wanted."""
+    """Return the tool; made when it is first needed."""
 
     @tool(
         visible=["tools[].name"],
@@ -181,7 +181,7 @@ def search_tools() -> Tool[..., Any]:
 
 
 def names_found(result: JsonValue) -> list[str]:
-    """Return the names in a record's result: what is visible of it."""
+    """Return the names in a record's result: its visible part."""
     tools = result.get("tools") if isinstance(result, dict) else None
     entries = tools if isinstance(tools, list) else []
     named = [entry.get("name") for entry in entries if isinstance(entry, dict)]
@@ -191,8 +191,10 @@ def names_found(result: JsonValue) -> list[str]:
 def _firsts(
     by_call: Mapping[str, list[str]], new: AbstractSet[str], *, without: AbstractSet[str]
 ) -> dict[str, tuple[str, ...]]:
-    """Return which of the new tools each call was the first to find, `without` those whose result has
-    more to say, which has no place next to what it brings."""
+    """Return which of the new tools each call was the first to find.
+
+    Calls in `without` have a notice in their results and cannot also load tools.
+    """
     left = set(new)
     firsts: dict[str, tuple[str, ...]] = {}
     for call_id, names in by_call.items():
@@ -211,10 +213,10 @@ _MOST = 128
 """OpenAI takes no more in a request: openai/openai-openapi#76."""
 
 _CARRIED = 4
-"""How many times as many tools as are picked a session may gather before some are dropped."""
+"""How many times `max_candidates` tools a session may gather before some are dropped."""
 
 _DEEPER = 8
-"""How many times as many tools the next look takes where policies left too few of those picked."""
+"""How many times as many tools the next look takes if policies left too few of those picked."""
 
 
 _SEARCH = "the search for more tools"
@@ -225,8 +227,11 @@ _FOUND = f"found by {NAME}"
 
 
 SearchTools: TypeAlias = bool | Literal["deferred", "listed"]
-"""Whether a model can find more tools; `deferred` and `listed` say where it is told them, whatever is
-known of the provider: where they were found, or in the list of all tools."""
+"""Whether a model can find more tools, and where it gets their definitions.
+
+`deferred` puts them where they were found, `listed` in the list of all tools, whatever is known of
+the provider.
+"""
 
 DEFERRED: Mapping[SearchTools, bool | None] = {
     False: None,
@@ -234,18 +239,18 @@ DEFERRED: Mapping[SearchTools, bool | None] = {
     "deferred": True,
     "listed": False,
 }
-"""What requests say of it: `ChatRequest.deferred`."""
+"""The value of `ChatRequest.deferred` for each."""
 
 
 class Best(NamedTuple):
-    """The best tools for a request, best first; and those that policies keep from this caller, why."""
+    """The best tools for a request, best first, and the tools that policies deny, with reasons."""
 
     kept: list[PickResult]
     denied: list[tuple[str, str]]
 
 
 def candidate(picked: PickResult) -> Candidate:
-    """Return a pick as records hold it."""
+    """Return a pick in the form that records hold."""
     return Candidate.of(picked.definition.name, picked.score, picked.reason)
 
 
@@ -256,8 +261,9 @@ def _why(deny: Deny) -> str:
 class AgentPicking:
     """Picks for the runs of one agent.
 
-    `runner` runs their calls: the one given, with `search_tools` if that is wanted, and with the tools
-    that are offered `always`. Raises CatalogError if a tool of the catalog is called so, or nearly so.
+    `runner` runs their calls: the one given, plus `search_tools` if wanted, plus the tools that are
+    `always` offered. Raises CatalogError if a tool of the catalog has one of these names, or
+    nearly.
     """
 
     def __init__(
@@ -267,7 +273,7 @@ class AgentPicking:
         *,
         search: SearchTools,
         always: Catalog = Catalog(),  # noqa: B008  frozen
-        apart: int = 0,  # tools that requests may have besides: the one for an answer
+        apart: int = 0,  # further tools in requests: the answer tool
     ) -> None:
         if runner.approver is not None:  # somebody may say yes: picking hides nothing unsafe
             options = msgspec.structs.replace(options, allow_unsafe=True)
@@ -278,7 +284,7 @@ class AgentPicking:
         self._catalog = runner.catalog
         self._options = options
         self._place = {name: at for at, name in enumerate(runner.catalog.names)}
-        self._open: dict[str, list[PickedToolbox]] = {}  # a saved run may go on twice at once
+        self._open: dict[str, list[PickedToolbox]] = {}  # a saved run may be resumed twice at once
         if search:
             own = Catalog([search_tools()], source="search_tools=True")
             self.runner = runner.with_tools(own.bind({ToolSearch: per_call(self._of_call)}))
@@ -288,7 +294,7 @@ class AgentPicking:
 
     @property
     def most(self) -> int:
-        """How many tools a run may offer, those that it always offers included."""
+        """How many tools a run may offer, including those that it always offers."""
         most = max(_MOST, self._options.max_candidates + max(1, len(self._always)))
         return most - self._apart
 
@@ -300,10 +306,10 @@ class AgentPicking:
         *,
         begun: bool = False,
     ) -> PickedToolbox:
-        """Return the toolbox of a new run; `before` names what the conversation was offered before it.
+        """Return the toolbox of a new run; `before` names what its conversation was offered.
 
-        All of that stays in a run that has `begun`, in which another agent has spoken meanwhile. Raises
-        what `pick_tools` does.
+        If the run has `begun` and another agent has spoken in the meantime, all of that stays.
+        Raises what `pick_tools` raises.
         """
         best = await self.best(messages, context, self._options.max_candidates)
         picked = best.kept
@@ -316,7 +322,7 @@ class AgentPicking:
     def reopen(
         self, names: Iterable[str], context: PolicyContext, choice: Choice | None = None
     ) -> PickedToolbox:
-        """Return the toolbox of a saved run, which was offered these; the runner has them all."""
+        """Return the toolbox of a saved run that was offered these tools; the runner has all."""
         tools = tuple(self.runner.catalog[name] for name in names)
         toolbox = PickedToolbox(self, tools, context)
         toolbox.choice = choice
@@ -331,7 +337,7 @@ class AgentPicking:
             del self._open[run_id]
 
     async def best(self, request: object, context: PolicyContext, count: int) -> Best:
-        """Return the best tools for a request, best first, of those that the caller may ever call.
+        """Return the best tools for a request, best first, that the caller may ever call.
 
         Policies are asked about the few that were picked, not about a whole catalog.
         """
@@ -351,20 +357,18 @@ class AgentPicking:
             options = msgspec.structs.replace(options, max_candidates=deeper)
 
     def permits(self, name: str, context: PolicyContext) -> bool:
-        """Return whether there is such a tool, and this caller may call it under some circumstances."""
+        """Return whether the tool exists and this caller may call it under some circumstances."""
         entry = self.runner.catalog.by_name.get(name)
         return (
             entry is not None and self.runner.never_allows(entry.tool.definition, context) is None
         )
 
     def in_order(self, names: Iterable[str]) -> list[str]:
-        """Return the tools in the order of the catalog: equal sets are equal requests,
-        whichever tool was the best."""
+        """Return the tools in catalog order, so that equal sets make equal requests."""
         return sorted(names, key=self._place.__getitem__)
 
     def _choice(self, best: Best, offered: Iterable[str], called: Iterable[str]) -> Choice:
-        """Return why these are offered: the score of those that were picked,
-        where the others come from."""
+        """Return why these are offered: the scores of those picked, the source of the others."""
         on_offer, used = dict.fromkeys(offered), frozenset(called)
         candidates = [c for c in map(candidate, best.kept) if c.name in on_offer]
         picked = {c.name for c in candidates}
@@ -391,9 +395,9 @@ class AgentPicking:
     ) -> list[str]:
         """Return what was offered before, in its order, then what is newly wanted, best first.
 
-        Where too much has gathered only what is wanted stays: what was picked, and what was called,
-        for a model goes by what it has seen itself do. Where nothing is added nothing is taken away,
-        unless it is more than a run may offer.
+        If too many have gathered, only wanted tools stay: those picked and those called, because a
+        model repeats what it has seen itself do. If nothing is added, nothing is removed, unless it
+        is more than a run may offer.
         """
         kept, needed = (self._eligible(names, context) for names in (before, wanted))
         new, room = set(needed).difference(kept), self.most - max(1, len(self._always))
@@ -408,7 +412,7 @@ class AgentPicking:
     def _eligible(self, names: Iterable[str], context: PolicyContext) -> list[str]:
         """Return those that could be picked for this caller now.
 
-        The options hold for what was offered or called before, too.
+        The options also apply to what was offered or called before.
         """
         there = [self._catalog[name] for name in dict.fromkeys(names) if name in self._place]
         left, _ = candidates_of(there, self._options.filters(), self._options.quota)
@@ -418,7 +422,7 @@ class AgentPicking:
     def _as_registered(
         self, late: PickResult, context: PolicyContext, count: int
     ) -> list[PickResult]:
-        """Return the first of the tools in the order of registration, marked as `late` is."""
+        """Return the first permitted tools in the order of registration, marked as `late` is."""
         left, _ = candidates_of(self._catalog, self._options.filters(), self._options.quota)
         permitted = (t for t in left if self.permits(t.get_definition().name, context))
         return [
@@ -431,9 +435,9 @@ class AgentPicking:
 
 
 class PickedToolbox(Toolbox):
-    """Holds what was picked for one run and what its model has found since; it answers `search_tools`.
+    """Holds what was picked for one run and found by its model since; it answers `search_tools`.
 
-    `_names` are those of its tools and of what was found and is offered from the next turn on.
+    `_names` are the names of its tools and of found tools that are offered from the next turn on.
     """
 
     chosen = True
@@ -477,7 +481,7 @@ class PickedToolbox(Toolbox):
         self._picking.close(self, self._context.run.run_id)
 
     async def find(self, query: str, limit: int) -> list[ToolDefinition]:
-        """Return the best tools, those that are offered already too, as far as there is room for them.
+        """Return the best tools, including those already offered, as far as there is room for them.
 
         Raises ToolError.
         """
@@ -494,6 +498,6 @@ class PickedToolbox(Toolbox):
         return [p.definition for p in found if p.definition.name in self._names]
 
     def _new(self, names: Iterable[str]) -> list[str]:
-        """Return those that are neither offered nor promised yet, as many as there is room for."""
+        """Return names that are neither offered nor promised yet, as many as there is room for."""
         room = max(0, self._picking.most - len(self._names))
         return [name for name in names if name not in self._names][:room]

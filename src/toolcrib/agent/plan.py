@@ -1,8 +1,8 @@
-"""What an agent would do next: one reply of its model, its calls hydrated and decided, and none run.
+"""What an agent would do next: one reply of its model, its calls hydrated and decided, none run.
 
-Rule: nothing happens but that the model is asked (and what may repair a call). Nobody is asked for an
-approval, no budget is spent but one of money, by the request, and the sinks are told of calls that were
-planned, or rejected.
+Rule: nothing happens except that the model is asked, and perhaps a repairer. Nobody is asked for an
+approval, no budget is spent except a caller's budget of money, by the request, and the sinks get
+records of calls that were planned, or rejected.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from toolcrib.values.message import ChatRequest, FinishReason, Plan, Reply, Usag
 
 
 class PlannedCall(Veiled, msgspec.Struct, frozen=True):
-    """A call that the model wants to make, and what the policies say of it: None of one that could not
-    run whoever allowed it, which `call.errors` tells why."""
+    """A call that the model wants to make, and what the policies say of it.
+
+    `decision` is None for a call that could not run whoever allowed it; `call.errors` says why.
+    """
 
     veiled: ClassVar[tuple[str, ...]] = ("call",)
 
@@ -43,8 +45,8 @@ class PlannedCall(Veiled, msgspec.Struct, frozen=True):
 class RunPlan(Veiled, msgspec.Struct, frozen=True):
     """What an agent would do next: the model's `text`, and its `calls`, of which none has run.
 
-    `limit` names the limit of the agent that would keep all of them from running; where the caller has
-    no `money` left, the model was not asked.
+    `limit` names the limit of the agent that would keep all of them from running. If it is `money`,
+    the caller has none left and the model was not asked.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("text",)
@@ -71,7 +73,7 @@ class Planning(Run):
             limit = self._spending.begin_turn()
             try:
                 reply = await self._ask()
-            except LimitReached as reached:  # there is no money left to ask
+            except LimitReached as reached:  # no money is left to ask
                 return RunPlan("", (), self._spending.usage, "incomplete", reached.name)
             if self._spending.seconds_left == 0.0:  # a run would have ended by now
                 limit = limit or "seconds"

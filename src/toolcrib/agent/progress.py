@@ -1,8 +1,9 @@
-"""Whether a run gets anywhere: calls that tell its model nothing new, and tools that only fail.
+"""Whether a run makes progress: calls that tell its model nothing new, and tools that only fail.
 
-A call repeats another one of the run if it is the same (tool and arguments) and its result said the
-same. Calls that poll for something that changes, and calls in turn of which one says something new, do
-not repeat. All of this is read off the messages, so that a run which goes on elsewhere knows it, too.
+Rule: a call repeats another one of the run if it is the same (tool and arguments) and its result
+was the same. Calls that poll for a change are not repetitions, nor are alternating calls of which
+one says something new. All of this is read from the messages, so that a run resumed elsewhere knows
+it, too.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from toolcrib.values.call import ToolCall
 from toolcrib.values.message import Message
 from toolcrib.values.run import Limits, RunState
 
-_Asked: TypeAlias = tuple[str, str]  # the tool, and the text of the arguments
+_Asked: TypeAlias = tuple[str, str]  # the tool, and the arguments as JSON text
 
 
 class MadeCalls:
@@ -23,7 +24,7 @@ class MadeCalls:
 
     def __init__(self, limits: Limits, state: RunState, answer: str = "") -> None:
         self._limits = limits
-        self._answer = answer  # a call of this tool is none of the run
+        self._answer = answer  # a call of this tool is not a call of the run
         self._at = _first_own(state)
         self._open: dict[str, _Asked] = {}
         self._made: set[_Asked] = set()
@@ -32,8 +33,10 @@ class MadeCalls:
         self._failed: dict[str, int] = {}
 
     def limit(self, messages: Sequence[Message], calls: Sequence[ToolCall]) -> str | None:
-        """Return the limit of the run that keeps these calls from being made, which are the last of
-        what was said and have no results yet."""
+        """Return the limit of the run that keeps these calls from being made.
+
+        They are the last in `messages` and have no results yet.
+        """
         self._read(messages)
         repeated, failures = self._limits.repeated_calls, self._limits.tool_errors
         is_stuck = repeated is not None and self._repeated >= repeated
@@ -64,7 +67,7 @@ class MadeCalls:
 
 
 def _first_own(state: RunState) -> int:
-    """Return where the messages of the run itself begin, behind those of its conversation."""
+    """Return where the messages of the run itself begin, after those of its conversation."""
     own = {record.id for record in state.records}
     for at, message in enumerate(state.messages):
         if any(call.id in own for call in message.tool_calls):

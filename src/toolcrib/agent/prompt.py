@@ -1,7 +1,7 @@
-"""What a user says to an agent as a message: a text, or texts, images and files in their order.
+"""Turns what a user says to an agent into a message: text, or texts, images and files in order.
 
-Rule: what is said is looked at before the run begins. Data that is no base64, or that is not of the
-media type that it is said to be, is an error that names the part, and no request is made.
+Rule: the prompt is checked before the run begins. Data that is not base64, or does not match its
+stated media type, is an error that names the part, and no request is made.
 """
 
 from __future__ import annotations
@@ -34,8 +34,11 @@ _PART = "a str, an Image, a File or a Link; a file is Image.from_path(…) or Fi
 
 
 def asked_message(prompt: Prompt) -> Message:
-    """Return the user's message. Raises TypeError for what is no prompt, ToolcribError for a part whose
-    data is not what it is said to be."""
+    """Return the user's message.
+
+    Raises TypeError for something that is not a prompt, and ToolcribError for a part whose data
+    does not match its description.
+    """
     if isinstance(prompt, str):
         return Message.user(encodable(prompt))
     check_type("prompt", prompt, (list, tuple), _WANTED)
@@ -62,7 +65,7 @@ def _checked(name: str, part: Part) -> Part:
 
 
 def _wrong(part: Media) -> str:
-    """Return in words why an image or a file is not what it is said to be; empty if it may be that."""
+    """Return why an image or a file does not match its description; empty if it may match."""
     data, media_type = inline_data(part), media_type_of(part)
     if data is None and part.url[:5].lower() == "data:":
         return "its address is data, and such an address is data:image/png;base64,…"

@@ -1,7 +1,7 @@
-"""A recorded run, turn by turn, out of its saved state alone: no model is asked, no tool looked for.
+"""Shows a recorded run, turn by turn, from its saved state alone, without model or tools.
 
-Rule: of calls and results only what records hold is told, which is what everybody may see of them.
-Texts of people and of the model are told as they are.
+Rule: calls and results are shown only as records hold them, which is what everybody may see. Texts
+of people and of the model are shown in full.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 
 class UnrecordedCall(msgspec.Struct, frozen=True):
-    """A call without a record of its end: it waits, was not made, or was for the answer; `code` is what
-    its model read, and `answer` where it was that.
-    Of a name that a model made up, nothing shows that does not look like a name."""
+    """A call without a record of its end.
+
+    It waits, was not made, or was for the answer. `code` is what its model read, or `answer`. A
+    name that a model made up shows only if it looks like a name.
+    """
 
     id: str
     name: str
@@ -33,9 +35,11 @@ class UnrecordedCall(msgspec.Struct, frozen=True):
 
 
 class ReplayedTurn(Veiled, msgspec.Struct, frozen=True):
-    """Holds one turn of a run: what the user or the loop said `before` it, the model's `text`, and what
-    became of its calls. `seconds` and `usage` are those of the turn with its calls, None where the
-    state does not say."""
+    """Holds one turn of a run.
+
+    That is what the user or the loop said `before` it, the model's `text`, and the outcomes of its
+    calls. `seconds` and `usage` are for the turn with its calls, None if the state does not say.
+    """
 
     veiled: ClassVar[tuple[str, ...]] = ("before", "text")
 
@@ -49,8 +53,11 @@ class ReplayedTurn(Veiled, msgspec.Struct, frozen=True):
 
 
 def replayed(state: RunState) -> tuple[ReplayedTurn, ...]:
-    """Return the turns of a run that have a reply, in their order. A state of an earlier version does
-    not say where they began: they are told from the first call on, without seconds and tokens."""
+    """Return the turns of a run that have a reply, in order.
+
+    A state of an earlier version does not say where turns began: they are shown from the first call
+    on, without seconds and tokens.
+    """
     known, messages = bool(state.marks), state.messages
     last = {mark.at: mark for mark in state.marks or _derived(state)}  # what failed was asked again
     marks = [m for at, m in last.items() if at < len(messages) and messages[at].role == "assistant"]
@@ -80,7 +87,7 @@ def replayed(state: RunState) -> tuple[ReplayedTurn, ...]:
 
 
 def _told(message: Message) -> str:
-    """Return what a user has said, in order: all texts, and that there was an image or a file."""
+    """Return what a user has said, in order: all texts, and mentions of images and files."""
     images, parts = told_in_text(message.images), told_in_text(message.parts)
     return "\n\n".join(filter(None, (*images, message.content, *parts)))
 
@@ -88,7 +95,7 @@ def _told(message: Message) -> str:
 def _calls(
     state: RunState, said: Sequence[Message]
 ) -> tuple[tuple[ToolInvocationRecord, ...], tuple[UnrecordedCall, ...]]:
-    """Return what is known of the calls of a reply, in their order."""
+    """Return what is known of the calls of a reply, in order."""
     records = {record.id: record for record in state.records}
     recorded: list[ToolInvocationRecord] = []
     others: list[UnrecordedCall] = []
@@ -104,7 +111,7 @@ def _calls(
 
 
 def _derived(state: RunState) -> Iterator[TurnMark]:
-    """Yield where turns began, as the records and messages of a run show it."""
+    """Yield where turns began, as far as the records and messages of a run show it."""
     records = {record.id: record for record in state.records}
     turn = 0
     for at, message in enumerate(state.messages):

@@ -1,7 +1,8 @@
-"""What a client gives as its reply, whoever wrote the client.
+"""Checks what a client returns as its reply, whoever wrote the client.
 
-Rule: no call is whole unless the reply is, and a client that gives anything but a reply has failed.
-Something of its own that was cancelled is such a failure: only whoever asks ends the run by that.
+Rule: no call is whole unless the reply is, and a client that returns anything but a reply has
+failed. A CancelledError raised by the client itself is such a failure: only whoever cancels the
+run's task ends the run by that.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from toolcrib.values.message import ChatRequest, Reply
 from toolcrib.values.typed import check_type
 
 WHOLE = ("tool_calls", "stop")
-"""How whole replies end. A typed answer is read out of no other: half of one may be JSON, too."""
+"""How whole replies end. A typed answer is read only from these: half a reply may be JSON, too."""
 
 
 async def replied(
@@ -26,9 +27,10 @@ async def replied(
     cancels: int,
     who: str = "the client",
 ) -> Reply:
-    """Return the reply of a client, in a task that was asked to stop so often (`cancels`) before.
+    """Return the reply of a client, in a task with `cancels` earlier cancellation requests.
 
-    Raises what the client does, and ClientError and TypeError for what is no reply of an assistant.
+    Raises what the client raises, and ClientError and TypeError for something that is not an
+    assistant's reply.
     """
     try:
         reply = await ask(request)

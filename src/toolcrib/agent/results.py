@@ -1,8 +1,8 @@
-"""Where results wait that are too large for a model: a folder, or the database of the audit log.
+"""Stores results that are too large for a model: in a folder, or the database of the audit log.
 
-Rule: what is kept is the text that the model would have been sent, and nothing else of a result. It is
-found by its id and its caller together: no name of a file or of a row holds either, and none is made of
-what a model writes.
+Rule: only the text that the model would have been sent is stored, and nothing else of a result. It
+is found by its id and its caller together. The name of a file or row contains neither, and is not
+made from anything that a model writes.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ _SUFFIX = ".result"
 
 
 class ResultStore(Closing):
-    """Keeps large results for `ContextOptions(results=…)`: `ResultStore("results/")`, a folder, or
-    `ResultStore("sqlite:///crib.db")`, a database, such as that of an `AuditLog`.
+    """Keeps large results for `ContextOptions(results=…)`.
 
-    Files and a SQLite file that are made are their owner's alone, unless `mode` is another one. Nothing
-    is deleted by itself: `forget` does it. All methods raise SourceError where it cannot be used, and
-    MissingExtraError for a database without SQLAlchemy.
+    `ResultStore("results/")` is a folder, `ResultStore("sqlite:///crib.db")` a database, such as
+    that of an `AuditLog`. New files and SQLite files are accessible only to their owner, unless
+    `mode` says otherwise. Nothing is deleted automatically: call `forget`. All methods raise
+    SourceError if the store cannot be used, and MissingExtraError for a database without
+    SQLAlchemy.
     """
 
     @names_wrong_types
@@ -56,7 +57,7 @@ class ResultStore(Closing):
             await asyncio.to_thread(self._write, named)
 
     async def read(self, caller: str, id: str) -> str | None:  # noqa: A002
-        """Return the text of this id, if it was kept for this caller."""
+        """Return the text of this id, if it was stored for this caller."""
         name = _name(caller, id)
         if self._database is None:
             return await asyncio.to_thread(self._read, name)
@@ -64,7 +65,7 @@ class ResultStore(Closing):
         return json.loads(found[0]["text"]) if found else None
 
     async def forget(self, *, older_than: float) -> int:
-        """Delete what was kept more than so many seconds ago; return how many results that were."""
+        """Delete what was stored more than `older_than` seconds ago; return how many results."""
         check_type("older_than", older_than, (int, float), "a number of seconds")
         until = time.time() - older_than
         if self._database is None:
@@ -72,7 +73,7 @@ class ResultStore(Closing):
         return await self._database.write(_FORGET, until=until)
 
     async def aclose(self) -> None:
-        """Close the connections; the next use opens new ones. `async with` does it, too."""
+        """Close the connections; the next use opens new ones. `async with` does this, too."""
         if self._database is not None:
             await self._database.aclose()
 
@@ -87,7 +88,7 @@ class ResultStore(Closing):
             raise self._failed("written to", error) from None
 
     def _write_whole(self, path: Path, data: bytes) -> None:
-        """Write a file that is there whole or not at all, whoever writes the same one meanwhile."""
+        """Write a file completely or not at all, even if others write the same one."""
         half = path.with_suffix(f".{os.urandom(8).hex()}")
         try:
             with create_private(half, new=True, mode=self._mode) as file:
@@ -102,14 +103,14 @@ class ResultStore(Closing):
             return (self._folder / f"{name}{_SUFFIX}").read_bytes().decode("utf-8", "surrogatepass")
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:  # a path with a NUL, a text that is none
+        except (OSError, ValueError) as error:  # a path with a NUL, or a text that is not valid
             raise self._failed("read", error) from None
 
     def _delete(self, until: float) -> int:
         deleted = 0
         try:
             for path in self._folder.glob(f"*{_SUFFIX}"):
-                with suppress(FileNotFoundError):  # another one deletes it
+                with suppress(FileNotFoundError):  # somebody else deletes it
                     if path.stat().st_mtime <= until:
                         path.unlink()
                         deleted += 1
@@ -123,12 +124,12 @@ class ResultStore(Closing):
 
 
 def _keep_each(named: Mapping[str, str], transaction: Transaction) -> None:
-    """Keep texts in one order, in which no two writers wait for each other."""
+    """Store texts in a fixed order, in which no two writers wait for each other."""
     for name, text in sorted(named.items()):
-        # as JSON in ASCII: no database refuses a character of it
+        # as JSON in ASCII: every database accepts all its characters
         transaction.execute(_KEEP, name=name, now=time.time(), text=json.dumps(text))
 
 
 def _name(caller: str, id_: str) -> str:
-    """Return the name that a result of a caller is kept under: another one for any other pair."""
+    """Return the name that a caller's result is stored under, unique for each pair."""
     return sha256_hex(f"{len(caller)}:{caller}{id_}")

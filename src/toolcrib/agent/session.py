@@ -2,7 +2,7 @@
 
 Rule: a call that was made stays in the conversation with its one result, however its run ended. A
 model that is told "try again" must see what it has done already, or it does it twice. A run that
-failed, or was cancelled, before it called anything leaves nothing behind.
+failed or was cancelled before it called anything leaves nothing in the conversation.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _STALE = (
 
 
 class Converses(Protocol):
-    """An agent, as far as a conversation needs one."""
+    """What a conversation needs of an agent."""
 
     @property
     def team(self) -> Team: ...
@@ -53,7 +53,7 @@ A = TypeVar("A", bound=Converses, default=Any)
 
 
 class _SavedTurn(msgspec.Struct, frozen=True):
-    """A turn, without its messages: how many of the conversation's it has."""
+    """A turn without its messages: only how many of the conversation's messages it has."""
 
     run_id: str
     before: int
@@ -71,7 +71,7 @@ class _SavedSession(msgspec.Struct, frozen=True):
     instructed: bool | None = None
 
 
-_OWN = {  # of what `Agent.run` takes
+_OWN = {  # parameters of `Agent.run` that the session sets itself
     "history": "session.messages",
     "offered": "session.offered",
     "speaker": "session.speaker, who spoke last, or whom you set there",
@@ -81,9 +81,9 @@ _OWN = {  # of what `Agent.run` takes
 class Session(Generic[A]):
     """Keeps the messages of a conversation with an agent. One `send` or `stream` at a time.
 
-    `offered` names the tools that its runs have offered, where the agent picks them. `speaker` names
-    the agent that the next run begins with, "" for `agent` itself: the one that spoke last, where one
-    hands over to another.
+    `offered` names the tools that its runs have offered, if the agent picks them. `speaker` names
+    the agent that the next run begins with, "" for `agent` itself. After a handover it is the agent
+    that spoke last.
     """
 
     def __init__(
@@ -95,14 +95,14 @@ class Session(Generic[A]):
         self._turns: tuple[RunTurn, ...] = ()
         self._messages: tuple[Message, ...] = ()
         self._system: tuple[Message, ...] = ()
-        self._instructed: bool | None = None  # whether a run was, and `_system` begins with that
+        self._instructed: bool | None = None  # whether a run set the instructions in `_system`
         self.messages = messages
         self.offered = check_each("offered", offered, str, "a list of names")
         self.speaker = ""
         self._busy: RunTurn | None = None
 
     def __repr__(self) -> str:
-        """Say whose it is, and how long."""
+        """Name the agent and the number of messages."""
         return f"<Session of {self.agent!r}, {len(self.messages)} messages>"
 
     @property
@@ -112,7 +112,7 @@ class Session(Generic[A]):
 
     @messages.setter
     def messages(self, messages: Sequence[Message]) -> None:
-        """Take other messages; runs stay known where these go on with what there is."""
+        """Set other messages; runs stay known if the new messages continue the present ones."""
         here = split_system(self._messages)[1]
         checked = check_each("messages", messages, Message, "a list of Message")
         system, said = split_system(checked)
@@ -123,8 +123,10 @@ class Session(Generic[A]):
         self._take((*kept, RunTurn(messages=more)))
 
     def said_in(self, run_id: str) -> tuple[Message, ...]:
-        """Return what a run has said here, with the ids that its calls have in it, and what no run is
-        known of."""
+        """Return what a run has said here, with this conversation's call ids.
+
+        Messages that belong to no known run are included.
+        """
         turns = (turn for turn in self._turns if turn.run_id in (run_id, ""))
         return tuple(message for turn in turns for message in turn.messages)
 
@@ -138,7 +140,7 @@ class Session(Generic[A]):
     ) -> RunResult:
         """Run the agent; its messages become the history. Raises ToolcribError during another run.
 
-        Takes and raises what `Agent.run` does; what ran before that stays in the conversation.
+        Takes and raises what `Agent.run` does; calls made before an error stay in the conversation.
         """
         return await self._run(
             self._next_turn(), lambda: self._asked(prompt, caller, deps, options)
@@ -151,10 +153,10 @@ class Session(Generic[A]):
         *,
         deps: Deps | None = None,
     ) -> RunResult:
-        """Go on with a run of this conversation that waits, or failed, and keep it.
+        """Continue a run of this conversation that waits, or failed, and keep it.
 
-        Raises what `Agent.resume` does; what ran before that stays in the conversation. Raises
-        ToolcribError, before anything runs, for a run that is none of this conversation, and for a
+        Raises what `Agent.resume` does; calls made before an error stay in the conversation. Raises
+        ToolcribError, before anything runs, for a run that is not of this conversation, and for a
         state that is not the last one of its run here.
         """
         return await self._run(
@@ -200,7 +202,10 @@ class Session(Generic[A]):
         deps: Deps | None = None,
         **options: Unpack[RunOptions],
     ) -> RunStream:
-        """Run `send` with its events; the session is busy until the run has ended, read or not."""
+        """Do what `send` does, with events; the session is busy until the run has ended.
+
+        That holds whether or not the events are read.
+        """
         return self._streamed(self._next_turn(), lambda: self._asked(prompt, caller, deps, options))
 
     def resume_stream(
@@ -210,7 +215,7 @@ class Session(Generic[A]):
         *,
         deps: Deps | None = None,
     ) -> RunStream:
-        """`resume`, with its events."""
+        """Do what `resume` does, and return its events as a stream."""
         return self._streamed(
             self._turn_of(state), lambda: self.agent.team.resumed(state, answers or {}, deps)
         )
@@ -226,12 +231,12 @@ class Session(Generic[A]):
         return stream
 
     def keep(self, result: RunResult) -> None:
-        """Take a run into the conversation that an agent has resumed; `send`, `stream` and `resume` see
-        to their own.
+        """Take a run that an agent has resumed into the conversation.
 
-        The run takes the place that it has, also where the conversation went on while it waited. What
-        the conversation has already is not taken again. Raises ToolcribError for a run that is none of
-        this conversation, and for one that has gone on otherwise here: that would be lost.
+        `send`, `stream` and `resume` do this themselves. The run keeps its place, even if the
+        conversation went on while it waited. Messages that the conversation already has are not
+        added again. Raises ToolcribError for a run that is not of this conversation, and for one
+        that has continued differently here, since that would be lost.
         """
         check_type("result", result, RunResult, "a RunResult: what agent.resume(…) gives")
         if self._busy is not None and self._busy.run_id == result.state.run_id:
@@ -248,7 +253,7 @@ class Session(Generic[A]):
         return RunTurn(before=len(split_system(self.messages)[1]))
 
     def _turn_of(self, state: RunState) -> RunTurn:
-        """Return the turn of the run whose last state here this is. Raises ToolcribError otherwise."""
+        """Return the turn of the run whose last state here this is. Raises ToolcribError."""
         check_type("state", state, RunState, "a RunState: RunState.from_json(text)")
         known = self._known(state)
         turn = known.replaced(state)
@@ -259,7 +264,7 @@ class Session(Generic[A]):
         return known
 
     def _known(self, state: RunState) -> RunTurn:
-        """Return the turn of a run as the conversation has it, empty if it begins behind all of that.
+        """Return a run's turn as the conversation has it; empty if the run begins at its end.
 
         Raises ToolcribError for a run that has no place here.
         """
@@ -275,13 +280,14 @@ class Session(Generic[A]):
     def _adopted(self, whole: RunTurn) -> RunTurn:
         """Return the turn of a run whose messages were given to the session as a list.
 
-        They begin with all of it, and go on, if at all, with what a user said. Raises ToolcribError.
+        The list begins with the whole turn and, if it continues, does so with a user's message.
+        Raises ToolcribError.
         """
         first, *others = self._turns or (RunTurn(),)
         at = len(whole.messages)
         same = first.messages[:at] == whole.messages
         begins = bool(first.messages) and first.messages[:1] == whole.messages[:1]
-        extends = not others and whole.extends(first)  # others began on messages that it has not
+        extends = not others and whole.extends(first)  # others began on messages it lacks
         if first.run_id or not (begins and (same or extends)):
             raise ToolcribError(_ELSEWHERE)
         if any(not message.by_user for message in first.messages[at : at + 1]):
@@ -295,7 +301,7 @@ class Session(Generic[A]):
         self._messages = (*self._system, *joined(self._turns))
 
     def _put(self, turn: RunTurn, result: RunResult) -> None:
-        """Put a turn in its place: where it is already, or behind all others."""
+        """Put a turn in its place: its old place, or after all others."""
         before = self._messages
         if any(each.run_id == turn.run_id for each in self._turns):
             turns = tuple(turn if t.run_id == turn.run_id else t for t in self._turns)
@@ -315,8 +321,10 @@ class Session(Generic[A]):
         self._busy = turn
 
     def _end(self, turn: RunTurn, result: RunResult | None) -> None:
-        """Keep the run, unless it failed, or was cancelled, before it called anything; or, where it was
-        resumed, before there was more to tell of a call."""
+        """Keep the run, unless it ended by failure or cancellation before it called anything.
+
+        A resumed run that failed or was cancelled is kept only if it has more to tell of a call.
+        """
         self._busy = None
         if result is None:
             return
@@ -326,8 +334,10 @@ class Session(Generic[A]):
             self._put(ended, result)
 
     def to_json(self) -> str:
-        """Return the messages as a JSON list, or an object with what else has to be known: what was
-        offered where the agent picks, which runs may go on, the signature."""
+        """Return the messages as a JSON list, or an object if more has to be stored.
+
+        That is what was offered if the agent picks, the runs that may continue, and the signature.
+        """
         saved = self._saved()
         signature = self._signature(saved)
         if not (
@@ -342,8 +352,11 @@ class Session(Generic[A]):
 
     @classmethod
     def from_json(cls, agent: A, text: str | bytes) -> Session[A]:
-        """Raise SourceError if the text is not a saved session, or not as an agent with the same
-        `state_key` has saved it."""
+        """Return the session that was saved as `text`.
+
+        Raises SourceError if the text is not a saved session, or was not saved by an agent with the
+        same `state_key`.
+        """
         check_type("text", text, (str, bytes), "the JSON of a saved session, str or bytes")
         try:
             saved = msgspec.json.decode(text, type=_SavedSession | tuple[Message, ...])
@@ -386,12 +399,12 @@ class Session(Generic[A]):
         plain += [] if saved.instructed is None else [{"instructed": saved.instructed}]
         for turn in plain[2] if saved.turns else ():
             if not turn["within"]:
-                del turn["within"]  # 0.2 had none: what it signed goes on
+                del turn["within"]  # 0.2 had none, and what it signed stays valid
         return self.agent.team.signature("toolcrib session", canonical_json(plain))
 
 
 def _turns_of(saved: _SavedSession) -> tuple[RunTurn, ...]:
-    """Return the turns with their messages. Raises SourceError if they are not those of these."""
+    """Return the turns with their messages. Raises SourceError if they do not fit the messages."""
     said = split_system(saved.messages)[1]
     ids = [turn.run_id for turn in saved.turns if turn.run_id]
     counts = [turn.count for turn in saved.turns]

@@ -1,8 +1,8 @@
-"""`Speaker`: an agent as it speaks in a run: its client, tools, instructions and settings.
+"""`Speaker`: what an agent brings to a run: its client, tools, instructions and settings.
 
-Rule: a speaker is a frozen value and knows no other one. What it says of a run follows from the run's
-state: instructions that are a function of the run are called once, when it begins, and what was picked
-once stays on offer.
+Rule: a speaker is a frozen value and knows no other speaker. What it does in a run follows from the
+run's state: instructions that are a function of the run are called once, when it begins, and what
+was picked once stays on offer.
 """
 
 from __future__ import annotations
@@ -30,18 +30,21 @@ from toolcrib.values.step import ToolsStep
 from toolcrib.values.typed import check_type
 
 Deps: TypeAlias = Mapping[Any, object]
-"""Capabilities of one run: an implementation, or `per_call(…)`, by its interface, a class. To a type
-checker a `dict[type[Orders], …]` is no mapping of any classes, so the keys are checked when it runs."""
+"""Capabilities of one run: an implementation, or `per_call(…)`, keyed by its interface, a class.
+
+To a type checker a `dict[type[Orders], …]` is not a mapping of arbitrary classes, so the keys are
+checked at run time.
+"""
 _TO_COME = Message.system("")
-"""Keeps the place of instructions that are a function of the run, until it begins."""
+"""Reserves the place of instructions that are a function of the run, until it begins."""
 
 
 class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
     """Holds what one agent brings to a run.
 
-    `runner` has all of its tools: its own, the search for them, and its `heirs`, the agents that it may
-    hand over to, by the names of the tools for that. `asked` is what it asks of the model, unless a run
-    asks for something else; `missing` names the capabilities that each run is to be given.
+    `runner` has all of its tools: its own, the search for them, and those that hand over to its
+    `heirs` (a map from these tools to agents). `asked` is what it asks of the model, unless a run
+    asks for something else; `missing` names the capabilities that each run has to be given.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("instructions", "output")
@@ -63,7 +66,7 @@ class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
         return self.label.name
 
     def system(self) -> list[Message]:
-        """Return the instructions as a run begins with them; those of a function are still to come."""
+        """Return the instructions that a run begins with; a placeholder for a function."""
         if not isinstance(self.instructions, str):
             return [_TO_COME]
         text = self._told(self.instructions)
@@ -71,15 +74,17 @@ class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
 
     @property
     def is_instructed(self) -> bool:
-        """Whether it has instructions of its own, beyond those of `output`, that are the same for each
-        run."""
+        """Whether it has its own instructions, beyond those of `output`, the same for each run."""
         return isinstance(self.instructions, str) and self.instructions != ""
 
     def beginning(self, state: RunState, *, instructed: bool | None) -> RunState:
-        """Return a run that has its history and prompt alone, with instructions. A system message that
-        it begins with gives way: to a text at once, to what a function makes when there is some; in any
-        case where a run before was `instructed` with it, and not where one has left it there. What the
-        others say of how a typed answer is written does, too."""
+        """Return a run that has only its history and prompt, with instructions added.
+
+        A leading system message is replaced: by a string at once, by a function's result if it is
+        not empty. It is always replaced if a previous run was `instructed` with it, and never if a
+        previous run left it there. What other agents' instructions say about writing a typed answer
+        is removed, too.
+        """
         told = self.system()
         left, said = split_system(state.messages)
         left = tuple(filter(None, map(without_output, left[1:] if instructed else left)))
@@ -92,12 +97,12 @@ class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
         return msgspec.structs.replace(state, messages=(*told, *left, *said), instructions=where)
 
     def _told(self, instructions: str) -> str:
-        """Return the instructions with what says how a typed answer is written."""
+        """Return the instructions, with those for writing a typed answer."""
         told = [encodable(instructions), self.output.instructions if self.output else ""]
         return "\n\n".join(text for text in told if text)
 
     def instructing(self, state: RunState, deps: Deps) -> Callable[[], Awaitable[str]] | None:
-        """Return what makes the instructions of a run that has none yet, but a place for them."""
+        """Return a function that makes the instructions of a run that only has a placeholder."""
         if state.messages[:1] != (_TO_COME,):
             return None
         info = RunInfo(state.run_id, state.caller, self.name, state.messages[1:], deps)
@@ -114,13 +119,13 @@ class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
         return instruct
 
     def checked(self, asked: RunSettings) -> RunSettings:
-        """Return the settings. Raises CatalogError for a choice of a tool that there is not."""
+        """Return the settings. Raises CatalogError for the choice of a tool that does not exist."""
         for name in _names_in(asked.tool_choice):
             self.runner.catalog.only(name)
         return asked
 
     def asking(self, state: RunState) -> RunSettings:
-        """Return what a run asks of the model: what it says itself, and else what the agent does."""
+        """Return what a run asks of the model: its own settings, then the agent's."""
         own = state.settings
         if len(state.speakers) > 1:
             choice = within_catalog(own.tool_choice, self.runner.catalog)
@@ -128,7 +133,7 @@ class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
         return self.asked if own == RunSettings() else own.over(self.asked)
 
     def bound(self, deps: Deps | None) -> ToolRunner:
-        """Return the runner of one run, with the capabilities that it is given. Raises BindingError."""
+        """Return the runner of one run, with the capabilities it is given. Raises BindingError."""
         runner, missing = self.runner, self.missing
         if deps:
             runner = runner.over(runner.catalog.bind(deps))
@@ -137,8 +142,11 @@ class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
         return runner
 
     def opening(self, state: RunState, steps: StepRunner | None) -> OpenToolbox:
-        """Return what opens the toolbox of a run in which it begins to speak: all tools, or those
-        picked for what was said; `state` names what was offered before it."""
+        """Return the function that opens the toolbox of a run in which this agent begins to speak.
+
+        The toolbox has all tools, or those picked for what was said; `state` names what was offered
+        before.
+        """
         catalog, picking = self.runner.catalog, self.picking
         before = state.offered
         if picking is not None:
@@ -156,8 +164,10 @@ class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
         return opened
 
     def reopening(self, state: RunState) -> OpenToolbox:
-        """Return what opens the toolbox of a run that goes on: it has what the run was offered. Raises
-        SourceError for a tool that is not there any more."""
+        """Return the function that opens the toolbox of a resumed run, with what it was offered.
+
+        Raises SourceError for a tool that no longer exists.
+        """
         catalog, picking = self.runner.catalog, self.picking
         offered = tuple(dict.fromkeys(state.offered))
         gone = [name for name in offered if name not in catalog]
@@ -177,9 +187,11 @@ class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
         return handed_to(state.messages, own) is not None
 
     def taking_over(self, state: RunState, by: Speaker, before: tuple[str, ...] = ()) -> RunState:
-        """Return the state of a run as this agent begins to speak in it, handed over `by` another one:
-        with its instructions instead of theirs, and what it offered `before`, if it has spoken in this
-        process."""
+        """Return the state of a run in which this agent begins to speak, handed over `by` another.
+
+        It has this agent's instructions in place of the other's, and the tools that it offered
+        `before`, if it has spoken in this process.
+        """
         told, theirs = self.system(), state.instructions not in ("none", None)
         if state.instructions is None:  # saved by an earlier version
             theirs = bool(by.system()) and state.messages[0].role == "system"
@@ -195,7 +207,7 @@ class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
 
 
 def check_given(missing: str, why: str, who: str = "") -> None:
-    """Raise BindingError where capabilities are missing that each run is to be given, to `who`."""
+    """Raise BindingError if capabilities are missing that each run has to be given, to `who`."""
     if missing:
         named = f"{who}: " if who else ""
         raise BindingError(f"{named}{missing}, which each run is given; {why}")
@@ -207,7 +219,7 @@ async def _picked(
     context: PolicyContext,
     steps: StepRunner,
 ) -> Toolbox:
-    """Pick as a step of the run: what was picked once stays on offer, as far as it is still there."""
+    """Pick as a step of the run: what was picked once stays on offer, as far as it still exists."""
     opened: list[Toolbox] = []
 
     async def work() -> ToolsStep:

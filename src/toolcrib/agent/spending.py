@@ -1,19 +1,19 @@
-"""What a run spends: its own, and that of agents that are its tools.
+"""What a run spends: itself, and through agents that are its tools.
 
-Rule: no run spends more than its limits, nor more than any run around it has left. What is about to
-be spent is counted first, in the run itself and in each one around it, or in none of them where one
-has not enough left. Nothing is awaited in between: agents that run together share no last allowance.
-What the reply of a run has reserved is spent, for the agents among its calls, before they have begun:
-whoever asks what is left asks for what nobody has been promised.
+Rule: no run spends more than its limits, nor more than any outer run has left. An expense is
+counted before it is spent, in the run itself and in each outer run, or in none of them if one does
+not have enough left. Nothing is awaited in between, so agents that run together cannot share a last
+allowance. What a run's reply has reserved counts as spent for the agents among its calls, before
+they have begun: they get only what has not been promised to others.
 
-What a call has spent within that is only given its outcome here, as its record has it, is spent here
-and in each run around, once, whatever is left: the saved state of a run may lack it.
+When a call is only given its outcome here, what it has spent within, according to its record, is
+counted here and in each outer run, once, whatever is left: the saved state of a run may lack it. A
+budget of an outer run decides on a call as on its own calls: by that call's tool, for which all
+calls count that were made in the run and within it. The call whose agent asks was counted once,
+when it began.
 
-A budget of a run around decides on a call as on its own: by that call's tool, of which all calls count
-that were made in the run and within it. The call whose agent asks was counted once, when it began.
-
-What a request of a model costs nobody knows before its reply is there: it is written down while there
-is money left, sent, and paid for then. A reply that was kept is of a request that was paid for.
+The cost of a model request is known only with its reply. A request is announced while there is
+money left, sent, and then paid for. A stored reply belongs to a request that was paid for.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from toolcrib.values.run import (
 
 _NOTHING, _A_TURN = Expense(), Expense(turns=1)
 MONEY: Final = "money"
-"""The limit on what requests of models cost, which no `Limits` but a caller's budget has."""
+"""The limit on the cost of model requests, which only a caller's budget has, not `Limits`."""
 
 
 class LimitReached(Exception):  # noqa: N818  an outcome; it never leaves the run
@@ -92,9 +92,9 @@ class Spending:
         self._emit = emit
         around = () if outer is None else outer.around.paying
         self._paying = tuple({id(each): each for each in (*runner.paying, *around)}.values())
-        self._promised = _NOTHING  # what the run will be and cost with the calls that were begun
+        self._promised = _NOTHING  # the run's total including the calls that were begun
         self._suspended = dict(state.suspended)
-        self._within: dict[str, Usage] = {}  # by the calls that were made since
+        self._within: dict[str, Usage] = {}  # by call, for calls made since
         self.turn = state.turn
         self.usage = state.usage
 
@@ -105,19 +105,22 @@ class Spending:
         return max(0.0, self._limits.seconds - self._tally.elapsed)
 
     def begin_turn(self) -> str | None:
-        """Count a turn; return the name of the limit that it would exceed, and count nothing then."""
+        """Count a turn, or return the name of the limit that it would exceed."""
         limit = self._exceeded(_A_TURN) or self._taken_around(_A_TURN, ())
         self.turn += limit is None
         return limit
 
     def give_turn_back(self) -> None:
-        """Uncount the turn that was begun, of which no model was asked."""
+        """Uncount the turn that was begun, because no model was asked in it."""
         self.turn -= 1
         if self._around is not None:
             self._around.give_back(_A_TURN)
 
     def begin_calls(self, calls: Sequence[HydrationResult]) -> str | None:
-        """Likewise of calls, which the runner counts in the run itself; `end_calls` has to follow."""
+        """Reserve calls, which the runner counts, or return the limit that they would exceed.
+
+        `end_calls` must follow.
+        """
         new = [call for call in calls if call.call.id not in self._tally.begun]
         made = [call.definition for call in new if call.definition and call.success]
         more = Expense.of(made)
@@ -128,7 +131,7 @@ class Spending:
         return limit
 
     def end_calls(self) -> None:
-        """Give back, around this run, what was counted for calls that were not made."""
+        """Give back, in outer runs, what was counted for calls that were not made."""
         if self._around is not None:
             self._around.give_back(self._reserved)
         self._promised = _NOTHING
@@ -149,7 +152,7 @@ class Spending:
             self._around.give_back(spent)
 
     def hold(self, call_id: str, suspended: SuspendedCall) -> None:
-        """Know what a call that waits has spent by now: it is counted."""
+        """Note what a suspended call has spent so far, which is already counted."""
         self._suspended[call_id] = suspended
 
     def count_again(self, call_id: str, spent: SpentWithin) -> None:
@@ -159,9 +162,12 @@ class Spending:
         self.use_within(call_id, more.usage)
 
     async def paid(self, client: LLMClient, ask: Callable[[], Awaitable[Reply]]) -> Reply:
-        """Return the reply of a client, if there is money left for it, once it is paid for. Raises
-        LimitReached where there is none, and what whoever pays does. A run with steps waits for what
-        keeps the money as these do: a reply is not lost because that is away for a while."""
+        """Return the reply of a client, if there is money left for it, once it is paid for.
+
+        Raises LimitReached if there is none, and what a paying policy raises. A run with steps
+        waits for the store of budgets as its steps do, so that no reply is lost because the store
+        is away for a while.
+        """
         if not self._paying:
             return await ask()
         context = PolicyContext(self._caller, self._tally)
@@ -170,7 +176,7 @@ class Spending:
             may = await patiently(self._steps, partial(policy.may_ask, asked, context))()
             if may is False:
                 raise LimitReached(MONEY)
-            if may is not True:  # a Deny, for one, is no yes
+            if may is not True:  # anything else, such as a Deny, is not a yes
                 raise ToolcribError(
                     f"{type(policy).__name__}.may_ask returns True or False; this is"
                     f" {type(may).__name__}: no request is sent"
@@ -184,7 +190,7 @@ class Spending:
             for each in told:
                 each.check()
         except BaseException:
-            self.use(reply.usage)  # it was answered, though nobody goes on with it
+            self.use(reply.usage)  # it was answered, though nobody continues with it
             raise
         return reply
 
@@ -200,18 +206,18 @@ class Spending:
         self.use(usage)
 
     def used_within(self, call_ids: Iterable[str]) -> dict[str, Usage]:
-        """Return what agents that are the tools of these calls have used by now, as far as any have."""
+        """Return what agents that are the tools of these calls have used so far."""
         return {each: self._within[each] for each in call_ids if each in self._within}
 
     @property
     def _reserved(self) -> Expense:
-        """What the reply's calls that have not begun will be and cost."""
+        """What the reply's calls that have not begun will add."""
         promised = self._promised
         return promised if promised is _NOTHING else promised.plus(self._tally.own, -1)
 
     def _exceeded(self, more: Expense, *, going_on: bool = False) -> str | None:
         limits, tally, reserved = self._limits, self._tally, self._reserved
-        if replays(self._own_steps):  # which were begun by other limits: what is kept is spent
+        if replays(self._own_steps):  # these began under other limits: what is stored is spent
             return None
         if more.turns and self.turn + tally.inner.turns + more.turns > limits.turns:
             return "turns"

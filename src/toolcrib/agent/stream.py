@@ -1,10 +1,11 @@
-"""A run as it happens: `Watch` turns what happens into events, `RunStream` gives them and the result.
+"""A run as it happens: `Watch` turns it into events, `RunStream` gives the events and the result.
 
-The run goes on by itself, whether or not anybody reads; leaving `async with` cancels it.
+Rule: an event shows public views only, and shares nothing mutable with the run, its result or its
+session. Every event passes one place, where each list, object and mutable value in it is copied.
+Only an instance of the application's own class, which the typed `output` of a result may be, is not
+copied.
 
-Rules: an event shows public views only. It shares nothing that can be changed with the run, its result
-or its session: every event passes one door, where each list, object and mutable value in it is copied.
-Only an instance of the application's own class, which the typed `output` of a result may be, is not.
+The run continues whether or not anybody reads; leaving `async with` cancels it.
 """
 
 from __future__ import annotations
@@ -50,13 +51,13 @@ from toolcrib.values.run import (
 )
 from toolcrib.values.typed import came, check_type
 
-# Of arguments that stream, the public ones: declared members of the top-level object, nothing else.
+# The public part of streaming arguments: declared members of the top-level object, nothing else.
 #
-# What has come so far is a prefix of one JSON object (RFC 8259), or nothing more shows from the first
-# character on that cannot be part of one. Regular expressions take long runs at once, and no character
-# is looked at more than a few times, however the text is split.
+# The text so far is a prefix of one JSON object (RFC 8259); from the first character that cannot be
+# part of one, nothing more shows. Regular expressions take long runs at once, and each character is
+# examined only a few times, however the text is split.
 
-_LONGEST = 1_000  # characters of a number; of an escape there are 12 at most
+_LONGEST = 1_000  # characters of a number; an escape has 12 at most
 _S = r"[ \t\n\r]*+"
 _HEX = "[0-9A-Fa-f]"
 _ESCAPE = (  # not of one half of a surrogate pair
@@ -75,7 +76,7 @@ def _state(tokens: str, run: str = "") -> str:
     return rf"{run}{_S}(?:{tokens})?+"
 
 
-_compiled = cache(re.compile)  # when first used: it takes longer than importing all the rest
+_compiled = cache(re.compile)  # compiled when first used: that takes longer than all imports
 
 
 _VALUE = rf'(?P<text>")|(?P<open>[\[{{])|(?P<scalar>{_SCALAR})(?=[ \t\n\r,\]}}])'
@@ -104,10 +105,10 @@ _NEXT: Final = {
 
 
 class PublicText:
-    """The public part of one call's arguments: `feed` it the pieces of their text, in order.
+    """Filters the public part of one call's arguments: `feed` it their text, piece by piece.
 
-    What it gives is, put together, the text of an object with the `declared` members alone. A number
-    is given when it is known to be whole.
+    Its outputs, joined, are the text of an object with only the `declared` members. A number is
+    given when it is known to be whole.
     """
 
     __slots__ = ("_closers", "_comma", "_declared", "_held", "_name", "_shows", "_state")
@@ -116,7 +117,7 @@ class PublicText:
         self._declared = declared
         self._state = _BEGIN
         self._closers: list[str] = []
-        self._held = ""  # the beginning of an escape, a number or a word; or what is malformed
+        self._held = ""  # the beginning of an escape, a number or a word; or malformed text
         self._name: list[str] = []
         self._shows = False
         self._comma = ""
@@ -152,7 +153,7 @@ class PublicText:
         return "".join(shown)
 
     def _take(self, token: str | None, text: str) -> str:
-        """Go on by what ends in this token, or lies in a name or behind a value; what shows of it."""
+        """Move to the state after this token, and return what shows of its text."""
         is_top = len(self._closers) == 1
         match token:
             case "begin":
@@ -206,13 +207,13 @@ class Watch:
         state: RunState,
         tally: RunTally,
     ) -> None:
-        """`state` is where the run goes on: its questions, and their calls, were told before."""
+        """Watch a run from `state` on, whose questions and their calls were reported before."""
         self._emit = emit
         self._records = records
         self._told = {request.id for request in state.pending}
         self._waited = {request.call_in(state.run_id) for request in state.pending}
         self._streaming: dict[str, PublicText] = {}  # by call id
-        self._definitions: dict[str, ToolDefinition] = {}  # of the calls of this run, by their id
+        self._definitions: dict[str, ToolDefinition] = {}  # of this run's calls, by id
         self._tally = tally
         self.outcomes: dict[str, Outcome] = {}
 
@@ -229,9 +230,9 @@ class Watch:
         self._emit(ReasoningDelta(text))
 
     def arguments(self, call_id: str, part: ArgumentsPart, toolbox: Toolbox) -> None:
-        """Show declared arguments as they stream; none of tools with secrets or of unknown tools.
+        """Show declared arguments as they stream, except of tools with secrets or unknown tools.
 
-        `call_id` is the one that the call will have in the history.
+        `call_id` is the id that the call will have in the history.
         """
         public = self._streaming.get(call_id)
         if public is None:
@@ -256,7 +257,7 @@ class Watch:
     def approval_requested(self, request: ApprovalRequest) -> None:
         if request.id not in self._told:
             self._told.add(request.id)
-            own = request.run_id == self._tally.run_id  # ids of calls are a run's own
+            own = request.run_id == self._tally.run_id  # call ids are unique only within a run
             asks = self._definitions.get(request.call_id) if own else None
             self._emit(ApprovalRequested(request, None if asks is None else asks.input_schema))
 
@@ -275,17 +276,20 @@ class Watch:
             self._emit(ToolCallFinished(outcome.record))
 
 
-# A loop keeps only weak references to its tasks; a run that nobody holds goes on all the same.
+# A loop keeps only weak references to its tasks; this keeps abandoned runs going.
 _running: set[asyncio.Task[RunResult]] = set()
 
 
 CancelCall: TypeAlias = Callable[[str], Awaitable[bool]]
-"""Cancels a call in the background, by its id; says whether it ran until then."""
+"""Cancels a background call by its id; returns whether it ran until then."""
 
 
 class Listener(NamedTuple):
-    """Receives the events of a run, the result last; `streaming` asks for replies piece by piece, and
-    `reached_by` is told how whoever listens cancels a single call, by each agent that speaks."""
+    """Receives the events of a run, the result last.
+
+    `streaming` asks for replies piece by piece. `reached_by` is called, by each agent that speaks,
+    with a function that cancels a single call.
+    """
 
     emit: Callable[[Event], None]
     streaming: bool = True
@@ -293,7 +297,7 @@ class Listener(NamedTuple):
 
 
 Drive: TypeAlias = Callable[[Listener], Coroutine[Any, Any, RunResult]]
-"""Drives a run that is ready to go on, and tells a listener of it."""
+"""Drives a run that is ready to continue, and tells a listener of it."""
 
 
 class RunStream:
@@ -321,11 +325,11 @@ class RunStream:
         self._task.add_done_callback(self._close)
 
     def when_ended(self, ended: Callable[[RunResult | None], None]) -> None:
-        """Give the result to `ended` before anybody reads of it, or None if there is none."""
+        """Call `ended` with the result, or None if there is none, before any reader sees it."""
         self._ended = ended
 
     async def result(self) -> RunResult:
-        """Return how the run ended, a cancelled one too. Raises what the provider's failure was."""
+        """Return how the run ended, also if it was cancelled. Raises the provider's failure."""
         try:
             return await asyncio.shield(self._task)
         except asyncio.CancelledError:
@@ -334,22 +338,27 @@ class RunStream:
             raise
 
     async def cancel(self) -> RunResult:
-        """Cancel the run and return its result; whoever reads still gets what became of its calls.
+        """Cancel the run and return its result; readers still get the outcomes of its calls.
 
-        A run that has ended already stays as it is. Raises what `result` does.
+        A run that has already ended does not change. Raises what `result` raises.
         """
         await self._stop()
         return await self.result()
 
     async def cancel_call(self, call_id: str) -> bool:
-        """Cancel one call that runs in the background, and return when it is over. The run goes on, and
-        its model is told. False for a call that does not run there, not yet, or not any more."""
+        """Cancel one call that runs in the background, and return when it is over.
+
+        The run continues, and its model is told. False for a call that is not running in the
+        background, not yet, or no longer.
+        """
         check_type("call_id", call_id, str, "a str: the id of a call, as its events have it")
         return self._cancel_call is not None and await self._cancel_call(call_id)
 
     async def text(self) -> AsyncIterator[str]:
-        """Yield the text of the answers as it comes. Raises what the provider's failure was, at the end
-        of what came before it."""
+        """Yield the text of the answers as it arrives.
+
+        Raises the provider's failure after everything that came before it.
+        """
         async for event in self:
             if isinstance(event, TextDelta):
                 yield event.text
@@ -363,7 +372,7 @@ class RunStream:
         event = None if self._over else await self._events.get()
         if event is None:
             self._over = True
-            self._events.put_nowait(None)  # for whoever else reads
+            self._events.put_nowait(None)  # for other readers
             raise StopAsyncIteration
         return event
 
@@ -380,7 +389,7 @@ class RunStream:
 
     async def _stop(self) -> None:
         if not self._task.done():
-            await asyncio.sleep(0)  # a run that has not begun could not say that it was cancelled
+            await asyncio.sleep(0)  # a run that has not begun could not report its cancellation
             self._task.cancel()
             await asyncio.wait([self._task])
 
@@ -391,7 +400,7 @@ class RunStream:
         if isinstance(event, Done):
             self._result = event.result
             self._tell(event.result)
-        with suppress(RuntimeError):  # the event loop is gone, and with it whoever read
+        with suppress(RuntimeError):  # the event loop is gone, and its readers with it
             self._events.put_nowait(_independent(event))
 
     def _close(self, task: asyncio.Task[RunResult]) -> None:
@@ -409,9 +418,9 @@ class RunStream:
 
 
 def _independent(value: Any) -> Any:
-    """Return an equal value in which nothing can be changed for anybody else.
+    """Return an equal value that shares nothing mutable with the original.
 
-    What is frozen all through is returned as it is.
+    A deeply frozen value is returned itself.
     """
     made = value
     if isinstance(value, dict):
@@ -433,22 +442,22 @@ def _independent(value: Any) -> Any:
     return made
 
 
-# The one door from synchronous code: scripts and the REPL.
+# The one entry point from synchronous code: scripts and the REPL.
 
 T = TypeVar("T")
 
 
 def run_sync(awaitable: Awaitable[T]) -> T:
-    """Run to the end and give the result. Raises ToolcribError inside a running event loop."""
+    """Run to the end and return the result. Raises ToolcribError inside a running event loop."""
     if not inspect.isawaitable(awaitable):
         raise TypeError(
             f"awaitable is what agent.run(…) gives, or an async call; {came(awaitable)}"
         )
-    if not _is_in_a_loop():  # and in no `except`: what is raised has no other error before it
+    if not _is_in_a_loop():  # outside of `except`, so that errors have no other context
         return asyncio.run(_await(awaitable))
     close = getattr(awaitable, "close", None)
     if close is not None:
-        close()  # or Python warns that it was never awaited
+        close()  # otherwise Python warns that it was never awaited
     raise ToolcribError("an event loop is running here already: await it instead of run_sync(…)")
 
 

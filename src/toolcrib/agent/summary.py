@@ -1,9 +1,8 @@
-"""A summary of what was said long ago, by a model: for a conversation of which results alone are not
-what makes it too long.
+"""A model's summary of old messages, for when shortening results is not enough.
 
-Rule: what was summarised once is not asked about again. A summary is found by the text that it is of,
-in the store of the results or in memory, so that a run that goes on, and the next run of a
-conversation, send what was sent before. So only that of a whole reply is taken.
+Rule: a text that was summarized once is not sent again. A summary is found by the text that it
+covers, in the store of results or in memory, so that a resumed run, and the next run of a
+conversation, send what was sent before. Only the summary of a whole reply is accepted.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from toolcrib.values.message import ChatRequest, LLMClient, Message, Reply, Sett
 from toolcrib.values.step import SummaryStep
 
 _REMEMBERED = 16 * 1_048_576
-"""Characters of summaries that are remembered where no store keeps them: some thousand summaries."""
+"""Characters of summaries kept in memory if there is no store: some thousand summaries."""
 _ASK = (
     "You are given the beginning of a conversation between a user and an assistant that calls tools."
     " Write a summary of it for the assistant, who goes on with the conversation and will see nothing"
@@ -33,7 +32,7 @@ _ASK = (
 
 
 class Spends(Protocol):
-    """Asks, and counts what that used, in the name of a run."""
+    """Asks a model, and counts what that used, on behalf of a run."""
 
     async def paid(self, client: LLMClient, ask: Callable[[], Awaitable[Reply]]) -> Reply: ...
 
@@ -41,7 +40,7 @@ class Spends(Protocol):
 
 
 class Summarizer:
-    """Has texts summarised by a model, each once."""
+    """Has texts summarized by a model, each once."""
 
     def __init__(self, client: LLMClient, store: ResultStore | None) -> None:
         self._client = client
@@ -50,11 +49,10 @@ class Summarizer:
         self._size = 0
 
     async def summary(self, caller: str, text: str, most: int, spending: Spends) -> SummaryStep:
-        """Return the summary of a text, of at most so many tokens, which `keep` keeps, and for which
-        `spending` pays.
+        """Return the summary of a text, of at most `most` tokens; `spending` pays for it.
 
-        Raises ClientError, also where the model gives no text, or half of one, and TypeError for a
-        client that gives no Reply.
+        `keep` stores it. Raises ClientError, also if the model gives no text or half of one, and
+        TypeError for a client that gives no Reply.
         """
         id_ = _id_of(text)
         known = self._known.get(f"{caller}\n{id_}")
@@ -80,8 +78,11 @@ class Summarizer:
         return SummaryStep(told, reply.usage)
 
     async def keep(self, caller: str, text: str, summary: str) -> None:
-        """Keep the summary of a text: once it is a step of its run, if that has steps, or a run that
-        goes on elsewhere would find it here, and not know what was spent for it."""
+        """Store the summary of a text.
+
+        If its run has steps, this happens after the step: otherwise a run resumed elsewhere would
+        find it here without knowing what was spent for it.
+        """
         id_ = _id_of(text)
         if self._store is not None:
             await self._store.keep(caller, {id_: summary})
@@ -98,7 +99,7 @@ def _id_of(text: str) -> str:
 
 
 def transcript(messages: Sequence[Message]) -> str:
-    """Return messages as a text to summarise, which any client can send."""
+    """Return messages as a text to summarize, which any client can send."""
     lines: list[str] = []
     for message in messages:
         who = f"result of {message.name}" if message.from_tool else message.role

@@ -1,8 +1,8 @@
-"""A tokenizer that is installed, and knows a model by its name: tiktoken, of OpenAI's models.
+"""The installed tokenizer that knows a model by its name: tiktoken, for OpenAI's models.
 
-Rule: nothing is downloaded. tiktoken fetches a vocabulary that its cache does not have, so it is asked
-for one only where the cache has it, whole, by the digest that tiktoken itself wants. What cannot be
-counted so is estimated, and says why.
+Rule: nothing is downloaded. tiktoken fetches a vocabulary that its cache lacks, so it is asked for
+one only if the cache has the whole file, by the digest that tiktoken itself expects. Otherwise
+tokens are estimated, and the reason is given.
 """
 
 from __future__ import annotations
@@ -21,16 +21,21 @@ import msgspec
 
 Count: TypeAlias = Callable[[str], int]
 _PIECE = 10_000
-"""Characters that are counted at a time: tiktoken panics at a million blanks, and takes seconds for as
-many of one letter. Each piece may add a token."""
+"""How many characters are counted at a time.
+
+tiktoken panics at a million blanks, and takes seconds for a million of one letter. Each piece may
+add a token.
+"""
 _CACHES = ("TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _OWN = frozenset(dir(builtins))
 
 
 class Tokenizer(msgspec.Struct, frozen=True):
-    """Says how the tokens of a text become known: `count`, or None where they are estimated; in an
-    error `how`, and in the log `why`."""
+    """Says how a text's tokens become known: `count`, or None if they are estimated.
+
+    `how` is for error messages, and `why` for the log.
+    """
 
     count: Count | None
     how: str
@@ -38,14 +43,14 @@ class Tokenizer(msgspec.Struct, frozen=True):
 
 
 def own_tokenizer(count: Count | None) -> Tokenizer:
-    """Return an application's own, or an estimate."""
+    """Return an application's own tokenizer, or an estimate."""
     if count is None:
         return _estimate("no count= was given")
     return Tokenizer(count, "counted", "count= was given")
 
 
 def installed_tokenizer(models: Sequence[str]) -> Tokenizer:
-    """Return what is installed and counts as all of these models do; an estimate where nothing does."""
+    """Return an installed tokenizer that counts as all these models do, otherwise an estimate."""
     try:
         library = import_module("tiktoken")
         registry = import_module("tiktoken.registry")
@@ -78,11 +83,13 @@ def _estimate(why: str) -> Tokenizer:
 
 
 def _lacks(registry: Any, name: str) -> str:
-    """Return why an encoding cannot be had; nothing where tiktoken has it, or makes it of files that
-    are all in its cache: their addresses and digests stand in the code that does."""
+    """Return why an encoding is unavailable; "" if tiktoken has it, or can make it from its cache.
+
+    The addresses and digests of its files are constants in the code that makes it.
+    """
     if name in registry.ENCODINGS:
         return ""
-    registry.list_encoding_names()  # finds what makes them
+    registry.list_encoding_names()  # finds the constructors
     told = _texts(registry.ENCODING_CONSTRUCTORS, name)
     files = [each for each in told if "://" in each]
     if not files:
@@ -92,9 +99,11 @@ def _lacks(registry: Any, name: str) -> str:
 
 
 def _texts(makers: Mapping[str, Any], name: str) -> list[str]:
-    """Return the texts in the code that makes an encoding, and in that of those which it is made of:
-    `o200k_harmony` calls `o200k_base`. There are none if any of it has no address, and calls something
-    else besides, which may fetch a file."""
+    """Return the strings in the code that makes an encoding, and in encodings that it calls.
+
+    For example `o200k_harmony` calls `o200k_base`. The list is empty if any of the code has no
+    address and calls something else, which may fetch a file.
+    """
     names, told = [name], list[str]()
     for each in names:
         code = getattr(makers.get(each), "__code__", None)
@@ -110,10 +119,10 @@ def _texts(makers: Mapping[str, Any], name: str) -> list[str]:
 def _in_cache(files: Iterable[str], digests: set[str]) -> bool:
     named = [os.environ[name] for name in _CACHES if name in os.environ]
     folder = named[0] if named else str(Path(tempfile.gettempdir(), "data-gym-cache"))
-    if not folder:  # so a user has it keep nothing
+    if not folder:  # set empty, tiktoken caches nothing
         return False
     for address in files:
-        key = hashlib.sha1(address.encode(), usedforsecurity=False).hexdigest()  # tiktoken's name
+        key = hashlib.sha1(address.encode(), usedforsecurity=False).hexdigest()  # named by tiktoken
         try:
             kept = Path(folder, key).read_bytes()
         except OSError:
