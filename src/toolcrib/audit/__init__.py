@@ -1,4 +1,4 @@
-"""What became of every call, kept: for whoever asks later, and for whoever watches now."""
+"""The record of what happened to every call, for later questions and for live telemetry."""
 
 from toolcrib.audit.checkpoint import (
     Checkpoint,

@@ -1,18 +1,21 @@
-"""Signed checkpoints: whoever keeps one elsewhere finds every later change, the key's owner's too.
+"""Signed checkpoints: a copy kept elsewhere reveals every later change, even by the key's owner.
 
-A checkpoint is a note of the log's name, the number of its entries and the root of the tree over them
-(`tree`), in the form of https://c2sp.org/tlog-checkpoint, signed with Ed25519 as
-https://c2sp.org/signed-note says. Keys are written as Go's `sumdb/note` writes them: `NAME+ID+KEY` is
+A checkpoint is a note of the log's name, the number of its entries and the root of the tree over
+them (`tree`), in the form of https://c2sp.org/tlog-checkpoint, signed with Ed25519 as in
+https://c2sp.org/signed-note. Keys are written as Go's `sumdb/note` writes them: `NAME+ID+KEY` is
 public, `PRIVATE+KEY+NAME+ID+KEY` is not; NAME is the log's name, its origin. The signing key is
-separate from the log and from its HMAC key, and who verifies brings the public key: none is ever taken
-from what is verified, except that a checkpoint which the old key and the new one have signed names the
-new one.
+separate from the log and from its HMAC key.
 
-What is read has one spelling: base64 with spare bits set, a line more or a signature line that is none
-is refused, also where nothing would depend on it. Two texts that differ are never one checkpoint.
+Rule: the verifier brings the public key. No key is ever taken from what is being verified, except
+that a checkpoint signed by both the old key and the new one names the new one.
 
-A proof that one entry is in the log is a file, too, as https://c2sp.org/tlog-proof has it: the entry
-(as `extra`), its place, the hashes up to the root, and the checkpoint. To check it takes no log.
+Each text has only one spelling: base64 with spare bits set, an extra line or a malformed signature
+line is refused, even where nothing depends on it. Two different texts are never the same
+checkpoint.
+
+A proof that one entry is in the log is also a file, in the form of https://c2sp.org/tlog-proof: the
+entry (as `extra`), its index, the hashes up to the root, and the checkpoint. Checking it does not
+need the log.
 """
 
 from __future__ import annotations
@@ -55,14 +58,14 @@ _ID = 4  # bytes of a key's id
 
 
 class PublicKey(msgspec.Struct, frozen=True):
-    """Says whose signature is believed: a name, and 32 bytes."""
+    """Says whose signature is accepted: a name, and 32 bytes."""
 
     name: str
     key: bytes
 
     @staticmethod
     def parse(text: str) -> PublicKey:
-        """Read `NAME+ID+KEY`; raises SourceError if it is none."""
+        """Read `NAME+ID+KEY`. Raises SourceError for anything else."""
         check_type("text", text, str, "a text, as str(key) gives it")
         name, _, rest = text.strip().partition("+")
         key = rest.partition("+")[2]
@@ -79,7 +82,7 @@ class PublicKey(msgspec.Struct, frozen=True):
         return sha256(self.name.encode() + b"\n" + _ED25519 + self.key).digest()[:_ID]
 
     def signed(self, text: str, signature: bytes) -> bool:
-        """Return whether that is this key's signature of the text."""
+        """Return whether `signature` is this key's signature of the text."""
         ed25519, invalid = _ed25519()
         try:
             ed25519.Ed25519PublicKey.from_public_bytes(self.key).verify(signature, text.encode())
@@ -104,11 +107,11 @@ class SigningKey:
 
     @staticmethod
     def generate(name: str, file: Path | str) -> SigningKey:
-        """Make a key and write it to a file, which only its owner can read, and which is new."""
+        """Make a key and write it to a new file that only its owner can read."""
         check_type("name", name, str, "a text, the log's name")
         check_type("file", file, Path | str, "a path")
         _check_name(name)
-        # One that was made before such names were refused still opens.
+        # Older logs with such names can still be opened.
         if not name.isprintable() or INVISIBLE.search(name):
             raise SourceError(
                 "a log's name has no invisible characters, nor any that turn the direction of writing"
@@ -128,12 +131,12 @@ class SigningKey:
     def load(file: Path | str) -> SigningKey:
         """Read the file that `generate` has written.
 
-        Raises SourceError if it is no such file, or if others than its owner can read it.
+        Raises SourceError if it is not such a file, or if anybody but its owner can read it.
         """
         check_type("file", file, Path | str, "a path")
         try:
             mode = Path(file).stat().st_mode
-            if not stat.S_ISREG(mode):  # to open a pipe would wait for whoever writes to it
+            if not stat.S_ISREG(mode):  # opening a pipe would wait for its writer
                 raise SourceError(f"{file}: it is no file")
             others = os.name == "posix" and mode & 0o077
             text = Path(file).read_text(encoding="utf-8").strip()
@@ -156,7 +159,7 @@ class SigningKey:
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """Says how many entries a log had (its genesis is one), and the root of the tree over them.
+    """Says how many entries a log had (its genesis included), and the root of the tree over them.
 
     With `rotates_to` the log's next checkpoints are signed by that key.
     """
@@ -174,8 +177,8 @@ class Checkpoint(msgspec.Struct, frozen=True):
     def signed(self, *keys: SigningKey) -> str:
         """Return the note, with a line for each signature.
 
-        Raises SourceError if what a key's `sign` gives is not its signature: a note that nobody can
-        check would be no evidence.
+        Raises SourceError if what a key's `sign` returns is not its signature: a note that nobody
+        can check is no evidence.
         """
         lines = []
         for key in keys:
@@ -187,17 +190,17 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
     @staticmethod
     def read(note: str) -> Checkpoint:
-        """Return what a note says, whoever has signed it; raises SourceError if it is no checkpoint."""
+        """Return the checkpoint in a note, with signatures unchecked. Raises SourceError."""
         check_type("checkpoint", note, str, "a text, the signed note")
         _signatures(note)
         return _parsed(f"{note.rpartition(_END)[0]}\n")
 
     @staticmethod
     def opened(note: str, *keys: PublicKey) -> Checkpoint:
-        """Return the checkpoint of a note that all these keys have signed,
-        whose log has the name of one.
+        """Return the checkpoint of a note that all these keys have signed.
 
-        A rotation must be signed by the new key, too. Raises SourceError if it is not so.
+        The log must have the name of one of them, and a rotation must be signed by the new key,
+        too. Raises SourceError otherwise.
         """
         checkpoint = Checkpoint.read(note)
         check_each("keys", keys, PublicKey, "one or more PublicKey")
@@ -215,8 +218,10 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
 
 class Proof(msgspec.Struct, frozen=True):
-    """Proves that one entry is in a log, as a file: the entry's text, its
-    place, the hashes, a checkpoint."""
+    """Proves that one entry is in a log, as a file.
+
+    It holds the entry's text, its index, the hashes, and a checkpoint.
+    """
 
     entry: str
     index: int
@@ -231,7 +236,7 @@ class Proof(msgspec.Struct, frozen=True):
 
     @staticmethod
     def parse(text: str) -> Proof:
-        """Raise SourceError if it is no proof."""
+        """Read a proof. Raises SourceError for anything else."""
         check_type("proof", text, str, "a text, as AuditLog.prove gives it")
         head, _, note = text.partition(_END)
         lines = head.split("\n")
@@ -251,10 +256,10 @@ class Proof(msgspec.Struct, frozen=True):
 
 
 def verify_inclusion(proof: str, *keys: PublicKey) -> str:
-    """Return the entry (JSON text: time, record, number) that a proof is about, if it is in the log.
+    """Return the entry (JSON text: time, record, number) that a proof shows to be in the log.
 
-    Nothing but the proof and the public key is needed. Raises SourceError if the checkpoint in it
-    is not signed by that key, or if the entry is not in its tree.
+    Nothing but the proof and the public key is needed. Raises SourceError if its checkpoint is not
+    signed by that key, or if the entry is not in its tree.
     """
     given = Proof.parse(proof)
     checkpoint = Checkpoint.opened(given.note, *keys)
@@ -268,11 +273,12 @@ def verify_inclusion(proof: str, *keys: PublicKey) -> str:
 class Checkpoints:
     """When checkpoints are signed, by which key, and where they go: for `AuditLog(checkpoints=…)`.
 
-    One is signed after `every` records, after `seconds` in which there were some, when there are none
-    for a while, and when the log is closed; never for each record. `keep` is a folder, or is called
-    with the note: bring it to where the log's owner cannot change it. Signing and keeping have a thread
-    of their own, in which they may take their time: no record waits, what comes due meanwhile is one
-    checkpoint, the last, and closing the log waits for it. Each log has a `Checkpoints` of its own.
+    A checkpoint is signed after `every` records, after `seconds` in which there were some, when no
+    records arrive for a while, and when the log is closed; never for each record. `keep` is a
+    folder, or a function called with the note: bring it to a place where the log's owner cannot
+    change it. Signing and storing run in a separate thread and may take their time. No record waits
+    for them. Checkpoints that become due in the meantime are combined into one, the last, and
+    closing the log waits for it. Each log has its own `Checkpoints`.
     """
 
     def __init__(
@@ -288,7 +294,7 @@ class Checkpoints:
             check_type("keep", keep, Path | str, "a folder's path, or a function")
         own = getattr(type(keep), "__call__", None)  # noqa: B004  of an object that is called
         if inspect.iscoroutinefunction(keep) or inspect.iscoroutinefunction(own):
-            raise TypeError(_NOT_ASYNC)  # nobody would await it, and nothing would be kept
+            raise TypeError(_NOT_ASYNC)  # nobody would await it, and nothing would be stored
         check_type("every", every, int, "a number of records")
         check_type("seconds", seconds, float | int, "a number of seconds")
         if every < 1 or not seconds > 0:
@@ -303,9 +309,11 @@ class Checkpoints:
         renewed_in_children(self)
 
     def renew(self) -> None:
-        """Make new locks in a forked child, where another thread's lock would be held for good; what
-        the parent has written is the parent's to sign."""
-        self._lock = threading.Lock()  # nobody holds it while a note is signed or kept
+        """Make new locks in a forked child, where another thread's lock would stay locked.
+
+        What the parent has written, the parent signs.
+        """
+        self._lock = threading.Lock()  # not held while a note is signed or stored
         self._written = 0
         self._at = time.monotonic()
         self._unkept: Checkpoint | None = None
@@ -313,17 +321,18 @@ class Checkpoints:
         self._keeper: threading.Thread | None = None
 
     def note(self, records: int) -> bool:
-        """So many records were written; whether it is time for a checkpoint."""
+        """Count written records, and return whether it is time for a checkpoint."""
         with self._lock:
             self._written += records
             late = time.monotonic() - self._at >= self._seconds
             return self._written >= self._every or (late and self._written > 0)
 
     def sign(self, grown: Callable[[int], tuple[int, bytes, bytes | None]]) -> None:
-        """Have signed, beside, what the log has now, if anything is new.
+        """Have the log's present state signed by the keeper thread, if anything is new.
 
-        `grown(size)` gives its size and root, and the root that it had at an earlier size. A log does
-        not sign what does not follow from what it signed before. No record waits for this, or fails.
+        `grown(size)` returns its size and root, and the root that it had at an earlier size. A log
+        does not sign what does not follow from its last checkpoint. No record waits for this, or
+        fails.
         """
         with self._lock:
             if not self._written:
@@ -335,11 +344,11 @@ class Checkpoints:
 
     @property
     def keeping(self) -> bool:
-        """Whether this thread is the one that signs and keeps, for which `close` would wait forever."""
+        """Whether this thread is the one that signs and stores; `close` would wait for itself."""
         return threading.current_thread() is self._keeper
 
     def close(self, grown: Callable[[int], tuple[int, bytes, bytes | None]]) -> None:
-        """Sign what is new, or was signed and not kept, and wait until it is kept."""
+        """Sign what is new, or was signed and not stored, and wait until it is stored."""
         self._wait()
         self.sign(grown)
         self._wait()
@@ -351,7 +360,7 @@ class Checkpoints:
 
     def _fail(self, error: BaseException) -> None:
         _log.warning("no checkpoint was signed (%s)", _told(error))
-        self._written, self._at = 1, time.monotonic()  # later, not at each record
+        self._written, self._at = 1, time.monotonic()  # try again later, not at each record
 
     def _sign(self, grown: Callable[[int], tuple[int, bytes, bytes | None]]) -> None:
         last = self._last
@@ -369,7 +378,7 @@ class Checkpoints:
         self._last, self._written, self._at = checkpoint, 0, time.monotonic()
 
     def _keep_all(self) -> None:
-        """Sign the last checkpoint and have its note kept, until there is no other."""
+        """Sign the last checkpoint and have its note stored, until there is no newer one."""
         while True:
             with self._lock:
                 checkpoint, self._unkept = self._unkept, None
@@ -393,8 +402,10 @@ def _told(error: BaseException) -> str:
 
 
 def _in_folder(folder: Path) -> Callable[[str], object]:
-    """Return a folder that has one file for each size; of two logs'
-    checkpoints of one size it keeps both."""
+    """Return a function that stores one file per size in a folder.
+
+    If two logs have checkpoints of the same size, both are stored.
+    """
 
     def keep(note: str) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -405,7 +416,7 @@ def _in_folder(folder: Path) -> Callable[[str], object]:
             name = name.with_suffix(f".{sha256(note.encode()).hexdigest()[:16]}.checkpoint")
         part = folder / f".{int(size):012}.{os.urandom(8).hex()}.part"
         try:
-            with create_private(part, new=True) as opened:  # through no link that somebody has put
+            with create_private(part, new=True) as opened:  # never through somebody's link
                 opened.write(note.encode())
                 opened.flush()
                 os.fsync(opened.fileno())
@@ -438,9 +449,9 @@ def _parsed(text: str) -> Checkpoint:
 
 
 def _signatures(note: str) -> list[tuple[str, bytes]]:
-    """Return the key's name, and the key's id with the signature, of each signature line of a note.
+    """Return key name, and key id with signature, for each signature line of a note.
 
-    Raises SourceError if a line is no signature line, whoever has signed it.
+    Raises SourceError for a malformed signature line, whoever has signed it.
     """
     lines = note.rpartition(_END)[2].split("\n")
     found = []
@@ -468,7 +479,7 @@ def _text(data: bytes) -> str:
 
 
 def _bytes(text: str) -> bytes:
-    """Decode base64 that is written as RFC 4648 writes it: no spare bit is set, no padding left out."""
+    """Decode base64 exactly as RFC 4648 writes it: no spare bit is set, no padding is left out."""
     with suppress(binascii.Error, ValueError):
         data = base64.b64decode(text, validate=True)
         if _text(data) == text:
@@ -477,7 +488,7 @@ def _bytes(text: str) -> bytes:
 
 
 def _ed25519() -> tuple[Any, type[Exception]]:
-    """Return the library's module; raises MissingExtraError without it."""
+    """Return the library's module. Raises MissingExtraError without it."""
     try:
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric import ed25519

@@ -1,19 +1,21 @@
-"""An entry of the audit log: the values, the text and the columns of its row, the hash that seals it.
+"""An entry of the audit log: the values, text and columns of its row, and the hash that seals it.
 
-Each entry seals the one before, and one seal is over all that the log says of itself.
+Rule: each entry seals the one before, and one seal covers everything that the log says about
+itself.
 
 An entry's hash is the SHA-256 of the RFC 8785 text of `{"at", "previous", "record", "seq"}`, in
-hexadecimal; with a key it is the HMAC-SHA256 (RFC 2104). A plain chain proves nothing against who can
-write to the database: it can be recomputed from any entry on. A key that is kept from the database, or
-a head or checkpoint that is kept elsewhere, makes that show.
+hexadecimal; with a key it is the HMAC-SHA256 (RFC 2104). A plain chain proves nothing against
+somebody who can write to the database, because it can be recomputed from any entry on. A key kept
+out of the database, or a head or checkpoint kept elsewhere, makes that visible.
 
-A log of format 2 begins with a genesis, entry 0, which says the format and the log's random id. The
-seal of its `State` is over where it begins and ends, the index of its idempotency keys and the tree of
-its entries: nothing else in the database decides anything unless it leads up to that seal. In format 1
+A log of format 2 begins with a genesis, entry 0, which has the format and the log's random id. The
+seal of its `State` covers where it begins and ends, the index of its idempotency keys and the tree
+of its entries: nothing else in the database counts unless it leads up to that seal. In format 1
 only the last entry was sealed.
 
-A seal does not say that it is the newest: an older copy of the database has a seal that fits, too. So a
-`Seal` remembers the newest state that was committed while the log is open; later ones follow from it.
+A seal does not say that it is the newest: an older copy of the database has a valid seal, too. So a
+`Seal` remembers the newest state that was committed while the log is open; later states must follow
+from it.
 """
 
 from __future__ import annotations
@@ -49,15 +51,16 @@ from toolcrib.values.record import (
 from toolcrib.values.run import RunRecord
 from toolcrib.values.typed import Checked
 
-FORMAT = 2  # of logs that are begun now; 1 has neither a sealed start nor a sealed tail
+FORMAT = 2  # the format of new logs; 1 has neither a sealed start nor a sealed tail
 
 
 class AuditEntry(msgspec.Struct, frozen=True):
     """Holds one record as it was written: number `seq` in the log, `at` in seconds since the epoch.
 
-    `hash` is over all of it and over `previous`, the hash of the entry before. An entry is `intact` if
-    that is so: else somebody changed it, or the log has another key than the one it is read with.
-    Whether entries are missing, and what a recomputed hash hides, only `AuditLog.verify` says.
+    `hash` covers all of it and `previous`, the hash of the entry before. An entry is `intact` if
+    that hash is right; otherwise somebody changed it, or the log is being read with another key.
+    Only `AuditLog.verify` tells whether entries are missing, and finds what a recomputed hash
+    hides.
     """
 
     seq: int
@@ -69,13 +72,13 @@ class AuditEntry(msgspec.Struct, frozen=True):
 
 
 class AuditFilter(Checked, msgspec.Struct, frozen=True, kw_only=True):
-    """Says which entries are wanted: all that is given must hold; None is anything.
+    """Says which entries are wanted: everything that is given must hold; None matches anything.
 
     `since` (inclusive) and `until` (exclusive) are about the time an entry was written, in seconds
-    since the epoch. `after` is the `seq` to go on behind. With `newest`, the newest come first. With
-    `latest`, that a call was planned or started, or waits, or that somebody did not know its outcome,
-    is left out where the log knows more of it: what is left of these are the calls that have not
-    ended, as far as the log knows.
+    since the epoch. `after` is the `seq` after which to continue. With `newest`, the newest come
+    first. With `latest`, entries saying that a call was planned or started, waits, or has an
+    unknown outcome are left out if the log has a later entry of the call. Those that remain are
+    calls that have not ended, as far as the log knows.
     """
 
     run_id: str | None = None
@@ -96,25 +99,28 @@ EVERYTHING = AuditFilter()
 
 
 class Head(msgspec.Struct, frozen=True):
-    """The last entry's number and hash; 0 and zeros for an empty log. Kept elsewhere, it is proof
-    that everything up to there is as it was."""
+    """The last entry's number and hash; 0 and zeros for an empty log.
+
+    Kept elsewhere, it proves that everything up to that entry is unchanged.
+    """
 
     seq: int
     hash: str
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """Says what the first error of a log is, and at which entry, None where that is not known."""
+    """Says what the first error of a log is, and at which entry; None if that is not known."""
 
     seq: int | None
     what: str
 
 
 class Verification(msgspec.Struct, frozen=True):
-    """Says what a check of the whole log came to: `checked` entries are in order, up to the fault.
+    """The result of checking a whole log: `checked` entries are in order, up to the fault.
 
-    `head` is the last of them. `torn` says that the last line of an export was cut. A log of `format`
-    1 says neither where it begins nor where it ends: entries can be missing there unseen.
+    `head` is the last of them. `torn` says that the last line of an export was cut. A log of
+    `format` 1 says neither where it begins nor where it ends, so entries missing there go
+    unnoticed.
     """
 
     checked: int
@@ -129,19 +135,19 @@ class Verification(msgspec.Struct, frozen=True):
 
     @property
     def sealed(self) -> bool:
-        """Whether it is known that nothing is missing at the start and at the end."""
+        """Whether it is known that nothing is missing at the start or at the end."""
         return self.ok and self.format > 1 and not self.torn
 
 
-GENESIS = Head(0, "0" * 64)  # what the first entry of format 1 follows, and the head of no log
+GENESIS = Head(0, "0" * 64)  # what the first entry of format 1 follows; the head of an empty log
 NOTHING = Head(-1, "0" * 64)  # what a genesis follows
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a log says of itself: its last entry and, from format 2 on, what else is sealed.
+    """Everything that a log says about itself: its last entry and, from format 2 on, the rest.
 
     `first` is the number of the entry that is leaf 0 of the tree, `root` the hash of the tree over
-    all entries since then (`tree`), `keys` that of the index of idempotency keys (`index`).
+    all entries since then (`tree`), and `keys` the hash of the index of idempotency keys (`index`).
     """
 
     head: Head
@@ -157,7 +163,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         return self.head.seq - self.first + 1
 
     def told(self) -> dict[str, Any]:
-        """Return what the seal is over, as JSON."""
+        """Return what the seal covers, as JSON."""
         head = {"hash": self.head.hash, "seq": self.head.seq}
         if self.format == 1:
             return head
@@ -172,7 +178,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Written(NamedTuple):
-    """A state, the edge of its tree, and the number of the log's oldest entry: None where not known."""
+    """A state, the edge of its tree, and the number of the log's oldest entry; None if unknown."""
 
     state: State
     edge: Mapping[Any, bytes] | None = None
@@ -180,17 +186,17 @@ class _Written(NamedTuple):
 
 
 class Seal:
-    """The hash of a text, made with the log's key if it has one."""
+    """Hashes texts, with the log's key if it has one."""
 
     def __init__(self, key: str | bytes | None) -> None:
         if key is not None and not key:
             raise ToolcribError("the audit log's key is empty: anybody has that one")
-        # an environment variable may hold bytes that are no text: they are the key's, as they were
+        # an environment variable may hold bytes that are not text: these very bytes are the key
         self._key = key.encode("utf-8", "surrogateescape") if isinstance(key, str) else key
-        self.known: dict[str, Any] = {}  # by hash, what was sealed or checked before: see `index`
+        self.known: dict[str, Any] = {}  # nodes sealed or checked before, by hash: see `index`
         self.newest: dict[
             str, State
-        ] = {}  # by log, of all that were read or written, and committed
+        ] = {}  # by log, among all committed states that were read or written
         self._sealed: tuple[State | None, str] = (None, "")  # the last one that was asked for
         self.others = False  # whether others have written since this one did
         self._written: _Written | None = None  # the last one that was written here
@@ -198,11 +204,11 @@ class Seal:
         renewed_in_children(self)
 
     def renew(self) -> None:
-        """Make a new lock in a forked child, where another thread's lock would be held for good."""
+        """Make a new lock in a forked child, where another thread's lock would stay locked."""
         self._noting = threading.Lock()
 
     def check_new(self) -> None:
-        """Raise SourceError if the key is too short for a new log; one begun with it goes on."""
+        """Raise SourceError if the key is too short for a new log; old logs may keep such a key."""
         if self._key is not None and len(self._key) < SHORTEST_KEY:
             raise SourceError(
                 f"the audit log's key is at least {SHORTEST_KEY} random bytes, such as 32"
@@ -217,8 +223,11 @@ class Seal:
     def note(
         self, state: State, edge: Mapping[Any, bytes] | None = None, oldest: int | None = None
     ) -> None:
-        """Remember a committed state, unless a newer one is remembered. Of one that was written here,
-        also the `edge` of its tree, and the number of the oldest entry if that is known."""
+        """Remember a committed state, unless a newer one is remembered.
+
+        For a state that was written here, also remember the `edge` of its tree, and the number of
+        the oldest entry if that is known.
+        """
         with self._noting:
             newest = self.newest.get(state.log)
             if newest is None or state.head.seq > newest.head.seq:
@@ -231,21 +240,21 @@ class Seal:
         return _Written(state) if known is None or known.state != state else known
 
     def subkey(self, purpose: str) -> bytes | None:
-        """Return a key for something else, of the log's own: what it makes can never pass for a seal,
-        whose texts all begin with a brace. None for a log without a key."""
+        """Return a key for another purpose, derived from the log's key; None without a key.
+
+        What it makes can never pass for a seal, because all sealed texts begin with a brace.
+        """
         if self._key is None:
             return None
         return hmac.digest(self._key, f"toolcrib {purpose}".encode(), "sha256")
 
     def entry(self, previous: Head, at: float, record: str) -> Head:
-        """Return the head that an entry makes, with the canonical text of
-        its record, after `previous`."""
+        """Return the head that an entry makes after `previous`; `record` is its canonical text."""
         number = previous.seq + 1
         return Head(number, self(_members(number, at, previous.hash, record, "")))
 
     def fits(self, row: tuple[Any, ...]) -> bool:
-        """Return whether the hash of an entry (number, time, text, previous
-        hash, hash) is of what it says."""
+        """Return whether an entry's hash fits its row (number, time, text, previous hash, hash)."""
         seq, at, text, previous, own = row
         try:
             return bool(self.entry(Head(seq - 1, previous), at, text).hash == own)
@@ -253,30 +262,33 @@ class Seal:
             return False
 
     def fits_state(self, state: State, sealed: str) -> bool:
-        """Return whether a seal is over that state, made with this key."""
+        """Return whether a seal covers that state and was made with this key."""
         try:
             return self.state(state) == sealed
         except (TypeError, ValueError):
             return False
 
     def state(self, state: State) -> str:
-        """Return what only a holder of the key can say about a log: that this is all of it.
+        """Return the seal of a state, which only a holder of the key can make.
 
-        Raises TypeError or ValueError if there is something in it that is no JSON.
+        It says that this is the whole log. Raises TypeError or ValueError if something in the state
+        is not JSON.
         """
         known, sealed = self._sealed
         if known == state:
             return sealed
         told = state.told()
-        plain = {int, str}.issuperset(map(type, told.values()))  # mostly
+        plain = {int, str}.issuperset(map(type, told.values()))  # the usual case
         sealed = self(_sorted(told) if plain else canonical_json(told))
         self._sealed = state, sealed
         return sealed
 
 
 def line(head: Head, at: float, previous: str, record: str) -> str:
-    """Return an entry as one line of an export: RFC 8785 text. Without its
-    `hash`, it is what was hashed."""
+    """Return an entry as one line of an export: RFC 8785 text.
+
+    Without its `hash`, it is the text that was hashed.
+    """
     return _members(head.seq, at, previous, record, f'"hash":"{head.hash}",')
 
 
@@ -290,7 +302,7 @@ def _members(seq: int, at: float, previous: str, record: str, own: str) -> str:
 
 
 def _seconds(at: float) -> str:
-    """Python writes the times of our days as RFC 8785 does, and sooner than `canonical_json`."""
+    """Write a time as RFC 8785 does; for present-day times `repr` does that faster."""
     ours = at.__class__ is float and 1.0 < at < 1e15 and not at.is_integer()
     return repr(at) if ours else canonical_json(at)
 
@@ -298,20 +310,20 @@ def _seconds(at: float) -> str:
 ENTRY = "seq, at, record, previous, hash"
 COLUMNS = ("run_id", "call_id", "idempotency_key", "tool", "caller", "status", "code")
 ROW = ", ".join((ENTRY, *COLUMNS))
-PRUNED, BEGUN = "pruned", "genesis"  # the statuses of entries that are about the log itself
-ATTACHMENTS: tuple[str, ...] = get_args(AttachmentKind)  # of what records refer to
+PRUNED, BEGUN = "pruned", "genesis"  # the statuses of entries about the log itself
+ATTACHMENTS: tuple[str, ...] = get_args(AttachmentKind)  # of attachments that records refer to
 RUN = "run"  # of a run that has ended, or waits
 NO_CALLS = (PRUNED, BEGUN, RUN, *ATTACHMENTS)  # the statuses of entries that are about no call
 BEGAN, FINAL, KINDS = 1, 2, 4
 ENDED = ("completed", "failed")
 UNKNOWN = ErrorCode.OUTCOME_UNKNOWN.value
-# What reading a text raises that is not what it should be; a text may be nested too deeply.
+# What reading a malformed text raises; a text may be nested too deeply.
 UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
-_LONGEST = 200  # characters of a column: PostgreSQL's indexes take some 2,700 bytes of two of them
+_LONGEST = 200  # characters of a column: PostgreSQL's indexes take some 2,700 bytes for two columns
 
 
 class Pruned(msgspec.Struct, frozen=True):
-    """Takes the place of the entries that were pruned: up to entry `through`, whose hash is `hash`."""
+    """Replaces the entries that were pruned: up to entry `through`, whose hash is `hash`."""
 
     through: int
     hash: str
@@ -320,10 +332,10 @@ class Pruned(msgspec.Struct, frozen=True):
 
 
 class Genesis(msgspec.Struct, frozen=True):
-    """Is the first entry of a log of this format, with the log's random id.
+    """The first entry of a log of this format, with the log's random id.
 
-    Where an older log was brought to this format, `through` is the last entry before that, `hash` its
-    hash, and `first` the oldest one that was there.
+    If an older log was migrated, `through` is the last entry before that, `hash` its hash, and
+    `first` the oldest entry that was there.
     """
 
     log: str
@@ -355,7 +367,7 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 def _plain(value: object) -> Any:
-    """Return text of a subclass (a framework's, an enum's) as plain text."""
+    """Return a string of a subclass (a framework's, an enum's) as a plain string."""
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, msgspec.Raw):
@@ -363,9 +375,9 @@ def _plain(value: object) -> Any:
     raise TypeError
 
 
-# What msgspec writes is canonical, and 20 times faster, but for the order of keys beyond ASCII (a
-# call's record has no keys but the names of its fields), for floats that are whole (1.0) or have an
-# exponent, and for NaN, which it writes as null.
+# msgspec writes canonical text, 20 times faster, with these exceptions: the order of keys beyond
+# ASCII (a call's record has no keys but the names of its fields), whole floats (1.0) and floats
+# with an exponent, and NaN, which it writes as null.
 _sorted = msgspec.json.Encoder(order="sorted", enc_hook=_plain).encode
 _EXPONENT = re.compile(rb"e[+-]?[0-9]+[,}\]]")
 _WHOLE = re.compile(rb"\.0[,}\]]")
@@ -386,7 +398,7 @@ _DECODERS: dict[type, Any] = {
 
 
 def check_arguments(record: ToolInvocationRecord) -> None:
-    """Raise ValueError if a record holds other arguments than an object."""
+    """Raise ValueError if a record's arguments are not an object."""
     if record.arguments_json != NO_JSON and bytes(record.arguments_json)[:1] != b"{":
         raise ValueError("arguments are no object")
 
@@ -394,7 +406,7 @@ def check_arguments(record: ToolInvocationRecord) -> None:
 def read_again(record: Kept) -> tuple[str, Kept]:
     """Return the RFC 8785 text of a record, and the record that is read from it.
 
-    Raises SourceError if the record holds what is not JSON, or not a record's.
+    Raises SourceError if the record holds something that is not JSON, or does not fit a record.
     """
     try:
         text = _sorted(record)
@@ -406,11 +418,11 @@ def read_again(record: Kept) -> tuple[str, Kept]:
         return text.decode(), known
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
         failure = "a record cannot be kept: it holds what is not JSON, or not a record's"
-    raise SourceError(failure)  # out here it carries no context, which may quote the record
+    raise SourceError(failure)  # raised outside, without a context that may quote the record
 
 
 def _may_differ(record: Kept, text: bytes) -> bool:
-    """Return whether RFC 8785 may want another text of a record than msgspec's.
+    """Return whether the RFC 8785 text of a record may differ from msgspec's.
 
     What a call's record holds as canonical text is only compared with what it should be.
     """
@@ -430,7 +442,7 @@ def _is_doubtful(text: bytes) -> bool:
 
 
 def summary_of(text: str) -> Summary:
-    """Raises one of UNREADABLE if it is not a record's text."""
+    """Read a record's text. Raises one of UNREADABLE for anything else."""
     return _told.decode(text)
 
 
@@ -448,17 +460,17 @@ def summed_up(record: ToolInvocationRecord) -> Summary:
 
 
 def columns_of(told: Summary) -> tuple[str, ...]:
-    """Return what the columns of a record have to say, in the order of COLUMNS."""
+    """Return what the columns of a record must say, in the order of COLUMNS."""
     named = (told.run_id, told.id, told.idempotency_key, told.name, told.caller)
     columns = (*named, told.status, told.code)
     together = "".join(columns)
-    if len(together) <= _LONGEST and together.isprintable():  # then each is as it is
+    if len(together) <= _LONGEST and together.isprintable():  # then each is unchanged
         return columns
     return tuple(map(column, columns))
 
 
 def says_its_columns(row: Sequence[Any]) -> bool:
-    """Return whether a row's columns say what its record says. No hash covers the columns."""
+    """Return whether a row's columns agree with its record. No hash covers the columns."""
     try:
         return columns_of(summary_of(row[2])) == tuple(row[5:])
     except (*UNREADABLE, TypeError, ValueError):
@@ -466,9 +478,9 @@ def says_its_columns(row: Sequence[Any]) -> bool:
 
 
 def kind_of(record: Summary | ToolInvocationRecord) -> int:
-    """Return what an entry says of its key's call: that it began, how it ended for good, both, or 0.
+    """Return what an entry says about its key's call: that it began, its final end, both, or 0.
 
-    Either claims the key. A call of a tool that only reads, and that failed, has its end alone.
+    Either claims the key. A failed call of a tool that only reads has only its end.
     """
     code = "" if record.error is None else record.error.code
     began = record.status in ("started", "completed")
@@ -476,21 +488,23 @@ def kind_of(record: Summary | ToolInvocationRecord) -> int:
 
 
 def column(value: str) -> str:
-    """Return the value as every database can hold and index it."""
+    """Return the value in a form that every database can hold and index."""
     text = value if value.isprintable() else storable(value)
     return text if len(text) <= _LONGEST else f"{text[:100]}…{sha256_hex(text)}"
 
 
 def seconds(at: float) -> float:
-    """Return the time as every database compares it. Raises ToolcribError for NaN, which one takes for
-    NULL and another for later than all."""
+    """Return the time in a form that every database compares correctly.
+
+    Raises ToolcribError for NaN, which one database takes for NULL and another for later than all.
+    """
     if math.isnan(at):
         raise ToolcribError("NaN is no time")
     return float(at)
 
 
 def entry_of(row: tuple[Any, ...], *, intact: bool = True) -> AuditEntry:
-    """Return the entry of a row of ENTRY; raises SourceError if nothing can be read there."""
+    """Return the entry of a row of ENTRY. Raises SourceError if it cannot be read."""
     seq, at, text, previous, own = row
     try:
         record = _record.decode(text)
@@ -502,8 +516,10 @@ def entry_of(row: tuple[Any, ...], *, intact: bool = True) -> AuditEntry:
 
 
 def attached(row: tuple[Any, ...]) -> Attachment:
-    """Return the attachment of a row (number, text); raises SourceError if it
-    is not the one of its digest."""
+    """Return the attachment of a row (number, text).
+
+    Raises SourceError if it does not have its digest.
+    """
     seq, text = row
     with suppress(*UNREADABLE, TypeError, ValueError):
         attachment = _attachment.decode(text)
@@ -513,7 +529,7 @@ def attached(row: tuple[Any, ...]) -> Attachment:
 
 
 def run_of(row: tuple[Any, ...]) -> RunRecord:
-    """Return the run of a row (number, text); raises SourceError if nothing can be read there."""
+    """Return the run of a row (number, text). Raises SourceError if it cannot be read."""
     seq, text = row
     with suppress(*UNREADABLE, TypeError, ValueError):
         return _run.decode(text)
@@ -521,10 +537,10 @@ def run_of(row: tuple[Any, ...]) -> RunRecord:
 
 
 def pruned_of(text: str) -> Pruned:
-    """Raises one of UNREADABLE if the text is of something else."""
+    """Read the text of a Pruned. Raises one of UNREADABLE for anything else."""
     return _pruned.decode(text)
 
 
 def genesis_of(text: str) -> Genesis:
-    """Raises one of UNREADABLE if the text is of something else."""
+    """Read the text of a Genesis. Raises one of UNREADABLE for anything else."""
     return _genesis.decode(text)

@@ -1,12 +1,13 @@
-"""The index of idempotency keys: under which numbers a key has entries, and that it has no others.
+"""The index of idempotency keys: which entries a key has, and proof that it has no others.
 
-A key that nobody has used lets a call run, so it has to be known, and not only believed, that there is
-no entry under it: a column that somebody changed would hide one. The index is a tree, and the log's
-seal is over the hash of its root. A node stands at a prefix of the SHA-256 of keys, in hexadecimal; its
-content is JSON: the hashes of the nodes below, by the next digit, or, where there are few keys, the
-numbers of the entries of each, with what they say of the key in the last two bits (`kind_of`). Its hash
-is made with the log's key, over prefix and content. Whatever is read leads from the root to where
-a key is, or would be.
+Rule: everything that is read leads from the sealed root to the place where a key is, or would be. A
+key that nobody has used lets a call run, so the log must prove that there is no entry under it: a
+changed column could hide one.
+
+The index is a tree, and the log's seal covers the hash of its root. A node is stored under a prefix
+of the SHA-256 of keys, in hexadecimal. Its content is JSON: the hashes of the nodes below, by the
+next digit, or, if there are few keys, the numbers of the entries of each, with the entry's kind in
+the last two bits (`kind_of`). Its hash is made with the log's key, over prefix and content.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from toolcrib.storage import Insert, Row, Transaction
 from toolcrib.values.json import sha256_hex
 
 _DIGITS = "0123456789abcdef"
-_MOST = 16  # keys in a node that has none below
+_MOST = 16  # keys in a node without nodes below
 _REMEMBERED = 15_000  # nodes, of two to three kilobytes
-_AHEAD, _FEW = 5, 16  # levels that are read together, for that many keys at most
+_AHEAD, _FEW = 5, 16  # levels that are read together, and the number of keys up to which they are
 _LENGTH = 32  # hexadecimal digits of a node's hash: 128 bits of HMAC-SHA256
 Inner: TypeAlias = list[str]
-Last: TypeAlias = dict[str, tuple[int, ...]]  # not lists: the garbage collector passes tuples by
+Last: TypeAlias = dict[str, tuple[int, ...]]  # tuples, not lists: the garbage collector skips them
 Ahead: TypeAlias = Callable[[], Iterable[tuple[Any, ...]]]
 _content = msgspec.json.Decoder(Inner | Last)
 _write = msgspec.json.Encoder(order="sorted").encode
@@ -42,7 +43,7 @@ _ALL = "SELECT prefix, content FROM audit_keys WHERE prefix > :after ORDER BY pr
 
 
 class ChangedIndexError(SourceError):
-    """Says that what is read does not lead up to the root."""
+    """Says that what was read does not lead up to the root."""
 
     def __init__(self) -> None:
         super().__init__("the index of keys in the audit log was changed: verify the log")
@@ -55,7 +56,7 @@ def digest_of(key: str) -> str:
 
 
 class Index:
-    """The nodes that lead to some keys, checked; `root` is the hash that the log's seal is over."""
+    """The checked nodes that lead to some keys; `root` is the hash that the log's seal covers."""
 
     def __init__(
         self, transaction: Transaction, seal: Seal, root: str, ahead: Ahead = tuple
@@ -63,14 +64,14 @@ class Index:
         self._transaction = transaction
         self._seal = seal
         self._root = root
-        self._nodes: dict[str, Inner | Last] = {}  # by prefix; what is not changed is everybody's
+        self._nodes: dict[str, Inner | Last] = {}  # by prefix; unchanged nodes are shared
         self._changed: set[str] = set()
-        self._places: dict[str, str] = {}  # of each digest, the prefix of the last node on its way
-        self._ahead: dict[str, object] = {}  # contents of nodes that nobody has checked yet
+        self._places: dict[str, str] = {}  # by digest: the prefix of the last node on its path
+        self._ahead: dict[str, object] = {}  # contents of nodes that have not been checked yet
         self._asked = ahead
 
     def load(self, keys: Iterable[str]) -> None:
-        """Read what leads to these keys at once; raises SourceError if it was changed."""
+        """Read what leads to these keys in one query. Raises SourceError if it was changed."""
         self._find({digest for digest in map(digest_of, keys) if digest not in self._places})
 
     def under(self, key: str) -> list[int]:
@@ -90,7 +91,7 @@ class Index:
             self._split(place, node)
 
     def forget(self, key: str, through: int) -> None:
-        """Remove the entries up to that number from a key."""
+        """Remove the entries up to number `through` from a key."""
         digest = digest_of(key)
         place = self._place(digest)
         node = self._nodes.get(place)
@@ -102,10 +103,9 @@ class Index:
                 del node[digest]
 
     def changed(self) -> tuple[str, list[Row]]:
-        """Return the root's hash, and the nodes that have changed since this was last asked as the rows
-        that SAVE takes."""
+        """Return the root's hash, and the rows for SAVE of the nodes changed since the last call."""
         rows: list[Row] = []
-        # the longest first: a node's hash is in the one above
+        # longest prefixes first: a node's hash is in the node above
         for place in sorted(_with_above(self._changed), key=len, reverse=True):
             node = self._own(place)
             content = _write(node).decode()
@@ -129,8 +129,10 @@ class Index:
             found = {digest: self._follow(digest) for digest in missing}
 
     def _follow(self, digest: str) -> tuple[str, str] | None:
-        """Go by known nodes to where a digest is, or would be. If one is not known, return its prefix
-        and hash."""
+        """Follow known nodes to where a digest is, or would be.
+
+        Returns the prefix and hash of the first unknown node, if there is one.
+        """
         nodes, known = self._nodes, self._seal.known
         place, own = "", self._root
         for digit in digest:
@@ -147,11 +149,11 @@ class Index:
         return None
 
     def _place(self, digest: str) -> str:
-        """Return the prefix of the last node on the way to a digest."""
+        """Return the prefix of the last node on the path to a digest."""
         if digest not in self._places:
             self._find({digest})
         place = self._places[digest]
-        while isinstance(self._nodes.get(place), list):  # it was split since
+        while isinstance(self._nodes.get(place), list):  # it has been split since
             place = self._places[digest] = digest[: len(place) + 1]
         return place
 
@@ -174,8 +176,10 @@ class Index:
                 self._split(place + digit, small)
 
     def _read(self, missing: Mapping[str, tuple[str, str]]) -> None:
-        """Take the nodes, by prefix and hash, that are missing on the way to these digests, and read
-        what may be below them together with them: a server is asked once."""
+        """Read and check the nodes, given by prefix and hash, that these digests lack.
+
+        Nodes that may be below them are read in the same query, so that a server is asked once.
+        """
         self._ahead.update(self._asked())
         self._asked = tuple
         ways = [(digest, len(at)) for digest, (at, _) in missing.items() if at not in self._ahead]
@@ -191,7 +195,7 @@ class Index:
             self._remember(own, node)
 
     def _remember(self, own: str, node: Inner | Last) -> None:
-        """Keep a node by its hash, so that it is read once for as long as the log is open."""
+        """Remember a node by its hash, so that it is read only once while the log is open."""
         known = self._seal.known
         if len(known) >= _REMEMBERED:
             known.clear()
@@ -199,7 +203,7 @@ class Index:
 
 
 def read_ahead(transaction: Transaction, keys: Collection[str]) -> Ahead:
-    """Ask for the nodes that may lead to a few keys, and return what gives them."""
+    """Request the nodes that may lead to a few keys, and return a function that returns them."""
     if len(keys) > _FEW:
         return tuple
     ahead = {digest_of(key)[:depth] for key in keys for depth in range(_AHEAD)}
@@ -207,9 +211,10 @@ def read_ahead(transaction: Transaction, keys: Collection[str]) -> Ahead:
 
 
 def pairs(transaction: Transaction, seal: Seal, root: str) -> Iterator[tuple[str, int]]:
-    """Yield every key's digest with every number under it; raises SourceError if a node was changed.
+    """Yield every key's digest with every number under it.
 
-    Nodes are read in the order of their prefixes: each comes after the one above it.
+    Nodes are read in the order of their prefixes, so each comes after the one above it. Raises
+    SourceError if a node was changed.
     """
     hashes = {"": root} if root else {}
     after, rows = "", transaction.tuples("SELECT prefix, content FROM audit_keys WHERE prefix = ''")

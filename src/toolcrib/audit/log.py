@@ -1,7 +1,7 @@
-"""`AuditLog`: what happened to every call, written down so that nobody can change it unseen.
+"""`AuditLog`: the tamper-evident record of every call.
 
-The log is a sink (`sinks=[AuditLog("sqlite:///crib.db")]`) and a ledger: a call is written before its
-tool runs and after, and what was acknowledged is on disk.
+Rule: a call is written before its tool runs and after, and what was acknowledged is on disk. The
+log is a sink (`sinks=[AuditLog("sqlite:///crib.db")]`) and a ledger.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ from toolcrib.values.run import RunRecord
 from toolcrib.values.typed import came, check_each, check_type
 
 _PAGE = 100  # a record may have 4 MB
-_PAUSE = 0.25  # seconds in which writers that wait for SQLite's lock look again
+_PAUSE = 0.25  # seconds after which writers waiting for SQLite's lock look again
 _RECORD = "a ToolInvocationRecord"
 _LINES = "the lines of an export, each a text: a list of them, or a file opened as text"
 _CHECKPOINT = "a Checkpoint, as Checkpoint.opened gives it"
-_OF_THIS_PROCESS = os.urandom(32)  # the key of logs that have none of their own
+_OF_THIS_PROCESS = os.urandom(32)  # the key of logs that have no key of their own
 _CONDITIONS = {
     "run_id": "run_id = :run_id",
     "call_id": "call_id = :call_id",
@@ -83,8 +83,8 @@ _ATTACHED = (
     "SELECT seq, record FROM audit_entries"  # noqa: S608  names of our own
     f" WHERE call_id IN :digests AND status IN ({', '.join(repr(k) for k in ATTACHMENTS)})"
 )
-# What says less than another entry of the same call does: that it was begun, or that somebody did not
-# know how it ended, next to how it ended; that it waits, next to whatever came later.
+# Entries that say less than another entry of the same call: that it began, or that its outcome is
+# unknown, if its end is there; that it waits, if there is anything later.
 _OTHER = """EXISTS (SELECT 1 FROM audit_entries AS other
     WHERE other.run_id = audit_entries.run_id AND other.call_id = audit_entries.call_id"""
 _FINAL = (
@@ -97,21 +97,22 @@ _SUPERSEDED = (
     ("status IN ('waiting', 'planned', 'rejected')", "other.seq > audit_entries.seq"),
 )
 _NO_CALLS = ", ".join(f"'{status}'" for status in NO_CALLS)
-_NUMBERS = 2**63 - 1  # what a column of numbers can hold, and so can what is compared with it
+_NUMBERS = 2**63 - 1  # the largest value of an integer column, also in comparisons
 
 
 class AuditLog(Closing):
-    """Records in a database: `AuditLog("sqlite:///crib.db")`, `AuditLog("postgresql+psycopg://…")`.
+    """Stores records in a database, as in `AuditLog("sqlite:///crib.db")`.
 
-    Several processes may write to one log. Without a `key`, whoever can write to the database can
-    recompute the chain after changing it: give a key (for HMAC-SHA256; keep it elsewhere), or keep
-    `head()` elsewhere and give it to `verify`, or have `checkpoints` signed. A SQLite file that is made
-    is its owner's alone, unless `mode` is another one, for a group. Raises SourceError where the
-    database cannot be used, MissingExtraError without SQLAlchemy; either way the next call tries again.
+    PostgreSQL is `AuditLog("postgresql+psycopg://…")`. Several processes may write to one log.
+    Without a `key`, anybody who can write to the database can recompute the chain after changing
+    it. So give a key (for HMAC-SHA256; store it elsewhere), or store `head()` elsewhere and give it
+    to `verify`, or have `checkpoints` signed. A new SQLite file is accessible only to its owner,
+    unless `mode` says otherwise, for a group. Raises SourceError if the database cannot be used,
+    and MissingExtraError without SQLAlchemy; either way the next call tries again.
     """
 
     write_ahead = True
-    generation: object = None  # of which log the last commit was: see `KeepsAttachments`
+    generation: object = None  # the log of the last commit: see `KeepsAttachments`
 
     def __init__(
         self,
@@ -132,19 +133,18 @@ class AuditLog(Closing):
         self._macs = self._seal.subkey("arguments") or _OF_THIS_PROCESS
 
     async def open(self) -> None:
-        """Open the database now, so that a log that cannot be used is known before any call is made.
+        """Open the database now, so that an unusable log is known before any call is made.
 
-        Raises SourceError where the database cannot be written to, for a log that another key has
-        sealed, and for a new one whose key has less than 16 bytes. Without it, the first record opens
-        the database.
+        Otherwise the first record opens it. Raises SourceError if the database cannot be written
+        to, if another key has sealed the log, and for a new log whose key has less than 16 bytes.
         """
         if await self._database.transact(lambda t: state_of(t, self._seal)) is None:
             self._seal.check_new()
 
     async def write(self, record: ToolInvocationRecord) -> ToolInvocationRecord | None:
-        """Done when the record is committed, for good. From any event loop.
+        """Write a record; it is committed when this returns. May be called from any event loop.
 
-        Under a key that has a final outcome already, that one stands, and is given.
+        If its key already has a final outcome, that record stands, and is returned.
         """
         if record.__class__ is not ToolInvocationRecord:
             check_type("record", record, ToolInvocationRecord, _RECORD)
@@ -152,23 +152,23 @@ class AuditLog(Closing):
         return None if found is None else found.record
 
     async def write_run(self, record: RunRecord) -> None:
-        """Keep how a run ended, or that it waits; that it begins says no more than its calls do."""
+        """Record how a run ended, or that it waits; its calls already say that it began."""
         check_type("record", record, RunRecord, "a RunRecord")
         if record.status != "running":
             await self._writer.submit((record, False))
 
     async def attach(self, attachment: Attachment) -> None:
-        """Keep what records refer to, once. Done when it is committed."""
+        """Store what records refer to, once. It is committed when this returns."""
         check_type("attachment", attachment, Attachment, "an Attachment")
         await self._writer.submit((attachment, False))
 
     async def begin(self, entry: ToolInvocationRecord) -> ToolInvocationRecord | None:
         """Claim `entry.idempotency_key` and write the entry, or neither, in any process.
 
-        If the key is taken, the record that stands under it: the first final one, and if there is none
-        the last, of a call that never came to its end. A key is taken for as long as the log keeps an
-        entry that says that its call began, or how it ended for good. What was begun under the key that
-        its run and call had in earlier versions is found, too.
+        If the key is taken, return the record under it: the first final one, otherwise the last
+        record of a call that never ended. A key is taken as long as the log has an entry that says
+        that its call began, or how it finally ended. Calls that earlier versions began under the
+        key of their run and call are found, too.
         """
         if entry.__class__ is not ToolInvocationRecord:
             check_type("entry", entry, ToolInvocationRecord, _RECORD)
@@ -185,24 +185,24 @@ class AuditLog(Closing):
         return None if found is None else found.record
 
     def mac(self, *parts: str) -> str:
-        """Return a digest of texts that nobody can try out who has not the log's key.
+        """Return a digest of strings that nobody can guess from without the log's key.
 
-        It is how two calls with different secrets under one idempotency key are told apart. Without a
-        key of the log's own it holds in this process only.
+        It distinguishes calls with different secrets under one idempotency key. If the log has no
+        key, the digest is valid only in this process.
         """
         return keyed_digest(self._macs, *parts)
 
     async def entries(self, filter: AuditFilter = EVERYTHING) -> list[AuditEntry]:  # noqa: A002
         """Return the entries that fit, oldest first (unless `newest`), all at once: set a `limit`.
 
-        An entry is not `intact` whose hash is not of what it says, whose columns say something else, or
-        that does not follow from the one that is given before it. Which entries fit is asked of those
-        columns: an entry that is left out because of a changed one is found by `verify` alone.
+        An entry is not `intact` if its hash or its columns do not fit its record, or if it does not
+        follow from the returned entry next to it. The columns decide which entries fit: an entry
+        left out because of a changed column is only found by `verify`.
         """
         return [entry async for entry in self.stream(filter)]
 
     async def stream(self, filter: AuditFilter = EVERYTHING) -> AsyncIterator[AuditEntry]:  # noqa: A002
-        """Yield the entries that `entries` would return, read page by page, for logs of any size."""
+        """Yield the entries that `entries` would return, page by page, for logs of any size."""
         check_type("filter", filter, AuditFilter, "an AuditFilter")
         async for row, intact in self._pages(filter, calls=True):
             yield entry_of(row[:5], intact=intact)
@@ -214,8 +214,10 @@ class AuditLog(Closing):
         return found[0] if found and found[0].seq == seq else None
 
     async def runs(self, run_id: str) -> list[RunRecord]:
-        """Return how a run ended; before that, each time that it waited. Raises SourceError for what
-        cannot be read, or is not as it was written."""
+        """Return how a run ended; before that, each time that it waited.
+
+        Raises SourceError for a record that cannot be read, or was changed.
+        """
         found = await self.checked_runs(run_id)
         if not all(intact for _, intact in found):
             raise SourceError(
@@ -224,7 +226,7 @@ class AuditLog(Closing):
         return [record for record, _ in found]
 
     async def checked_runs(self, run_id: str) -> list[tuple[RunRecord, bool]]:
-        """Return the records of a run, each with whether it is as it was written; changed ones, too."""
+        """Return the records of a run, even changed ones, each with whether it is unchanged."""
         check_type("run_id", run_id, str, "a text, a run's id")
         rows = await self._database.transact(
             lambda t: t.tuples(_OF_RUN, run_id=column(run_id)), write=False
@@ -233,10 +235,10 @@ class AuditLog(Closing):
         return [(run_of((row[0], row[2])), fits(row)) for row in rows]
 
     async def attachments(self, digests: Iterable[str]) -> dict[str, Attachment]:
-        """Return the attachments of these digests that the log has.
+        """Return the attachments with these digests that the log has.
 
         A record has digests in `definition_digest` and in its `origin`. Raises SourceError for an
-        attachment that is not as it was written.
+        attachment that was changed.
         """
         given = check_each("digests", digests, str, "a list of digests")
         wanted = list(dict.fromkeys(digest for digest in given if digest))
@@ -250,10 +252,10 @@ class AuditLog(Closing):
     async def last(
         self, call_id: str, *, run_id: str | None = None, approval_id: str | None = None
     ) -> AuditEntry | None:
-        """Return the entry that tells what became of a call: its first final outcome, if it has one.
+        """Return the entry with a call's outcome: the first final one, otherwise the last.
 
-        Without a run it is about the newest run that made such a call. With an `approval_id`, it is the
-        outcome that an answer to that question gave it: None if no answer ended it.
+        Without a run id it is about the newest run that made such a call. With an `approval_id`, it
+        is the outcome that an answer to that question led to; None if no answer ended the call.
         """
         check_type("call_id", call_id, str, "a text, a call's id")
         check_type("run_id", run_id, str | None, "a text, a run's id")
@@ -263,7 +265,7 @@ class AuditLog(Closing):
         if not found:
             return None
         of_call = AuditFilter(call_id=call_id, run_id=found[0].record.run_id)
-        entries = await self.entries(of_call) or found  # pruned meanwhile, or a column was changed
+        entries = await self.entries(of_call) or found  # pruned since, or a column was changed
         if approval_id is not None:
             return next(
                 (entry for entry in entries if is_ended_by(entry.record, approval_id)), None
@@ -274,8 +276,8 @@ class AuditLog(Closing):
     async def export(self, filter: AuditFilter = EVERYTHING) -> AsyncIterator[str]:  # noqa: A002
         """Yield the entries as lines of JSON, each ending in a newline; `verify_jsonl` checks them.
 
-        A whole export is of one log. Raises SourceError if entries were pruned meanwhile, or another
-        log was put in its place: the export would look like that of a log that somebody changed.
+        A whole export is of one log. Raises SourceError if entries were pruned in the meantime, or
+        the log was replaced, because the export would look like a log that somebody changed.
         """
         async for text, _ in self.checked_export(filter):
             yield text
@@ -284,8 +286,10 @@ class AuditLog(Closing):
         self,
         filter: AuditFilter = EVERYTHING,  # noqa: A002
     ) -> AsyncIterator[tuple[str, bool]]:
-        """Yield the same, each line with whether it is as it was written, as far as that is
-        cheap to tell: see `entries`."""
+        """Yield the same, each line with whether it is unchanged, as far as that is cheap to tell.
+
+        See `entries`.
+        """
         check_type("filter", filter, AuditFilter, "an AuditFilter")
         if filter != EVERYTHING:
             notes = filter == AuditFilter(after=filter.after)
@@ -305,16 +309,16 @@ class AuditLog(Closing):
             for row in page:
                 yield _line(row), fits(row)
             behind, more = page[-1][0] if page else behind, len(page) == _PAGE
-        if end is not None:  # as it was when the last page was read
+        if end is not None:  # as they were when the last page was read
             yield _end_line(*end), self._seal.fits_state(*end)
 
     async def checkpoint(
         self, key: SigningKey, *, after: str | None = None, rotates_to: SigningKey | None = None
     ) -> str:
-        """Return a checkpoint of the log as it is, as a signed note.
+        """Return a checkpoint of the log's present state, as a signed note.
 
-        Raises SourceError if the log does not begin with what an earlier one (`after`) was about. One
-        that `rotates_to` another key is signed by both, and names the new one.
+        A checkpoint that `rotates_to` another key is signed by both, and names the new one. Raises
+        SourceError if the log does not begin with the entries of an earlier checkpoint (`after`).
         """
         check_type("key", key, SigningKey, "a SigningKey")
         check_type("rotates_to", rotates_to, SigningKey | None, "a SigningKey")
@@ -343,9 +347,9 @@ class AuditLog(Closing):
     async def verify(
         self, *, head: Head | None = None, checkpoint: Checkpoint | None = None
     ) -> Verification:
-        """Check all that is in the log, against a `head` or a `checkpoint` that was kept elsewhere too.
+        """Check the whole log, optionally against a `head` or a `checkpoint` kept elsewhere.
 
-        Whatever is found is in the answer; raises SourceError only if the database is not there.
+        All faults are in the result. Raises SourceError only if the database cannot be reached.
         """
         _check_head(head)
         check_type("checkpoint", checkpoint, Checkpoint | None, _CHECKPOINT)
@@ -359,24 +363,25 @@ class AuditLog(Closing):
             return Verification(0, Head(0, ""), Fault(None, str(error)))
 
     async def head(self) -> Head:
-        """Return the last entry's number and hash, to be kept elsewhere."""
+        """Return the last entry's number and hash, to be stored elsewhere."""
         state = await self._database.transact(lambda t: state_of(t, self._seal), write=False)
         return GENESIS if state is None else state.head
 
     async def migrate(self) -> bool:
         """Bring a log of format 1 to the newest: seal its start, its tail and its index of keys.
 
-        All of it is verified first, and a note in the chain says up to where it was of format 1. False
-        if there is nothing to do. Raises SourceError if something in it is not as it was written.
+        The log is verified first, and a note in the chain says up to where it had format 1. Returns
+        False if there is nothing to do. Raises SourceError if something in the log was changed.
         """
         return await self._database.transact(lambda t: _migrated(t, self._seal))
 
     async def prune(self, *, before: float) -> int:
-        """Remove the oldest entries, up to the first that was written at `before` (seconds since the
-        epoch) or later; how many that were. The log keeps, in the chain, that it was done.
+        """Remove the oldest entries, up to the first written at `before` or later; return how many.
 
-        The idempotency keys of calls that were begun there are forgotten. Raises SourceError if an
-        entry is not as it was written, or is missing, and if another process prunes meanwhile.
+        `before` is in seconds since the epoch. The log notes the pruning in the chain. The
+        idempotency keys of calls that were begun in removed entries are forgotten. Raises
+        SourceError if an entry was changed or is missing, and if another process prunes at the same
+        time.
         """
         check_type("before", before, float | int, "a time, in seconds since the epoch")
         left: Left | None = await self._database.transact(
@@ -393,13 +398,14 @@ class AuditLog(Closing):
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed, and no record was given to it since: nobody waits for another one."""
+        """Whether it was closed and got no record since, so nobody waits for another one."""
         return self._writer.closed
 
     async def aclose(self) -> None:
         """Wait for what is being written, sign a last checkpoint, and close the database.
 
-        Raises ToolcribError in the function that keeps a checkpoint, since it would wait for itself.
+        Raises ToolcribError inside the function that stores a checkpoint, since it would wait for
+        itself.
         """
         if self._checkpoints is not None and self._checkpoints.keeping:
             raise ToolcribError(
@@ -442,8 +448,10 @@ class AuditLog(Closing):
     async def _pages(
         self, asked: AuditFilter, *, calls: bool
     ) -> AsyncIterator[tuple[tuple[Any, ...], bool]]:
-        """Yield each row with whether it is as it was written. Keyset paging: each page is a
-        transaction of its own, so that no reader holds up pruning."""
+        """Yield each row with whether it is unchanged.
+
+        Keyset paging: each page is a separate transaction, so that no reader holds up pruning.
+        """
         fits = _Neighbours(self._seal)
         left, behind = asked.limit, None
         while left is None or left > 0:
@@ -458,8 +466,7 @@ class AuditLog(Closing):
 
 
 class _Neighbours:
-    """Checks the rows of one reading by what they hold: their hash, their columns, and the hash of a
-    neighbour."""
+    """Checks the rows of one reading: their hashes, their columns, and the link to a neighbour."""
 
     def __init__(self, seal: Seal) -> None:
         self._seal = seal
@@ -479,9 +486,10 @@ class _Neighbours:
 def _select(
     asked: AuditFilter, *, behind: int | None, limit: int, calls: bool
 ) -> tuple[str, dict[str, Any]]:
-    """Return the SELECT of a page of rows, and its values; with `calls` none about the log itself.
+    """Return the SELECT of a page of rows, and its values.
 
-    `behind` is the number of the last row of the page before.
+    With `calls`, rows about the log itself are excluded. `behind` is the number of the last row of
+    the page before.
     """
     conditions = ["seq > :after"]
     after = min(max(asked.after, -_NUMBERS), _NUMBERS)
@@ -531,8 +539,10 @@ def _migrated(transaction: Transaction, seal: Seal) -> bool:
 def _with_end(
     query: tuple[str, dict[str, Any]], transaction: Transaction
 ) -> tuple[Sequence[tuple[Any, ...]], tuple[State, str] | None, object]:
-    """Return a page of rows; the state and the seal with which a whole export ends, if this page is the
-    last; and which log that is."""
+    """Return a page of rows, the end line's values if this page is the last, and the generation.
+
+    The end line of a whole export has the state and its seal. The generation says which log it is.
+    """
     found = stored_state(transaction)
     rows = _rows(query, transaction)
     if found is None:
@@ -565,9 +575,9 @@ def verify_jsonl(
     head: Head | None = None,
     filtered: bool = False,
 ) -> Verification:
-    """Check an export without its database. One cut line is forgiven at the end: `torn` says so.
+    """Check an export without its database. One cut line at the end is accepted: `torn` says so.
 
-    `filtered` is for an export with a filter: each entry is checked, but none can be missed.
+    `filtered` is for an export with a filter: each entry is checked, but missing ones go unnoticed.
     """
     if isinstance(lines, str | bytes | Mapping) or not isinstance(lines, Iterable):
         raise TypeError(f"lines is {_LINES}; {came(lines)}")

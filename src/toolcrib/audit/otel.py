@@ -1,12 +1,13 @@
 """Calls as spans and a histogram of OpenTelemetry, in the names of its GenAI conventions.
 
-A span tells that a call was made, what was decided and how it ended, never what was said: arguments
-and results need `content=True`, and then show their public views; text of an exception is in no record,
-and so in no span. The names are those of github.com/open-telemetry/semantic-conventions-genai, written
-out here because the constants of the Python package are deprecated.
+Rule: a span says that a call was made, what was decided and how it ended, never what was said.
+Arguments and results need `content=True`, and then show their public views. The text of an
+exception is in no record, and so in no span. The names are those of
+github.com/open-telemetry/semantic-conventions-genai, written out here because the constants of the
+Python package are deprecated.
 
-A span that is open lives in the context of the task that runs the tool, and nowhere else: what is
-started inside the tool nests below it, and a task that is thrown away takes its span with it.
+An open span lives only in the context of the task that runs the tool. What is started inside the
+tool nests below it, and a task that is discarded takes its span with it.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ if TYPE_CHECKING:
 OPERATION = "execute_tool"
 INVOCATION = "invoke_agent"
 DURATION = "gen_ai.execute_tool.duration"
-# Seconds; those that the conventions give for how long a model takes, which fit tools as well.
+# In seconds: the conventions give these buckets for model calls, and they fit tools as well.
 _BUCKETS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
-# The end of a server's name, and the well-known value of `gen_ai.provider.name` for it; the calls of
-# others have the name of their wire.
+# Maps the end of a server's name to its well-known `gen_ai.provider.name`. Calls to other servers
+# have the name of their wire.
 _PROVIDERS = {
     "api.openai.com": "openai",
     ".openai.azure.com": "azure.ai.openai",
@@ -53,15 +54,18 @@ _Key: TypeAlias = tuple[str, str, float]
 
 
 class OpenTelemetry:
-    """A sink: one span `execute_tool {name}` for each call, one measurement for each that ran; one span
-    `invoke_agent {name}` for each run of an agent, from its beginning until it ends or waits.
+    """A sink that makes one span `execute_tool {name}` per call, and measures each that ran.
 
-    Without providers the global ones are used; without an SDK nothing happens. `tools` are asked for
-    their descriptions, which no record holds. With `content=True` spans hold arguments and results,
-    their public views as JSON text. Raises MissingExtraError without opentelemetry-api.
+    Each run of an agent gets one span `invoke_agent {name}`, from its beginning until it ends or
+    waits.
 
-    The span of a call that ran begins when the tool does; that of one that was stopped before covers
-    the way to that. `error.type` is an `ErrorCode`; `toolcrib.*` are our own names.
+    Without providers the global ones are used; without an SDK nothing happens. `tools` supply their
+    descriptions, which no record holds. With `content=True` spans hold arguments and results, their
+    public views as JSON text. Raises MissingExtraError without opentelemetry-api.
+
+    The span of a call that ran begins when the tool does; the span of a call that was stopped
+    earlier covers the time until then. `error.type` is an `ErrorCode`; `toolcrib.*` are toolcrib's
+    own names.
     """
 
     write_ahead = True
@@ -91,9 +95,9 @@ class OpenTelemetry:
         self._descriptions = {d.digest: d.description for d in definitions if d.description}
 
     def write(self, record: ToolInvocationRecord) -> None:
-        """Begin the call's span, or end it. Has to be called in the task that runs the tool."""
+        """Begin the call's span, or end it. Must be called in the task that runs the tool."""
         if record.status in ("planned", "rejected"):
-            return  # nobody was asked to run it: it is no execution
+            return  # nobody was asked to run it, so it is no execution
         self._leave()
         if record.status == "started":
             self._begin(record)
@@ -104,7 +108,7 @@ class OpenTelemetry:
             ended_at = record.started_at if record.ended_at is None else record.ended_at
             self._end(span, record, round(ended_at * 1e9))
             return
-        opened.ended = True  # it is left even if what others have put behind it raises
+        opened.ended = True  # it is left even if an exporter raises
         try:
             seconds = time.perf_counter() - opened.clock
             self._duration.record(seconds, _measured(record))  # while it is current: an exemplar
@@ -113,9 +117,9 @@ class OpenTelemetry:
             self._leave()
 
     def write_run(self, record: RunRecord) -> None:
-        """Begin the span `invoke_agent {name}` of a run, below which those of its calls are, or end it.
+        """Begin or end the span `invoke_agent {name}` of a run, which contains those of its calls.
 
-        Has to be called in the task that the run is driven in.
+        Must be called in the task that the run is driven in.
         """
         self._leave()
         opened = _find(self, _key_of_run(record))
@@ -164,7 +168,7 @@ class OpenTelemetry:
         opened.theirs = self._otel.context.attach(inside)
 
     def _start(self, record: ToolInvocationRecord, at: int) -> Span:
-        # A name that no tool has was made up by a model, and there is no end of such names.
+        # a name that no tool has was made up by a model, and there is no end of such names
         name = f"{OPERATION} {record.name}" if record.definition_digest else OPERATION
         kind = self._otel.trace.SpanKind.INTERNAL
         attributes = self._known_first(record)
@@ -177,27 +181,27 @@ class OpenTelemetry:
             span.set_attribute("gen_ai.tool.call.result", bytes(record.result_json).decode())
         code = _code(record)
         if code is not None:
-            text = code.info.text  # not the error's own, which an author may have made
+            text = code.info.text  # not the error's own text, which an author may have written
             span.set_status(self._otel.trace.StatusCode.ERROR, text)
         span.end(at)
 
     def _leave(self) -> None:
         """Leave the context of spans that have ended, last in first out.
 
-        Not in another context than the one that was entered (that of a task made inside the tool, which
-        may live longer than that): there is nothing to leave there.
+        Nothing is left in another context than the one that was entered, such as that of a task
+        made inside the tool, which may live longer.
         """
         top = _OPEN.get()
         while top is not None and top.ended:
             try:
                 _OPEN.reset(top.ours)
-            except (ValueError, RuntimeError):  # RuntimeError: it was left where it was entered
+            except (ValueError, RuntimeError):  # RuntimeError: already left where entered
                 return
             self._otel.context.detach(top.theirs)
             top = _OPEN.get()
 
     def _known_first(self, record: ToolInvocationRecord) -> _Attributes:
-        """Return what is known when a span begins: what a sampler may go by."""
+        """Return what is known when a span begins, which a sampler may use."""
         attributes: _Attributes = {
             "gen_ai.operation.name": OPERATION,
             "gen_ai.tool.name": record.name,
@@ -216,8 +220,10 @@ class OpenTelemetry:
 
 
 def _of_origin(origin: Origin, agent_name: str) -> dict[str, str]:
-    """Return the agent, the model and the prompt that a call comes from; an
-    agent's own name comes first."""
+    """Return the agent, the model and the prompt that a call comes from.
+
+    An agent's own name takes precedence.
+    """
     wire, _, server = origin.provider.partition(" at ")
     known = (name for end, name in _PROVIDERS.items() if server.endswith(end))
     return {
@@ -253,7 +259,7 @@ _OPEN: ContextVar[_OpenSpan | None] = ContextVar("toolcrib_open_span", default=N
 
 
 def _find(owner: OpenTelemetry, key: _Key) -> _OpenSpan | None:
-    """Return the open span of a call or a run; not that of a call in whose tool this one was made."""
+    """Return the open span of a call or a run, not that of an outer call."""
     opened = _OPEN.get()
     while opened is not None:
         if opened.owner is owner and opened.key == key and not opened.ended:
@@ -320,8 +326,10 @@ def _measured(record: ToolInvocationRecord) -> _Attributes:
 
 
 def _code(record: ToolInvocationRecord) -> ErrorCode | None:
-    """Return why the call failed. One that completed, and whose result may
-    not be shown, did not fail."""
+    """Return why the call failed.
+
+    A call that completed, and whose result may not be shown, did not fail.
+    """
     return record.error.code if record.error is not None and record.status == "failed" else None
 
 

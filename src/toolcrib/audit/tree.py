@@ -1,13 +1,14 @@
-"""The Merkle tree over the entries: a proof of one entry is short.
+"""The Merkle tree over the entries, which makes the proof of one entry short.
 
-Hashes are those of RFC 9162, section 2.1: SHA-256 of 0x00 and an entry's text (`entry.leaf`), or of
-0x01 and two hashes. The text is without the links of the chain, so that whoever has the entry can
-check it, and any writer can add the next one. What is stored are tiles of up to 16 hashes, as
-https://c2sp.org/tlog-tiles has them (of 256): tile N of level L holds nodes 16 N to 16 N + 15 of height
-4 L. Only whole subtrees have a node, so a full tile never changes, and to add an entry takes the last
-tile of each level.
+Rule: tiles prove nothing by themselves. What is read must lead up to the root that the log's seal
+covers.
 
-Tiles decide nothing by themselves: what is read must lead up to the root that the log's seal is over.
+Hashes follow RFC 9162, section 2.1: SHA-256 of 0x00 and an entry's text (`entry.leaf`), or of 0x01
+and two hashes. The text does not include the links of the chain, so that anybody who has the entry
+can check it, and any writer can add the next one. Stored are tiles of up to 16 hashes, like those
+of https://c2sp.org/tlog-tiles (which have 256): tile N of level L holds nodes 16 N to 16 N + 15 of
+height 4 L. Only whole subtrees have a node, so a full tile never changes, and adding an entry needs
+only the last tile of each level.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Tree:
     def __init__(self, size: int, read: Read) -> None:
         self.size = size
         self.read = read
-        """What gives tiles that are not known here: as they are now, with what this tree has added."""
+        """Returns tiles that are not known here, as they are now, with this tree's additions."""
         self._tiles: dict[Place, bytes] = {}
         self._changed: set[Place] = set()
 
@@ -78,7 +79,7 @@ class Tree:
         return Tree(size, self.read).root()
 
     def inclusion(self, index: int) -> list[bytes]:
-        """Return the proof that leaf `index` is in the tree: RFC 9162, 2.1.3.1, from the leaf up."""
+        """Return a proof (RFC 9162, 2.1.3.1) that leaf `index` is in the tree, from the leaf up."""
         self.need([*_edge(self.size), *_above(index, self.size)])
         proof = []
         low, high = 0, self.size
@@ -112,7 +113,7 @@ class Tree:
             level, start = level + 1, number
 
     def changed(self) -> dict[Place, bytes]:
-        """Return the tiles that `extend` made since this was last asked; only the edge is kept."""
+        """Return the tiles that `extend` made since the last call; only the edge is kept."""
         made = {place: self._tiles[place] for place in self._changed}
         self._changed = set()
         self._tiles = {place: self._tiles[place] for place in _edge(self.size)}
@@ -123,11 +124,11 @@ class Tree:
         return {place: self._tile(*place) for place in _edge(self.size)}
 
     def know(self, edge: Mapping[Place, bytes]) -> None:
-        """Take the tiles of `edge`, of the same tree, that were checked before."""
+        """Take over the tiles of `edge`, of the same tree, that were checked before."""
         self._tiles.update(edge)
 
     def need(self, places: Iterable[Place]) -> None:
-        """Read these tiles at once, unless they are known."""
+        """Read these tiles in one query, unless they are known."""
         if not self._tiles.keys() >= set(places):
             self._tiles.update(self.read(set(places) - self._tiles.keys()))
 
@@ -155,13 +156,16 @@ class Tree:
 
 
 def stored(transaction: Transaction, size: int) -> Tree:
-    """Return the tree of a log's first entries, as it is in the database: check what is read of it."""
+    """Return the tree of a log's first entries from the database, unchecked."""
     return Tree(size, lambda places: tiles(transaction, places))
 
 
 def read_ahead(transaction: Transaction, size: int) -> Read:
-    """Return what reads tiles as they are before this transaction writes any: the last ones of a tree
-    of that size, and those that come after them, as it may have grown a little, are asked for now."""
+    """Return a function that reads tiles as they are before this transaction writes any.
+
+    The last tiles of a tree of that size, and those after them in case it has grown a little, are
+    requested now.
+    """
     edge = {(level, number + more) for level, number in _above(size, size) for more in (0, 1)}
     edge.add((len(edge) // 2, 0))
     asked = cache(_asked(transaction, edge))
@@ -176,7 +180,7 @@ def read_ahead(transaction: Transaction, size: int) -> Read:
 
 
 def tiles(transaction: Transaction, places: Iterable[Place]) -> dict[Place, bytes]:
-    """Return those that are there, and can be read."""
+    """Return the tiles that exist and can be read."""
     return _asked(transaction, places)()
 
 
@@ -193,14 +197,13 @@ def _decoded(rows: Iterable[tuple[Any, ...]], names: Mapping[str, Place]) -> dic
     for name, text in rows:
         with suppress(binascii.Error, TypeError, ValueError):
             hashes = base64.b64decode(text, validate=True)
-            if base64.b64encode(hashes).decode() == text:  # as it was written
+            if base64.b64encode(hashes).decode() == text:  # exactly as it was written
                 found[names[name]] = hashes
     return found
 
 
 def leaves(transaction: Transaction, first: int, last: int) -> list[bytes]:
-    """Return the stored hashes of the leaves `first` up to `last`; `first`
-    is the first one of a tile."""
+    """Return the stored hashes of the leaves `first` up to `last`; `first` begins a tile."""
     places = [(0, number) for number in range(first // WIDTH, -(-last // WIDTH))]
     found = tiles(transaction, places)
     run = b"".join(found.get(place, b"") for place in places)
@@ -229,7 +232,7 @@ def count_of_tiles(size: int) -> int:
 
 
 def root_of_inclusion(leaf: bytes, index: int, size: int, proof: Sequence[bytes]) -> bytes | None:
-    """Return the root of the tree of which this is a proof (RFC 9162, 2.1.3.2); None if it is none."""
+    """Return the root that a proof leads to (RFC 9162, 2.1.3.2); None if it is invalid."""
     if not 0 <= index < size:
         return None
     found, at, last = leaf, index, size - 1
@@ -251,9 +254,9 @@ def _split(width: int) -> int:
     return 1 << ((width - 1).bit_length() - 1)
 
 
-@lru_cache(maxsize=8)  # an entry that is added asks for two of them, several times
+@lru_cache(maxsize=8)  # adding an entry asks for two of them, several times
 def _edge(size: int) -> tuple[Place, ...]:
-    """Return the tiles at the right end that are not full: all that a root is made of."""
+    """Return the tiles at the right end that are not full: a root is made from these alone."""
     found = []
     level = 0
     while size:
@@ -264,7 +267,7 @@ def _edge(size: int) -> tuple[Place, ...]:
 
 
 def _above(index: int, size: int) -> list[Place]:
-    """Return the tiles on the way from a leaf to the root."""
+    """Return the tiles on the path from a leaf to the root."""
     found = []
     level = 0
     while size:
@@ -273,7 +276,7 @@ def _above(index: int, size: int) -> list[Place]:
     return found
 
 
-@lru_cache(maxsize=1024)  # at the right end they are folded anew for each root
+@lru_cache(maxsize=1024)  # at the right end they are folded again for each root
 def _folded(hashes: bytes) -> bytes:
     """Return the node over a power of two of nodes."""
     while len(hashes) > _BYTES:

@@ -1,8 +1,10 @@
-"""Checks the whole of a log, and says what is wrong first. Garbage is a finding, never an exception.
+"""Checks the whole of a log, and reports the first fault.
 
-What is checked: each entry's hash, its number and its link to the one before; that the columns say what
-the record says; where the log begins; where it ends; that the index of keys and the tree hold just
-these entries; and what the database finds in its own file.
+Rule: garbage is a finding, never an exception.
+
+Checked are: each entry's hash, its number and its link to the one before; that the columns agree
+with the record; where the log begins and ends; that the index of keys and the tree hold just these
+entries; and what the database finds in its own file.
 """
 
 from __future__ import annotations
@@ -61,19 +63,19 @@ class FaultFound(Exception):  # noqa: N818  the words of this room
 
 
 class Checker:
-    """Takes the entries of a log in order; raises FaultFound at the first thing that is wrong."""
+    """Takes the entries of a log in order; raises FaultFound at the first fault."""
 
     def __init__(self, seal: Seal, kept: Head | None, *, gaps: bool = False) -> None:
         self._seal = seal
-        self._kept = None if kept == GENESIS else kept  # the head of no log says nothing
+        self._kept = None if kept == GENESIS else kept  # the head of an empty log says nothing
         self._gaps = gaps
         self._begin: Head | None = None
         self._start = GENESIS
         self._seen = False
         self.head = GENESIS
-        self.checked = 0  # without a genesis, which nobody wrote
+        self.checked = 0  # not counting a genesis, which nobody wrote
         self.format = 1
-        self.last = Summary()  # what the entry says that was taken last
+        self.last = Summary()  # the summary of the last entry taken
 
     @property
     def begin(self) -> Head:
@@ -81,7 +83,7 @@ class Checker:
         return self.head if self._begin is None else self._begin
 
     def take(self, seq: Any, at: Any, text: Any, previous: Any, own: Any) -> tuple[str, ...]:
-        """Return the columns that such an entry must have."""
+        """Check an entry, and return the columns that it must have."""
         known = self.head.seq + 1 if self.checked else None
         if type(seq) is not int or seq < 0:
             raise FaultFound("an entry's number is not a number", known)
@@ -103,8 +105,7 @@ class Checker:
         return columns
 
     def finish(self) -> None:
-        """Check, after all entries, that the first was the first and that
-        they include the kept head."""
+        """Check, after all entries, that none is missing at the start and the head is there."""
         begin = self.begin
         if not self._gaps and begin != self._start:
             raise FaultFound("entries are missing before the first one", begin.seq + 1)
@@ -141,7 +142,7 @@ class Checker:
         return columns_of(told)
 
     def _begins(self, previous: Head, text: str) -> None:
-        """Check that a genesis is the first entry, or stands where an older log was migrated."""
+        """Check that a genesis is the first entry, or is where an older log was migrated."""
         note = genesis_of(text)
         before = NOTHING if previous.seq < 0 else Head(note.through, note.hash)
         if note.format != FORMAT or previous != before:
@@ -152,7 +153,7 @@ class Checker:
 
 
 class Grown:
-    """The tree and the index of keys as the entries make them, against what is stored and sealed."""
+    """Compares the tree and the key index that the entries make with what is stored and sealed."""
 
     def __init__(
         self, transaction: Transaction, seal: Seal, state: State, signed: Checkpoint | None
@@ -162,7 +163,7 @@ class Grown:
         self._seal = seal
         self._state = state
         self._tree = tree.Tree(0, lambda _places: {})
-        self._secret = token_bytes(32)  # nobody can know what else would have the same sum
+        self._secret = token_bytes(32)  # secret, so that nobody can forge an equal sum
         self._sum = 0
 
     def take(self, rows: Sequence[tuple[Any, ...]], told: Sequence[Summary]) -> None:
@@ -176,7 +177,7 @@ class Grown:
                 self._add(index.digest_of(each.idempotency_key), number, 1)
 
     def finish(self) -> None:
-        """Check what can be checked once all entries were taken."""
+        """Check what can only be checked after all entries."""
         size = self._tree.size
         if self._signed is not None and self._signed.size > size:
             told = f"{self._signed.size} entries, and the log has {size}"
@@ -193,7 +194,7 @@ class Grown:
             raise FaultFound("the index of keys is not that of the entries")
 
     def _pruned(self, count: int) -> None:
-        """Check the leaves of the entries that were removed, of which nothing else is left."""
+        """Check the leaves of removed entries, of which nothing else is left."""
         for first in range(0, count, _PAGE * tree.WIDTH):
             last = min(first + _PAGE * tree.WIDTH, count)
             self._extend(tree.leaves(self._transaction, first, last))
@@ -222,9 +223,9 @@ class Grown:
 def verify_database(
     transaction: Transaction, seal: Seal, kept: Head | None, signed: Checkpoint | None = None
 ) -> Verification:
-    """Check the log as it is at the moment that the transaction sees.
+    """Check the log as the transaction sees it.
 
-    `kept` and `signed` are what the log's head, and a checkpoint of it, were at an earlier time.
+    `kept` and `signed` are the log's head, and a checkpoint of it, at an earlier time.
     """
     checker = Checker(seal, kept)
     fault: Fault | None = None
@@ -258,11 +259,13 @@ def verify_database(
 
 
 def checked_to_prune(transaction: Transaction, seal: Seal, before: float) -> Left:
-    """Return what a prune leaves: of the entries from the first on that was written at `before` or
-    later, the runs that their records name. The columns do not count: no hash covers them.
+    """Return what a prune leaves: the runs named by the records that stay.
 
-    Raises SourceError if the chain is broken: what was changed, or taken out for a while, would be lost
-    for good, and what is pruned could not tell of it any more.
+    The first entry written at `before` or later stays, and all after it. The columns do not count,
+    because no hash covers them.
+
+    Raises SourceError if the chain is broken: what was changed, or removed for a while, would be
+    lost for good, and the pruned log could no longer show it.
     """
     state, limit = state_of(transaction, seal), seconds(before)
     if state is None:
@@ -287,9 +290,9 @@ def checked_to_prune(transaction: Transaction, seal: Seal, before: float) -> Lef
 def verify_lines(
     lines: Iterable[str], seal: Seal, kept: Head | None, *, gaps: bool
 ) -> Verification:
-    """Check the lines of an export; one that was cut is forgiven if it is the last.
+    """Check the lines of an export; a cut line is accepted if it is the last.
 
-    Of a whole export from format 2 on, the last line is the log's sealed state.
+    In a whole export from format 2 on, the last line is the log's sealed state.
     """
     checker = Checker(seal, kept, gaps=gaps)
     fault: Fault | None = None
@@ -318,7 +321,7 @@ def verify_lines(
 
 
 def _pages(transaction: Transaction) -> Iterator[Sequence[tuple[Any, ...]]]:
-    """Page by page; a page that cannot be read is read row by row, up to the one that is broken."""
+    """Yield pages of rows; an unreadable page is read row by row, up to the broken one."""
     after, limit = -(2**63), _PAGE
     while True:
         try:
@@ -341,8 +344,10 @@ def _pages(transaction: Transaction) -> Iterator[Sequence[tuple[Any, ...]]]:
 
 
 def _state(transaction: Transaction, seal: Seal) -> State | FaultFound | None:
-    """Return what the log says of itself; what is wrong with that is said
-    after what is wrong before it."""
+    """Return what the log says about itself.
+
+    A fault in it is returned, to be reported after faults in the entries.
+    """
     try:
         return state_of(transaction, seal)
     except UnreachableError:
@@ -366,7 +371,7 @@ def _check_state(state: State | FaultFound | None, checker: Checker) -> None:
 
 
 def _check_count(transaction: Transaction, checker: Checker) -> None:
-    """Count all entries: one numbered before all others, or not at all, is on no page."""
+    """Count all entries: one numbered below all others, or not at all, is on no page."""
     sql = "SELECT count(*) FROM audit_entries WHERE seq <> 0"
     ((found,),) = transaction.tuples(sql)
     if found != checker.checked:
@@ -419,8 +424,10 @@ _decode_end = msgspec.json.Decoder(_End).decode
 
 
 def _line(text: str) -> tuple[Any, ...] | _End | None:
-    """Return an entry, or the end, or None: it must be written as it was exported, so
-    that all read the same in it."""
+    """Return an entry, the end, or None for anything that is not spelled exactly as exported.
+
+    So everybody who reads the line reads the same.
+    """
     known: tuple[Any, ...] | _End
     try:
         if text.startswith(_STARTS[1]):
@@ -437,8 +444,10 @@ def _line(text: str) -> tuple[Any, ...] | _End | None:
 
 
 def _is_cut(text: str) -> bool:
-    """Return whether a text can be the beginning of a line; what is
-    whole, and no entry, was changed."""
+    """Return whether a text can be the beginning of a line.
+
+    A whole line that is not an entry was changed.
+    """
     if text.endswith("\n") or all(text[: len(start)] != start[: len(text)] for start in _STARTS):
         return False
     try:

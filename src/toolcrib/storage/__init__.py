@@ -1,4 +1,4 @@
-"""The database: engine, migrations, transactions. Knows no meaning."""
+"""The database: engine, migrations, transactions. It knows nothing of what it stores."""
 
 from toolcrib.storage.cache_folder import OWNERS, create_private, mode_of
 from toolcrib.storage.database import (

@@ -1,4 +1,4 @@
-"""Files of our own: where what can be made again is kept, and who can read what is written."""
+"""toolcrib's own files: where reproducible data is cached, and who can read what is written."""
 
 from __future__ import annotations
 
@@ -11,41 +11,44 @@ from typing import BinaryIO
 from toolcrib.errors import SourceError
 from toolcrib.values.typed import names_wrong_types
 
-OWNERS = 0o600  # the mode of what only its owner can read and write
+OWNERS = 0o600  # readable and writable by the owner only
 
 
 def cache_folder() -> Path:
-    """`TOOLCRIB_CACHE`, or the system's place. Raises SourceError where there is no home folder.
+    """Return the cache folder: `TOOLCRIB_CACHE`, or the system's place.
 
     That is `$XDG_CACHE_HOME/toolcrib` or `~/.cache/toolcrib`, `~/Library/Caches/toolcrib` on macOS,
-    `%LOCALAPPDATA%\\toolcrib\\Cache` on Windows.
+    `%LOCALAPPDATA%\\toolcrib\\Cache` on Windows. Raises SourceError if there is no home folder.
     """
     chosen = os.environ.get("TOOLCRIB_CACHE", "")
     try:
         return Path(chosen).expanduser().absolute() if chosen else _system_cache()
-    except RuntimeError:  # how pathlib says it
+    except RuntimeError:  # this is how pathlib reports it
         raise SourceError("there is no home folder for a cache: set TOOLCRIB_CACHE") from None
 
 
 @names_wrong_types
 def create_private(path: Path, *, new: bool = False, mode: int = OWNERS) -> BinaryIO:
-    """Open a file to write it anew; only its owner can read it, unless it is there and says otherwise.
+    """Open a file for writing from scratch. A new file can be read only by its owner.
 
-    Another `mode` is for a file that a group shares. With `new` it is a FileExistsError if it is there.
+    An existing file keeps its mode. Another `mode` is for a file that a group shares. With `new`,
+    raises FileExistsError if the file exists.
     """
     flags = os.O_WRONLY | os.O_CREAT | (os.O_EXCL if new else os.O_TRUNC)
     flags |= getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
     there = not new and path.exists()
     handle = os.open(path, flags, mode)
     if mode != OWNERS and not there and os.name == "posix":
-        os.fchmod(handle, mode)  # whatever the umask is: it was asked for
+        os.fchmod(handle, mode)  # regardless of the umask: this mode was requested
     return os.fdopen(handle, "wb")
 
 
 @names_wrong_types
 def mode_of(path: Path) -> int:
-    """Return the mode of a file that is about to be replaced: it keeps its
-    own, a new one is its owner's."""
+    """Return the mode for a file that is about to be replaced.
+
+    An existing file keeps its mode; a new one is accessible only to its owner.
+    """
     try:
         return stat.S_IMODE(path.stat().st_mode)
     except OSError:
