@@ -1,10 +1,12 @@
-"""Runs that outlive their process: `DurableAgents` begins them, answers them, and does their work.
+"""Runs that outlive their process: `DurableAgents` begins them, answers them, and executes them.
 
-Rule: whoever begins, asks or answers only writes to the store, and may be any process; a worker does
-what is written there. A run that waits is a row: it holds no worker and no place in the queue.
+Rule: beginning, asking and answering only write to the store, and any process may do them; a worker
+carries out what is written there. A waiting run is a row: it holds no worker and no place in the
+queue.
 
-Rule: nothing of the store is gone on with that was not signed with the agent's key: states, kept steps,
-and what somebody was shown before they answered. Answers are not: whoever may answer has no key.
+Rule: nothing from the store is used unless it was signed with the agent's key: states, stored
+steps, and what people were shown before they answered. Answers are not signed, because the people
+who may answer have no key.
 """
 
 from __future__ import annotations
@@ -88,14 +90,14 @@ from toolcrib.values.typed import check_type
 
 T = TypeVar("T")
 _LOOK = 0.2  # seconds between two looks at the store
-_BEAT = 2.0  # seconds in which a worker says that it lives
+_BEAT = 2.0  # seconds between two heartbeats of a worker
 LEASE = 30.0
-"""Seconds after which a worker that said nothing is taken for dead, if its process cannot be seen."""
+"""Seconds after which a silent worker counts as dead, if its process cannot be seen."""
 GRACE = 30.0
 """Seconds in which the steps under way may end when a worker stops."""
 _RESUMABLE = ("waiting", "failed", "limited", "cancelled")
 RESOLVED = "resolved"
-"""The note on a call of which nobody knew whether it was done, until somebody said so."""
+"""The note on a call whose outcome was unknown until somebody stated it."""
 _UNTOLD = (
     "a worker could not read it, with another state_key, say. Its log says why; then resume it"
 )
@@ -103,16 +105,18 @@ _log = logging.getLogger("toolcrib.durable")
 
 
 class DurableAgents(Closing):
-    """Agents whose runs are kept in a database: `DurableAgents("sqlite:///runs.db", {"shop": agent})`.
+    """Agents with stored runs: `DurableAgents("sqlite:///runs.db", {"shop": agent})`.
 
-    `async with` does their work in this process, at most `slots` runs at a time, next to the other
-    processes that work on the same database; without it, runs are only begun, watched and answered.
-    Each agent needs a `state_key`, the same in all processes. What an agent lacks is given to it: a log
-    in the same database, where its runner has no ledger, and an approver that lets calls wait. `deps`
-    gives the capabilities of a run (`Agent.run(deps=…)`), whenever a worker goes on with it. A worker
-    that said nothing for `lease` seconds is taken for dead. Raises ToolcribError for an agent without a
-    key, MissingExtraError without DBOS; `async with` raises BindingError for an agent with capabilities
-    that each run is to be given, without `deps`, and for one that may be handed over to.
+    `async with` executes the runs in this process, at most `slots` at a time, along with other
+    processes that work on the same database. Without it, runs are only begun, watched and answered.
+    Each agent needs a `state_key`, the same in all processes. An agent whose runner has no ledger
+    gets a log in the same database, and one without an approver gets one that lets calls wait.
+    `deps` returns the capabilities of a run (`Agent.run(deps=…)`) whenever a worker continues it. A
+    worker that was silent for `lease` seconds counts as dead.
+
+    Raises ToolcribError for an agent without a key, and MissingExtraError without DBOS.
+    `async with` raises BindingError, without `deps`, for an agent with capabilities that each run
+    has to be given, and for one that hands over to such an agent.
     """
 
     def __init__(
@@ -132,7 +136,7 @@ class DurableAgents(Closing):
                 raise ToolcribError(f"agent '{name}' needs a state_key: its runs are saved signed")
         if slots < 1 or not lease > 0:
             raise ToolcribError("slots= is at least 1, and lease= a number of seconds above 0")
-        self._worker = ""  # another one whenever it is opened
+        self._worker = ""  # a new one each time it is opened
         self._store = RunStore(url)
         self._engine = Engine(url, slots, agents)
         self._slots = slots
@@ -142,7 +146,7 @@ class DurableAgents(Closing):
         self._lease = lease
         self._deps = deps
         self._serving: asyncio.Task[None] | None = None
-        self._segments: set[Segment] = set()  # that are done here
+        self._segments: set[Segment] = set()  # being done here
 
     def _kept(self, agent: Agent) -> Agent:
         runner = agent.runner
@@ -152,7 +156,7 @@ class DurableAgents(Closing):
             runner = runner.with_approver(answer_later)
         return agent.replace(tools=runner, durability=self._steps)
 
-    # What any process does.
+    # For any process.
 
     async def start(
         self,
@@ -167,9 +171,10 @@ class DurableAgents(Closing):
     ) -> str:
         """Begin a run, and return its id at once; a worker does the rest.
 
-        `options` and `speaker` are as in `Agent.run`. With a `run_id` the run is begun once, however
-        often it is asked for. Raises ToolcribError for an agent that is not here, and for the id of
-        another run: of another agent, speaker, prompt, history or caller, or with other options.
+        `options` and `speaker` are as in `Agent.run`. With a `run_id` the run is begun once,
+        however often it is asked for. Raises ToolcribError for an agent that is not here, and for
+        the id of another run: of another agent, speaker, prompt, history or caller, or with other
+        options.
         """
         state = self._agent(agent).prepare(
             prompt, history=history, caller=caller, run_id=run_id, speaker=speaker, **options
@@ -191,16 +196,17 @@ class DurableAgents(Closing):
         agent: str = "",
         fork_id: str = "",
     ) -> str:
-        """Begin a run that goes on from an earlier turn of another one, which stays as it is, and
-        return its id at once; a worker does the rest.
+        """Begin a run that continues from an earlier turn of another one; return its id at once.
 
-        What it keeps, and what becomes of what the first run did later, is as in `Agent.fork`: also of
-        calls of which only the log knows that they began, because their process was killed. `agent`
-        names another one with the same `state_key`, of another model, say. With a `fork_id` it is begun
-        once, however often it is asked for. Raises ToolcribError for a run that is under way, or has
-        ended without saying what it did: `result` waits for the one, and `resume` goes on with the
-        other. So for what is no fork of that run, and for the id of another run or fork; SourceError
-        for a run that was changed.
+        A worker does the rest, and the first run does not change. What the fork keeps, and what
+        applies to later effects of the first run, is as in `Agent.fork`. This includes calls that
+        only the log knows to have begun, because their process was killed. `agent` names another
+        agent with the same `state_key`, for example with another model. With a `fork_id` the fork
+        is begun once, however often it is asked for.
+
+        Raises ToolcribError for a run that is under way (await its `result`), or ended without
+        saying what it did (`resume` it first), for an invalid fork, and for the id of another run
+        or fork. Raises SourceError for a run that was changed.
         """
         at = ForkPoint.of(turn, prompt, reopen=reopen, repeat=repeat, fork_id=fork_id)
         run = await self._store.run(run_id)
@@ -221,11 +227,11 @@ class DurableAgents(Closing):
         return state.run_id
 
     async def _added(self, agent: str, state: RunState) -> bool:
-        """Keep a run that has not begun; False where there is one of its id already."""
+        """Store a run that has not begun; return False if its id already exists."""
         return await self._store.add(StoredRun.new(agent, state, self._sign(agent)))
 
     async def _begun(self, run: StoredRun) -> list[ToolInvocationRecord]:
-        """Return the calls of a run that began, as its log has them."""
+        """Return the calls of a run that began according to its log."""
         ledger = self._ledger(run)
         if not isinstance(ledger, AuditLog):
             known = [await ledger.find(each) for each in run.last.records]
@@ -235,7 +241,7 @@ class DurableAgents(Closing):
         return list(begun.values())
 
     async def _is_forked(self, run_id: str, agent: str, at: ForkPoint) -> bool:
-        """Return whether there is this fork of a run. Raises ToolcribError for another run's id."""
+        """Return whether this fork of a run exists. Raises ToolcribError for another run's id."""
         found = await self._store.find(at.fork_id)
         if found is None:
             return False
@@ -247,13 +253,15 @@ class DurableAgents(Closing):
         return True
 
     async def result(self, run_id: str) -> RunResult:
-        """Return how a run ended, or that it waits, as soon as it does. Raises ToolcribError for a run
-        that is unknown, and for one that failed, with why; SourceError for one that was changed, as far
-        as its agent is here."""
+        """Return how a run ended, or that it waits, as soon as it does.
+
+        Raises ToolcribError for an unknown run, and for one that failed, with the reason. Raises
+        SourceError for one that was changed, if its agent is here.
+        """
         while (await self._store.place(run_id)).under_way:  # noqa: ASYNC110  others write it
             await asyncio.sleep(_LOOK)
         run = await self._store.run(run_id)
-        if run.status in UNDER_WAY:  # somebody has answered meanwhile
+        if run.status in UNDER_WAY:  # somebody has answered in the meantime
             return await self.result(run_id)
         if run.status == "failed":
             self._last(run)
@@ -261,15 +269,15 @@ class DurableAgents(Closing):
         return await self._result(run)
 
     async def events(self, run_id: str) -> AsyncIterator[Event]:
-        """Yield what happened in a run, and then what happens, each thing once, until it is over or
-        waits: texts, the ends of replies and calls, questions, and `Done` last.
+        """Yield what happened in a run, then what happens, each event once, until it ends or waits.
 
-        Raises ToolcribError for a run that is unknown, SourceError for one that was changed, as far as
-        its agent is here.
+        The events are texts, the ends of replies and calls, questions, and `Done` last. Raises
+        ToolcribError for an unknown run, SourceError for one that was changed, if its agent is
+        here.
         """
         self._checked(await self._store.run(run_id))
         seen: set[object] = set()
-        told = 0  # the steps of the first segment that are not read again: all before them are told
+        told = 0  # steps of the first segment up to here were all reported
         first, over = 0, False
         handed: list[HandedOver] = []
         while not over:
@@ -280,7 +288,7 @@ class DurableAgents(Closing):
                 for step in await self._steps_of(place.agent, run_id, segment, skipped):
                     if step.at == told + 1 and segment == first:
                         told = step.at  # calls end in any order
-                    # the segment after one that was cancelled takes up the same ones
+                    # the segment after a cancelled one replays the same steps
                     known = (step.at, step.gave.segment)
                     if known not in seen:
                         seen.add(known)
@@ -291,23 +299,27 @@ class DurableAgents(Closing):
                 await asyncio.sleep(_LOOK)
         result = await self._result(await self._store.run(run_id))
         for record in result.records:
-            if record.id not in seen:  # a call that was cut ends with its run
+            if record.id not in seen:  # a call that was cut off ends with its run
                 yield ToolCallFinished(record)
         yield Done(result)
 
     async def _steps_of(
         self, agent: str, run_id: str, segment: int, skipped: int
     ) -> Sequence[KeptStep]:
-        """Return the kept steps of a segment, but for the first of them. Raises SourceError for one
-        that was changed, if its agent is here."""
+        """Return the stored steps of a segment except the first `skipped`.
+
+        Raises SourceError for one that was changed, if its agent is here.
+        """
         steps = await self._engine.steps(run_id, segment, skipped)
         for step in steps if agent in self._agents else ():
             step.check(self._sign(agent), run_id)
         return steps
 
     async def pending(self) -> Sequence[ApprovalRequest]:
-        """Return the questions of all runs that nobody has answered, next to lapse first. Raises
-        SourceError for one that was changed, as far as its agent is here."""
+        """Return the unanswered questions of all runs, the next to expire first.
+
+        Raises SourceError for one that was changed, if its agent is here.
+        """
         asked = await self._store.pending()
         for each in asked:
             if each.agent in self._agents:
@@ -316,38 +328,48 @@ class DurableAgents(Closing):
         return [each.request for each in asked]
 
     async def answer(self, request_id: str, answer: Answer) -> str:
-        """Answer a question, for good; its run goes on. Return the id of the run.
+        """Answer a question for good, so that its run continues. Return the id of the run.
 
-        Raises ApprovalError if it is unknown (`unknown_approval`), answered (`already_used`) or lapsed
-        (`approval_expired`), or if this is no answer that can be kept.
+        Raises ApprovalError if the question is unknown (`unknown_approval`), answered
+        (`already_used`) or expired (`approval_expired`), or if the answer cannot be stored.
         """
         return await self._store.answer(request_id, answer)
 
     async def list(self, status: StoredStatus | None = None) -> Sequence[StoredRun]:
-        """Return the runs, all or those of one status, oldest first. Raises SourceError for one that
-        was changed, as far as its agent is here; ToolcribError for a status that there is not."""
+        """Return the runs, all or those of one status, oldest first.
+
+        Raises SourceError for one that was changed, if its agent is here, and ToolcribError for an
+        unknown status.
+        """
         if status is not None and status not in STATUSES:
             raise ToolcribError(no_such("status", status, STATUSES))
         found = await self._store.runs(STATUSES if status is None else (status,))
         return [self._checked(run) for run in found]
 
     async def show(self, run_id: str) -> StoredRun:
-        """Return a run. Raises ToolcribError where there is none of that id, SourceError for one that
-        was changed, as far as its agent is here."""
+        """Return a run.
+
+        Raises ToolcribError for an unknown id, SourceError for a run that was changed, if its agent
+        is here.
+        """
         return self._checked(await self._store.run(run_id))
 
     async def cancel(self, run_id: str) -> None:
-        """Cancel a run, wherever it is: no step of it begins any more, and a call that its worker is
-        at is cut. Raises ToolcribError where it is unknown, or over."""
+        """Cancel a run, wherever it is: no further step begins, and a call in progress is cut off.
+
+        Raises ToolcribError if the run is unknown or over.
+        """
         if not await self._store.cancel(run_id):
             run = await self._store.run(run_id)
             raise ToolcribError(f"run {run_id} is over: it is {run.status}")
 
     async def resume(self, run_id: str) -> None:
-        """Let a run go on that failed, was cancelled or limited, or waits. One that was cancelled goes
-        on where it was, as after a crash, once its worker has stopped. Raises ToolcribError for one
-        that is over, or under way, or whose worker does not stop; SourceError for one that was changed,
-        as far as its agent is here."""
+        """Let a run continue that failed, waits, was cancelled or reached a limit.
+
+        A cancelled run continues where it was, as after a crash, once its worker has stopped.
+        Raises ToolcribError for a run that is over or under way, or whose worker does not stop, and
+        SourceError for one that was changed, if its agent is here.
+        """
         until = time.monotonic() + self._lease + _BEAT
         while (place := await self._store.place(run_id)).under_way and place.status == "cancelled":
             if time.monotonic() > until:
@@ -360,9 +382,11 @@ class DurableAgents(Closing):
             raise ToolcribError(f"run {run_id} cannot be resumed: it is {run.status}")
 
     async def unknown_calls(self, run_id: str) -> Sequence[ToolInvocationRecord]:
-        """Return the calls of a run of which nobody knows whether they were done, and those of the
-        agents that are its tools, and theirs. They are those of the log, if the agent's is an AuditLog;
-        what a worker is at is none of them."""
+        """Return the calls of a run whose outcome is unknown, also those within agents as tools.
+
+        They are taken from the agent's log, if it is an AuditLog. Calls that a worker is executing
+        are not included.
+        """
         run = await self._store.run(run_id)
         going_on = (await self._store.place(run_id)).under_way
         ledger = self._ledger(run)
@@ -376,10 +400,10 @@ class DurableAgents(Closing):
         return [each for each in known if _is_unknown(each, going_on=going_on)]
 
     async def resolve(self, run_id: str, call_id: str, *, happened: bool, by: str) -> None:
-        """Write down a person's word for it that a call was done, or was not, of which nobody knew.
-        `call_id` is the `id` of the record that `unknown_calls` gives.
+        """Record a person's statement that a call of unknown outcome was done, or was not.
 
-        Raises ToolcribError where there is no such call, SourceError where it cannot be written.
+        `call_id` is the `id` of a record that `unknown_calls` returns. Raises ToolcribError if
+        there is no such call, SourceError if it cannot be written.
         """
         check_type("by", by, str, "the name of who says so")
         calls: dict[str, ToolInvocationRecord] = {}
@@ -406,7 +430,7 @@ class DurableAgents(Closing):
         if stands is not None and stands != told:
             raise ToolcribError(f"call {call_id} has ended meanwhile: it is {stands.status}")
 
-    # What a worker does.
+    # For a worker.
 
     async def __aenter__(self) -> Self:
         for name, agent in self._agents.items() if self._deps is None else ():
@@ -425,9 +449,11 @@ class DurableAgents(Closing):
         return self
 
     async def stop(self, grace: float = GRACE) -> bool:
-        """Stop to work: no step begins any more, and those under way may end within `grace` seconds.
-        Return whether all of them have; others go on with the runs, and of a call that was cut they
-        know that nobody knows what it did. Stopped once, it waits for nothing any more."""
+        """Stop working: no step begins, and steps under way may end within `grace` seconds.
+
+        Return whether all of them have. Others continue the runs, and treat a call that was cut off
+        as one whose outcome is unknown. If already stopped, this waits for nothing.
+        """
         self._steps.stops = True
         until = time.monotonic() + (0 if self._serving is None else grace)
         while self._active and time.monotonic() < until:  # noqa: ASYNC110
@@ -443,7 +469,7 @@ class DurableAgents(Closing):
             await self._engine.aclose()
             try:
                 await self._store.retire(self._worker)
-            except UnreachableError as error:  # others see it when its lease has run out
+            except UnreachableError as error:  # others notice when its lease has expired
                 _log.warning(AWAY, error)
         return whole
 
@@ -453,14 +479,14 @@ class DurableAgents(Closing):
         return sum(segment.active for segment in self._segments)
 
     async def aclose(self) -> None:
-        """Stop to work, if this process does, and close what is open."""
+        """Stop working, if this process does, and close what is open."""
         await self.stop()
         await self._engine.aclose()
         await self._log.aclose()
         await self._store.aclose()
 
     async def _serve(self) -> None:
-        """Look, again and again, at what the store has for a worker."""
+        """Poll the store for work."""
         beat = 0.0
         while True:
             try:
@@ -493,14 +519,14 @@ class DurableAgents(Closing):
                     segment.end(known[segment.fence])
 
     async def _work(self, worker: str, slots: asyncio.Semaphore, run_id: str, number: int) -> None:
-        """Do one segment of a run, from what the store has to what it will have."""
+        """Execute one segment of a run, from its stored state to its next one."""
         async with slots:
             over = await self._work_on(worker, run_id, number)
-        if not over:  # others find it under way, and go on with it
+        if not over:  # others find it under way, and continue it
             await stand_still()
 
     async def _work_on(self, worker: str, run_id: str, number: int) -> bool:
-        """Return whether nobody has to go on with the segment."""
+        """Return whether nobody has to continue the segment."""
         fence = f"{worker}:{os.urandom(8).hex()}"
 
         async def begun() -> tuple[bool, StoredRun | None]:
@@ -530,7 +556,7 @@ class DurableAgents(Closing):
         return await patiently(partial(self._store.stopped, run, fence, segment.state))
 
     async def _wait_if_stopped(self, worker: str) -> None:
-        """Stand still if this worker has stopped, even if the process works again as another one."""
+        """Block if this worker has stopped, even if the process works again as another worker."""
         if self._steps.stops or worker != self._worker:
             await stand_still()
 
@@ -544,12 +570,15 @@ class DurableAgents(Closing):
         return Segment(key, fence, run.began, self._sign(run.agent), look)
 
     async def _kept_steps(self, run: StoredRun, segments: Iterable[int]) -> dict[int, KeptStep]:
-        """Return the steps that are kept of these segments, which began with the same state."""
+        """Return the stored steps of these segments, which began with the same state."""
         kept = [await self._engine.steps(run.id, at) for at in segments]
         return {step.at: step for steps in kept for step in steps}
 
     async def _ended(self, run: StoredRun, segment: Segment) -> Ended:
-        """Return how a segment ends. What fails while the worker stops is no end: others go on."""
+        """Execute a segment and return how it ends.
+
+        A failure while the worker stops is not an end: others continue.
+        """
 
         def heard(event: Event) -> None:
             if isinstance(event, Done):
@@ -596,20 +625,22 @@ class DurableAgents(Closing):
         return self._agent(agent).team.signature
 
     def _checked(self, run: StoredRun) -> StoredRun:
-        """Return a run. Raises SourceError if its row was changed, as far as its agent is here."""
+        """Return a run. Raises SourceError if its row was changed, if its agent is here."""
         if run.agent in self._agents:
             run.check(self._sign(run.agent))
         return run
 
     def _last(self, run: StoredRun) -> RunState:
-        """Return the last state that is known of a run. Raises SourceError as `_check` does."""
+        """Return the last known state of a run. Raises SourceError as `_check` does."""
         state = run.last
         self._check(run, state)
         return state
 
     def _check(self, run: StoredRun, state: RunState) -> None:
-        """Raise SourceError unless this is a state of the run, and neither was changed, as far as its
-        agent is here."""
+        """Raise SourceError unless this is a state of the run and both are unchanged.
+
+        Changes are detected only if the run's agent is here.
+        """
         if run.agent in self._agents:
             self._agent(run.agent).team.check_saved(state)
         _check_whose(run, state)
@@ -627,8 +658,10 @@ class DurableAgents(Closing):
         return self._log if found is None else found
 
     async def _records(self, run: StoredRun, state: RunState) -> tuple[ToolInvocationRecord, ...]:
-        """Return the calls of a run: those of its last state, and those that are kept, but were not
-        taken up. Raises SourceError for a step that was changed, if its agent is here."""
+        """Return the calls of a run: those of its last state, and stored ones not yet taken up.
+
+        Raises SourceError for a step that was changed, if its agent is here.
+        """
         records = {each.id: each for each in state.records}
         for segment in () if run.is_whole else range(run.began, run.segment + 1):
             for step in await self._steps_of(run.agent, run.id, segment, 0):
@@ -645,7 +678,7 @@ class DurableAgents(Closing):
         output: Any = text
         if agent is not None and run.status == "completed":
             output = agent.output_of(text, state.speakers[-1] if state.speakers else "")
-        status: Any = run.status  # a run's own, where none is under way
+        status: Any = run.status  # the run's own status, since none is under way
         return RunResult(
             status=status,
             text=text,
@@ -661,16 +694,22 @@ class DurableAgents(Closing):
 
 
 class _PatientLog(AuditLog):
-    """The log of durable runs, in their own database: where that cannot be used for a while, they stand
-    still, as the engine does. What was not written in time fails by name."""
+    """The log of durable runs, in their own database.
+
+    While the database cannot be used, the runs block, as they do for the engine. What was not
+    written in time fails with a named error.
+    """
 
     def __init__(self, url: str, steps: DurableSteps) -> None:
         super().__init__(url)
         self._steps = steps
 
     async def begin(self, entry: ToolInvocationRecord) -> ToolInvocationRecord | None:
-        """Claim as a log does. An entry that is found when it is written once more is the one of which
-        the answer was lost, and not another process's: this is the same attempt."""
+        """Claim as a log does.
+
+        An entry found on a retry belongs to this same attempt, whose answer was lost, not to
+        another process.
+        """
         begin = super().begin
         tries = 0
 
@@ -684,7 +723,7 @@ class _PatientLog(AuditLog):
 
     async def write(self, record: ToolInvocationRecord) -> ToolInvocationRecord | None:
         if self.closed and self._steps.stops and RESOLVED not in record.notes:
-            return None  # of a call that ends with the event loop: others say what became of it
+            return None  # the call ends with the event loop; others report its outcome
         return await self._steps.patiently(partial(super().write, record))
 
     async def find(self, call: ToolInvocationRecord | str) -> ToolInvocationRecord | None:
@@ -711,7 +750,7 @@ def _is_unknown(record: ToolInvocationRecord, *, going_on: bool = False) -> bool
 
 
 async def _calls(log: AuditLog, run_id: str) -> list[ToolInvocationRecord]:
-    """Return what a log knows last of the calls of a run, and of runs within them, at any depth."""
+    """Return the log's last records of a run's calls, and of runs within them, at any depth."""
     found: list[ToolInvocationRecord] = []
     runs = [run_id]
     while runs:
@@ -723,8 +762,10 @@ async def _calls(log: AuditLog, run_id: str) -> list[ToolInvocationRecord]:
 
 
 def _last_of(records: Iterable[ToolInvocationRecord]) -> dict[str, ToolInvocationRecord]:
-    """Return by call the last record that says what became of it: the end of an attempt that did not
-    begin says nothing of one that did."""
+    """Return, by call, the last record that says what happened to it.
+
+    The end of an attempt that did not begin says nothing about one that did.
+    """
     last: dict[str, ToolInvocationRecord] = {}
     for record in records:
         known = last.get(record.id)
@@ -741,7 +782,7 @@ def _ran_agent(record: ToolInvocationRecord) -> bool:
 
 
 def _check_whose(run: StoredRun, state: RunState) -> None:
-    """Raise SourceError unless a state, which says whose it is, is that of a run."""
+    """Raise SourceError unless a state belongs to this run and its caller."""
     if (state.run_id, state.caller.id) != (run.id, run.caller):
         raise SourceError(f"the state of run {run.id} is of another run, or another caller")
 
@@ -759,14 +800,17 @@ def _check_same(run: StoredRun, agent: str, asked: RunState) -> None:
 
 
 def _begins_alike(known: RunState, asked: RunState) -> bool:
-    """Return whether a run began with what is asked for. Instructions are those of whichever version
-    of the agent, and of whoever was handed over to: where only one run has some, in whose place a
-    system message of its history may have been, those that the runs begin with are not compared."""
+    """Return whether a run began with what is asked for.
+
+    Instructions may differ between versions of the agent, and after a handover. If only one of the
+    runs has some, which may have replaced a system message of its history, the leading system
+    messages are not compared.
+    """
     said, wanted = _beginning(known), _beginning(asked)
     told = known.instructions
     if told is None or told != asked.instructions:
         said, wanted = split_system(said)[1], split_system(wanted)[1]
-    if known.turn and not known.marks:  # of an earlier version, that does not say where it began
+    if known.turn and not known.marks:  # of an earlier version, which does not say where it began
         said = said[: len(wanted)]
     return msgspec.json.encode(said) == msgspec.json.encode(wanted)
 
@@ -785,8 +829,11 @@ async def _written(ledger: Ledger, record: ToolInvocationRecord) -> ToolInvocati
 def _events_of(
     step: KeptStep, seen: set[object], handed: list[HandedOver], agent: Agent | None
 ) -> Iterator[Event]:
-    """Yield what happened in a step. A question is told once, however often its run waits. Who was
-    `handed` the conversation speaks in the next reply."""
+    """Yield what happened in a step.
+
+    A question is reported once, however often its run waits. `handed` holds handovers, which take
+    effect in the next reply.
+    """
     kind = step.name.partition(" ")[0]
     if kind == "reply":
         yield from handed

@@ -1,17 +1,19 @@
-"""DBOS as the engine of durable runs: a queue of segments for each agent, and the steps of each, in one
-database. A process takes from the queues of its own agents only.
+"""DBOS as the engine of durable runs: a queue of segments for each agent, and the stored steps.
 
-Rule: what DBOS keeps is JSON, exceptions included: nothing in its tables is ever unpickled. SQLite is
-opened in WAL mode with `synchronous=FULL`, as all of toolcrib's databases are.
+Everything is in one database. A process takes from the queues of its own agents only.
 
-Rule: a step begins only while its segment is this worker's (`Segment.check`), and is kept only while
-its workflow is this process's, which DBOS asks in the transaction that keeps it. A kept step is taken
-up only with the signature of the agent's key, over its run, segment, number, name and value.
+Rule: what DBOS stores is JSON, exceptions included: nothing in its tables is ever unpickled. SQLite
+is opened in WAL mode with `synchronous=FULL`, as all of toolcrib's databases are.
 
-Rule: what is kept of a run is never lost. As long as kept steps of it are `left`, which its segment has
-not taken up yet, no end of that segment has a state, and a cancellation does not cut it, unless that
-gets nowhere for `PATIENCE` seconds: whoever resumes the run takes up all of them, and one that is
-cancelled says all that it has done.
+Rule: a step begins only while its segment belongs to this worker (`Segment.check`), and is stored
+only while its workflow belongs to this process, which DBOS checks in the transaction that stores
+it. A stored step is used only with the signature of the agent's key, over its run, segment, number,
+name and value.
+
+Rule: what is stored of a run is never lost. As long as stored steps are `left` that its segment has
+not taken up yet, no end of that segment has a state, and a cancellation does not cut the segment
+off, unless it makes no progress for `PATIENCE` seconds. So whoever resumes the run takes up all of
+them, and a cancelled run reports everything it has done.
 
 A process has one DBOS. Its workflows run in the event loop in which it was opened.
 """
@@ -46,18 +48,21 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _log = logging.getLogger("toolcrib.durable")
 Work = Callable[[str, int], Awaitable[None]]
-"""Does one segment of a run, by the run's id and the segment's number."""
+"""Executes one segment of a run, given the run's id and the segment's number."""
 
 Standing: TypeAlias = Literal["goes on", "cancelled", "lost"]
-"""Whether a worker may go on with a segment: `lost` says that another worker has it, or another one of
-the run has begun."""
+"""Whether a worker may continue a segment.
+
+`lost` says that another worker has it, or that another segment of the run has begun.
+"""
 
 _WORKFLOW = "toolcrib_segment"
 _APPLICATION = "toolcrib"
-# Of how a segment takes its steps. A new version of an application goes on with those of the old one.
+# The version of how a segment takes its steps. A new version of an application continues the
+# segments of the old one.
 _VERSION = "1"
 _POLL = 0.1  # seconds between two looks at the queue
-_LOOK = 0.2  # seconds between two tries to use a database that is away
+_LOOK = 0.2  # seconds between two tries to use an unreachable database
 _MOMENT = 0.005  # seconds between two looks at steps that are being read
 PATIENCE = 30.0
 """Seconds in which a database may be away, or full, before a run fails that has to write there."""
@@ -66,7 +71,7 @@ _CHANGED = (
     "in this version of the program, which has changed what it may not change under a run: resume it"
     " with one that has not"
 )
-_RETURN = 1.0  # seconds in which a thread may give a connection back when the engine is closed
+_RETURN = 1.0  # seconds in which a thread may return a connection when the engine is closed
 _STEP, _ERROR = '{"step":', '{"error":'
 
 
@@ -86,7 +91,7 @@ class KeptJson(str):
 
 
 class JsonSerializer:
-    """How DBOS writes what it keeps. A step's JSON stands in it as it is."""
+    """How DBOS serializes what it stores. A step's JSON is embedded unchanged."""
 
     def name(self) -> str:
         return "toolcrib_json"
@@ -109,7 +114,7 @@ class JsonSerializer:
 
 
 class _NotKept(BaseException):
-    """Carries what the work of a step raised past DBOS, which would keep it."""
+    """Carries what a step's work raised past DBOS, which would store it."""
 
     def __init__(self, raised: Exception) -> None:
         super().__init__()
@@ -117,7 +122,7 @@ class _NotKept(BaseException):
 
 
 class SignedStep(Veiled, msgspec.Struct, frozen=True):
-    """Holds the JSON that a step gave, the segment in which it did, and the signature of both."""
+    """Holds the JSON result of a step, the segment that made it, and the signature of both."""
 
     veiled: ClassVar[tuple[str, ...]] = ("value",)
 
@@ -127,7 +132,7 @@ class SignedStep(Veiled, msgspec.Struct, frozen=True):
 
 
 class KeptStep(NamedTuple):
-    """A step as it was kept: its place, its name, what it gave."""
+    """A stored step: its number, its name, its result."""
 
     at: int
     name: str
@@ -139,7 +144,7 @@ class KeptStep(NamedTuple):
 
     @property
     def call(self) -> CallStep | None:
-        """What it says of a call, if it is the step of one."""
+        """What it says about a call, if it is a call's step."""
         is_call = self.name.startswith("call ")
         return msgspec.json.decode(self.text, type=CallStep) if is_call else None
 
@@ -157,17 +162,17 @@ def _read(kept: object) -> SignedStep:
     text = kept.encode("utf-8", "surrogatepass") if isinstance(kept, KeptJson) else b""
     try:
         return msgspec.json.decode(text, type=SignedStep)
-    except ValueError:  # without one, or no JSON
+    except ValueError:  # not a step, or not JSON
         return SignedStep(msgspec.Raw(text), -1, "")
 
 
 class Segment:
-    """A segment of a run that this worker does, in the running task, behind a `fence`.
+    """A segment of a run that this worker executes, in the running task, behind a `fence`.
 
-    `earlier` are the steps of the segments since `began`, which begin with the same state; `left` are
-    the numbers of all that is kept, of those and of its own, and that it has not taken up. `over` says
-    why it does not go on, as soon as that is known, `cut` whether that has cut it, and `last` how its
-    run has ended. `active` counts its steps that are under way.
+    `earlier` are the steps of the segments since `began`, which begin with the same state. `left`
+    are the numbers of all stored steps, of those segments and of its own, that it has not taken up.
+    `over` says why it does not continue, as soon as that is known, `cut` whether that has cut it
+    off, and `last` how its run has ended. `active` counts its steps that are under way.
     """
 
     def __init__(
@@ -185,11 +190,11 @@ class Segment:
         self.cut = False
         self.active = 0
         self.last: RunResult | None = None
-        self._knows = False  # what is kept
-        self._at = 0  # the last step that was come to
-        self._moved = 0.0  # when a kept step was taken up
-        self._taking = False  # such steps: none has begun since
-        self._reads: set[int] = set()  # the kept steps that are being taken up
+        self._knows = False  # whether it knows what is stored
+        self._at = 0  # the number of the last step that was reached
+        self._moved = 0.0  # when a stored step was last taken up
+        self._taking = False  # stored steps: none has begun since
+        self._reads: set[int] = set()  # the stored steps that are being taken up
         self._began = began
         self._sign = sign
         self._look = look
@@ -197,33 +202,40 @@ class Segment:
 
     @property
     def state(self) -> RunState | None:
-        """The state in which it has stopped, made of what was signed."""
+        """The state in which it has stopped, made from signed data."""
         return None if self.left or self.last is None else self.last.state
 
     @property
     def failed(self) -> RunState | None:
-        """The state in which it has failed. Where that was at a kept step the state may lack it."""
+        """The state in which it has failed; None after a failure at a stored step.
+
+        The state may lack that step.
+        """
         return None if self._taking else self.state
 
     @property
     def replays(self) -> bool:
-        """Whether what it comes to next had begun before: a later step is kept."""
+        """Whether the next step had begun before, because a later step is stored."""
         return max(self.left, default=0) > self._at
 
     def take_up(self, earlier: Mapping[int, KeptStep], own: Iterable[int]) -> None:
-        """Note what is kept of the run, and which steps of it are the segment's own. Before that, none
-        of it would be told of a run that is stopped."""
+        """Note which steps of the run are stored, and which of them are the segment's own.
+
+        Before that, a stopped run would report none of them.
+        """
         self.earlier, self.left = earlier, {*earlier, *own}
         self._knows, self._moved = True, time.monotonic()
 
     def leave(self) -> None:
-        """Have another worker go on with it: nothing begins here any more, and what is under way, its
-        end, too, is not kept."""
+        """Leave it to another worker.
+
+        Nothing begins here any more, and what is under way, including its end, is not stored.
+        """
         self.over, self._task, self.cut = "lost", None, False
 
     @contextlib.contextmanager
     def come_to(self, at: int) -> Iterator[None]:
-        """Note that the run has come to a step, and until when it is at it."""
+        """Note that the run has reached a step, and when it has left it."""
         self._at = at
         if at in self.left:
             self._reads.add(at)
@@ -233,8 +245,10 @@ class Segment:
             self._reads.discard(at)
 
     def end(self, standing: Standing) -> None:
-        """Have it stop, unless it goes on, or stops already. One that is cancelled first takes up what
-        is kept, unless that gets nowhere."""
+        """Stop it, unless it may continue or is already stopping.
+
+        A cancelled segment first takes up what is stored, unless it makes no progress.
+        """
         if standing == "lost" or (self.over is None and standing == "cancelled"):
             self.over = standing
         if self._task is None or self.over is None:
@@ -245,28 +259,33 @@ class Segment:
             self._task, self.cut = None, True
 
     async def check(self) -> None:
-        """Return if a step may begin here: the segment is still this worker's, and what is kept of the
-        steps with which the run came to it is taken up. Else stand still until it is cancelled."""
+        """Return if a step may begin here; otherwise block until cancelled.
+
+        It may begin if the segment still belongs to this worker, and all stored steps that the run
+        has reached are taken up.
+        """
         standing: Standing | None = None
         while standing is None or self._reads:
             while self._reads:  # noqa: ASYNC110  threads of the engine do
                 await asyncio.sleep(_MOMENT)
-            standing = self.over or await self._look()  # they may have begun to read meanwhile
+            standing = self.over or await self._look()  # they may have begun to read since
         self.end(standing)
         if self.over is not None:
             await stand_still()
         self._taking = False
 
     def kept(self, at: int, name: str, text: bytes) -> KeptJson:
-        """Return what is kept of a step that was done here."""
+        """Return the signed JSON of a step that was done here."""
         run_id, number = self.key
         bare = SignedStep(msgspec.Raw(text), number, "")
         signature = KeptStep(at, name, bare).signature(self._sign, run_id)
         return _kept_json(msgspec.structs.replace(bare, signature=signature))
 
     def known(self, at: int, name: str) -> KeptJson | None:
-        """Return what an earlier segment has kept of a step. Raises ToolcribError for another step,
-        SourceError if it was changed."""
+        """Return what an earlier segment has stored of a step.
+
+        Raises ToolcribError for another step, SourceError if it was changed.
+        """
         step = self.earlier.get(at)
         if step is None:
             return None
@@ -276,22 +295,26 @@ class Segment:
         return _kept_json(step.gave)
 
     def differs(self, at: int, was: str, now: str) -> ToolcribError:
-        """Return the error for a run that this version of the program has other steps for than are kept
-        of it. They are there still, for a version that takes them up."""
+        """Return the error for a run whose stored steps differ from those of this program version.
+
+        They remain stored for a version that takes them up.
+        """
         return ToolcribError(
             f"step {at} of run {self.key[0]} was '{was}', and is '{now}' {_CHANGED}"
         )
 
     def check_end(self, status: str) -> None:
-        """Raise ToolcribError for an end of the run to which this version of the program came before it
-        had taken up all that is kept: it would be lost."""
+        """Raise ToolcribError for an end of the run before all stored steps were taken up.
+
+        They would be lost; this program version has changed the run's steps.
+        """
         if self.left:
             raise ToolcribError(
                 f"run {self.key[0]} would be {status} ahead of its step {min(self.left)} {_CHANGED}"
             )
 
     def taken_up(self, at: int, name: str, kept: object) -> bytes:
-        """Return the JSON of a step that was kept before. Raises SourceError if it was changed."""
+        """Return the JSON of a step that was stored before. Raises SourceError for a change."""
         step = KeptStep(at, name, _read(kept))
         self._check(step)
         self.left.discard(at)
@@ -311,14 +334,17 @@ def _kept_json(step: SignedStep) -> KeptJson:
 
 _SEGMENT: ContextVar[Segment | None] = ContextVar("toolcrib_segment", default=None)
 _DONE_HERE: ContextVar[Segment | None] = ContextVar("toolcrib_done_here", default=None)
-"""The segment, also for the work of its steps, which is no step itself."""
+"""The segment, also during the work of its steps, where `_SEGMENT` is None."""
 
 
 async def patiently(
     work: Callable[[], Awaitable[T]], gives_up: Callable[[], bool] | None = None
 ) -> T:
-    """Do what needs the database, as soon as that can be used. Who `gives_up` at last does so at once
-    where it can be used, and does not take what is to be written."""
+    """Do work that needs the database, retrying on SourceError.
+
+    With `gives_up`, it retries only while the database is unreachable and until `gives_up` returns
+    True; every other SourceError is raised at once.
+    """
     while True:
         try:
             return await work()
@@ -331,32 +357,38 @@ async def patiently(
 
 
 class DurableSteps:
-    """The `StepRunner` of all durable runs of a process. Once it `stops` no step begins: a run stands
-    still before its next one, and another process goes on with it."""
+    """The `StepRunner` of all durable runs of a process.
+
+    Once it `stops` no step begins: a run blocks before its next step, and another process continues
+    it.
+    """
 
     def __init__(self) -> None:
         self.stops = False
 
     @property
     def stopping(self) -> bool:
-        """Whether another process goes on with the run that is done here."""
+        """Whether another process continues the run that is executed here."""
         segment = _SEGMENT.get()
         return self.stops or (segment is not None and segment.over == "lost")
 
     @property
     def replays(self) -> bool:
-        """Whether what the run that is done here comes to next had begun before, as is kept."""
+        """Whether the next step of this run had begun before, because a later step is stored."""
         segment = _DONE_HERE.get()
         return segment is not None and segment.replays
 
     async def patiently(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Do what a step needs a database for, its log or what its caller may spend: where that cannot
-        be used for a while, the run stands still. After `PATIENCE` seconds it raises what that says."""
+        """Do what a step needs a database for, such as its log or its caller's budget.
+
+        While the database cannot be used, the run blocks. After `PATIENCE` seconds the error is
+        raised.
+        """
         until = time.monotonic() + PATIENCE
         return await patiently(work, lambda: time.monotonic() > until or self.stopping)
 
     def enter(self, segment: Segment) -> None:
-        """Have the steps of the running task, and of those that it begins, be those of a segment."""
+        """Assign the steps of the running task, and of those that it begins, to a segment."""
         _SEGMENT.set(segment)
         _DONE_HERE.set(segment)
 
@@ -364,7 +396,7 @@ class DurableSteps:
         segment = _SEGMENT.get()
         if segment is None:
             return await work()
-        reserved = dbos().DBOS.reserve_step()  # before anything is awaited: steps have an order
+        reserved = dbos().DBOS.reserve_step()  # before any await: steps have an order
         at = reserved.step_id
         if self.stops:
             await stand_still()
@@ -379,7 +411,7 @@ class DurableSteps:
                 made.append(await _outside(work))
             except Exception as raised:  # noqa: BLE001  raised again below
                 raise _NotKept(raised) from None
-            if segment.over == "lost" and not segment.cut:  # or it has been cut, and must end
+            if segment.over == "lost" and not segment.cut:  # if it has been cut off, it must end
                 await stand_still()
             return segment.kept(at, name, msgspec.json.encode(made[0]))
 
@@ -392,7 +424,7 @@ class DurableSteps:
         return decoded
 
     async def _check(self, segment: Segment) -> None:
-        """Return if a step may begin, which is none of those under way before. Else stand still."""
+        """Return if a step may begin, otherwise block. It does not count as under way meanwhile."""
         segment.active -= 1
         try:
             await segment.check()
@@ -402,9 +434,13 @@ class DurableSteps:
             segment.active += 1
 
     async def _kept(self, segment: Segment, step: Awaitable[KeptJson]) -> KeptJson:
-        """Return what is kept of a step. Raises what its work does, SourceError where that could not
-        be kept. Not where another process goes on: it finds what became of it. Where that one has the
-        segment already DBOS raises a BaseException, with which the whole segment waits there for it."""
+        """Return what is stored of a step.
+
+        Raises what its work raises, and SourceError if that could not be stored. If another process
+        continues the run, this blocks instead, because that process finds the outcome. If the other
+        process already has the segment, DBOS raises a BaseException, with which the whole segment
+        waits there for it.
+        """
         segment.active += 1
         try:
             return await step
@@ -425,7 +461,7 @@ class DurableSteps:
 
 
 async def _outside(work: Callable[[], Awaitable[T]]) -> T:
-    """Do work that is no step itself, nor are the runs within it."""
+    """Do work outside steps: neither it nor the runs within it are steps."""
     within = _SEGMENT.set(None)
     try:
         return await work()
@@ -433,11 +469,11 @@ async def _outside(work: Callable[[], Awaitable[T]]) -> T:
         _SEGMENT.reset(within)
 
 
-_standing: set[asyncio.Future[None]] = set()  # or what waits for them would be collected, and end
+_standing: set[asyncio.Future[None]] = set()  # keeps waiting tasks from being collected
 
 
 async def stand_still() -> None:
-    """Wait until the event loop ends: another process goes on."""
+    """Wait until the event loop ends, because another process continues the run."""
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     _standing.add(future)
     future.add_done_callback(_standing.discard)
@@ -445,7 +481,7 @@ async def stand_still() -> None:
 
 
 class Engine:
-    """Runs the segments of one process, or only reads of them: `open` it to work.
+    """Runs the segments of one process, or only reads them: `open` it to work.
 
     At most `slots` segments of each of its `agents` are taken at a time. Raises MissingExtraError
     without DBOS.
@@ -465,8 +501,10 @@ class Engine:
         self._works = False
 
     async def open(self, work: Work, worker: str) -> None:
-        """Begin to work in the running event loop, as a worker of an id that none had before. Raises
-        ToolcribError where another one does here."""
+        """Begin to work in the running event loop, as a worker with a new id.
+
+        Raises ToolcribError if another engine works in this process.
+        """
         library = dbos()
         if _working:
             raise ToolcribError("durable agents work in this process already: one engine has all")
@@ -482,7 +520,7 @@ class Engine:
                     "system_database_engine": self._opened(),
                     "serializer": JsonSerializer(),
                     "use_listen_notify": False,
-                    # its thread hears of nothing here, but is waited for when the engine stops
+                    # its thread has nothing to listen to, but is waited for when the engine stops
                     "notification_listener_polling_interval_sec": _POLL,
                     "log_level": "ERROR",
                 }
@@ -499,7 +537,7 @@ class Engine:
             raise
 
     async def give(self, agent: str, run_id: str, segment: int) -> None:
-        """Put a segment into the queue of its agent, once, however often it is given."""
+        """Put a segment into its agent's queue, once, however often this is called."""
         options = {
             "workflow_name": _WORKFLOW,
             "queue_name": _queue(agent),
@@ -509,8 +547,10 @@ class Engine:
         await dbos().DBOS.enqueue_workflow_with_options_async(options, run_id, segment)
 
     async def owns(self, run_id: str, segment: int) -> bool:
-        """Return whether a segment is still given to what runs here, and not to who took it over. Stand
-        still where the engine was closed meanwhile."""
+        """Return whether a segment still belongs to this worker and was not taken over.
+
+        Blocks if the engine was closed in the meantime.
+        """
         library, context = dbos(), import_module("dbos._context").get_local_dbos_context()
         try:
             asks = library._dbos._get_dbos_instance()._sys_db.get_workflow_owner  # noqa: SLF001
@@ -523,12 +563,12 @@ class Engine:
         return context is None or context.owner_xid in (None, owner)
 
     async def take_over(self, workers: Iterable[str]) -> None:
-        """Put what these workers have begun, and will not end, into its queue again."""
+        """Requeue the segments that these workers have begun and will not end."""
         recover = dbos().DBOS._recover_pending_workflows  # noqa: SLF001  DBOS has no other door
         await asyncio.to_thread(recover, list(workers))
 
     async def steps(self, run_id: str, segment: int, skipped: int = 0) -> list[KeptStep]:
-        """Return the steps of a segment that are kept, in their order, but for the first of them."""
+        """Return the stored steps of a segment in order, except the first `skipped`."""
         listed = await asyncio.to_thread(self._steps, f"{run_id}:{segment}", skipped)
         return [
             KeptStep(step["function_id"], step["function_name"], _read(step["output"]))
@@ -554,12 +594,12 @@ class Engine:
         return found
 
     async def aclose(self) -> None:
-        """Stop to work: nothing is taken from a queue any more."""
+        """Stop working: nothing more is taken from a queue."""
         if self._works:
             self._works = False
             await asyncio.to_thread(dbos().DBOS.destroy)
             _working.clear()
-            # DBOS had put its own in the place of the loop's, and has closed it
+            # DBOS had replaced the loop's executor with its own, and has closed it
             asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())
         if self._client is not None:
             self._client.destroy()
@@ -578,15 +618,20 @@ class Engine:
         return self._database
 
     def _check_open(self, engine: sqlalchemy.Engine) -> None:
-        """Raise ToolcribError once it is closed: threads of DBOS try again whatever a database that is
-        away has not taken, and would do so after all others have ended."""
+        """Raise ToolcribError once the engine is closed.
+
+        Threads of DBOS retry whatever an unreachable database has not taken, and would do so after
+        everything else has ended.
+        """
         if engine is not self._database:
             raise ToolcribError("the engine of durable runs was closed")
 
 
 async def _all_returned(pool: Any) -> None:
-    """Wait, a little, for what threads of DBOS have in use: what is given back while the pool is
-    disposed of would be closed by nobody."""
+    """Wait briefly for connections that threads of DBOS have in use.
+
+    A connection returned while the pool is disposed of would never be closed.
+    """
     until = time.monotonic() + _RETURN
     while pool.checkedout() and time.monotonic() < until:  # noqa: ASYNC110
         await asyncio.sleep(0.005)
@@ -596,7 +641,7 @@ def _queue(agent: str) -> str:
     return f"{_APPLICATION} {agent}"
 
 
-_working: list[Work] = []  # what a segment is done by here: none, or one
+_working: list[Work] = []  # what executes segments here: none, or one
 
 
 @cache
@@ -623,8 +668,11 @@ def engine_of(url: sqlalchemy.URL) -> sqlalchemy.Engine:
 
 
 class _AwayError(UnreachableError):
-    """A SQLite file that cannot be used for now, such as on a full disk. Of what SQLite says DBOS tries
-    again only what says that it is locked, in its `orig`; that it keeps at it the tests see to."""
+    """A SQLite file that cannot be used for now, for example on a full disk.
+
+    Of SQLite's errors, DBOS retries only those that say "locked" in `orig`. Tests check that it
+    keeps retrying.
+    """
 
     orig = "database is locked"
 

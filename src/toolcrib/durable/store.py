@@ -1,18 +1,19 @@
-"""What is known of durable runs, in a database: where each one is, what it asks, and who works.
+"""The stored state of durable runs: where each one is, what it asks, and which workers live.
 
-Rule: a run is one row, and each of its segments begins with what the row has: a signed state, and the
-answers to what that asks. The end of a segment is written once, by whoever is first; it takes up the
-answers that came meanwhile. So an answer is used once, whoever gives it, and none is lost: what a
-worker has not begun is `queued`, and is found again.
+Rule: a run is one row, and each of its segments begins with what the row has: a signed state, and
+the answers to what that asks. The end of a segment is written once, by the first writer; it
+includes the answers that arrived in the meantime. So an answer is used once, whoever gives it, and
+none is lost: what a worker has not begun is `queued`, and is found again.
 
-Rule: which agent does a run, how it begins and how it ended are signed with the agent's key. Only that
-it goes on, is cancelled, or has failed, anybody may write, and a row that says so tells no text and no
-reason.
+Rule: which agent executes a run, how it begins and how it ended are signed with the agent's key.
+Anybody may write only that it continues, is cancelled, or has failed, and a row that says so has no
+text and no reason.
 
-A worker does a segment for as long as the row is `running`, of that segment, and has the fence with
-which it began: it asks before each step. Whoever begins the segment anew, be it the same worker, has
-another fence. A run that is cancelled while a worker does it keeps that fence until the worker has
-stopped, and begins no other segment until then. So of a run one segment is done at a time.
+A worker executes a segment as long as the row is `running`, with that segment, and has the fence
+with which it began: the worker checks this before each step. Whoever begins the segment again, even
+the same worker, has another fence. A run that is cancelled while a worker executes it keeps that
+fence until the worker has stopped, and begins no other segment until then. So only one segment of a
+run is executed at a time.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ StoredStatus: TypeAlias = Literal[
 STATUSES: tuple[StoredStatus, ...] = get_args(StoredStatus)
 T = TypeVar("T")
 UNDER_WAY = ("queued", "running")
-_STOPS = ("queued", "cancelled")  # where a row says how far the run had come when it was stopped
+_STOPS = ("queued", "cancelled")  # rows that may say how far a stopped run had come
 Sign: TypeAlias = Callable[..., str]
-"""Signs texts, as something of the kind that the first one names, with an agent's key."""
+"""Signs strings with an agent's key; the first string names their kind."""
 _NO_RUN = "there is no run {!r} in the store"
 _ANSWERS = msgspec.json.Decoder(dict[str, Approve | Refuse])
 _REQUEST = msgspec.json.Decoder(ApprovalRequest)
@@ -102,7 +103,7 @@ _TAKE_BACK = "UPDATE durable_runs SET worker = '' WHERE worker = :id AND status 
 
 
 class Ended(Veiled, msgspec.Struct, frozen=True):
-    """How a segment ended; `signatures` are those of what it asks, by the questions' ids."""
+    """How a segment ended; `signatures` maps the ids of its questions to their signatures."""
 
     veiled: ClassVar[tuple[str, ...]] = ("text",)
 
@@ -114,8 +115,10 @@ class Ended(Veiled, msgspec.Struct, frozen=True):
 
 
 class SignedEnd(msgspec.Struct, frozen=True):
-    """How the last segment of a run that ended did, or `queued` before one has; `state` and `told` are
-    the digests of the run's state from then on, and of its text and reason."""
+    """How the last ended segment of a run ended, or `queued` before one has.
+
+    `state` and `told` are the digests of the run's state from then on, and of its text and reason.
+    """
 
     status: StoredStatus
     state: str
@@ -124,11 +127,14 @@ class SignedEnd(msgspec.Struct, frozen=True):
 
 
 class StoredRun(Veiled, msgspec.Struct, frozen=True):
-    """A run as it is kept. `state` is the JSON of its signed state: the one that its segment begins
-    with, or ended with; `answers` are those that it begins with. A run that was cancelled goes on from
-    there: its segments since `began` begin with this state, and take up each other's steps. `cut` is
-    the JSON of the state in which it was stopped, until a worker goes on with it. `reason` is the
-    limit that ended it, or why it failed; `ended` is the JSON of the `SignedEnd`."""
+    """A run as it is stored.
+
+    `state` is the JSON of its signed state, which its segment begins with, or ended with; `answers`
+    are those that it begins with. A cancelled run continues from there: its segments since `began`
+    begin with this state, and take up each other's steps. `cut` is the JSON of the state in which
+    it was stopped, until a worker continues it. `reason` is the limit that ended it, or why it
+    failed; `ended` is the JSON of the `SignedEnd`.
+    """
 
     veiled: ClassVar[tuple[str, ...]] = ("state", "cut", "answers", "text")
 
@@ -170,9 +176,12 @@ class StoredRun(Veiled, msgspec.Struct, frozen=True):
         return run.signed(sha256_hex(saved), sign)
 
     def after(self, end: Ended, sign: Sign) -> StoredRun:
-        """Return the run as it is when its segment has ended. Where that says nothing of its state,
-        what was signed of that stands: a state that was changed, or of a run that is over, is still
-        none to go on with. Who has another key than the run was signed with signs nothing."""
+        """Return the run after its segment has ended.
+
+        If the end has no state, what was signed of the earlier state stays: a state that was
+        changed, or belongs to a run that is over, still cannot be continued. With another key than
+        the run was signed with, nothing is signed.
+        """
         told = {"status": end.status, "text": storable(end.text), "reason": storable(end.reason)}
         if end.state is None:
             known = self._end()
@@ -186,7 +195,7 @@ class StoredRun(Veiled, msgspec.Struct, frozen=True):
         return run.signed(sha256_hex(saved), sign)
 
     def signed(self, state: str, sign: Sign) -> StoredRun:
-        """Return the run with what it says of its end, and the digest of its state, signed."""
+        """Return the run with what it says about its end, and the digest of its state, signed."""
         end = SignedEnd(self.status, state, _told(self.text, self.reason))
         end = msgspec.structs.replace(end, signature=self._signature(end, sign))
         return msgspec.structs.replace(self, ended=msgspec.json.encode(end).decode())
@@ -208,25 +217,27 @@ class StoredRun(Veiled, msgspec.Struct, frozen=True):
     def _end(self) -> SignedEnd:
         try:
             return _SIGNED.decode(self.ended)
-        except ValueError:  # without one, or no JSON
+        except ValueError:  # not an end, or not JSON
             return SignedEnd(self.status, "", "")
 
     @property
     def given(self) -> dict[str, Answer]:
-        """The answers. Raises SourceError for what are none."""
+        """The answers. Raises SourceError for invalid ones."""
         read: dict[str, Approve | Refuse]
         read = _read(_ANSWERS, self.answers, f"the answers of run {self.id}")
         return dict(read)
 
     @property
     def is_whole(self) -> bool:
-        """Whether its last state has all that it did: no segment may have begun since, or what that one
-        did is there, too."""
+        """Whether its last state has everything that it did.
+
+        Either no segment has begun since, or what that segment did is there, too.
+        """
         return self.began > self.segment or (bool(self.cut) and self.status == "cancelled")
 
     @property
     def last(self) -> RunState:
-        """The last state that is known of it. Raises SourceError for what is none."""
+        """The last known state. Raises SourceError for an invalid one."""
         return RunState.from_json(self.cut or self.state)
 
 
@@ -234,7 +245,7 @@ _SIGNED = msgspec.json.Decoder(SignedEnd)
 
 
 def _told(text: str, reason: str) -> str:
-    """Return the digest of what a row tells of its end."""
+    """Return the digest of what a row says about its end."""
     return sha256_hex(f"{len(text)}:{text}{reason}")
 
 
@@ -242,7 +253,7 @@ _NOTHING_TOLD = _told("", "")
 
 
 class Place(NamedTuple):
-    """Where a run is, and whether a worker does something of it, or will without anybody's doing."""
+    """Where a run is, and whether a worker executes it, or will without further action."""
 
     agent: str
     status: StoredStatus
@@ -251,7 +262,7 @@ class Place(NamedTuple):
 
 
 class StoredQuestion(NamedTuple):
-    """A question as it is kept, and the signature that goes with it."""
+    """A question as it is stored, and its signature."""
 
     run_id: str
     agent: str
@@ -260,32 +271,34 @@ class StoredQuestion(NamedTuple):
 
 
 class RunStore:
-    """The runs, questions and workers in one database. All methods raise SourceError if it cannot be
-    used, MissingExtraError without SQLAlchemy."""
+    """The runs, questions and workers in one database.
+
+    All methods raise SourceError if it cannot be used, MissingExtraError without SQLAlchemy.
+    """
 
     def __init__(self, url: str) -> None:
         self._database = SqlDatabase(url)
 
     async def add(self, run: StoredRun) -> bool:
-        """Keep a run that has not begun; False where there is one of its id already."""
+        """Store a run that has not begun; return False if its id already exists."""
         values = {"id": run.id, "agent": run.agent, "caller": run.caller, "state": run.state}
         added = await self._database.write(_NEW, **values, ended=run.ended, now=run.created_at)
         return added == 1
 
     async def run(self, run_id: str) -> StoredRun:
-        """Return a run. Raises ToolcribError where there is none of that id."""
+        """Return a run. Raises ToolcribError for an unknown id."""
         found = await self.find(run_id)
         if found is None:
             raise ToolcribError(_NO_RUN.format(run_id))
         return found
 
     async def find(self, run_id: str) -> StoredRun | None:
-        """Return a run; None where there is none of that id."""
+        """Return a run; None for an unknown id."""
         rows = await self._database.read(_ONE, id=run_id)
         return StoredRun(**rows[0]) if rows else None
 
     async def place(self, run_id: str) -> Place:
-        """Return where a run is. Raises ToolcribError where there is none of that id."""
+        """Return where a run is. Raises ToolcribError for an unknown id."""
         for row in await self._database.read(_PLACE, id=run_id):
             status, stops = row["status"], row["status"] == "cancelled" and row["worker"] != ""
             return Place(row["agent"], status, row["segment"], status in UNDER_WAY or stops)
@@ -297,7 +310,7 @@ class RunStore:
         return [StoredRun(**row) for row in rows]
 
     async def pending(self) -> list[StoredQuestion]:
-        """Return the questions of runs that nobody has answered, next to lapse first."""
+        """Return the unanswered questions of runs, the next to expire first."""
         rows = await self._database.read(_PENDING, now=time.time())
         return [
             StoredQuestion(
@@ -307,15 +320,15 @@ class RunStore:
         ]
 
     async def shown(self, request_ids: Iterable[str]) -> dict[str, ApprovalRequest]:
-        """Return what whoever answers is shown of these questions, by their ids."""
+        """Return these questions in the form that people are shown, by their ids."""
         rows = await self._database.read(_ASKED, ids=list(request_ids))
         return {row["id"]: _request_of(row["id"], row["request"]) for row in rows}
 
     async def answer(self, request_id: str, answer: Answer) -> str:
-        """Answer a question, once and for good, and return the id of its run, which goes on.
+        """Answer a question, once and for good, and return the id of its run, which continues.
 
-        Raises ApprovalError if it is unknown (`unknown_approval`), answered (`already_used`) or lapsed
-        (`approval_expired`), or if this is no answer.
+        Raises ApprovalError if the question is unknown (`unknown_approval`), answered
+        (`already_used`) or expired (`approval_expired`), or if this is not an answer.
         """
         given = checked_answer(answer)
         if isinstance(given, LimitedApprove):
@@ -326,21 +339,25 @@ class RunStore:
         return await self._database.transact(lambda t: _answer(t, request_id, text))
 
     async def cancel(self, run_id: str) -> bool:
-        """Mark a run as cancelled, which the worker that does it sees; False where it is over."""
+        """Mark a run as cancelled, which its worker notices; return False if it is over."""
         return await self._database.write(_CANCEL, id=run_id, now=time.time()) == 1
 
     async def again(self, run: StoredRun) -> bool:
-        """Let a run go on from where it stopped; False where it is another one by now, or a worker
-        has not stopped yet to do it."""
+        """Let a run continue from where it stopped.
+
+        Returns False if the run has moved on, or a worker is still stopping.
+        """
         values = {"id": run.id, "segment": run.segment, "status": run.status}
         now = time.time()
         return await self._database.write(_NEXT, **values, answers=run.answers, now=now) == 1
 
-    # What workers do.
+    # For workers.
 
     async def queued(self, agents: Iterable[str]) -> list[tuple[str, str, int]]:
-        """Return the segments of these agents that are queued, and that no worker has given to the
-        engine: the agent, the run's id, the number."""
+        """Return the queued segments of these agents that no worker has given to the engine.
+
+        Each is the agent, the run's id and the segment's number.
+        """
         rows = await self._database.read(_QUEUED, agents=list(agents))
         return [(row["agent"], row["id"], row["segment"]) for row in rows]
 
@@ -349,9 +366,11 @@ class RunStore:
         await self._database.write(_GIVE_TO_ENGINE, id=run_id, segment=segment, worker=worker)
 
     async def begin(self, run_id: str, segment: int, fence: str) -> StoredRun | None:
-        """Begin a segment, or go on with it, behind a `fence` that nobody had before; None where it is
-        over, or another one has begun. Of a run that was cancelled it is only seen how far a worker
-        that died had come."""
+        """Begin or continue a segment behind a new `fence`.
+
+        Returns None if the segment is over, or another one has begun. In a cancelled run, a segment
+        is only begun to find out how far a worker that died had come.
+        """
 
         def begun(transaction: Transaction) -> StoredRun | None:
             values = {"id": run_id, "segment": segment, "worker": fence, "now": time.time()}
@@ -362,25 +381,30 @@ class RunStore:
         return await self._database.transact(begun)
 
     async def end(self, run: StoredRun, fence: str, ended: Ended) -> bool:
-        """Write how a segment of a run, which is as it is `after` that, ended, if it is behind this
-        fence, and go on if what it asks was answered; False if it is not, or the run was cancelled."""
+        """Write how a segment of a run ended, if it is behind this fence.
+
+        `run` is what `after` returned. The run continues if what it asks was answered. Returns
+        False if the fence differs, or the run was cancelled.
+        """
         return await self._database.transact(lambda t: _end(t, run, fence, ended))
 
     async def stopped(self, run: StoredRun, fence: str, state: RunState | None) -> bool:
-        """Say that a worker has stopped to do a run that was cancelled, and in which state; False if it
-        is not this one's."""
+        """Note that a worker has stopped executing a cancelled run, and in which state.
+
+        Returns False if the run does not belong to this worker.
+        """
         values = {"id": run.id, "segment": run.segment, "worker": fence, "now": time.time()}
         cut = "" if state is None else state.to_json()
         return await self._database.write(_STOPPED, **values, cut=cut) == 1
 
     async def lapsed(self) -> None:
-        """Let runs go on whose questions have all lapsed: they end as that."""
+        """Let runs continue whose questions have all expired: their calls end as expired."""
         await self._database.transact(_let_lapse)
 
     async def standings(
         self, segments: Mapping[str, tuple[str, int]]
     ) -> dict[str, Literal["goes on", "cancelled", "lost"]]:
-        """Return, by its fence, whether each of these segments may be gone on with behind it."""
+        """Return, by fence, whether each of these segments may be continued behind it."""
         rows = await self._database.read(_STANDING, ids=[run_id for run_id, _ in segments.values()])
         known = {(row["worker"], row["id"], row["segment"]): row["status"] for row in rows}
         said: dict[str | None, Literal["goes on", "cancelled"]] = {
@@ -392,12 +416,15 @@ class RunStore:
         }
 
     async def beat(self, worker: str, process: str) -> None:
-        """Say that a worker lives."""
+        """Record a worker's heartbeat."""
         await self._database.write(_BEAT, id=worker, process=process, now=time.time())
 
     async def dead(self, worker: str, lease: float, ended: Callable[[str], bool]) -> list[str]:
-        """Return the other workers that have not said so for `lease` seconds, on whichever clock, or
-        whose process has `ended`."""
+        """Return the other workers that count as dead.
+
+        They sent no heartbeat for `lease` seconds, whichever way the clocks differ, or their
+        process has `ended`.
+        """
         now, rows = time.time(), await self._database.read(_WORKERS)
         return [
             row["id"]
@@ -406,7 +433,7 @@ class RunStore:
         ]
 
     async def retire(self, worker: str) -> None:
-        """Say that a worker lives no more: others take over what it has begun."""
+        """Mark a worker as dead, so that others take over what it has begun."""
 
         def retired(transaction: Transaction) -> None:
             transaction.execute(_TAKE_BACK, id=worker)
@@ -415,7 +442,7 @@ class RunStore:
         await self._database.transact(retired)
 
     async def leave(self, worker: str) -> None:
-        """Forget a worker; what it had only given to the engine may be given by others."""
+        """Forget a worker; others may give what it had only given to the engine."""
 
         def left(transaction: Transaction) -> None:
             transaction.execute(_TAKE_BACK, id=worker)
@@ -424,7 +451,7 @@ class RunStore:
         await self._database.transact(left)
 
     async def open(self) -> None:
-        """Open the database now: its tables are made."""
+        """Open the database now, creating its tables."""
         await self._database.read(_WORKERS)
 
     async def aclose(self) -> None:
@@ -465,7 +492,7 @@ def _end(transaction: Transaction, run: StoredRun, fence: str, ended: Ended) -> 
 
 
 def request_text(request: ApprovalRequest) -> str:
-    """Return a question as it is kept, and signed."""
+    """Return a question as it is stored, and signed."""
     return msgspec.json.encode(request).decode()
 
 
@@ -481,7 +508,7 @@ def _read(decoder: msgspec.json.Decoder[T], text: str, what: str) -> T:
 
 
 def _go_on(transaction: Transaction, run: StoredRun) -> None:
-    """Queue the next segment of a run that waits, if something that it asks has been answered."""
+    """Queue the next segment of a waiting run, if any of its questions has been answered."""
     if run.status != "waiting":
         return
     ids = [request.id for request in RunState.from_json(run.state).pending]
