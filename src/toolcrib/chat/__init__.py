@@ -1,6 +1,6 @@
-"""The chat endpoint: threads on the server, streamed runs, approvals that it asked for.
+"""The chat endpoint: threads on the server, streamed runs, and approvals that it asked for.
 
-Its other fronts are OpenAI's chat completions (`openai_routes`) and AG-UI
+Its other interfaces are OpenAI's chat completions (`openai_routes`) and AG-UI
 (`toolcrib.chat.ag_ui.ag_ui_route`).
 """
 

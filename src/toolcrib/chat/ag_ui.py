@@ -1,11 +1,11 @@
 """An agent behind AG-UI (protocol 1.0, https://docs.ag-ui.com), whose interrupts are approvals.
 
-Rule: a call is told when it is whole, and each message and call ends before its run does. Arguments are
-told as they are, or not at all: a client sends back what it was told. What a client
-says of calls is context (`check_messages`); it answers by `resume` alone, and only what its own thread
-was asked. A run that waits is stored before its interrupt is told, and whoever answers takes it out of
-the store before it goes on: it goes on once, and of one that is gone, nothing runs. One run of a thread
-waits at a time, and another one that comes to a question meanwhile has ended.
+Rule: a call is sent when it is whole, and each message and call ends before its run does. Arguments
+are sent unchanged, or not at all, because a client sends back what it was sent. What a client says
+about calls is context (`check_messages`). It answers only by `resume`, and only what its own thread
+was asked. A waiting run is stored before its interrupt is sent, and an answer takes it out of the
+store before it continues. So it continues once, and if it is gone from the store, nothing runs. One
+run of a thread waits at a time; another one that gets to a question in the meantime ends.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ __all__ = ["ag_ui_route"]
 
 _LAST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 _UNANSWERED: Final = "No result of this call is known. Make it again only if the user asks for it."
-_ASIDE: Final = ("activity", "reasoning")  # for a page's eyes, not part of what was said
+_ASIDE: Final = ("activity", "reasoning")  # shown on a page, but not part of what was said
 _ENVELOPE: Final = ("metadata", "encryptedValue")
 
 
@@ -84,11 +84,11 @@ class _Resume(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     interrupt_id: str
     status: Literal["resolved", "cancelled"]
     payload: Any = None
-    metadata: Any = None  # a signature, a route: no part of the answer
+    metadata: Any = None  # a signature or a route, not part of the answer
 
 
 class _Input(msgspec.Struct, rename="camel"):
-    """What counts of a `RunAgentInput`: tools, state and context are the server's."""
+    """The members of a `RunAgentInput` that count: tools, state and context are the server's."""
 
     thread_id: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
     run_id: str
@@ -107,12 +107,13 @@ def ag_ui_route(
     allowed_origins: Sequence[str] = (),
     limits: ChatLimits = ChatLimits(),  # noqa: B008  frozen
 ) -> Route:
-    """Return the route that AG-UI clients post to, for an app of yours.
+    """Return the route that AG-UI clients post to, for your own app.
 
     A call that needs an approval interrupts the run; whoever began it answers on the same thread.
-    `store` keeps the runs that wait (a `ThreadStore`, or its URL), so that any process of yours goes
-    on with them, after a restart too; without it this process alone does. The other options are as for
-    `chat_app`. A client that leaves cancels its run. Raises TypeError for other types.
+    `store` stores the waiting runs (a `ThreadStore`, or its URL), so that any of your processes
+    continues them, also after a restart; without it only this process does. The other options are
+    as for `chat_app`. If a client disconnects, its run is cancelled. Raises TypeError for other
+    types.
     """
     doors = Doors(authenticate, may_approve, allowed_origins, limits)
     if agent.runner.approver is None:
@@ -122,7 +123,7 @@ def ag_ui_route(
 
 
 class _InMemory:
-    """Keeps the runs that wait as a `ThreadStore` does, for as long as the process lives."""
+    """Keeps waiting runs as a `ThreadStore` does, for as long as the process lives."""
 
     def __init__(self) -> None:
         self._states: dict[tuple[str, str], RunState] = {}
@@ -156,7 +157,7 @@ class _Front:
         if given.resume or (state is not None and not _is_over(state)):
             try:
                 run = await self._resumed(state, caller, given)
-            except ChatError as error:  # which the protocol wants told as an event
+            except ChatError as error:  # the protocol wants this sent as an event
                 told = f"data: {_line(_started(given))}\n\ndata: {_line(_failed(error))}\n\n"
                 return Response(told, media_type="text/event-stream")
         else:
@@ -166,7 +167,7 @@ class _Front:
         return RunEvents(run, self._told(run, caller, given), self._doors.limits.heartbeat)
 
     async def _resumed(self, state: RunState | None, caller: Caller, given: _Input) -> RunStream:
-        """Let a run go on that waits. Raises ChatError; the question stays then."""
+        """Continue a waiting run. Raises ChatError; the question then stays open."""
         if state is None:
             raise _no_question()
         resume = given.resume or []
@@ -224,16 +225,17 @@ class _Front:
 class _Events:
     """Turns the events of a run into AG-UI's.
 
-    A call in the background may end while a message is told, or ahead of the calls of one. Clients add
-    what comes to their last message, so its result is held back until that is whole.
+    A background call may end while a message is being sent, or before the calls of one. Clients
+    append what arrives to their last message, so its result is held back until that message is
+    whole.
     """
 
     def __init__(self, given: _Input, *, limited: bool = False) -> None:
         self._given = given
         self._limited = limited
-        self._reply = ""  # the message that has its text, or its calls
+        self._reply = ""  # the id of the reply's message, with its text or its calls
         self._open = False
-        self._thought = ""  # the message of reasoning that is open
+        self._thought = ""  # the id of the open reasoning message
         self._schemas: dict[str, Any] = {}
         self._calls_follow = False
         self._held: list[core.BaseEvent] = []
@@ -275,7 +277,7 @@ class _Events:
         yield core.ToolCallEndEvent(tool_call_id=event.id)
 
     def close(self) -> Iterator[core.BaseEvent]:
-        """End the messages that are open, and tell what was held back."""
+        """End the open messages, and send what was held back."""
         yield from self._end()
         self._calls_follow = False
         yield from self._results()
@@ -334,7 +336,7 @@ class _Events:
 
 
 def _is_over(state: RunState) -> bool:
-    """Return whether no question of a run that waits can be answered any more."""
+    """Return whether no question of a waiting run can be answered any more."""
     return all(asked.expired() for asked in state.pending)
 
 
@@ -347,7 +349,7 @@ def _interrupt(
         properties["forRun"] = {"enum": offered, "default": False}
     if asked.always and not limited:
         always: dict[str, Any] = {"seconds": {"type": "number", "exclusiveMinimum": 0}}
-        masks = not asked.arguments_digest  # a tool with secrets: which may not be left open
+        masks = not asked.arguments_digest  # a tool with secrets: these may not be left open
         names = [name for name, value in asked.arguments.items() if not (masks and value == MASK)]
         if names:
             always["open"] = {"type": "array", "items": {"enum": names}}
@@ -411,8 +413,10 @@ def _plain(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _in_place(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the messages with each result behind the message of its call: a client keeps that of a
-    call in the background where it came."""
+    """Return the messages with each result after the message of its call.
+
+    A client keeps the result of a background call where it arrived.
+    """
     groups: list[list[dict[str, Any]]] = []
     made: dict[object, int] = {}
     for message in messages:
@@ -432,24 +436,23 @@ def _in_place(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _parts(value: Any, *without: str) -> Any:
     if not isinstance(value, list):
         return value
-    gone = dict.fromkeys(without)  # what is null says nothing
+    gone = dict.fromkeys(without)  # null members say nothing
     return [part | gone if isinstance(part, dict) else part for part in value]
 
 
 def _as_text(arguments: JsonObject | None) -> str | None:
-    """Return arguments as text, digit by digit; None where a call has none, or a client could not send
-    them back."""
+    """Return arguments as exact text; None if there are none, or a client could not return them."""
     if arguments is None:
         return None
     try:
         text = json.dumps(arguments, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         return text if len(text.encode()) <= LARGEST_ARGUMENTS else None
-    except ValueError:  # a default that JSON has no word for, or half of a character
+    except ValueError:  # a default that is not JSON, or half of a surrogate pair
         return None
 
 
 def _cut(value: JsonValue) -> str:
-    """Return a result as text that a client may send back: of a larger one its size, and its head."""
+    """Return a result as text that a client may send back; for a large one, its size and head."""
     if isinstance(value, str) and len(encodable(value).encode()) <= LARGEST_RESULT:
         return encodable(value)
     return msgspec.json.encode(bounded(value, LARGEST_RESULT, LARGEST_RESULT // 3)).decode()

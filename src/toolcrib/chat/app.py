@@ -1,7 +1,7 @@
-"""The ASGI app: its page, its routes and their description, streams in the `assistant-stream` format.
+"""The ASGI app: its page, its routes and their description, streams in assistant-stream's format.
 
-Rule: a browser sends a new text, or an answer to a question that the server asked. Who it is, and where
-it comes from, the doors have asked before a handler is called.
+Rule: a browser sends only a new text, or an answer to a question that the server asked. `doors`
+checks who is asking, and from where, before a handler is called.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ try:
 except ImportError:
     raise MissingExtraError("chat", "starlette") from None
 
-# The page: files that are built from `web/`, and headers that let it run no script but its own.
+# The page: files that are built from `web/`, and headers that let it run only its own scripts.
 #
-# Rule: nothing that a model or a tool says can become part of the page: scripts and styles come from
-# these files alone, and it talks to this server alone.
+# Rule: nothing that a model or a tool says can become part of the page. Scripts and styles come
+# from these files alone, and the page talks to this server alone.
 
 _LONGEST_TITLE = 200
 _FILES = {
@@ -93,8 +93,10 @@ _HEADERS = {
 
 
 def page_routes() -> list[Route]:
-    """Return the routes of the page: `/` and its files. They hold nothing of anybody: who asks is
-    asked where the threads are."""
+    """Return the routes of the page: `/` and its files.
+
+    They hold nobody's data. Callers are identified at the threads.
+    """
     return [_route(name, kind) for name, kind in _FILES.items()]
 
 
@@ -160,7 +162,7 @@ class Begun(msgspec.Struct):
 
 
 class Spent(msgspec.Struct):
-    """What replies have used; `cost` is US dollars as text, None where a price is not known."""
+    """What replies have used; `cost` is US dollars as text, None if a price is not known."""
 
     requests: int
     input_tokens: int
@@ -178,7 +180,7 @@ class Why(msgspec.Struct):
 
 
 class RuleList(msgspec.Struct):
-    """The rules for whoever asks; `keeps_rules` says whether an answer can be one here."""
+    """The rules for the caller; `keeps_rules` says whether an answer can give one here."""
 
     keeps_rules: bool
     rules: list[ListedRule]
@@ -205,16 +207,18 @@ def chat_app(
     page: bool = True,
     durable: DurableRuns | None = None,
 ) -> Starlette:
-    """Return an ASGI app that holds conversations with an agent; mount it in any other one.
+    """Return an ASGI app that holds conversations with an agent; mount it in any other app.
 
-    `store` keeps the threads (a `ThreadStore`, or its URL). `authenticate` says who asks, from the
-    request (None is nobody: 401); without it only this machine may ask. Whoever asks answers the
-    approvals of their own threads, unless `may_approve` says otherwise. A browser has to come from the
-    app's own origin or one of `allowed_origins`. Where the agent's runner has `rules`, an answer may be
-    for always, and callers list and revoke the rules that are for them. `page=False` leaves out the
-    page at `/`. It needs no lifespan of its own. With `durable` (a `DurableAgents`, which has the agent
-    under its name, or as "chat" if it has none) runs outlive this process. Raises TypeError for other
-    types, ToolcribError for `durable` and `may_approve` both: what they may is not kept with an answer.
+    `store` stores the threads (a `ThreadStore`, or its URL). `authenticate` returns the caller of a
+    request (None means nobody: 401); without it only this machine may ask. Callers answer the
+    approvals of their own threads, unless `may_approve` says otherwise. A browser must come from
+    the app's own origin or one of `allowed_origins`. If the agent's runner has `rules`, an answer
+    may hold for always, and callers list and revoke the rules that are for them. `page=False`
+    leaves out the page at `/`. The app needs no lifespan.
+
+    With `durable` (a `DurableAgents`, which has the agent under its name, or as "chat" if it has
+    none) runs outlive this process. Raises TypeError for other types, and ToolcribError for
+    `durable` together with `may_approve`, because the restriction is not stored with an answer.
     """
     doors = Doors(authenticate, may_approve, allowed_origins, limits)
     kept = store if isinstance(store, ThreadStore) else ThreadStore(store)
@@ -237,8 +241,11 @@ _CODES = {404: "unknown_path", 405: "wrong_method"}
 
 
 async def _said_no(_request: Request, error: Exception) -> Response:
-    """Give as a Refusal what no door has refused: an unknown path, a wrong method, an HTTPException of
-    the application's own, and what went wrong (the server logs that)."""
+    """Return a Refusal for errors outside the doors.
+
+    These are an unknown path, a wrong method, the application's own HTTPException, and unexpected
+    errors, which the server logs.
+    """
     if not isinstance(error, HTTPException):
         return refusal(ChatError(500, "failed", "something went wrong"))
     code = _CODES.get(error.status_code, "refused")
@@ -344,7 +351,7 @@ class _Chat:
                 async for operations in changes:
                     yield UpdateStateChunk([*operations])
             except ToolcribError:
-                return  # the thread is gone, or the database is: whoever reads connects again
+                return  # the thread or the database is gone: the reader connects again
             finally:
                 await changes.aclose()
 
@@ -380,7 +387,7 @@ class _Chat:
         return JSONResponse({"turn": turn_id}, 202)
 
     def _answer_of(self, given: GivenAnswer, caller: Caller) -> Answer:
-        """Raises ChatError."""
+        """Return the answer in a request body. Raises ChatError."""
         if given.decision == "approve":
             return self._doors.yes_of(caller, given.arguments, given.for_run, given.always)
         if given == GivenAnswer("deny", reason=given.reason):
@@ -389,7 +396,7 @@ class _Chat:
         raise ChatError(422, "invalid_answer", told)
 
     async def _why(self, request: Request, caller: Caller, _body: Nothing) -> Response:
-        """Give the whole record of a call: who decided, what it was chosen from, what it gave."""
+        """Return the whole record of a call: who decided, what it was picked from, what it gave."""
         call_id = request.path_params["call_id"]
         stored = await self._live.load(_thread(request), caller.id)
         for turn in stored.turns:
@@ -417,7 +424,7 @@ class _Chat:
         return JSONResponse(to_plain(RuleList(bool(self._keeping), listed)))
 
     async def _revoke(self, request: Request, caller: Caller, _body: Nothing) -> Response:
-        """Revoke a rule of the caller's; one of somebody else is not there."""
+        """Revoke a rule of the caller's; other callers' rules appear not to exist."""
         revoked = False
         for store in self._keeping:
             try:
@@ -432,7 +439,7 @@ class _Chat:
 
 
 def _spent(replies: Sequence[dict[str, Any]]) -> Spent | None:
-    """Add up what replies have used, and what they cost where each has a known price."""
+    """Add up what replies have used, and what they cost if each has a known price."""
     if not replies:
         return None
     usages = [msgspec.convert(each["usage"], Usage) for each in replies]
@@ -444,7 +451,7 @@ def _spent(replies: Sequence[dict[str, Any]]) -> Spent | None:
 
 
 def _cost(reply: dict[str, Any], usage: Usage) -> Decimal | None:
-    """Return what a reply cost by its server's prices; a server that is not known has none."""
+    """Return what a reply cost by its server's prices; None for an unknown server."""
     _, _, server = reply["provider"].rpartition(" at ")
     try:
         return cost_of(usage, reply["model"], provider=f"https://{server}") if server else None
@@ -457,7 +464,7 @@ def _thread(request: Request) -> str:
     return thread_id
 
 
-# The description of the routes (OpenAPI 3.1), made of the very types that bodies are read as.
+# The description of the routes (OpenAPI 3.1), made from the very types that bodies are read as.
 
 _STREAM = (
     "What it shows, and then every change: lines that begin with `aui-state:`, each with a JSON list"
@@ -552,8 +559,10 @@ class _Streamed(DataStreamResponse):  # type: ignore[misc] # assistant_stream ha
 
 
 class _Watched(_Streamed):
-    """Gives a thread to whoever reads it, and calls `left` when they have left, however early: chunks
-    that nobody has begun to read never come to an end."""
+    """Sends a thread to its reader, and calls `left` when the reader has left, however early.
+
+    Chunks that nobody has begun to read never come to an end.
+    """
 
     def __init__(
         self, chunks: AsyncGenerator[Any, None], heartbeat: float, left: Callable[[], None]
@@ -569,7 +578,7 @@ class _Watched(_Streamed):
 
 
 class _RunResponse(OfRun, _Streamed):
-    """Gives the view of a run."""
+    """Sends the view of a run."""
 
     def __init__(self, run: RunStream, asked: str, heartbeat: float) -> None:
         self.run = run
@@ -586,14 +595,14 @@ class _RunResponse(OfRun, _Streamed):
 
 @names_wrong_types
 def stream_response(run: RunStream, *, asked: str = "", heartbeat: float = 15.0) -> Response:
-    """Return a response, for a route of your own, that gives a run as it happens.
+    """Return a response, for your own route, that sends a run as it happens.
 
     It is in the data-stream format of assistant-stream. The state is a turn as `chat_app` shows it:
-    `asked`, `status`, `note`, `model`, `usage` and `parts`; it comes once, and then every change of it.
-    Each call in it has ended before the turn has. If whoever reads leaves, the run is cancelled;
-    `heartbeat` is how many seconds the stream may be silent. Who may ask is for your route to say.
-    Raises TypeError for other types, ToolcribError for a run that it was given before, or whose events
-    somebody has begun to read.
+    `asked`, `status`, `note`, `model`, `usage` and `parts`. It is sent once, and then every change
+    of it. Each call in it has ended before the turn has. If the reader disconnects, the run is
+    cancelled; `heartbeat` is the number of seconds that the stream may be silent. Your route
+    decides who may ask. Raises TypeError for other types, and ToolcribError for a run that was
+    given to it before, or whose events somebody has begun to read.
     """
     if run.is_read:
         raise ToolcribError(

@@ -1,8 +1,8 @@
-"""The doors that every front of the chat shares: who asks, from where, how often, how much.
+"""The checks that every interface of the chat shares: who asks, from where, how often, how much.
 
-Rule: a refusal has a status, a code and a text, and repeats nothing of what was sent. Who asks says
-`authenticate`; without it only this machine may ask. Every body is read as the type that its route
-takes, before the handler is called: no route ignores what is sent.
+Rule: a refusal has a status, a code and a text, and repeats nothing of what was sent.
+`authenticate` says who asks; without it only this machine may ask. Every body is read as the type
+that its route takes, before the handler is called: no route ignores what is sent.
 """
 
 from __future__ import annotations
@@ -60,23 +60,25 @@ except ImportError:
 Authenticate: TypeAlias = Callable[[Request], Caller | Awaitable[Caller | None] | None]
 Handler: TypeAlias = Callable[[Request, Caller, Any], Awaitable[Response]]
 _HERE = (*HERE, "testserver")
-_MOST_CALLERS = 10_000  # whose rates are known
-_OF_TYPES = ("Expected ", "Object missing required field ")  # names nothing that was sent
+_MOST_CALLERS = 10_000  # whose request rates are remembered
+_OF_TYPES = ("Expected ", "Object missing required field ")  # they name nothing that was sent
 
 
 class Nothing(msgspec.Struct, forbid_unknown_fields=True):
-    """A body without members, or none at all."""
+    """A body without members, or no body."""
 
 
 class GivenRule(msgspec.Struct, forbid_unknown_fields=True):
-    """What an answer for always says: which arguments may have any value, and for how long it holds.
-    When it was given is the server's to say."""
+    """What an answer for always says: which arguments may have any value, and how long it holds.
+
+    The server determines when it was given.
+    """
 
     open: tuple[str, ...] = ()
     seconds: Annotated[float, msgspec.Meta(gt=0)] | None = None
 
     def always(self) -> Always:
-        """Raises ChatError."""
+        """Return the rule. Raises ChatError."""
         try:
             return Always(self.open, self.seconds)
         except ValueError as error:  # such as 1e999
@@ -93,8 +95,11 @@ class ChatError(ToolcribError):
 
 
 class ChatLimits(Checked, msgspec.Struct, frozen=True):
-    """Bound what a caller can ask for: bytes of a body, characters of a text, requests a minute,
-    streams and runs at once. `heartbeat` is how many seconds a stream may be silent."""
+    """Limits what a caller can ask for.
+
+    These are bytes of a body, characters of a text, requests a minute, and streams and runs at
+    once. `heartbeat` is the number of seconds that a stream may be silent.
+    """
 
     body_bytes: int = 256 * 1024
     text: int = 32_000
@@ -106,7 +111,7 @@ class ChatLimits(Checked, msgspec.Struct, frozen=True):
 
 @names_wrong_types
 def bearer(token: str, caller: str = "local") -> Authenticate:
-    """Return an `authenticate` that takes whoever sends `Authorization: Bearer TOKEN` for one caller.
+    """Return an `authenticate` that maps `Authorization: Bearer TOKEN` to one caller.
 
     Raises ValueError for a token that is too short.
     """
@@ -120,7 +125,7 @@ def bearer(token: str, caller: str = "local") -> Authenticate:
 
 
 class Doors:
-    """Lets a request in, or says why not: whose it is, where it comes from, how many came before."""
+    """Lets a request in, or says why not: who it is from, its origin, how many came before."""
 
     def __init__(
         self,
@@ -132,7 +137,7 @@ class Doors:
         self._authenticate = authenticate
         self._may_approve = may_approve or anything
         check_each("allowed_origins", origins, str, 'a list of str: ["https://…"]')
-        self._origins = {each.lower() for each in origins}  # which have no case
+        self._origins = {each.lower() for each in origins}  # origins are case-insensitive
         self.limits = limits
         self._asked: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._runs: Counter[str] = Counter()
@@ -146,8 +151,10 @@ class Doors:
         *,
         refused: Callable[[ChatError], Response] | None = None,
     ) -> Route:
-        """Return the route of a handler, which is given who asks and the body, as what the route takes;
-        `refused` says no in another form."""
+        """Return the route of a handler, which is called with the caller and the decoded body.
+
+        `refused` makes the response to a ChatError.
+        """
         refused = refused or refusal
 
         async def endpoint(request: Request) -> Response:
@@ -156,7 +163,7 @@ class Doors:
                 return await handler(request, caller, await self._body(request, takes))
             except ChatError as error:
                 return refused(error)
-            except ToolcribError as error:  # of ours, so its text is safe
+            except ToolcribError as error:  # toolcrib's own, so its text is safe
                 return refused(ChatError(503, "unavailable", str(error)))
 
         return Route(path, endpoint, methods=[method], name=handler.__name__.strip("_"))
@@ -176,7 +183,7 @@ class Doors:
             del self._runs[caller_id]
 
     def may_approve(self, caller: Caller, asked: ApprovalRequest) -> bool:
-        """Return whether a caller may answer. What is neither yes nor no is a failure."""
+        """Return whether a caller may answer. Anything but yes or no is a failure."""
         try:
             return says_yes(self._may_approve, caller, asked)
         except (ToolcribError, HTTPException):
@@ -186,7 +193,7 @@ class Doors:
 
     @property
     def limited(self) -> bool:
-        """Whether callers may approve some questions only."""
+        """Whether callers may approve only some questions."""
         return self._may_approve is not anything
 
     def yes_of(
@@ -196,19 +203,22 @@ class Doors:
         for_run: ForRun,
         always: GivenRule | None,
     ) -> Approve:
-        """Return a caller's yes, which the runner holds to what they may approve. Raises ChatError."""
+        """Return a caller's approval, which the runner limits to what they may approve.
+
+        Raises ChatError.
+        """
         rule = None if always is None else always.always()
         return yes_of(self._may_approve, caller, arguments, for_run, rule)
 
     def check_text(self, text: str) -> None:
-        """Raise ChatError for what is no question, or too long for one."""
+        """Raise ChatError for a text that is empty or too long."""
         if not is_seen(text):
             raise ChatError(422, "no_text", "a message has a text")
         if len(text) > self.limits.text:
             raise ChatError(413, "too_long", f"a text has at most {self.limits.text:,} characters")
 
     async def caller(self, request: Request) -> Caller:
-        """Return who asks. Raises ChatError."""
+        """Return the caller. Raises ChatError."""
         self._check_origin(request)
         caller = await self._who(request)
         if caller is None:
@@ -217,8 +227,8 @@ class Doors:
         return caller
 
     async def _body(self, request: Request, type_: type[msgspec.Struct]) -> Any:
-        """Return the JSON body of a request. Raises ChatError."""
-        if request.method in ("GET", "HEAD"):  # theirs means nothing, by RFC 9110
+        """Return the decoded JSON body of a request. Raises ChatError."""
+        if request.method in ("GET", "HEAD"):  # a body has no meaning here, by RFC 9110
             return Nothing()
         received = bytearray()
         async for piece in request.stream():
@@ -239,7 +249,7 @@ class Doors:
         except msgspec.ValidationError as error:
             raise _refused(error, given, type_) from None
         except ValueError as error:
-            if "duplicate key" in str(error):  # which of the two counts, nobody can know
+            if "duplicate key" in str(error):  # nobody can know which of the two counts
                 told = "an object of the body has a key twice"
                 raise ChatError(400, "key_twice", told) from None
             told = "is not valid JSON" if received.strip() else f"is empty: {_takes(type_)}"
@@ -258,7 +268,7 @@ class Doors:
             caller = await found if inspect.isawaitable(found) else found
             check_type("what authenticate gives", caller, (Caller, type(None)), "a Caller, or None")
         except (ToolcribError, HTTPException):
-            raise  # which say themselves what is answered
+            raise  # these say themselves what to answer
         except Exception as error:  # noqa: BLE001  of the application
             raise _failed("authenticate", error) from None
         return caller
@@ -272,7 +282,7 @@ class Doors:
             raise ChatError(403, "wrong_origin", "this origin may not ask")
 
     def _check_rate(self, caller_id: str) -> None:
-        """Take one of the caller's requests, which come back evenly over a minute (a token bucket)."""
+        """Take one of the caller's requests, which refill evenly over a minute (a token bucket)."""
         most, now = float(self.limits.requests), time.monotonic()
         left, then = self._asked.pop(caller_id, (most, now))
         left = min(most, left + (now - then) * most / 60)
@@ -284,14 +294,14 @@ class Doors:
 
 
 def _with_integers(body: Any) -> Any:
-    """Return a body whose own members are integers if they are by their text: `1.0` is 1."""
+    """Return a body whose own members are integers if their text says so: `1.0` is 1."""
     if not isinstance(body, dict):
         return body
     return {k: int(v) if type(v) is float and is_whole(v) else v for k, v in body.items()}
 
 
 class NotAClients(NamedTuple):
-    """Something that a client may not say: why, and the members and roles of a body that say it."""
+    """Something that a client may not say: why, and the member names and roles that say it."""
 
     why: str
     words: str
@@ -326,12 +336,14 @@ NOT_A_CLIENTS = {
         "what was said before is kept here", "messages history turns contents conversation"
     ),
 }
-"""What a client may not say, by the code of its refusal: of several the first is told. Its words are
-letters alone, in lower case."""
+"""What a client may not say, by the code of its refusal; the first match is reported.
+
+The words have only letters, in lower case.
+"""
 
 
 def _refused(error: msgspec.ValidationError, given: Any, type_: type[Any]) -> ChatError:
-    """Return why a body is refused: for what is not its sender's to say, if it says that."""
+    """Return why a body is refused, preferring a reason in NOT_A_CLIENTS."""
     if isinstance(given, dict) and type_.__struct_config__.forbid_unknown_fields:
         declared = type_.__struct_encode_fields__
         words = set(_words({name: part for name, part in given.items() if name not in declared}))
@@ -342,7 +354,7 @@ def _refused(error: msgspec.ValidationError, given: Any, type_: type[Any]) -> Ch
 
 
 def _words(part: Any) -> Iterator[str]:
-    """Yield the names of all members in a part of a body, and what `role` and `type` say."""
+    """Yield the names of all members in a part of a body, and the values of `role` and `type`."""
     for each in part if isinstance(part, list) else ():
         yield from _words(each)
     for name, inner in part.items() if isinstance(part, dict) else ():
@@ -364,9 +376,9 @@ def _takes(type_: type[Any]) -> str:
 
 
 def _fault(error: msgspec.ValidationError, type_: type[Any]) -> str:
-    """Return where a body is wrong, and what has to stand there: of what was sent only its type."""
+    """Return where a body is wrong, and what is expected there; of what was sent, only its type."""
     text = str(error)
-    if text.startswith("Object contains unknown field"):  # and its name, whatever that says
+    if text.startswith("Object contains unknown field"):  # the name follows, whatever it says
         return _takes(type_)
     told, at, path = text.rpartition(" - at `$")
     told, place = (told, path.strip(".`")) if at else (text, "the body")
@@ -376,7 +388,7 @@ def _fault(error: msgspec.ValidationError, type_: type[Any]) -> str:
 
 
 def _failed(what: str, error: Exception) -> ChatError:
-    """Return the refusal where the application's own function failed; the log says where."""
+    """Return the refusal for a failure in the application's own function; the log says where."""
     log_raised(f"the chat's `{what}`", error)
     return ChatError(500, "failed", "the application could not tell who may do that")
 
@@ -392,8 +404,11 @@ async def check_answer(
     answer: Answer,
     allowed: Callable[[ApprovalRequest], bool],
 ) -> None:
-    """Raise ChatError for an answer that comes too late, of one who may not give it, for more than was
-    offered, or with arguments that the tool refuses, place by place."""
+    """Raise ChatError for an answer that cannot be accepted.
+
+    It may be too late, come from somebody who may not give it, go beyond what was offered, or have
+    arguments that the tool refuses, which are listed place by place.
+    """
     if asked.expired():
         raise ChatError(410, "approval_expired", "nobody answered in time: the call does not run")
     if not allowed(asked):
@@ -415,22 +430,22 @@ async def check_answer(
 
 
 def refusal(error: ChatError) -> Response:
-    """Return an error as the chat app's routes give it."""
+    """Return an error in the form of the chat app's routes."""
     told = {"error": {"code": error.code, "message": str(error)}}
     return JSONResponse(told, error.status, retry_after(error))
 
 
 def retry_after(error: ChatError) -> dict[str, str]:
-    """Return the header that says when to ask again, where that is of use."""
+    """Return the header that says when to ask again, if that is of use."""
     return {"retry-after": "5"} if error.status in (429, 503) else {}
 
 
-# Whoever asked and leaves does not wait for an answer any more: a run of one request ends with it.
+# A client that disconnects no longer waits for an answer: a run of one request ends with it.
 
 
 @asynccontextmanager
 async def leaving(request: Request, run: RunStream) -> AsyncIterator[None]:
-    """Cancel a run when whoever asked leaves, and at the end in any case."""
+    """Cancel a run when its client disconnects, and at the end in any case."""
     watching = asyncio.create_task(_left(request, run))
     try:
         async with run:
@@ -442,12 +457,12 @@ async def leaving(request: Request, run: RunStream) -> AsyncIterator[None]:
 async def _left(request: Request, run: RunStream) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-    with suppress(ToolcribError):  # how it failed is told to nobody
+    with suppress(ToolcribError):  # nobody is left to hear how it failed
         await run.cancel()
 
 
 async def followed(run: RunStream) -> AsyncGenerator[Event, None]:
-    """Yield the events of a run. Raises ChatError where it failed or was cancelled."""
+    """Yield the events of a run. Raises ChatError if it failed or was cancelled."""
     failed = ChatError(503, "cancelled", "the run was cancelled")
     async for event in run:
         match event:
@@ -460,7 +475,7 @@ async def followed(run: RunStream) -> AsyncGenerator[Event, None]:
 
 
 class OfRun(Response):
-    """Mixed into a response that streams a run: cancels it where whoever reads has left."""
+    """Mixed into a response that streams a run: cancels the run when its reader disconnects."""
 
     run: RunStream
 
@@ -470,7 +485,7 @@ class OfRun(Response):
 
 
 class RunEvents(OfRun, EventSourceResponse):
-    """Gives what becomes of a run as server-sent events, each a text or JSON."""
+    """Sends the course of a run as server-sent events, each a string or JSON."""
 
     def __init__(
         self, run: RunStream, events: AsyncGenerator[str | dict[str, Any], None], heartbeat: float
@@ -484,11 +499,11 @@ async def _sent(
 ) -> AsyncGenerator[ServerSentEvent, None]:
     async for event in events:
         text = event if isinstance(event, str) else msgspec.json.encode(event).decode()
-        yield ServerSentEvent(text, sep="\n")  # some clients split events at two line feeds alone
+        yield ServerSentEvent(text, sep="\n")  # some clients split events only at two line feeds
 
 
 def _check_rule(asked: ApprovalRequest, answer: Approve) -> None:
-    """Raise ChatError for a rule that was not offered, of one who may give none, or that is none."""
+    """Raise ChatError for a rule that was not offered, may not be given by them, or is invalid."""
     if isinstance(answer, LimitedApprove):
         raise ChatError(403, "may_not_approve", "you may approve this call, and give no rule")
     try:

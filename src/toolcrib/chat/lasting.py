@@ -1,9 +1,9 @@
-"""Durable runs as the chat follows them: the run of a turn is known by the turn's id, in any process.
+"""Durable runs as the chat follows them: any process finds a turn's run by the turn's id.
 
-Rule: the store of the runs says what has happened, and a turn shows it. So a run is begun and answered
-there first of all, whoever follows it leaves it as it is, and is followed again by whoever finds it.
-What that store does not confirm may have happened: it is asked for again, and a turn fails only where
-the store says that its run has not begun.
+Rule: the store of runs says what has happened, and a turn shows it. So a run is always begun and
+answered in that store first, followers do not change it, and whoever finds it can follow it again.
+If the store does not confirm an action, it may have happened: it is requested again, and a turn
+fails only if the store says that its run has not begun.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _KEPT = ("completed", "limited", "waiting")
 
 
 class DurableRuns(Protocol):
-    """What is needed of `toolcrib.durable.DurableAgents`."""
+    """What the chat needs of `toolcrib.durable.DurableAgents`."""
 
     async def start(
         self,
@@ -61,10 +61,10 @@ class DurableRuns(Protocol):
 
 
 class LastingRun:
-    """Follows a durable run, as a `RunStream` is followed: its events, once, with `Done` last.
+    """Follows a durable run as a `RunStream` is followed: its events, once, with `Done` last.
 
-    `begin` it before: what is `first` begins the run, or answers it. What was told of `known`, the
-    state in which it waited before, is not told again.
+    Call `begin` first: it awaits `first`, which begins the run, or answers it. What was reported up
+    to `known`, the state in which it waited before, is not reported again.
     """
 
     def __init__(
@@ -80,14 +80,14 @@ class LastingRun:
         self._session = session
         self._run_id = run_id
         self._first = first
-        self._reply = 0  # the last one that has come
-        self._replies = 0 if known is None else known.turn  # that were told
+        self._reply = 0  # the last one that has arrived
+        self._replies = 0 if known is None else known.turn  # the number that were reported
         self._told = _told(known)
         spoken = known is not None and known.speakers
-        self._speaker = spoken[0] if spoken else session.speaker  # whoever began the run
+        self._speaker = spoken[0] if spoken else session.speaker  # the agent that began the run
 
     async def begin(self) -> None:
-        """Keep, for good, what this run is to do. Raises ToolcribError where that cannot be."""
+        """Store durably what this run is to do. Raises ToolcribError if that cannot be stored."""
         if self._first is not None:
             await self._first()
 
@@ -122,7 +122,7 @@ class LastingRun:
         return await self._runs.result(self._run_id)
 
     async def cancel(self) -> None:
-        """Cancel the run; what it did is told by its events. Raises SourceError where it may go on."""
+        """Cancel the run; its events report what it did. Raises SourceError if it may continue."""
         await _cancel(self._runs, self._run_id)
 
     def _asked(self, event: ApprovalRequested) -> ApprovalRequested:
@@ -133,8 +133,7 @@ class LastingRun:
         return ApprovalRequested(request, definition.input_schema)
 
     async def _ended(self, result: RunResult) -> AsyncIterator[Event]:
-        """Keep the run in the conversation, unless it came to nothing; say what it used, and why it
-        failed."""
+        """Keep the run in the conversation, unless it did nothing; report its usage and failure."""
         if result.status in _KEPT or result.records:
             self._session.keep(result)
         yield UsageReported(result.usage)
@@ -154,7 +153,10 @@ def _told(known: RunState | None) -> set[str | None]:
 
 
 class LastingRuns:
-    """Makes what follows the runs of turns. `agent` is the agent's name among the durable ones."""
+    """Makes followers for the runs of turns.
+
+    `agent` is the agent's name among the durable ones.
+    """
 
     def __init__(self, runs: DurableRuns, agent: str) -> None:
         self._runs = runs
@@ -174,8 +176,10 @@ class LastingRuns:
     def answered(
         self, session: Session[Agent], state: RunState, request_id: str, answer: Answer
     ) -> LastingRun:
-        """Return a run that is about to be answered. Somebody else's answer counts, where that came
-        before."""
+        """Return a run that is about to be answered.
+
+        If somebody else's answer came first, that one counts.
+        """
 
         async def give() -> None:
             with suppress(ApprovalError):
@@ -184,14 +188,15 @@ class LastingRuns:
         return LastingRun(self._runs, session, state.run_id, first=give, known=state)
 
     def followed(self, session: Session[Agent], turn: StoredTurn) -> LastingRun:
-        """Return the run of a turn that is known, to follow it from the beginning, or from where the
-        turn waits."""
+        """Return the run of a known turn, to follow from the beginning or from where it waits."""
         known = RunState.from_json(turn.state) if turn.status == "waiting" else None
         return LastingRun(self._runs, session, _run_of(turn.id), known=known)
 
     async def has_gone_on(self, turn: StoredTurn) -> bool:
-        """Return whether there is something to follow: a run that has begun, and if its turn waits has
-        been answered, or was cancelled."""
+        """Return whether there is something to follow.
+
+        That is a run that has begun and, if its turn waits, was answered or cancelled.
+        """
         if turn.status not in ("running", "waiting"):
             return False
         try:
@@ -209,12 +214,12 @@ class LastingRuns:
         return asked[0] != asked[1]
 
     async def cancel(self, turn_id: str) -> None:
-        """Cancel the run of a turn that waits. Raises SourceError where it may go on."""
+        """Cancel the run of a waiting turn. Raises SourceError if it may continue."""
         await _cancel(self._runs, _run_of(turn_id))
 
 
 async def _cancel(runs: DurableRuns, run_id: str) -> None:
-    """Cancel a run; one that is over, or has not begun, stays as it is."""
+    """Cancel a run; one that is over, or has not begun, stays unchanged."""
     try:
         await asked_again(lambda: runs.cancel(run_id))
     except SourceError:

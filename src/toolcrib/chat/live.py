@@ -1,10 +1,10 @@
-"""The runs that this process carries, and whoever watches their threads.
+"""The runs that this process carries, and the watchers of their threads.
 
-Rule: a turn is stored before its run begins and a call before it runs, so that a process that is killed
-leaves nothing behind that nobody knows of; a durable run is followed again. Watchers get a snapshot and
-then operations; one that falls behind gets another snapshot. A run goes on whether or not anybody
-watches. Its turn ends with it, as failed where how it ended cannot be kept. Whatever is done with a
-thread, it is loaded here first, so that a turn that nobody carries any more has ended by then.
+Rule: a turn is stored before its run begins, and a call before it runs, so that a killed process
+leaves nothing unrecorded; a durable run is followed again. Watchers get a snapshot and then
+operations; one that falls behind gets another snapshot. A run continues whether or not anybody
+watches. Its turn ends with it, as failed if its end cannot be stored. Before anything is done with
+a thread, it is loaded here, which ends turns that nobody carries any more.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _no_thread() -> ChatError:
 
 
 class CallKeeper:
-    """A sink that keeps each call of the runs carried here, before it begins and when it is over."""
+    """A sink that stores each call of the runs carried here, before it begins and when it ends."""
 
     write_ahead = True
 
@@ -94,8 +94,11 @@ class CallKeeper:
         self._turns: dict[str, str] = {}  # of runs that the store does not know yet
 
     async def begin(self, run_id: str, turn_id: str) -> None:
-        """Let the calls of a run be kept, which is this turn. Raises SourceError if the turn cannot say
-        so in the store: that is tried again before the first call."""
+        """Let the calls of a run be stored; `turn_id` is its turn.
+
+        Raises SourceError if that cannot be written to the turn; it is tried again before the first
+        call.
+        """
         self._turns[run_id] = turn_id
         self._event(run_id).set()
         await self._name(run_id)
@@ -106,14 +109,14 @@ class CallKeeper:
 
     async def write(self, record: ToolInvocationRecord) -> None:
         if record.parent_run_id:
-            return  # of an agent that is a tool: a turn shows the call of that
+            return  # made within an agent that is a tool: a turn shows the outer call
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LEASE):
                 await self._event(record.run_id).wait()
         await self.keep(record)
 
     async def keep(self, record: ToolInvocationRecord) -> None:
-        """Keep the last word on a call, of which its turn says by now which run made it."""
+        """Store the latest record of a call, after its turn has been linked to its run."""
         await self._name(record.run_id)
         await self._store.keep_call(record)
 
@@ -154,7 +157,7 @@ class _OpenThread:
         self.watchers: set[_Watcher] = set()
         self.shown: TurnView | None = None
         self.stream: Carried | None = None
-        self.changes = 0  # that were told: what was read before one is not put in its place
+        self.changes = 0  # reported so far: data read before the last one is outdated
 
     def snapshot(self) -> Json:
         turns = deepcopy(self.turns)
@@ -163,14 +166,14 @@ class _OpenThread:
         return {"thread": {"id": self.id, "title": self.title}, "turns": turns}
 
     def renew(self, stored: StoredThread) -> None:
-        """Take what the store has, where another process may have written it."""
+        """Take over what the store has, because another process may have written it."""
         before = self.title, self.turns
         self.title, self.turns = stored.title, [turn.view for turn in stored.turns]
         if before != (self.title, self.turns):
             self.tell([{"type": "set", "path": [], "value": self.snapshot()}])
 
     def put(self, turn: Json) -> None:
-        """Add a turn, or put another view in the place of its own."""
+        """Add a turn, or replace its view."""
         at = self._place(turn["id"])
         self.turns[at : at + 1] = [turn]
         self.tell([{"type": "set", "path": ["turns", str(at)], "value": deepcopy(turn)}])
@@ -190,10 +193,10 @@ class _OpenThread:
 
 
 class LiveThreads:
-    """Runs an agent for the threads of a store, and tells whoever watches.
+    """Runs an agent for the threads of a store, and tells the watchers.
 
-    `agent` is one whose calls a `CallKeeper` of that store keeps. Whoever asks is `limited` if they
-    may approve some questions only. With `lasting` runs, those do the work.
+    `agent` is one whose calls a `CallKeeper` of that store stores. Callers are `limited` if they
+    may approve only some questions. With `lasting`, durable runs do the work.
     """
 
     def __init__(
@@ -207,7 +210,7 @@ class LiveThreads:
     ) -> None:
         self._lasting = lasting
         self._beginning: set[str] = set()  # turns that are about to be followed here, or deleted
-        self._places: list[tuple[str, str]] = []  # owner and thread of each run that is asked for
+        self._places: list[tuple[str, str]] = []  # owner and thread of each requested run
         self._agent = agent
         self._limited = limited
         self._store = store
@@ -216,8 +219,11 @@ class LiveThreads:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def load(self, thread_id: str, owner: str) -> StoredThread:
-        """Return a thread; runs that nobody carries any more are followed again on the way if they are
-        durable, and else ended. Raises ChatError."""
+        """Return a thread.
+
+        A run that nobody carries any more is followed again if it is durable, and otherwise ended.
+        Raises ChatError.
+        """
         stored = await self._store.load(thread_id, owner)
         if stored is None:
             raise _no_thread()
@@ -236,7 +242,7 @@ class LiveThreads:
         return (await self._read(thread_id, owner)).snapshot()
 
     async def watch(self, thread_id: str, owner: str) -> AsyncGenerator[list[Operation], None]:
-        """Yield a snapshot, then what changes, until whoever reads has enough. Raises ChatError."""
+        """Yield a snapshot, then changes, until the reader has enough. Raises ChatError."""
         live = await self._read(thread_id, owner)
         self._open[thread_id] = live
         watcher = _Watcher()
@@ -263,7 +269,8 @@ class LiveThreads:
     async def ask(self, thread_id: str, caller: Caller, text: str, instead_of: str = "") -> str:
         """Begin a run of a thread with a question; return the id of its turn. Raises ChatError.
 
-        `instead_of` is the turn that it asks anew: that one, and all behind it, stay to be read.
+        `instead_of` is a turn whose question is asked again. That turn, and all after it, remain
+        readable.
         """
         known = await self.load(thread_id, caller.id)  # ends a turn that nobody carries any more
         anew = await self._anew(known, instead_of) if instead_of else None
@@ -275,9 +282,9 @@ class LiveThreads:
         shown = self._view(turn.view)
         try:
             await self._start(stored, turn, shown, self._asking(turn.id, text, caller))
-        except Exception as error:  # such as a conversation that was saved with another key
+        except Exception as error:  # for example a conversation saved with another key
             if self._lasting is not None and await self._lasting.has_gone_on(turn):
-                return turn.id  # which was not confirmed: it is followed when the thread is loaded
+                return turn.id  # not confirmed: it is followed when the thread is loaded
             note = str(error) if isinstance(error, ToolcribError) else "The run could not begin."
             shown.turn |= {"status": "failed", "note": note}
             await self._store.end(thread_id, turn, shown.snapshot())
@@ -308,7 +315,7 @@ class LiveThreads:
             view = shown.snapshot()
             if not await _free(self._store.begin_again(thread_id, caller.id, turn, view)):
                 raise ChatError(409, "already_answered", "this was answered before")
-            stored = await self.load(thread_id, caller.id)  # it may have gone on meanwhile
+            stored = await self.load(thread_id, caller.id)  # it may have moved on in the meantime
             try:
                 start = self._answering(state, approval_id, answer)
                 await self._start(stored, turn, shown, start)
@@ -320,7 +327,7 @@ class LiveThreads:
         return turn.id
 
     async def cancel(self, thread_id: str, owner: str) -> None:
-        """Stop what the thread runs. Raises ChatError where nothing runs here."""
+        """Stop what the thread runs. Raises ChatError if nothing runs here."""
         await self.load(thread_id, owner)
         live = self._open.get(thread_id)
         if live is None or live.stream is None:
@@ -331,8 +338,10 @@ class LiveThreads:
 
     @contextlib.contextmanager
     def place(self, thread_id: str, owner: str, most: int) -> Iterator[None]:
-        """Count a run of a thread among those of its caller while it is asked for: from before anything
-        is awaited until it is carried here, or came to nothing. Raises ChatError for more than `most`.
+        """Count a run of a thread among its caller's while it is being requested.
+
+        It counts from before anything is awaited until the run is carried here, or was not begun.
+        Raises ChatError for more than `most`.
         """
         threads = {thread for by, thread in self._places if by == owner}
         threads |= {o.id for o in self._open.values() if o.owner == owner and o.stream is not None}
@@ -352,8 +361,10 @@ class LiveThreads:
         self._renamed(thread_id, title)
 
     async def delete(self, thread_id: str, owner: str) -> None:
-        """Delete a thread; the durable runs that wait in it are cancelled first, so that none of them
-        is left to be approved. Raises ChatError."""
+        """Delete a thread, after cancelling the durable runs that wait in it.
+
+        So none of them is left to be approved. Raises ChatError.
+        """
         stored = await self.load(thread_id, owner)
         if "running" in {turn.status for turn in stored.turns}:
             raise _busy()
@@ -369,15 +380,17 @@ class LiveThreads:
             self._beginning -= waiting
 
     def _renamed(self, thread_id: str, title: str) -> None:
-        """Tell whoever watches that a thread has another title."""
+        """Tell the watchers that a thread has another title."""
         live = self._open.get(thread_id)
         if live is not None and live.title != title:
             live.title = title
             live.tell([{"type": "set", "path": ["thread", "title"], "value": title}])
 
     async def aclose(self) -> None:
-        """Cancel what runs here, and wait until each turn is stored as cancelled. A durable run is
-        followed no more."""
+        """Cancel what runs here, and wait until each turn is stored as cancelled.
+
+        A durable run is no longer followed.
+        """
         for live in list(self._open.values()):
             if isinstance(live.stream, RunStream):
                 with contextlib.suppress(ToolcribError):
@@ -402,8 +415,10 @@ class LiveThreads:
         return lambda session: lasting.answered(session, state, approval_id, answer)
 
     async def _is_followed(self, stored: StoredThread, turn: StoredTurn) -> bool:
-        """Follow the durable run of a turn, where nobody does here, and return whether that is so: it
-        was begun by a process that is gone, or was answered elsewhere."""
+        """Follow the durable run of a turn if nobody does here; return whether it is now followed.
+
+        It was begun by a process that is gone, or was answered elsewhere.
+        """
         lasting = self._lasting
         if lasting is None or self._is_carried(stored.id, turn.id):
             return False
@@ -424,7 +439,7 @@ class LiveThreads:
             was = turn.view
             fresh = new_turn(turn.id, was["asked"], at=was["at"], instead_of=was["instead_of"])
             shown = self._view(fresh)
-        now = await self._store.load(stored.id, stored.owner)  # it may have gone on meanwhile
+        now = await self._store.load(stored.id, stored.owner)  # it may have moved on since
         if now is None or not now.runs(turn) or self._is_carried(stored.id, turn.id):
             return False
         await self._start(now, turn, shown, lambda session: lasting.followed(session, turn))
@@ -442,7 +457,7 @@ class LiveThreads:
         stream = start(session)
         live.shown, live.stream = shown, stream
         live.put(shown.snapshot())
-        live.renew(stored)  # other processes may have run turns since it was last looked at
+        live.renew(stored)  # other processes may have run turns since the last look
         if isinstance(stream, LastingRun):
             try:
                 await stream.begin()
@@ -462,7 +477,7 @@ class LiveThreads:
         session: Session,
         stream: Carried,
     ) -> None:
-        """Follow a run to its end, and keep what is shown of it; its end is told when it is kept."""
+        """Follow a run to its end, and store its view; the end is reported once it is stored."""
         lease = asyncio.create_task(self._hold(turn, shown, stream))
         try:
             try:
@@ -484,14 +499,14 @@ class LiveThreads:
             if live.stream is stream:
                 live.shown = live.stream = None
                 live.put(shown.snapshot())
-            if not self._is_carried(live.id, turn.id):  # else it was answered, and goes on
+            if not self._is_carried(live.id, turn.id):  # otherwise it was answered, and continues
                 self._keeper.over(shown.turn["run_id"])
             self._close(live)
 
     async def _followed(
         self, live: _OpenThread, turn: StoredTurn, shown: TurnView, stream: Carried
     ) -> RunResult:
-        """Show a run as it goes on, and return its result."""
+        """Show a run as it progresses, and return its result."""
         result: RunResult | None = None
         async for event in stream:
             if isinstance(event, Done):
@@ -508,7 +523,10 @@ class LiveThreads:
     async def _failed(
         self, live: _OpenThread, turn: StoredTurn, shown: TurnView, stream: Carried
     ) -> TurnView:
-        """End a turn whose end could not be kept, with what is known of its calls. No call goes on."""
+        """End a turn whose end could not be stored, with what is known of its calls.
+
+        No call continues.
+        """
         with contextlib.suppress(Exception, asyncio.CancelledError):
             await stream.cancel()
         try:
@@ -520,8 +538,10 @@ class LiveThreads:
         return self._bare(shown, "failed")
 
     async def _keep(self, turn: StoredTurn, shown: TurnView, event: Event) -> None:
-        """Keep what a restart has to know. A failure is logged: the sink lets no call run that it
-        cannot keep."""
+        """Store what a restart needs to know.
+
+        A failure is logged: the sink lets no call run that it cannot store.
+        """
         try:
             if isinstance(event, RunStarted):
                 await self._keeper.begin(event.run_id, turn.id)
@@ -533,8 +553,10 @@ class LiveThreads:
             _log.warning("a turn could not be kept: %s", error)
 
     async def _hold(self, turn: StoredTurn, shown: TurnView, stream: Carried) -> None:
-        """Say again and again that the run is carried; cancel it if somebody has ended its turn, unless
-        it is durable, and others follow it, too."""
+        """Renew the run's lease repeatedly; cancel the run if somebody has ended its turn.
+
+        A durable run is not cancelled, because others follow it, too.
+        """
         while True:
             await asyncio.sleep(LEASE / 3)
             try:
@@ -553,7 +575,7 @@ class LiveThreads:
         session: Session,
         result: RunResult,
     ) -> None:
-        """Keep how the run ended, and the conversation: try again while the database is away."""
+        """Store how the run ended, and the conversation, retrying while the database is away."""
         state, said = result.state.to_json(), session.to_json()
         for tried in range(_TRIES):
             view = shown.snapshot()
@@ -602,8 +624,10 @@ class LiveThreads:
         return AskedAnew(turn_id, before, session.to_json(), len(stored.turns))
 
     def _done(self, part: Json, record: ToolInvocationRecord | None) -> str:
-        """Return what became of a call that a conversation does not have any more, so that the model
-        does not make it again; nothing if it has not begun, or only read."""
+        """Describe the end of a call that the conversation no longer has.
+
+        The model must not make it again. Empty for a call that has not begun, or only read.
+        """
         definitions = self._definitions(part["name"], record)
         reads = bool(definitions) and all(each.annotations.read_only for each in definitions)
         begun = part["state"] in _BEGUN and (record is None or has_begun(record))
@@ -612,8 +636,10 @@ class LiveThreads:
         return f"{part['name']} {canonical_json(part['arguments'] or {})}: {_BEGUN[part['state']]}"
 
     def _read_others(self, calls: Mapping[str, ToolInvocationRecord]) -> bool:
-        """Return whether a call has begun that may have read untrusted content. Of a tool that nobody
-        here knows, who knows what it has read?"""
+        """Return whether a call has begun that may have read untrusted content.
+
+        True if nobody here knows the tool, because nobody can say what it has read.
+        """
         begun = [record for record in calls.values() if has_begun(record)]
         definitions = [self._definitions(record.name, record) for record in begun]
         return any(READ_UNTRUSTED in record.notes for record in begun) or any(
@@ -629,8 +655,11 @@ class LiveThreads:
         return self._agent.team.definitions(name, "" if origin is None else origin.agent)
 
     async def _read(self, thread_id: str, owner: str) -> _OpenThread:
-        """Return a thread with what other processes have made of it; one that runs here, or that has
-        changed here meanwhile, knows better than what was read. Raises ChatError."""
+        """Return a thread with what other processes have written.
+
+        A thread that runs here, or has changed here in the meantime, is newer than what was read.
+        Raises ChatError.
+        """
         live = self._open.get(thread_id)
         changes = 0 if live is None else live.changes
         stored = await self.load(thread_id, owner)
@@ -653,9 +682,11 @@ class LiveThreads:
     async def _break_off(
         self, stored: StoredThread, turn: StoredTurn, shown: TurnView, status: BrokenOff
     ) -> TurnView:
-        """End a turn that nobody carries on; the conversation keeps what is known of it. What cannot be
-        kept is left out: the calls have their records all the same."""
-        run_id = shown.turn["run_id"] or turn.run_id  # of which no view may have been kept
+        """End a turn that nobody carries on; the conversation keeps what is known of it.
+
+        What cannot be stored is left out: the calls have their records all the same.
+        """
+        run_id = shown.turn["run_id"] or turn.run_id  # its view may not have been stored
         shown.turn["run_id"] = run_id
         calls = await self._store.calls(run_id) if run_id else {}
         try:
@@ -694,8 +725,10 @@ class LiveThreads:
 
 
 def as_asked(answer: Answer, request: ApprovalRequest) -> Answer:
-    """Return an answer in which what came back as the question showed it is what was asked about.
-    Raises ChatError."""
+    """Return an answer in which values returned as shown are what was asked about.
+
+    Raises ChatError.
+    """
     if not isinstance(answer, Approve) or answer.arguments is None:
         return answer
     try:
@@ -706,7 +739,7 @@ def as_asked(answer: Answer, request: ApprovalRequest) -> Answer:
 
 
 async def _free(work: Awaitable[T]) -> T:
-    """Await what needs the thread for itself. Raises ChatError if it is busy."""
+    """Await work that needs the thread for itself. Raises ChatError if the thread is busy."""
     try:
         return await work
     except BusyError as error:
@@ -718,7 +751,7 @@ def _busy() -> ChatError:
 
 
 def _asked(stored: StoredThread, approval_id: str) -> tuple[StoredTurn, RunState, ApprovalRequest]:
-    """Find a question that was asked and waits. Raises ChatError."""
+    """Find an open question of the thread. Raises ChatError."""
     used = False
     for turn in stored.turns:
         if not turn.state:
@@ -752,8 +785,10 @@ _STOPPED = Message.assistant("[the run broke off]")
 
 
 def _since(turns: Sequence[StoredTurn], turn_id: str, stays: Collection[str]) -> list[StoredTurn]:
-    """Return the turns whose calls a conversation may not have that goes on from before a turn: those
-    since it was first asked, and of the ones before it those that it goes on from."""
+    """Return turns whose calls may be missing from a conversation that continues before a turn.
+
+    These are the turns since it was first asked, and of the earlier ones those that it builds on.
+    """
     places = {turn.id: at for at, turn in enumerate(turns)}
     first = places[turn_id]
     while (earlier := turns[first].view.get("instead_of")) in places:
@@ -779,14 +814,17 @@ def _unknown_turn() -> ChatError:
 def _told_of(
     turn: Json, calls: Mapping[str, ToolInvocationRecord], before: Sequence[Message]
 ) -> list[Message]:
-    """Return what the conversation says of a run that was cut off, so that no call of it is made again
-    because nobody remembers it; `before` is what it has of that run."""
+    """Return what the conversation says about a run that was cut off.
+
+    Without it, a call might be made again because nobody remembers it. `before` is what the
+    conversation already has of that run.
+    """
     run_id, shown = turn["run_id"], calls_of(turn)
     known = {own_id(run_id, call_id) for call_id in call_ids(before)}
     made = {
         call_id: part
         for call_id, part in shown.items()
-        if call_id not in known and part["arguments"] is not None  # else nothing was asked
+        if call_id not in known and part["arguments"] is not None  # otherwise nothing was asked
     }
     messages = [] if known & shown.keys() else [Message.user(turn["asked"])]
     waited = known - _over(before, run_id)
@@ -794,7 +832,7 @@ def _told_of(
     if late:
         messages.append(Message.user("[what became of the calls that waited]\n" + "\n".join(late)))
     text = "".join(part["text"] for part in turn["parts"] if part["kind"] == "text")
-    asked = tuple(  # by ids that no other run's calls have
+    asked = tuple(  # ids that no other run's calls have
         ToolCall(part["id"], part["name"], canonical_json(part["arguments"]))
         for part in made.values()
     )
@@ -808,7 +846,7 @@ def _told_of(
 
 
 def _over(messages: Iterable[Message], run_id: str) -> set[str]:
-    """Return the calls that are over, or may be, by the ids that they have in their run."""
+    """Return the calls that are over, or may be, by their ids within their run."""
     return {own_id(run_id, call_id) for call_id, *_ in told(messages) if call_id is not None}
 
 

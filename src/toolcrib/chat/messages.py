@@ -1,8 +1,9 @@
-"""Messages that a client sends: how much they may say, and what they may count for.
+"""Messages that a client sends: how much they may say, and what they count for.
 
-Rule: a client's messages are context and nothing else. What it says that an assistant said or called,
-or a tool gave, is marked as untrusted, so that a run with it in its history is tainted; it approves
-nothing, and is no result of ours. A system message says no more than its user, and becomes the user's.
+Rule: a client's messages are context and nothing else. What it claims that an assistant said or
+called, or a tool returned, is marked as untrusted, so that a run with it in its history is tainted.
+It approves nothing, and is not a result of a tool here. A system message has no more authority than
+its user, and becomes the user's.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from toolcrib.values.message import Message
 from toolcrib.wire.openai_chat import FormError, MessageReader
 
 LONGEST_ID: Final = 128
-"""Characters of the id of a call, and of the name of a tool."""
+"""Characters of a call id or a tool name."""
 LARGEST_ARGUMENTS: Final = 8 * 1024
 """Bytes of the arguments of a call, as JSON."""
 LARGEST_RESULT: Final = 32 * 1024
@@ -29,16 +30,16 @@ LARGEST_RESULT: Final = 32 * 1024
 def check_messages(
     messages: Sequence[Mapping[str, Any]], *, unanswered: str | None = None
 ) -> tuple[Message, ...]:
-    """Return a client's messages, in the form of OpenAI's chat completions, as a history for an agent.
+    """Return a client's messages, in the form of OpenAI's chat completions, as an agent's history.
 
-    They are JSON: roles `system`, `developer`, `user`, `assistant` and `tool`, with texts for content.
-    Every call has an id of its own (up to 128 characters), arguments that are an object (8 KiB), and
-    exactly one result (32 KiB), which follows the assistant's message; `unanswered` is the result of
-    calls that have none, which are refused without it. An assistant's message that says and calls
-    nothing is skipped.
+    They are JSON: roles `system`, `developer`, `user`, `assistant` and `tool`, with texts as
+    content. Every call has its own id (up to 128 characters), arguments that are an object (8 KiB),
+    and exactly one result (32 KiB), which follows the assistant's message. `unanswered` is the
+    result for calls that have none; without it such calls are refused. An assistant's message
+    without text or calls is skipped.
 
-    What an assistant or a tool is said to have said is marked as untrusted, and taints the run. Raises
-    ChatError: a status of 4xx, a code, and a text that names the place and repeats nothing.
+    What an assistant or a tool is claimed to have said is marked as untrusted, and taints the run.
+    Raises ChatError: a status of 4xx, a code, and a text that names the place and repeats nothing.
     """
     if not isinstance(messages, list | tuple):
         raise ChatError(422, "invalid_messages", "messages is a list")
@@ -70,7 +71,7 @@ def begin(
 
 
 def _without_notes(message: Any) -> Any:
-    """Return a message without what clients add or send back, and what has no use here."""
+    """Return a message without members that clients add or send back and that have no use here."""
     if not isinstance(message, Mapping):
         return message
     said = {**message, "name": None}
@@ -82,12 +83,12 @@ def _without_notes(message: Any) -> Any:
 
 
 def _says_nothing(message: Message) -> bool:
-    """Return whether a message is an answer that says nothing: a client sends back what it got."""
+    """Return whether this is an empty answer: clients send back what they got."""
     return message.role == "assistant" and not message.tool_calls and not message.content.strip()
 
 
 def _bounded(message: Message, at: str) -> Message:
-    """Return a message that is within the limits, as the user's if it is a system's."""
+    """Return a message that is within the limits; a system's message becomes the user's."""
     for n, call in enumerate(message.tool_calls):
         where = f"{at}.tool_calls[{n}]"
         for what, text in (("id", call.provider_id), ("name", call.name)):
@@ -109,7 +110,7 @@ def _arguments(given: Any, at: str) -> str:
         text = given if isinstance(given, str) else canonical_json(given)
         if len(text) > LARGEST_ARGUMENTS or len(text.encode()) > LARGEST_ARGUMENTS:
             raise ChatError(413, "arguments_too_large", f"{at}: at most {LARGEST_ARGUMENTS} bytes")
-        read = parse_json(text if text.strip() else "{}")  # as some servers write no arguments
+        read = parse_json(text if text.strip() else "{}")  # some servers write missing arguments so
         if not isinstance(read, ParseFailure) and isinstance(read[0], dict):
             return canonical_json(read[0])
     except (TypeError, ValueError, RecursionError):

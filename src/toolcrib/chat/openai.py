@@ -1,9 +1,9 @@
 """An agent behind OpenAI's chat completions: for clients that speak nothing else.
 
-Rule: a client sees an answer, as text, and no calls: the tools are the server's, and so is whatever
-permits them. What a client says that was called, or approved, is context (`check_messages`). What was
-sent cannot be taken back: of a typed agent the content is nothing but the answer that was accepted, and
-what waits is told as a refusal. A request for what is not done here is refused, not ignored.
+Rule: a client sees an answer, as text, and no calls: the tools are the server's, and so is the
+decision about them. What a client says was called, or approved, is context (`check_messages`). What
+was sent cannot be taken back, so the content for a typed agent is only the accepted answer, and a
+waiting call is reported as a refusal. A request for something unsupported is refused, not ignored.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _StreamOptions(msgspec.Struct):
 
 
 class _Asked(msgspec.Struct):
-    """What counts of a request: how to sample, and the tools, are the agent's."""
+    """The members of a request that count: sampling and tools are the agent's."""
 
     model: str
     messages: list[dict[str, Any]]
@@ -80,7 +80,7 @@ _NOTHING_ASKED: Final[Mapping[str, tuple[Any, ...]]] = {
     "audio": (),
     "web_search_options": (),
 }
-"""What would make another answer, and the values, besides null, with which it asks for nothing."""
+"""Parameters that would need another answer, and the values besides null that ask for nothing."""
 
 
 @names_wrong_types
@@ -91,12 +91,12 @@ def openai_routes(
     allowed_origins: Sequence[str] = (),
     limits: ChatLimits = ChatLimits(),  # noqa: B008  frozen
 ) -> list[Route]:
-    """Return the routes `/v1/chat/completions` and `/v1/models`, for an app of yours.
+    """Return the routes `/v1/chat/completions` and `/v1/models`, for your own app.
 
-    The model's id is the agent's name, or `agent`. `authenticate`, `allowed_origins` and `limits` are
-    as for `chat_app`. A call that needs an approval is for the agent's own approver; without one it is
-    refused, and with one that answers later the answer ends with what has not run. A client that
-    leaves cancels its run. Raises TypeError for other types.
+    The model's id is the agent's name, or `agent`. `authenticate`, `allowed_origins` and `limits`
+    are as for `chat_app`. A call that needs an approval goes to the agent's own approver; without
+    one it is refused, and with one that answers later the answer ends with what has not run. If a
+    client disconnects, its run is cancelled. Raises TypeError for other types.
     """
     doors = Doors(authenticate, None, allowed_origins, limits)
     front = _Completions(agent, doors)
@@ -178,9 +178,9 @@ async def _chunks(
 
 
 async def _answer(run: RunStream, *, typed: bool) -> AsyncGenerator[str, None]:
-    """Yield what a run says, piece by piece, and what has not run. Raises ChatError where it failed.
+    """Yield what a run says, piece by piece, and what has not run. Raises ChatError if it failed.
 
-    Of a `typed` agent that is the accepted answer: whether one is shows at the end.
+    For a `typed` agent that is only the accepted answer, known at the end.
     """
     said, gap = False, ""
     async for event in followed(run):
@@ -199,7 +199,7 @@ async def _answer(run: RunStream, *, typed: bool) -> AsyncGenerator[str, None]:
 
 
 def _refusal(result: RunResult) -> str | None:
-    """Return what has not run, as nobody has answered yet; None where nothing waits."""
+    """Return what has not run because nobody has answered yet; None if nothing waits."""
     waits = [_WAITS.format(asked.title, shown_request(asked)) for asked in result.pending]
     return "\n\n".join(waits) if waits else None
 
@@ -220,6 +220,6 @@ def _told(error: ChatError) -> dict[str, Any]:
 
 
 def _refused(error: ChatError, *, ran: bool = False) -> Response:
-    """Return an error in OpenAI's form; of a run that began, its clients ask not once more."""
+    """Return an error in OpenAI's form; if the run began, clients are told not to retry."""
     headers = {"x-should-retry": "false"} if ran else retry_after(error)
     return JSONResponse(_told(error), error.status, headers)

@@ -1,9 +1,9 @@
 """Threads in a database: what was said, what ran, what a page shows of it.
 
-Rule: what a page shows can be rebuilt from here alone. A turn is there before its run begins, a call
-before it runs; a run that nobody carries any more (its process is gone) is found by its lease, and is
-shown as interrupted. Sessions and states hold raw arguments and the secrets of a run: whoever reads the
-tables reads all of that.
+Rule: what a page shows can be rebuilt from here alone. A turn is stored before its run begins, a
+call before it runs. A run that nobody carries any more (its process is gone) is found by its
+expired lease, and is shown as interrupted. Sessions and states hold raw arguments and the secrets
+of a run, so anybody who reads the tables reads all of that.
 """
 
 from __future__ import annotations
@@ -27,12 +27,15 @@ from toolcrib.values.typed import names_wrong_types
 
 T = TypeVar("T")
 LEASE = 15.0
-"""Seconds for which a run is somebody's without a word from them."""
-_PAUSES = (0.1, 0.3)  # seconds, between the times that a database is asked for the same
+"""Seconds for which a run stays with its process without a sign of life."""
+_PAUSES = (0.1, 0.3)  # seconds between attempts to ask a database
 _TITLE = 80  # characters of the first question
 NOT_IN_TITLES = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Characters that turn the text around them (bidirectional controls), or that not every screen and
-database has: other controls, halves of surrogate pairs."""
+"""Characters not allowed in titles.
+
+They change the direction of the text around them (bidirectional controls), or not every screen and
+database has them: other controls, halves of surrogate pairs.
+"""
 _RECORD = msgspec.json.Decoder(ToolInvocationRecord)
 
 _NEW_THREAD = """INSERT INTO chat_threads (id, owner, title, created_at, updated_at)
@@ -53,7 +56,7 @@ _BEGIN_AGAIN = """UPDATE chat_turns SET status = 'running', view = :view, lease 
     WHERE id = :id AND status = 'waiting' AND state = :state"""
 _IS_BEGUN = "SELECT id FROM chat_turns WHERE id = :id AND status = 'running' AND lease IN :leases"
 _NAME_RUN = "UPDATE chat_turns SET run_id = :run_id WHERE id = :id"
-# A turn that runs again has the state in which it waited: whoever carried it before has another.
+# A turn that runs again has the state in which it waited; its earlier carrier has another state.
 _SHOW = """UPDATE chat_turns SET view = :view, lease = :lease
     WHERE id = :id AND status = 'running' AND state = :was"""
 _END = """UPDATE chat_turns SET status = :status, view = :view, state = :state
@@ -65,7 +68,7 @@ _CALL = """INSERT INTO chat_calls (run_id, call_id, record) VALUES (:run_id, :ca
     ON CONFLICT (run_id, call_id) DO UPDATE SET record = excluded.record"""
 _CALLS = "SELECT * FROM chat_calls WHERE run_id = :run_id"
 MOST_WAITING = 50
-"""Runs of a caller that are kept for clients that keep the thread themselves."""
+"""How many waiting runs are stored per caller, for clients that keep the thread themselves."""
 _WAITING = "SELECT state FROM chat_waiting WHERE owner = :owner AND thread = :thread"
 _OVER = "DELETE FROM chat_waiting WHERE expires_at < :now"
 _OLDEST = "SELECT thread FROM chat_waiting WHERE owner = :owner ORDER BY kept_at, thread"
@@ -82,8 +85,11 @@ _DROP = (
 
 
 class StoredTurn(msgspec.Struct, frozen=True):
-    """A turn as it is kept: `state` is the saved run that waits, or ended, as JSON, or empty. One that
-    runs again has the state in which it waited."""
+    """A turn as it is stored.
+
+    `state` is the JSON of the saved run that waits, or ended, or is empty. A turn that runs again
+    has the state in which it waited.
+    """
 
     id: str
     run_id: str
@@ -98,7 +104,7 @@ class StoredTurn(msgspec.Struct, frozen=True):
 
 
 class StoredThread(msgspec.Struct, frozen=True):
-    """A thread as it is kept; `session` is the conversation that the model knows, as JSON, or empty."""
+    """A thread as it is stored; `session` is the model's conversation as JSON, or empty."""
 
     id: str
     owner: str
@@ -109,7 +115,7 @@ class StoredThread(msgspec.Struct, frozen=True):
     turns: tuple[StoredTurn, ...] = ()
 
     def runs(self, turn: StoredTurn) -> bool:
-        """Return whether a turn runs, and has not ended since it was begun as this one."""
+        """Return whether a turn runs, and has not ended since it was begun in this state."""
         now = [(each.id, each.state) for each in self.turns if each.status == "running"]
         return (turn.id, turn.state) in now
 
@@ -119,10 +125,10 @@ def _now() -> float:
 
 
 class AskedAnew(msgspec.Struct, frozen=True):
-    """Says which turn a new one takes the place of, and what the model knows then.
+    """Says which turn a new one replaces, and what the model knows then.
 
-    `before` is the conversation as it was before that turn, `session` the same with what has to be said
-    of the calls that ran since. `turns` is how many turns the thread had when this was made.
+    `before` is the conversation as it was before that turn, `session` the same with notes on the
+    calls that ran since. `turns` is how many turns the thread had when this was made.
     """
 
     turn_id: str
@@ -135,12 +141,15 @@ BUSY = "this thread is busy: its last run has not ended yet"
 
 
 class BusyError(ToolcribError):
-    """Another run of the thread is on its way."""
+    """Another run of the thread is under way."""
 
 
 async def asked_again(ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask a database for something, and again where it fails: it may have been done, and only its
-    confirmation was lost. `ask` has to do it once, however often it is called."""
+    """Ask a database for something, and retry if it fails.
+
+    It may have been done with only the confirmation lost, so `ask` must have its effect once,
+    however often it is called.
+    """
     for pause in _PAUSES:
         try:
             return await ask()
@@ -150,11 +159,11 @@ async def asked_again(ask: Callable[[], Awaitable[T]]) -> T:
 
 
 class ThreadStore(Closing):
-    """Keeps the threads of all callers: `ThreadStore("sqlite:///crib.db")`.
+    """Stores the threads of all callers: `ThreadStore("sqlite:///crib.db")`.
 
-    `url` is SQLAlchemy's, and may be that of the audit log. A thread is its owner's: every method that
-    takes `owner` (a caller's id) knows no thread of anybody else. All methods raise SourceError if the
-    database cannot be used, MissingExtraError without SQLAlchemy.
+    `url` is SQLAlchemy's, and may be that of the audit log. A thread belongs to its owner: every
+    method that takes `owner` (a caller's id) sees no other threads. All methods raise SourceError
+    if the database cannot be used, MissingExtraError without SQLAlchemy.
     """
 
     @names_wrong_types
@@ -174,14 +183,14 @@ class ThreadStore(Closing):
         return thread_id
 
     async def list(self, owner: str, *, search: str = "", most: int = 200) -> list[Json]:
-        """Return the newest threads first: id, title, created_at, updated_at (seconds)."""
+        """Return threads, the newest first: id, title, created_at, updated_at (seconds)."""
         escaped = search.lower().replace("!", "!!").replace("%", "!%").replace("_", "!_")
         like = f"%{storable(escaped)}%" if escaped else ""
         rows = await self._database.read(_THREADS, owners=_owners(owner), like=like, most=most)
         return [dict(row) for row in rows]
 
     async def load(self, thread_id: str, owner: str) -> StoredThread | None:
-        """Return a thread with its turns in their order; None if the owner has no such thread."""
+        """Return a thread with its turns in order; None if the owner has no such thread."""
 
         def work(transaction: Transaction) -> StoredThread | None:
             rows = transaction.rows(_THREAD, **_theirs(thread_id, owner))
@@ -193,15 +202,18 @@ class ThreadStore(Closing):
         return await self._database.transact(work, write=False)
 
     async def rename(self, thread_id: str, owner: str, title: str) -> bool:
-        """Return whether there was such a thread."""
+        """Rename a thread; return whether it exists."""
         named = _theirs(thread_id, owner)
         return await self._database.write(_RENAME, **named, title=storable(title)) > 0
 
     async def delete(
         self, thread_id: str, owner: str, waiting: Collection[str] | None = None
     ) -> bool:
-        """Return whether there was such a thread. Raises BusyError while it runs, and where a turn
-        waits that is none of `waiting`, if those are given: it has gone on since."""
+        """Delete a thread; return whether it existed.
+
+        Raises BusyError while it runs, and if it has changed: a turn waits that is not in
+        `waiting`, if given.
+        """
 
         def work(transaction: Transaction) -> bool:
             if not transaction.rows(_THREAD + transaction.for_update, **_theirs(thread_id, owner)):
@@ -217,17 +229,17 @@ class ThreadStore(Closing):
         return await self._database.transact(work)
 
     async def before(self, turn_id: str) -> str | None:
-        """Return the conversation as it was before a turn; None where that is not known."""
+        """Return the conversation as it was before a turn; None if that is not known."""
         rows = await self._database.read(_BEFORE, id=turn_id)
         return rows[0]["before"] if rows else None
 
     async def begin(
         self, thread_id: str, owner: str, asked: str, anew: AskedAnew | None = None
     ) -> StoredTurn | None:
-        """Add a turn that runs from now on; None if the owner has no such thread. With `anew` it takes
-        the place of another one, and the conversation goes on from there.
+        """Add a turn that runs from now on; None if the owner has no such thread.
 
-        Raises BusyError while another turn of the thread runs, or where one has begun since.
+        With `anew` it replaces another turn, and the conversation continues from there. Raises
+        BusyError while another turn of the thread runs, or if one has begun since `anew` was made.
         """
         turn_id = f"turn_{os.urandom(12).hex()}"
         view = new_turn(turn_id, asked, instead_of=anew.turn_id if anew else "")
@@ -261,7 +273,7 @@ class ThreadStore(Closing):
         return await self._database.transact(work)
 
     async def begin_again(self, thread_id: str, owner: str, turn: StoredTurn, view: Json) -> bool:
-        """Let a turn that waits run on; return whether it still waited, in this very state.
+        """Let a waiting turn run again; return whether it still waited, in this very state.
 
         Raises BusyError while another turn of the thread runs.
         """
@@ -269,13 +281,13 @@ class ThreadStore(Closing):
         def work(transaction: Transaction) -> bool:
             if not transaction.rows(_THREAD + transaction.for_update, **_theirs(thread_id, owner)):
                 return False
-            if transaction.rows(_IS_BEGUN, id=turn.id, leases=leases):  # when this was asked before
+            if transaction.rows(_IS_BEGUN, id=turn.id, leases=leases):  # by an earlier attempt
                 return True
             _check_idle(transaction, thread_id)
             leases.append(time.time() + LEASE)
             named = {"id": turn.id, "view": _text(view), "state": turn.state}
             begun = transaction.execute(_BEGIN_AGAIN, **named, lease=leases[-1]) > 0
-            if begun:  # and waits no more: nobody else begins it
+            if begun:  # it waits no more: nobody else begins it
                 transaction.require([{"id": turn.id}], _IS_BEGUN, id=turn.id, leases=leases)
             return begun
 
@@ -283,17 +295,20 @@ class ThreadStore(Closing):
         return await asked_again(lambda: self._database.transact(work))
 
     async def name_run(self, turn_id: str, run_id: str) -> None:
-        """Say which run a turn is: before any call of it is kept."""
+        """Record which run a turn is, before any of its calls is stored."""
         await self._database.write(_NAME_RUN, id=turn_id, run_id=run_id)
 
     async def show(self, turn: StoredTurn, view: Json) -> bool:
-        """Keep what is shown of a turn that runs, and its lease; False if it has ended since it was
-        begun as this one, also where it was begun again."""
+        """Store the view of a running turn, and renew its lease.
+
+        Returns False if the turn has ended since it was begun in this state, even if it was begun
+        again.
+        """
         named = {"id": turn.id, "view": _text(view), "lease": time.time() + LEASE}
         return await self._database.write(_SHOW, **named, was=turn.state) > 0
 
     async def keep_call(self, record: ToolInvocationRecord) -> None:
-        """Keep the last word on a call: a sink's `write`, which is awaited before the call begins."""
+        """Store the latest record of a call, awaited by a sink's `write` before the call begins."""
         await self._database.write(
             _CALL,
             run_id=as_column(record.run_id),
@@ -302,7 +317,7 @@ class ThreadStore(Closing):
         )
 
     async def calls(self, run_id: str) -> Mapping[str, ToolInvocationRecord]:
-        """Return the last word on each call of a run, by its id."""
+        """Return the latest record of each call of a run, by call id."""
         rows = await self._database.read(_CALLS, run_id=as_column(run_id))
         found: dict[str, ToolInvocationRecord] = {}
         for row in rows:
@@ -311,7 +326,7 @@ class ThreadStore(Closing):
             except msgspec.DecodeError:
                 raise SourceError("a stored call cannot be read: it was changed") from None
             if record.id not in found or row["call_id"] == as_column(record.id):
-                found[record.id] = record  # an older version has written some ids in another way
+                found[record.id] = record  # an older version wrote some ids differently
         return found
 
     async def end(
@@ -323,9 +338,11 @@ class ThreadStore(Closing):
         state: str = "",
         session: str | None = None,
     ) -> bool:
-        """Keep how a turn ended, and the conversation with it; False if it was ended otherwise since it
-        was begun as this one. A turn that was begun again is left alone, so an end may be tried once
-        more where its confirmation was lost."""
+        """Store how a turn ended, and its conversation.
+
+        Returns False if it ended otherwise since it was begun in this state. A turn that was begun
+        again is left alone, so an end may be retried if its confirmation was lost.
+        """
 
         def work(transaction: Transaction) -> bool:
             named = {"id": turn.id, "state": state}
@@ -339,15 +356,17 @@ class ThreadStore(Closing):
         return await self._database.transact(work)
 
     async def keep_waiting(self, owner: str, thread: str, state: RunState) -> bool:
-        """Keep a run that waits in a thread that its client keeps, until its questions have expired;
-        False where another one of the thread waits. Of a caller the newest are kept."""
+        """Store a waiting run of a thread that its client keeps, until its questions have expired.
+
+        Returns False if another run of the thread waits. Only a caller's newest runs are stored.
+        """
         saved = state.to_json()
 
         def work(transaction: Transaction) -> bool:
             now = time.time()
             transaction.execute(_OVER, now=now)
             for row in transaction.rows(_WAITING, **place):
-                return bool(row["state"] == saved)  # then this was asked before
+                return bool(row["state"] == saved)  # True if an earlier attempt stored it
             kept = [row["thread"] for row in transaction.rows(_OLDEST, owner=place["owner"])]
             for oldest in kept[: max(0, len(kept) + 1 - MOST_WAITING)]:
                 transaction.execute(_TAKE, owner=place["owner"], thread=oldest)
@@ -365,21 +384,21 @@ class ThreadStore(Closing):
         return RunState.from_json(rows[0]["state"]) if rows else None
 
     async def take_waiting(self, owner: str, thread: str, state: RunState) -> bool:
-        """Take that run out, to go on with it; False where somebody else has."""
+        """Take that run out to continue it; return False if somebody else has."""
 
         def work(transaction: Transaction) -> bool:
             rows = transaction.rows(_WAITING + transaction.for_update, **place)
             if not rows or RunState.from_json(rows[0]["state"]) != state:
                 return False
             transaction.execute(_TAKE, **place)
-            transaction.require([], _WAITING, **place)  # else somebody takes it once more
+            transaction.require([], _WAITING, **place)  # otherwise somebody else takes it, too
             return True
 
         place = _place(owner, thread)
         return await self._database.transact(work)
 
     async def aclose(self) -> None:
-        """Close the connections; the next use opens new ones. `async with` does it, too."""
+        """Close the connections; the next use opens new ones. `async with` does this, too."""
         await self._database.aclose()
 
 
@@ -406,7 +425,7 @@ def _text(view: Json) -> str:
 
 
 def _place(owner: str, thread: str) -> dict[str, object]:
-    """Return where a run waits whose thread its client keeps."""
+    """Return the key of a waiting run whose thread its client keeps."""
     return {"owner": as_column(owner), "thread": as_column(thread)}
 
 
@@ -415,7 +434,7 @@ def _theirs(thread_id: str, owner: str) -> dict[str, object]:
 
 
 def _owners(owner: str) -> list[str]:
-    """Return how a caller's id is written: older versions have written a long one as it is."""
+    """Return the stored forms of a caller's id: older versions stored a long id whole."""
     column = as_column(owner)
     is_long = len(owner) > len(column) and storable(owner) == owner
     return [column, owner] if is_long else [column]

@@ -1,10 +1,10 @@
-"""What a page shows of a conversation, as JSON: made of events, changed by operations.
+"""What a page shows of a conversation, as JSON: made from events, changed by operations.
 
-Rule: a view has nothing that an event does not have, so it holds public views only. Every change is an
-operation (`set` or `append-text` at a path, as assistant-stream's `UpdateStateChunk` has them), and
-whoever applies all operations to an earlier snapshot has the later one. The view keeps texts in pieces,
-so that a long answer costs what is new in it. A question is shown while its turn waits, and then only:
-as long as other calls run, nobody can answer it.
+Rule: a view has nothing that an event does not have, so it holds public views only. Every change is
+an operation (`set` or `append-text` at a path, as in assistant-stream's `UpdateStateChunk`), and
+applying all operations to an earlier snapshot gives the later one. The view keeps texts in pieces,
+so that extending a long answer costs only what is new. A question is shown only while its turn
+waits: as long as other calls run, nobody can answer it.
 """
 
 from __future__ import annotations
@@ -55,8 +55,10 @@ from toolcrib.values.run import (
 Json: TypeAlias = dict[str, Any]
 
 LARGEST_RESULT: Final = 64 * 1024
-"""Bytes of JSON of a result, of arguments or of a part of progress that a page is sent; of more it gets
-the beginning, as text."""
+"""The most bytes of a result's, arguments' or progress's JSON that a page is sent.
+
+Of a larger one it gets the beginning, as text.
+"""
 _MOST_PROGRESS = 50
 _LIMITED = "The run was stopped: {}."
 BrokenOff: TypeAlias = Literal["interrupted", "failed"]
@@ -70,7 +72,7 @@ _NOT_WHOLE: Final = ("truncated", "The call did not come whole.")
 
 
 class Operation(TypedDict):
-    """One change of a view; `path` has the names and, as text, the indexes that lead to its place."""
+    """One change of a view; `path` has the names, and the indexes as text, that lead to it."""
 
     type: Literal["set", "append-text"]
     path: list[str]
@@ -90,9 +92,12 @@ class ShownReasoning(Veiled, msgspec.Struct, tag_field="kind", tag="reasoning"):
 
 
 class ShownQuestion(Veiled, msgspec.Struct):
-    """What a person is asked; `texts` has each argument as JSON, with all its digits. With `for_run` a
-    yes may be to exactly this call for the rest of the run, with `for_tool` also to the whole tool;
-    with `always` it may be a rule for calls of `title`: the tool, behind the agents that want it."""
+    """What a person is asked; `texts` has each argument as JSON, with all its digits.
+
+    With `for_run` a yes may be for exactly this call for the rest of the run, with `for_tool` also
+    for the whole tool. With `always` it may be a rule for calls of `title`: the tool, with the
+    agents that call it.
+    """
 
     veiled: ClassVar[tuple[str, ...]] = ("arguments",)
 
@@ -111,8 +116,11 @@ class ShownQuestion(Veiled, msgspec.Struct):
 
 
 class ShownRule(Veiled, msgspec.Struct):
-    """A rule: calls of `title` with these arguments, and any value of those that are `open`, do not ask
-    its caller. `texts` are as in a question; without `expires_at` it holds until it is revoked."""
+    """A rule: calls of `title` with these arguments do not ask its caller.
+
+    Arguments that are `open` may have any value. `texts` are as in a question; without `expires_at`
+    the rule holds until it is revoked.
+    """
 
     veiled: ClassVar[tuple[str, ...]] = ("arguments", "texts")
 
@@ -126,8 +134,10 @@ class ShownRule(Veiled, msgspec.Struct):
 
 
 class ListedRule(msgspec.Struct):
-    """A rule as it is kept; None where it is not as it was signed: it lets nothing run, and calls that
-    it may be about fail until it is revoked."""
+    """A stored rule; None if it is not as it was signed.
+
+    Such a rule lets nothing run, and calls that it may be about fail until it is revoked.
+    """
 
     id: str
     rule: ShownRule | None
@@ -189,20 +199,20 @@ class ThreadHead(msgspec.Struct):
 
 
 class ShownThread(msgspec.Struct):
-    """What a page shows, for its description and its readers: a view is plain JSON of this form."""
+    """What a page shows: a view is plain JSON of this form."""
 
     thread: ThreadHead
     turns: list[ShownTurn]
 
 
 Definitions: TypeAlias = Callable[[str, str], ToolDefinition | None]
-"""Gives the definition of a tool by its name and that of the agent that offers it."""
+"""Returns the definition of a tool by its name and the name of the agent that offers it."""
 
 
 def new_turn(turn_id: str, asked: str, *, at: float | None = None, instead_of: str = "") -> Json:
-    """Return the view of a turn that begins: what somebody asked, and nothing yet that answers it.
+    """Return the view of a starting turn: what somebody asked, and no answer yet.
 
-    `instead_of` is the id of the turn that it asks anew.
+    `instead_of` is the id of the turn whose question it asks again.
     """
     return {
         "id": turn_id,
@@ -220,8 +230,10 @@ def new_turn(turn_id: str, asked: str, *, at: float | None = None, instead_of: s
 
 
 def line_of(turns: Iterable[Json]) -> list[Json]:
-    """Return the turns that go on with one another, out of all in the order in which they were asked:
-    one that was asked anew takes the place of the first one, and of whatever came behind it."""
+    """Return the turns that continue one another, out of all turns in the order asked.
+
+    A turn that asks again replaces the earlier one, and everything after it.
+    """
     line: list[Json] = []
     for turn in turns:
         ids = [each["id"] for each in line]
@@ -232,27 +244,29 @@ def line_of(turns: Iterable[Json]) -> list[Json]:
 
 
 def shown_id(run_id: str, call_id: str) -> str:
-    """Return the id of a call as it is shown, which no call of another run has, whichever of them knows
-    of the other: some clients count the calls of each reply anew."""
+    """Return the id under which a call is shown, unique among runs.
+
+    Some clients number the calls of each reply from the start.
+    """
     return call_id if call_id.startswith(f"{run_id}_") else f"{run_id}:{call_id}"
 
 
 def own_id(run_id: str, shown: str) -> str:
-    """Return the id that a call has in its run; another run's, and those of an older version, stay."""
+    """Return the id that a call has in its run; ids of other runs and older versions stay."""
     return shown.removeprefix(f"{run_id}:")
 
 
 def calls_of(turn: Json) -> dict[str, Json]:
-    """Return the calls that are shown in a turn, by the ids that they have in its run."""
+    """Return the calls that are shown in a turn, by their ids within its run."""
     shown = (part for part in turn["parts"] if part["kind"] == "call")
     return {own_id(turn["run_id"], part["id"]): part for part in shown}
 
 
 class TurnView:
-    """Follows the events of one run, and keeps the view of its turn.
+    """Follows the events of one run, and maintains the view of its turn.
 
-    `operations` are relative to the turn. `definitions` are those of the tools of whoever speaks. Who
-    is `limited` may approve some questions only, and so no whole tool.
+    Operations are relative to the turn. `definitions` returns the definitions of the speaker's
+    tools. Callers who are `limited` may approve only some questions, and so no whole tool.
     """
 
     def __init__(self, turn: Json, definitions: Definitions, *, limited: bool = False) -> None:
@@ -266,17 +280,17 @@ class TurnView:
             for at, part in enumerate(self._parts)
             if part["kind"] == "call"
         }
-        self._pieces: list[str] = []  # of the last part's text, which has not got them yet
-        self._speaks = False  # the last part is a text of a reply that has not ended
+        self._pieces: list[str] = []  # of the last part's text, not joined yet
+        self._speaks = False  # whether the last part is a text of an unfinished reply
         self._questions: dict[str, Json] = {}  # by call, as long as the turn runs
 
     def snapshot(self) -> Json:
-        """Return the turn as it is now, shared with nobody."""
+        """Return a copy of the present turn."""
         self._join()
         return deepcopy(self.turn)
 
     def ended(self, result: RunResult) -> tuple[TurnView, list[Operation]]:
-        """Return the view as it is once the run is over, and what changes: this one stays as it is."""
+        """Return the view after the end of the run, and the changes; this view is not changed."""
         later = TurnView(self.snapshot(), self._definitions, limited=self._limited)
         later._questions = dict(self._questions)
         later._speaker = self._speaker
@@ -303,7 +317,7 @@ class TurnView:
             case HandedOver(agent=agent):
                 self._speaker = agent
                 return []
-            case ToolsOffered() | PartialOutput():  # its text is told, too
+            case ToolsOffered() | PartialOutput():  # its text is reported, too
                 return []
             case _:
                 return self._take_of_call(event)
@@ -335,8 +349,10 @@ class TurnView:
                 assert_never(event)
 
     def answered(self, call_id: str, by: str) -> list[Operation]:
-        """Show that somebody has answered: the question is gone, the run goes on, and other questions
-        come back when it waits again."""
+        """Show that somebody has answered: the question is gone, and the run continues.
+
+        Other questions come back when it waits again.
+        """
         made = [self._set(["status"], "running")]
         for asked, at in self._calls.items():
             if self._parts[at]["approval"] is not None:
@@ -349,9 +365,9 @@ class TurnView:
     def break_off(
         self, records: Mapping[str, ToolInvocationRecord], status: BrokenOff
     ) -> list[Operation]:
-        """Show a run that nobody carries to its end; `records` are the last ones known of its calls.
+        """Show a run that nobody carries to its end; `records` are the last known of its calls.
 
-        A call that began and has no end there is unknown, any other one had not begun.
+        A call that began and has no end there is unknown; any other call had not begun.
         """
         made: list[Operation] = []
         for call_id, record in records.items():
@@ -419,8 +435,10 @@ class TurnView:
             self._pieces.clear()
 
     def _call(self, call_id: str, name: str, origin: Origin | None = None) -> list[Operation]:
-        """Return the operation that adds a call, if it is not there: of whoever speaks, if its record
-        does not say of whom."""
+        """Return the operation that adds a call, if it is not there.
+
+        The call is the current speaker's, if its record does not name the agent.
+        """
         if call_id in self._calls:
             return []
         self._calls[call_id] = len(self._parts)
@@ -462,13 +480,15 @@ class TurnView:
         parts = self._parts[self._calls[call_id]]["progress"]
         at = str(min(len(parts), _MOST_PROGRESS - 1))
         if len(parts) == _MOST_PROGRESS:
-            parts.pop()  # the last one makes room for what is newer
+            parts.pop()  # drops the last one for the newer one
         parts.append(bounded(part))
         return [_operation("set", [*self._path(call_id), "progress", at], deepcopy(parts[-1]))]
 
     def _question(self, request: ApprovalRequest, schema: JsonValue) -> Json:
-        """Return what a person needs to answer a question. Its arguments are never cut: they are what
-        the answer is about."""
+        """Return what a person needs to answer a question.
+
+        Its arguments are never cut, because the answer is about them.
+        """
         return {
             "id": request.id,
             "title": encodable(request.title),
@@ -504,7 +524,7 @@ class TurnView:
         )
 
     def _end(self, result: RunResult) -> list[Operation]:
-        """Show the end of a run: a call ends before its turn, and a question comes behind its end."""
+        """Show the end of a run: calls end before their turn, and questions come after its end."""
         made: list[Operation] = []
         waits = result.status == "waiting"
         for call_id, at in self._calls.items():
@@ -517,7 +537,7 @@ class TurnView:
             made.append(self._set(["note"], _LIMITED.format(limit_text(result.limit))))
         made.append(self._set(["status"], result.status))
         asked = {each.call_in(result.state.run_id): each for each in reversed(result.pending)}
-        for call_id, request in asked.items():  # of those that an agent asks, one after the other
+        for call_id, request in asked.items():  # of an agent that asks several, the first
             question = self._questions.get(call_id)
             if question is None or question["id"] != request.id:
                 question = self._question(request, None)
@@ -559,7 +579,7 @@ def _operation(kind: Literal["set", "append-text"], path: Iterable[str], value: 
 
 
 def bounded(value: JsonValue, most: int = LARGEST_RESULT, head: int = LARGEST_RESULT) -> Any:
-    """Return a value as a browser can read it, or the head of its JSON where that has more bytes."""
+    """Return a value that a browser can read, or the head of its JSON if that is too large."""
     try:
         text = orjson.dumps(value, option=orjson.OPT_STRICT_INTEGER)
     except TypeError:  # an integer beyond 53 bits, or half of a surrogate pair
@@ -574,7 +594,7 @@ _ROUNDED = 2**53  # from here on a browser's numbers are not exact
 
 
 def readable(value: Any) -> Any:
-    """Return a JSON value with each integer that a browser would round as a text."""
+    """Return a JSON value with each integer that a browser would round as a string."""
     if isinstance(value, dict):
         return {encodable(name): readable(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -596,8 +616,9 @@ _ABSENT: Final = object()
 class ReadBack:
     """Undoes in an edit what `readable` did to the arguments that were shown.
 
-    A text that stands for a number is that number at its place, and in an item of a list that came back
-    as it was, wherever it is. Elsewhere it is refused: it may mean the number, or the text.
+    A string that stands for a number is read as that number in its place, and within an unchanged
+    item of a list, wherever that is. Elsewhere it is refused, since it may mean the number or the
+    string.
     """
 
     def __init__(self, shown: JsonObject) -> None:
@@ -626,9 +647,9 @@ class ReadBack:
         raise ValueError(_MOVED)
 
     def _items(self, edited: list[Any], asked: list[Any]) -> list[Any]:
-        """Return the items of a list. Where it has another length, no item is known by its place."""
+        """Return the items of a list. If its length changed, no item is known by its index."""
         alike = len(edited) == len(asked)
-        known: dict[str, dict[str, Any]] = {}  # by how it was shown
+        known: dict[str, dict[str, Any]] = {}  # by their shown form
         for value in asked:
             known.setdefault(canonical_json(readable(value)), {})[canonical_json(value)] = value
         items = []
@@ -644,7 +665,7 @@ class ReadBack:
 
 
 def _rounded(value: Any) -> Iterator[str]:
-    """Yield the texts that stand for numbers in a value as it is shown."""
+    """Yield the strings that stand for numbers in a value as shown."""
     if isinstance(value, dict | list):
         for part in value.values() if isinstance(value, dict) else value:
             yield from _rounded(part)
@@ -653,7 +674,7 @@ def _rounded(value: Any) -> Iterator[str]:
 
 
 def shown_rule(kept: KeptRule) -> ListedRule:
-    """Return a rule as a page shows it to whom it is for."""
+    """Return a rule in the form that a page shows to its caller."""
     rule = kept.rule
     if rule is None:
         return ListedRule(kept.id, None)
@@ -676,7 +697,7 @@ def _texts(arguments: JsonObject) -> dict[str, str]:
 
 
 def _exact(value: JsonValue) -> str:
-    """Return a value as JSON, with all digits and signs that it has."""
+    """Return a value as JSON, with all its digits and signs."""
     text = json.dumps(value, ensure_ascii=False)
     return text if text == encodable(text) else json.dumps(value)
 
