@@ -1,7 +1,7 @@
 """toolcrib: the crib where an agent's tools are kept, picked, checked, run and written down.
 
-A name is imported when it is first asked for: a program that has tools and no agent loads no clients,
-no wires and no scorers.
+A name is imported when it is first used: a program that has tools and no agent loads no clients, no
+wires and no scorers.
 """
 
 from importlib import import_module
@@ -151,7 +151,7 @@ __all__ = [
     "toolset",
 ]
 
-# In which module each name is: the same as above, which only type checkers read.
+# The module of each name: the same as above, which only type checkers read.
 _NAMES = {
     "agent": "Agent ContextOptions ResultStore RunStream Session run_sync",
     "errors": "ErrorCode ToolError",
@@ -178,7 +178,7 @@ _NAMES = {
 }
 _HOMES = {name: f"toolcrib.{home}" for home, names in _NAMES.items() for name in names.split()}
 
-if not TYPE_CHECKING:  # to a type checker, any name would be there
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> object:
         if name not in _HOMES:

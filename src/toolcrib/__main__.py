@@ -1,4 +1,4 @@
-"""The `toolcrib` command: `python -m toolcrib` too."""
+"""The `toolcrib` command, also available as `python -m toolcrib`."""
 
 from __future__ import annotations
 

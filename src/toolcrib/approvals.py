@@ -1,4 +1,7 @@
-"""Ready-made approvers: at the terminal, stored until somebody answers, or left open."""
+"""Ready-made approvers: at the terminal, stored until somebody answers, or left open.
+
+Rule: only a clear yes approves a call. A stored yes is used once.
+"""
 
 from __future__ import annotations
 
@@ -58,18 +61,18 @@ __all__ = [
 
 
 async def answer_later(_request: ApprovalRequest) -> Answer | None:
-    """Answer nothing: the call waits, and its run ends as `waiting`, with the question in `pending`.
+    """Answer nothing: the call waits, and its run ends as `waiting` with the question `pending`.
 
     For agents whose runs are resumed by `Agent.resume(state, answers)`, as a web page does.
     """
     return None
 
 
-# Questions in a text, at a terminal or elsewhere: whole or visibly cut, in ASCII, and answered only
+# Questions as text, at a terminal or elsewhere: whole or visibly cut, in ASCII, and answered only
 # after they were shown.
 #
-# Rule: nothing hides something else. What is too long shares the room evenly, is cut in its middle, so
-# that its beginning and its end are seen, and says how much is left out.
+# Rule: nothing hides anything else. Parts that are too long share the room evenly, are cut in the
+# middle so that the beginning and the end are seen, and say how much is left out.
 
 _ALWAYS = "always: yes, and always to exactly this"
 _FOR_RUN = "same: yes, and to exactly this for this run, run: yes, and to this tool for this run"
@@ -77,19 +80,19 @@ _POLL = 0.1
 _MAX_PLACES = 20
 _AT_TERMINAL = 4_000
 _MAX_SHOWN = 16_000
-_LEAST = 100  # characters of an item; items that would have fewer are left out
+_LEAST = 100  # characters of an item; items that would get fewer are left out
 _MARK = 40  # characters that say how much is left out
 
 
 class TerminalApprover:
     """Asks at the terminal, one question at a time; anything but a clear yes is a no.
 
-    Where a yes for the run would spare the questions about further calls of the tool
-    (`ApprovalRequest.for_run`), `run` says it, and `same` says it of calls with exactly these
-    arguments; where it would not, both are a no like any other word. So is `always` (a rule for exactly
-    these arguments), unless the question may have a rule. Without a terminal to ask at
-    there is no answer, nor is there from one that ended (Ctrl-D, a lost connection): the call ends as
-    `approval_required`. `by` is who answers, as records will say it.
+    If a yes for the run would spare the questions about further calls of the tool
+    (`ApprovalRequest.for_run`), `run` gives it, and `same` gives it for calls with exactly these
+    arguments. Otherwise both are a no like any other word. So is `always` (a rule for exactly these
+    arguments), unless the question may have a rule. Without a terminal, or if its input has ended
+    (Ctrl-D, a lost connection), there is no answer, and the call ends as `approval_required`. `by`
+    is the approver's name in records.
     """
 
     @names_wrong_types
@@ -99,7 +102,7 @@ class TerminalApprover:
         self._turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = (
             WeakKeyDictionary()
         )
-        self._turn = threading.Lock()  # the terminal is one, however many loops there are
+        self._turn = threading.Lock()  # there is one terminal, however many loops there are
 
     async def __call__(self, request: ApprovalRequest) -> Answer:
         async with self._turns.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
@@ -125,7 +128,7 @@ class TerminalApprover:
             return self._asked(text, given_up)
 
     def _asked(self, text: str, given_up: threading.Event) -> str | None:
-        """Return what was typed, None if the question was shown to nobody, or the input has ended."""
+        """Return what was typed; None if the question was not shown, or the input has ended."""
         source = self._source or sys.stdin
         if source is None or (self._source is None and not source.isatty()) or given_up.is_set():
             return None
@@ -137,16 +140,16 @@ class TerminalApprover:
 
 
 def _forget_typed(source: TextIO) -> None:
-    """Drop what was typed before a question was shown: it is no answer to it."""
+    """Drop what was typed before a question was shown: it is not an answer to it."""
     if sys.platform != "win32":
-        with suppress(OSError, ValueError, termios.error):  # no terminal
+        with suppress(OSError, ValueError, termios.error):  # not a terminal
             termios.tcflush(source, termios.TCIFLUSH)
 
 
 def _has_line(source: TextIO, given_up: threading.Event) -> bool:
-    """Wait for a line at a terminal; False once nobody waits for it, and it is not taken away.
+    """Wait for a line at a terminal; return False, leaving the line, once nobody waits for it.
 
-    What cannot be watched (a file, a console of Windows) is simply read.
+    What cannot be watched (a file, a Windows console) is simply read.
     """
     try:
         while source.isatty() and not given_up.is_set():
@@ -158,7 +161,7 @@ def _has_line(source: TextIO, given_up: threading.Event) -> bool:
 
 
 def question(request: ApprovalRequest) -> str:
-    """Return the question as ASCII: nothing in it can move a cursor or pass for another character."""
+    """Return the question in ASCII: nothing in it can move a cursor or look like something else."""
     tool = json.dumps(request.title)[1:-1]
     reason = json.dumps(request.reason)[1:-1]  # a policy may quote a model
     offered = [_FOR_RUN] * request.for_run + [_ALWAYS] * request.always
@@ -167,7 +170,7 @@ def question(request: ApprovalRequest) -> str:
 
 
 def shown_request(request: ApprovalRequest, most: int = _MAX_SHOWN) -> str:
-    """Return the arguments, and which of them were not sent and are defaults, all in ASCII."""
+    """Return the arguments, and which of them are defaults that were not sent, all in ASCII."""
     places = [json.dumps(place)[1:-1] for place in request.defaults[:_MAX_PLACES]]
     more = len(request.defaults) - len(places)
     rest = f" and {more} more" if more else ""
@@ -178,7 +181,7 @@ def shown_request(request: ApprovalRequest, most: int = _MAX_SHOWN) -> str:
 def shown_rule(
     title: str, arguments: JsonObject, opened: Iterable[str], caller: str, most: int = _MAX_SHOWN
 ) -> str:
-    """Return the pattern of a rule in ASCII: what has to be the same, what may be any, and for whom."""
+    """Return the pattern of a rule in ASCII: what must be equal, what may be any, and for whom."""
     names = ", ".join(json.dumps(name) for name in sorted(opened))
     anything = f" with any {names}" if names else ""
     same = {name: value for name, value in arguments.items() if name not in set(opened)}
@@ -187,10 +190,10 @@ def shown_rule(
 
 
 def shown_arguments(arguments: JsonObject, most: int = _MAX_SHOWN) -> str:
-    """Return arguments as JSON in ASCII, in some `most` characters. Omissions are marked by `<…>`
-    outside of any text.
+    """Return arguments as JSON in ASCII, in about `most` characters.
 
-    Where there are any, the digest of all arguments follows: sha256 over the canonical JSON (RFC 8785).
+    Omissions are marked by `<…>` outside of strings. If there are any, the digest of all arguments
+    follows: sha256 over the canonical JSON (RFC 8785).
     """
     text = json.dumps(arguments)
     if len(text) <= most:
@@ -200,7 +203,7 @@ def shown_arguments(arguments: JsonObject, most: int = _MAX_SHOWN) -> str:
 
 
 def _cut(value: JsonValue, room: int) -> str:
-    """Return a value as JSON, cut to the room unless that takes more than all of it."""
+    """Return a value as JSON, cut to the room unless the cut form is longer than the whole."""
     text = json.dumps(value)
     if len(text) <= room:
         return text
@@ -224,14 +227,16 @@ def _shortened(value: JsonValue, text: str, room: int) -> str:
 
 
 def _fitting(characters: str, room: int) -> int:
-    """Return how many of these characters have room in JSON."""
+    """Return how many of these characters fit into the room as JSON."""
     lengths = (len(json.dumps(character)) - len('""') for character in characters[:room])
     return sum(length <= room for length in accumulate(lengths))
 
 
 def _cut_items(items: list[tuple[str, JsonValue]], room: int, what: str) -> str:
-    """Return all items, cut to an even share of the room; those in the middle are left out if it is too
-    small for all."""
+    """Return all items, each cut to an even share of the room.
+
+    If the room is too small for all, those in the middle are left out.
+    """
     if room < _MARK:
         return f"<{len(items):,} more {what}>"
     sizes = [len(name) + len(json.dumps(value)) + len(", ") for name, value in items]
@@ -255,7 +260,7 @@ def _cut_items(items: list[tuple[str, JsonValue]], room: int, what: str) -> str:
 
 
 def _even_share(sizes: list[int], room: int) -> int:
-    """Return the size to cut to, so that all fit into the room; those that are smaller stay whole."""
+    """Return the size to cut to, so that all fit into the room; smaller ones stay whole."""
     for at, size in enumerate(sorted(sizes)):
         if size * (len(sizes) - at) > room:
             return room // (len(sizes) - at)
@@ -263,10 +268,10 @@ def _even_share(sizes: list[int], room: int) -> int:
     return max(sizes, default=0)
 
 
-# Approvals that may be given days later, by another process: kept in a database, used once.
+# Approvals that may be given days later, by another process: stored in a database, used once.
 #
-# A call is asked about once: its run and its call id are unique among the rows. What comes back with
-# another request id is another call by now, and is refused, not asked about anew.
+# A call is asked about once: its run and its call id are unique among the rows. If the same call
+# comes back with another request id, it has changed, and is refused instead of asked about again.
 
 T = TypeVar("T")
 
@@ -287,7 +292,7 @@ _SAVE = """INSERT INTO approvals (id, run_id, call_id, request, expires_at, pinn
     ON CONFLICT DO NOTHING"""
 _FIND = "SELECT * FROM approvals WHERE id = :id"
 _ASKED = "SELECT * FROM approvals WHERE run_id = :run_id AND call_id = :call_id"
-# a rule that was revoked keeps its id, with no content: its answer, taken once more, gives none
+# a revoked rule keeps its id, without content, so that using its answer again gives no rule
 _RULES = "SELECT * FROM approval_rules WHERE content <> ''"
 _RULES_OF_CALLER = f"{_RULES} AND caller = :caller"
 _RULES_FOR = """SELECT * FROM approval_rules
@@ -309,14 +314,15 @@ _ANSWER = """UPDATE approvals SET answer = :answer, answered_at = :now, signatur
 
 
 class ApprovalStore(Closing):
-    """An approver that saves each question, and answers it once somebody has: `ApprovalStore(url)`.
+    """An approver that saves each question, and returns its answer once somebody has given it.
 
-    The process that answers needs neither agent nor tools. `url` is SQLAlchemy's, such as
-    `sqlite:///crib.db`; whoever may write to that database may approve. A SQLite file that is made is
-    its owner's alone, unless `mode` is another one, for a group. With a `state_key` (32 random bytes,
-    the same in all processes, kept where no user is) it keeps rules, too: answers that are for
-    always (`Approve.always`). All methods raise SourceError if it cannot be used, MissingExtraError
-    without SQLAlchemy; the constructor raises ToolcribError for a key that is too short.
+    `ApprovalStore(url)`: the process that answers needs neither agent nor tools. `url` is
+    SQLAlchemy's, such as `sqlite:///crib.db`; anybody who may write to that database may approve. A
+    new SQLite file is accessible only to its owner, unless `mode` says otherwise, for a group. With
+    a `state_key` (32 random bytes, the same in all processes, stored out of users' reach) it stores
+    rules, too: answers that hold for always (`Approve.always`). All methods raise SourceError if
+    the database cannot be used, MissingExtraError without SQLAlchemy; the constructor raises
+    ToolcribError for a key that is too short.
     """
 
     @names_wrong_types
@@ -325,23 +331,25 @@ class ApprovalStore(Closing):
         self._database = SqlDatabase(url, mode=mode)
 
     async def __call__(self, request: ApprovalRequest) -> Answer | None:
-        """Return the answer; None while there is none. A yes is given out once, a no stays a no.
+        """Return the answer; None while there is none. A yes is returned once, a no stays a no.
 
-        A yes is spent when it is given out, before the tool begins: a process that is killed in
-        between has spent it, and that call does not run any more. Raises ApprovalError:
-        `already_used` if the yes was used before, `approval_expired` if it has lapsed, answered or
-        not; `approval_mismatch` if the definition, the caller or the arguments of the call are others
-        now, `other_call` if what is stored is about another call.
+        A yes is used up when it is returned, before the tool begins: if the process is killed in
+        between, the yes is spent, and that call no longer runs. Raises ApprovalError:
+        `already_used` if the yes was used before; `approval_expired` if the question has expired,
+        answered or not; `approval_mismatch` if the definition, the caller or the arguments of the
+        call have changed; `other_call` if what is stored is about another call.
         """
         return await self.ask_keeping(request, {})
 
     async def ask_keeping(self, request: ApprovalRequest, pinned: JsonObject, /) -> Answer | None:
-        """Do the same; keep what default factories made for the call with a question that is new."""
+        """Do the same, and store what default factories made for the call with a new question."""
         return await self._database.transact(lambda t: _take(t, request, pinned, self._key))
 
     async def kept(self, run_id: str, call_id: str, caller: str, /) -> JsonObject:
-        """Return what default factories made for this call of this caller when it was asked about; {}
-        if it was not, or if nothing was kept."""
+        """Return what default factories made for this caller's call when it was asked about.
+
+        {} if it was not asked about, or if nothing was stored.
+        """
         if not call_id:  # several questions may be about such calls
             return {}
         named = {"run_id": as_column(run_id), "call_id": as_column(call_id)}
@@ -357,10 +365,11 @@ class ApprovalStore(Closing):
     async def pending(
         self, *, run_id: str | None = None, caller: str | None = None
     ) -> list[ApprovalRequest]:
-        """Return the questions that nobody has answered and that have not lapsed, next to lapse first.
+        """Return the unanswered questions that have not expired, the next to expire first.
 
-        Of one run or one caller (by their ids), if named. With a `state_key`, one that is not as it was
-        asked has no `always`. Raises ApprovalError if one cannot be read.
+        Only those of one run or one caller (by their ids), if given. With a `state_key`, a question
+        that was changed since it was asked has no `always`. Raises ApprovalError if one cannot be
+        read.
         """
         rows = await self._database.read(_PENDING, now=time.time())
         requests = [_shown(row, self._key) for row in rows]
@@ -373,9 +382,9 @@ class ApprovalStore(Closing):
     async def answer(self, request_id: str, answer: Answer) -> None:
         """Answer a question, for good.
 
-        Raises ApprovalError if it is unknown (`unknown_approval`), lapsed or answered
-        (`already_used`), or if this is no answer: an approval without a name, edited arguments that
-        are no JSON object, a rule where none can be given.
+        Raises ApprovalError if it is unknown (`unknown_approval`), expired (`approval_expired`) or
+        answered (`already_used`), or if the answer is invalid: an approval without a name, edited
+        arguments that are not a JSON object, a rule where none can be given.
         """
         check_type("request_id", request_id, str, "the id of a question, such as request.id")
         await self.answer_all({request_id: answer})
@@ -383,9 +392,9 @@ class ApprovalStore(Closing):
     async def answer_all(self, answers: Mapping[str, Answer]) -> None:
         """Answer several questions by their ids: all of them, or none.
 
-        Raises ApprovalError as `answer` does; it names the question.
+        Raises ApprovalError as `answer` does; the error names the question.
         """
-        # in one order everywhere: two that answer the same questions cannot wait for each other
+        # one order everywhere, so that two writers with the same questions cannot deadlock
         texts = {
             request_id: _text(request_id, answers[request_id]) for request_id in sorted(answers)
         }
@@ -399,13 +408,13 @@ class ApprovalStore(Closing):
 
     @property
     def keeps_rules(self) -> bool:
-        """Whether it keeps rules: it has a `state_key`."""
+        """Whether it stores rules, because it has a `state_key`."""
         return self._key is not None
 
     async def rule_for(self, asked: CallToApprove, /) -> ApprovalRule | None:
-        """Return the oldest rule that speaks for a call; None if somebody was asked about it before.
+        """Return the oldest rule that approves a call; None if somebody was asked about it before.
 
-        Raises ApprovalError, `invalid_rule`, where a rule for the tool and the caller is not as it was
+        Raises ApprovalError, `invalid_rule`, if a rule for the tool and the caller is not as it was
         signed.
         """
         return await self._database.transact(
@@ -415,20 +424,20 @@ class ApprovalStore(Closing):
     async def keep_rule(
         self, asked: CallToApprove, always: Always, by: str, /
     ) -> ApprovalRule | None:
-        """Keep the rule that a yes makes, and return it; None if it has lapsed by now, or was revoked:
-        a run that goes on from the same state again does not bring it back.
+        """Store the rule that a yes gives, and return it; None if it has expired or was revoked.
 
-        It lasts from when its answer was given, as far as that is known: from `always.given_at`, from
-        when the question that is stored here was answered, or from when it was first kept. Where the
-        question is stored here, the rule is for what that asked. Raises ApprovalError if it cannot be
-        kept.
+        So a run that resumes from the same state again does not bring it back. The rule lasts from
+        when its answer was given, as far as that is known: from `always.given_at`, from when the
+        question stored here was answered, or from when the rule was first stored. If the question
+        is stored here, the rule covers what that asked. Raises ApprovalError if the rule cannot be
+        stored.
         """
         return await self._database.transact(partial(_kept_rule, asked, always, by, self._rule_key))
 
     async def rules(self, *, caller: str | None = None) -> list[KeptRule]:
-        """Return all rules, also those that have lapsed; without what is kept where one was changed.
+        """Return all rules, including expired ones; the content is left out if a rule was changed.
 
-        Those that are for one caller (by its id), if it is named.
+        Only those for one caller (by its id), if given.
         """
         key = self._rule_key
         if caller is None:
@@ -440,10 +449,10 @@ class ApprovalStore(Closing):
         return sorted(theirs, key=lambda each: 0 if each.rule is None else each.rule.given_at)
 
     async def revoke(self, rule_id: str, *, caller: str | None = None) -> None:
-        """Forget a rule: no call that asks from now on has it, in whichever process.
+        """Forget a rule: from now on it approves no call, in any process.
 
-        Raises ApprovalError if there is none (`unknown_approval`), or with a `caller` none of that
-        id that is for that caller.
+        Raises ApprovalError if there is no such rule (`unknown_approval`), or none for that
+        `caller`.
         """
         named = caller is None or any(
             each.id == rule_id for each in await self.rules(caller=caller)
@@ -458,7 +467,7 @@ class ApprovalStore(Closing):
         return self._key
 
     async def aclose(self) -> None:
-        """Close the connections; the next use opens new ones. `async with` does it, too."""
+        """Close the connections; the next use opens new ones. `async with` does this, too."""
         await self._database.aclose()
 
 
@@ -492,7 +501,7 @@ def _kept_rule(
         request = msgspec.structs.replace(
             request, asked_by=shown.asked_by, untrusted=shown.untrusted
         )
-    for row in transaction.rows(_RULE_OF, id=rule_id_of(request.id)):  # the answer was taken before
+    for row in transaction.rows(_RULE_OF, id=rule_id_of(request.id)):  # the answer was used before
         earlier = _rule_in(row, key)
         given_at = given_at if earlier is None else min(given_at, earlier.given_at)
     asked = msgspec.structs.replace(asked, request=request)
@@ -511,7 +520,7 @@ def _kept_rule(
 
 
 def _rule_in(row: Row, key: bytes) -> ApprovalRule | None:
-    """Return the rule in a row; None unless it is as it was signed, and is where it was put."""
+    """Return the rule in a row; None unless it is as it was signed, and in its own row."""
     try:
         rule = _RULE.decode(row["content"])
     except msgspec.DecodeError:
@@ -529,7 +538,7 @@ def _signed(row: Row, signature: str) -> bool:
 def _take(
     transaction: Transaction, request: ApprovalRequest, pinned: JsonObject, key: bytes | None
 ) -> Answer | None:
-    """Save the question unless it is there; its answer, marked as used."""
+    """Save the question if it is new; return its answer, marked as used."""
     text = msgspec.json.encode(request).decode()
     transaction.execute(
         _SAVE,
@@ -567,7 +576,7 @@ def _take(
 
 
 def _fitting_answer(row: Row, request: ApprovalRequest) -> Answer | None:
-    """Return the answer in a row, if it is one to this very question and may still be used."""
+    """Return the answer in a row, if it is for this very question and may still be used."""
     asked = _stored(row, "request", _REQUEST)
     differences = differing(asked, request)
     if row["expires_at"] != asked.expires_at:
@@ -589,7 +598,7 @@ def _fitting_answer(row: Row, request: ApprovalRequest) -> Answer | None:
 
 
 def _check_answer(row: Row, key: bytes | None) -> None:
-    """Raise ApprovalError for an answer that gives a rule, and is not as it was signed."""
+    """Raise ApprovalError for an answer that gives a rule and is not as it was signed."""
     if key is None or not _signed(row, _answer_signature(key, row)):
         why = _NO_KEY if key is None else "it was changed, or signed with another state_key"
         told = f"the answer to approval {row['id']} gives a rule, and does not count: {why}"
@@ -597,15 +606,17 @@ def _check_answer(row: Row, key: bytes | None) -> None:
 
 
 def _shown(row: Row, key: bytes | None) -> ApprovalRequest:
-    """Return the question in a row, without an offer that nobody could take up."""
+    """Return the question in a row, without an offer that nobody could accept."""
     request = _stored(row, "request", _REQUEST)
     changed = key is not None and not _is_as_asked(row, key)
     return msgspec.structs.replace(request, always=False) if changed else request
 
 
 def _as_asked(row: Row, key: bytes) -> ApprovalRequest:
-    """Return the question in a row. Raises ApprovalError unless it is as it was signed when it was
-    asked: who answers was to see what the rule is for."""
+    """Return the question in a row. Raises ApprovalError unless it is as it was signed when asked.
+
+    The person answering must have seen what the rule is for.
+    """
     if _is_as_asked(row, key):
         return _stored(row, "request", _REQUEST)
     raise ApprovalError(_CHANGED_QUESTION.format(row["id"]), ErrorCode.INVALID_RULE)
@@ -621,7 +632,7 @@ def _question_signature(key: bytes, request_id: str, text: str) -> str:
 
 
 def _answer_signature(key: bytes, row: Row) -> str:
-    """Return the signature of an answer that gives a rule: over the question, and when it was given."""
+    """Return the signature of an answer that gives a rule; it covers the question and the time."""
     told = (row["id"], row["request"], row["answer"], row["answered_at"])
     return keyed_digest(key, "answer that gives an approval rule", *map(str, told))
 

@@ -1,4 +1,4 @@
-"""`async with` for whatever holds connections."""
+"""`async with` for everything that holds connections."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Self
 
 
 class Closing:
-    """Gives `async with` to what has an `aclose`."""
+    """Adds `async with` to a class with `aclose`."""
 
     async def aclose(self) -> None:
-        """Free what is held; what was closed can be used again."""
+        """Release what is held; a closed object can be used again."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -20,7 +20,7 @@ class Closing:
 
 
 async def close_all(*held: Closing | None) -> None:
-    """Close each of these, also where one of them raises."""
+    """Close each of these, even if one of them raises."""
     async with AsyncExitStack() as stack:
         for each in held:
             if each is not None:

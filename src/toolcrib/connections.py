@@ -1,4 +1,4 @@
-"""Connections that are used again: aiohttp's, one pool an event loop.
+"""Reusable connections: aiohttp's, one pool per event loop.
 
 Rule: a request goes out only on a connection on which nothing waits to be read. aiohttp is imported
 when the first pool is opened, and only its public interface is used.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 CONNECTIONS = 1000
-"""The most that are open at once in one event loop, as in OpenAI's own client; more wait their turn."""
+"""The most connections open at once in one event loop, as in OpenAI's client; others wait."""
 
 
 def aiohttp_library() -> ModuleType:
@@ -33,14 +33,14 @@ def aiohttp_library() -> ModuleType:
 
 
 def is_closed(error: Exception) -> bool:
-    """Return whether the other side had gone, before it answered anything (RFC 9112, 9.3.1)."""
+    """Return whether the other side was gone before it answered anything (RFC 9112, 9.3.1)."""
     known = aiohttp_library()
     gone = (known.ServerDisconnectedError, known.ClientOSError, ConnectionError)
     return isinstance(error, gone) and not isinstance(error, TimeoutError)
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """An event loop's session, what closes it, and the answers that are being read."""
+    """An event loop's session, the generator that closes it, and the responses being read."""
 
     session: aiohttp.ClientSession
     keeper: AsyncGenerator[None, None]
@@ -48,7 +48,7 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 class Pool:
-    """Sessions that `open_session` makes: one an event loop, which is closed with it at the latest."""
+    """Sessions made by `open_session`: one per event loop, closed with the loop at the latest."""
 
     def __init__(self, open_session: Callable[[], aiohttp.ClientSession]) -> None:
         self._open = open_session
@@ -58,7 +58,7 @@ class Pool:
         loop = asyncio.get_running_loop()
         kept = self._sessions.get(loop)
         if kept is None or kept.session.closed:
-            for old in list(self._sessions):  # at once: another thread may add its own
+            for old in list(self._sessions):  # copied: another thread may add its own
                 if old.is_closed():
                     self._sessions.pop(old, None)
             session = self._open()
@@ -67,10 +67,10 @@ class Pool:
         return kept
 
     async def aclose(self) -> None:
-        """Close the connections of the running event loop. What is still read by them fails."""
+        """Close the connections of the running event loop. Reads that are still going on fail."""
         kept = self._sessions.pop(asyncio.get_running_loop(), None)
         if kept is not None:
-            for response in list(kept.read):  # aiohttp does not wake who waits for a body
+            for response in list(kept.read):  # aiohttp does not wake a reader of a body
                 response.content.set_exception(aiohttp_library().ClientConnectionError())
             await kept.keeper.aclose()
 
@@ -84,10 +84,11 @@ async def kept_open(session: aiohttp.ClientSession) -> AsyncGenerator[None, None
 
 
 async def _is_spoilt(connection: Any) -> bool:
-    """Return whether something came on a reused connection that nobody had asked for: a second answer,
-    which would be taken for that to the next request, of whichever conversation.
+    """Return whether unrequested data arrived on a reused connection.
 
-    What has arrived is read in the loop's next turn, and known in the one after it.
+    That would be a second answer, which would be taken for the answer to the next request, of
+    whichever conversation. What has arrived is read in the loop's next turn, and known in the one
+    after it.
     """
     try:
         for _ in range(2):

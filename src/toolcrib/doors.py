@@ -1,9 +1,9 @@
-"""Who may come in and who may approve, where tools are served: by the chat, and by the MCP server.
+"""Who may connect and who may approve, where tools are served: by the chat, and by the MCP server.
 
-Rule: a server that asks for no token answers this machine alone, and a token is too long to be guessed.
-Who asks may approve only what the application's own function says True to: it is asked about the
-question with the arguments that will run, in a copy of its own, so that no other arguments and no yes
-for a whole tool reach beyond it.
+Rule: a server without a token answers only this machine, and a token is too long to be guessed. A
+caller may approve only what the application's own function returns True for. That function sees the
+question with the arguments that will run, in its own copy, so that neither other arguments nor a
+yes for a whole tool goes beyond it.
 """
 
 from __future__ import annotations
@@ -37,8 +37,10 @@ _HOST = re.compile(r"(\[[0-9A-Fa-f:.]*\]|[^\[\]:/?#@\s]*)(?::[0-9]{1,5})?")
 
 
 def token_matcher(token: str) -> Callable[[str], bool]:
-    """Return a function that says whether a request brings this token, and none else. Raises ValueError
-    for a token that is too short."""
+    """Return a function that says whether a request brings exactly this token.
+
+    Raises ValueError for a token that is too short.
+    """
     if len(token) < SHORTEST_TOKEN:
         raise ValueError(
             f"a token has at least {SHORTEST_TOKEN} characters: secrets.token_urlsafe() makes one"
@@ -52,15 +54,20 @@ def token_matcher(token: str) -> Callable[[str], bool]:
 
 
 def host_in(text: str) -> str | None:
-    """Return the name in `name` or `name:port`, in lower case; None where something else follows it:
-    `127.0.0.1:80.evil.com` is no name of this machine."""
+    """Return the name in `name` or `name:port`, in lower case; None if anything else follows.
+
+    `127.0.0.1:80.evil.com` is not a name of this machine.
+    """
     found = _HOST.fullmatch(text)
     return None if found is None else found[1].lower()
 
 
 def is_from_here(client: str | None, headers: Iterable[tuple[str, str]]) -> bool:
-    """Return whether a request comes from this machine: from a client at this address, or without one,
-    and for nobody elsewhere. A proxy on this machine says in its headers for whom it asks."""
+    """Return whether a request comes from this machine, and on behalf of nobody elsewhere.
+
+    Its client has an address of this machine, or none. A proxy on this machine says in its headers
+    on whose behalf it asks.
+    """
     passed_on = [value for name, value in headers if name.lower() in _FORWARDED]
     asking = [each.strip() for value in passed_on for each in value.split(",")]
     return (client in (None, "testclient") or _is_here(client)) and all(map(_is_here, asking))
@@ -71,13 +78,13 @@ def _is_here(address: str) -> bool:
         found = ipaddress.ip_address(address)
     except ValueError:
         return False
-    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped:  # of a socket for both
+    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped:  # from a dual-stack socket
         found = found.ipv4_mapped
     return found.is_loopback
 
 
 def anything(_caller: Caller, _request: ApprovalRequest) -> bool:
-    """Let whoever asks approve anything that they ask for. Then a yes may be to a whole tool, too."""
+    """Let callers approve anything that they ask for. Then a yes may be for a whole tool, too."""
     return True
 
 
@@ -88,7 +95,7 @@ def yes_of(
     for_run: ForRun = False,
     always: Always | None = None,
 ) -> Approve:
-    """Return a caller's yes, which the runner holds to what the application lets them approve."""
+    """Return a caller's approval, which the runner limits to what the application permits."""
     if may_approve is anything:
         return Approve(caller.id, arguments, for_run, always)
     return LimitedApprove(
@@ -101,8 +108,10 @@ def yes_of(
 
 
 def allows(may_approve: MayApprove, caller: Caller, request: ApprovalRequest) -> bool:
-    """Return whether the application lets a caller answer; no, and a line in the log, where its
-    function fails."""
+    """Return whether the application lets a caller answer.
+
+    If its function fails, logs that and returns False.
+    """
     try:
         return says_yes(may_approve, caller, request)
     except Exception as raised:  # noqa: BLE001  of the application
@@ -111,8 +120,11 @@ def allows(may_approve: MayApprove, caller: Caller, request: ApprovalRequest) ->
 
 
 def says_yes(may_approve: MayApprove, caller: Caller, request: ApprovalRequest) -> bool:
-    """Return whether the application lets a caller answer. Raises what its function raises, and
-    TypeError for neither yes nor no: to Python, what an async function gives would be a yes."""
+    """Return whether the application lets a caller answer.
+
+    Raises what its function raises, and TypeError for anything but True or False: the coroutine of
+    an async function would be truthy.
+    """
     may: object = may_approve(caller, own_request(request))
     if inspect.iscoroutine(may):
         may.close()

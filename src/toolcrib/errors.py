@@ -58,7 +58,7 @@ class Stage(StrEnum):
 
 
 class ErrorCode(StrEnum):
-    """Says why a tool call did not complete. It is closed: match on it with `assert_never`."""
+    """Says why a tool call did not complete. The set is closed: match on it with `assert_never`."""
 
     INVALID_JSON = "invalid_json"
     TOO_LARGE = "too_large"
@@ -100,7 +100,7 @@ class ErrorCode(StrEnum):
 
 
 class CodeInfo(NamedTuple):
-    """Describes an error code: its `stage`, whether the model may try again, and the fixed `text`."""
+    """Describes an error code: its `stage`, whether the model may try again, and a fixed `text`."""
 
     stage: Stage
     retryable: bool
@@ -192,8 +192,9 @@ _CODES: dict[ErrorCode, CodeInfo] = {
     ErrorCode.OUTCOME_UNKNOWN: CodeInfo(
         Stage.RUN, False, "The call was started before and its outcome is unknown."
     ),
-    # What follows may have happened, so trying again may do it twice. The runner says otherwise where
-    # the tool is idempotent or only reads, or had not begun, or where its author does.
+    # Calls with the following codes may have taken effect, so trying again may do it twice. The
+    # runner permits a retry if the tool is idempotent or only reads, if it had not begun, or if its
+    # author says so.
     ErrorCode.TIMEOUT: CodeInfo(Stage.RUN, False, "The tool did not finish within its time limit."),
     ErrorCode.CANCELLED: CodeInfo(Stage.RUN, False, "The call was cancelled."),
     ErrorCode.CAPABILITY_ERROR: CodeInfo(
@@ -212,11 +213,11 @@ _CODES: dict[ErrorCode, CodeInfo] = {
 
 
 class ToolcribError(Exception):
-    """Base of all that toolcrib raises to a program."""
+    """Base class of all errors that toolcrib raises to a program."""
 
 
 class DefinitionError(ToolcribError):
-    """A tool cannot be registered as written; the text says what to change."""
+    """A tool cannot be registered as written; the message says what to change."""
 
 
 class SchemaError(DefinitionError):
@@ -232,7 +233,7 @@ class SchemaError(DefinitionError):
 
 
 class CatalogError(ToolcribError):
-    """A name that is missing from a catalog, or in it twice."""
+    """A name is missing from a catalog, or in it twice."""
 
 
 class BindingError(ToolcribError):
@@ -240,10 +241,10 @@ class BindingError(ToolcribError):
 
 
 class ApprovalError(ToolcribError):
-    """An approval that cannot be asked for, given or used; its call ends with `code`.
+    """An approval cannot be asked for, given or used; its call ends with `code`.
 
-    The code is `approval_failed` unless another one is given: what goes wrong while somebody is asked
-    is nobody's no. `asked_digest` is that of the definition that somebody was asked about, where the
+    The code is `approval_failed` unless another one is given: an error while asking is not a
+    refusal. `asked_digest` is the digest of the definition that somebody was asked about, if the
     call has another one now.
     """
 
@@ -260,15 +261,19 @@ class PickError(ToolcribError):
 
 
 class AnswerError(ToolcribError):
-    """An author's own code failed while a typed answer was read: a validator, or a default factory.
-    The log says where; `state` is the `RunState` that the run had reached."""
+    """An author's own code (a validator or default factory) failed while reading a typed answer.
+
+    The log says where; `state` is the `RunState` that the run had reached.
+    """
 
     state: Any = None
 
 
 class ContextError(ToolcribError):
-    """A request is more than the model takes (`ContextOptions`), or nobody has said how much that is.
-    Nothing was sent; raised out of a run, `state` is the `RunState` that it had reached."""
+    """A request is more than the model takes (`ContextOptions`), or that limit is unknown.
+
+    Nothing was sent. If raised out of a run, `state` is the `RunState` that it had reached.
+    """
 
     state: Any = None
 
@@ -278,13 +283,14 @@ class ContextTooSmallError(ContextError):
 
 
 class PromptTooLargeError(ContextError):
-    """What was said is more than a request may have, and nothing of it can be shortened any more."""
+    """The conversation is more than a request may have, and nothing more in it can be shortened."""
 
 
 class SourceError(ToolcribError):
     """Tools, a file or a model cannot be loaded from where they were said to be.
 
-    Raised out of a run, such as by a store of results, `state` is the `RunState` that it had reached.
+    If raised out of a run, for example by a store of results, `state` is the `RunState` that it had
+    reached.
     """
 
     state: Any = None
@@ -293,8 +299,8 @@ class SourceError(ToolcribError):
 class MissingExtraError(ToolcribError, ImportError):
     """An optional dependency is not installed; `advice` is the command that installs it.
 
-    Where something of its name is there and cannot be imported, the text also says why: another module
-    may have its name, or a library of the system may be missing.
+    If a module of that name exists and cannot be imported, the message also says why: another
+    module may have its name, or a system library may be missing.
     """
 
     extra: str = ""
@@ -309,7 +315,7 @@ class MissingExtraError(ToolcribError, ImportError):
 
     @property
     def advice(self) -> str:
-        """The sentence without anything of the machine, which models may read."""
+        """The message without details of the machine, which models may read."""
         if not self.extra:
             return "An optional dependency is not installed."
         return f"{self.feature} needs an extra: pip install 'toolcrib[{self.extra}]'"
@@ -319,7 +325,7 @@ class MissingExtraError(ToolcribError, ImportError):
 
 
 def _why_broken(raised: BaseException | None) -> str:
-    """Return the first line of what an import raised, unless there simply is no such module."""
+    """Return the first line of what an import raised, unless the module simply does not exist."""
     if not isinstance(raised, ImportError) or isinstance(raised, MissingExtraError):
         return ""
     absent = isinstance(raised, ModuleNotFoundError) and "." not in (raised.name or "")
@@ -327,11 +333,11 @@ def _why_broken(raised: BaseException | None) -> str:
 
 
 class ClientError(ToolcribError):
-    """A provider could not be used. `status` is its HTTP status, where there was one.
+    """A provider could not be used. `status` is its HTTP status, if there was one.
 
-    `retryable` says whether the same request may succeed when it is made again, `retry_after` in how
-    many seconds, where the provider said it. Raised out of a run, `state` is the `RunState` that it
-    had reached.
+    `retryable` says whether the same request may succeed if made again, `retry_after` in how many
+    seconds, if the provider said so. If raised out of a run, `state` is the `RunState` that it had
+    reached.
     """
 
     state: Any = None
@@ -352,11 +358,11 @@ class AuthenticationError(RequestError):
 
 
 class ContentFilterError(RequestError):
-    """A content filter of the provider stopped the request; one that stops a reply is its `finish`."""
+    """The provider's content filter stopped the request; a stopped reply has it in its `finish`."""
 
 
 class RateLimitError(RequestError):
-    """Too many requests (429); `retry_after` in seconds where the provider said it."""
+    """Too many requests (429); `retry_after` in seconds if the provider said so."""
 
     retryable = True
 
@@ -374,11 +380,11 @@ class ProviderError(ClientError):
 
 
 class OverloadedError(ProviderError):
-    """The provider has more to do than it can: 503, 529, or its own word for that."""
+    """The provider is overloaded: 503, 529, or its own word for that."""
 
 
 class ConnectionFailed(ClientError):  # noqa: N818  what happened, in the words of the field
-    """The provider was not reached, or the connection broke before the reply was whole."""
+    """The provider was not reached, or the connection broke before the reply was complete."""
 
     retryable = True
 
@@ -388,14 +394,14 @@ class WireError(ClientError):
 
 
 class ToolError(Exception):
-    """Raised by a tool's author; `safe_text` goes to the model and to records unchanged, but that of
-    more than 65,536 characters is cut there, and says so.
+    """Raised by a tool's author; `safe_text` goes to the model and to records unchanged.
 
-    Any other exception reaches neither: its text may hold secrets. `retryable` says whether the same
-    call may be made again; left out, it may if its tool is marked `idempotent` or `read_only`. With a
-    `model_text` the model reads that in place of `safe_text`, and no record has it: the words of a
-    server, which help the model and are nobody's here. A class of the author's own that does not call
-    this constructor says nothing: its errors are told as any other exception is.
+    A text of more than 65,536 characters is cut there, and says so. The text of any other exception
+    reaches neither, because it may hold secrets. `retryable` says whether the same call may be made
+    again; if left out, it may if its tool is marked `idempotent` or `read_only`. With a
+    `model_text` the model reads that in place of `safe_text`, and no record has it. It is for text
+    of a server, which helps the model but is not the author's own. If a subclass does not call this
+    constructor, its errors have no text and are reported like any other exception.
     """
 
     safe_text: str = ""
@@ -424,14 +430,16 @@ class CapabilityError(ToolError):
 
 
 class OutcomeUnknown(ToolError):  # noqa: N818  what happened, as the code of the call says it
-    """Raised by a tool that cannot know whether it did what it does, such as when the server died that
-    did it: the call ends as `outcome_unknown` with this text. `retryable` is that of ToolError."""
+    """Raised by a tool that cannot know whether it took effect, for example if the server died.
+
+    The call ends as `outcome_unknown` with this text. `retryable` is as for ToolError.
+    """
 
 
 def did_you_mean(given: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """Return ` (did you mean 'x'?)` for the known word that a mistyped one is most like, or nothing.
+    """Return ` (did you mean 'x'?)` for the known word most like a mistyped one, or "".
 
-    It stands behind the unknown word in an error's text.
+    It follows the unknown word in an error message.
     """
     names = {name.lower(): name for name in known}
     near = difflib.get_close_matches(given[:100].lower(), names, n=1, cutoff=cutoff)
@@ -439,7 +447,7 @@ def did_you_mean(given: str, known: Iterable[str], cutoff: float = 0.6) -> str:
 
 
 def no_such(kind: str, given: str, known: Iterable[str]) -> str:
-    """Return an error's text about an unknown name: what was likely meant, and what there is."""
+    """Return an error message about an unknown name: what was likely meant, and what exists."""
     names = tuple(known)
     likely = did_you_mean(given, names)
     return f"there is no {kind} {given!r}{likely}; there are: {', '.join(names)}"

@@ -1,11 +1,11 @@
-"""What an author learns from the log when their own code fails: where it failed, never what it said.
+"""What authors learn from the log when their own code fails: where it failed, never what it said.
 
-Rule: the logger `toolcrib.tools` gets one line at WARNING for each exception that toolcrib takes in
-place of a result (of a tool, its constructor or validators, a capability, a policy, an approver, a
-repairer). It names that code, the kind of the exception, and the file, line and function of the
-author's own frames. What an exception says, arguments and results are in no log: they may hold
-secrets, and logs are read by others. The exception itself goes to a
-runner's `on_exception`, which is for debugging.
+Rule: the logger `toolcrib.tools` gets one line at WARNING for each exception that toolcrib handles
+in place of a result (from a tool, its constructor or validators, a capability, a policy, an
+approver, a repairer). The line names that code, the kind of the exception, and the file, line and
+function of the author's own frames. Exception messages, arguments and results are in no log: they
+may hold secrets, and logs are read by others. The exception itself goes to a runner's
+`on_exception`, which is for debugging.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _OTHERS = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "p
 
 
 class Explained(Exception):  # noqa: N818  a base: what happened is in the name of what is made of it
-    """An exception of toolcrib's own whose text holds no value, so that the log may say it."""
+    """An exception of toolcrib's own whose message holds no value, so that it may be logged."""
 
 
 class Words(NamedTuple):
-    """Holds what an author's error says, which a class of the author's own may have lost."""
+    """Holds the texts of an author's error, which a class of the author's own may lack."""
 
     text: str = ""
     model_text: str = ""
@@ -37,8 +37,10 @@ class Words(NamedTuple):
 
 
 def words_of(raised: BaseException) -> Words:
-    """Return what an error says of itself to the model: nothing where it is no ToolError, and of one
-    what is of the type that it has to be."""
+    """Return what an error says for the model: nothing unless it is a ToolError.
+
+    Attributes of a wrong type count as missing.
+    """
     if not isinstance(raised, ToolError):
         return Words()
     try:
@@ -53,14 +55,14 @@ def words_of(raised: BaseException) -> Words:
 
 
 def log_raised(what: str, raised: BaseException) -> None:
-    """Log that `what` (`tool 'pay'`) raised. An error with a text for the model says it elsewhere."""
+    """Log that `what` (`tool 'pay'`) raised, unless the error has a text that is told elsewhere."""
     if isinstance(raised, MissingExtraError) or words_of(raised).text:
         return
     if isinstance(raised, Explained | SchemaError):
         LOGGER.warning("%s failed: %s", what, raised)
         return
     places = own_places(raised.__traceback__)
-    while not places and raised.__cause__ is not None:  # Python's word for it: StopIteration
+    while not places and raised.__cause__ is not None:  # Python wraps some, like StopIteration
         raised = raised.__cause__
         places = own_places(raised.__traceback__)
     where = f" at {places[-1]}" if places else ""
@@ -74,8 +76,11 @@ def log_unusable(what: str, why: str) -> None:
 
 
 def log_refused(tool: str, places: str, code: tuple[str, ...]) -> None:
-    """Log that arguments were refused which the tool's schema takes, perhaps because of the author's
-    own code: what a validator forgot to return looks as if it had been sent."""
+    """Log that arguments were refused although they fit the tool's schema.
+
+    The author's own code may be the cause: a value that a validator forgot to return looks as if it
+    had been sent.
+    """
     LOGGER.warning(
         "tool '%s' refused at %s what its schema takes, and its own code may be why (%s): does each"
         " validator return its value, of the type of its hint? This is said once for each place",
@@ -86,7 +91,7 @@ def log_refused(tool: str, places: str, code: tuple[str, ...]) -> None:
 
 
 def log_over_time(tool: str, seconds: float, limit: float) -> None:
-    """Log that a tool completed past its time limit, which no limit in a blocked event loop can end."""
+    """Log that a tool completed past its time limit, because something blocked the event loop."""
     LOGGER.warning(
         "tool '%s' completed after %.1f s, and its time limit is %g s: something blocked the event"
         " loop, itself or another tool, so that no limit could end it; let what takes long run in a"
@@ -98,10 +103,9 @@ def log_over_time(tool: str, seconds: float, limit: float) -> None:
 
 
 def own_places(traceback: TracebackType | None) -> list[str]:
-    """Return `file:line in function` of the author's frames, the outermost first, at most the last
-    eight.
+    """Return `file:line in function` of the author's frames, outermost first, at most the last 8.
 
-    Where none is the author's own, those of the libraries; never those of toolcrib.
+    If none is the author's own, returns those of libraries, but never toolcrib's.
     """
     outside: list[tuple[str, str]] = []
     while traceback is not None:
@@ -115,7 +119,7 @@ def own_places(traceback: TracebackType | None) -> list[str]:
 
 
 def _kind(raised: BaseException) -> str:
-    """Return `module.Kind` of an exception; of a group, also what kinds are in it."""
+    """Return `module.Kind` of an exception; for a group, also the kinds in it."""
     kind = type(raised)
     name = kind.__qualname__
     if kind.__module__ != "builtins":

@@ -1,6 +1,6 @@
-"""Ready-made policies, to be added to the standard one: `ToolRunner(…, policy=[…])`.
+"""Ready-made policies, added to the standard one: `ToolRunner(…, policy=[…])`.
 
-How a call is decided, and how to write one's own: `docs/deciding.md`.
+`docs/deciding.md` explains how a call is decided, and how to write your own policy.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ __all__ = [
 ]
 
 
-# Policies that read a list, of tools or of roles. They keep nothing and count nothing.
+# Policies that read a list of tools or roles. They store nothing and count nothing.
 
 
 def _names(given: str | Iterable[str], what: str) -> frozenset[str]:
-    """Return names as a set; a string is one name. Raises ToolcribError for what are no names."""
+    """Return names as a set; a string is one name. Raises ToolcribError for anything else."""
     if isinstance(given, str):
         return frozenset([given])
     names = tuple(given) if isinstance(given, Iterable) else ()
@@ -99,7 +99,7 @@ class _OnTheList:
 
 
 def require_roles(*roles: str, only: str | Iterable[str] = ()) -> ForeseeingPolicy:
-    """Deny callers that have none of `roles`; all tools, or those that `only` names.
+    """Deny callers that have none of `roles`, for all tools or those that `only` names.
 
     Raises ToolcribError without a role.
     """
@@ -128,7 +128,7 @@ class _Roles:
 
 
 def ask(*tools: str, reason: str = "somebody has to say yes to this tool") -> Policy:
-    """Ask before the tools named run, whatever their authors say of them.
+    """Ask before the named tools run, whatever their authors say about them.
 
     Raises ToolcribError without a tool.
     """
@@ -150,21 +150,21 @@ class _Asks:
         return self._asks if hydrated.definition.name in self.named else self._allows
 
 
-# `budget`: a limit on calls, tokens, cost or seconds; in a run, of each tool in it, or of each caller.
+# `budget`: a limit on calls, tokens, cost or seconds: of a run, of each tool in it, or of each
+# caller.
 #
-# What a run has spent is in its tally, and goes on with it in another process. What a caller has spent
-# is kept here, in this process, or in a `store` that all of them ask. An account is never dropped to
-# save room: its caller would begin anew.
-# A call is counted before its tool begins, so that calls cannot share a last allowance; if the tool
-# never begins, what was counted is given back. One that waited within its tool was counted when it
-# began, where that was: to go on (`RunTally.begun`) takes nothing of calls and cost.
-# Money is what requests of models cost, by prices. It keeps no call from running, but the next request
-# from being sent.
+# What a run has spent is in its tally, and moves with the run to another process. What a caller has
+# spent is kept here, in this process, or in a `store` that all processes share. An account is never
+# dropped to save memory, since its caller would start from zero. A call is counted before its tool
+# begins, so that calls cannot share a last allowance; if the tool never begins, the count is
+# undone. A call that waited within its tool was counted when it began, in whichever process:
+# resuming it (`RunTally.begun`) takes nothing from calls and cost. Money is what model requests
+# cost, by prices. It keeps no call from running, but the next request from being sent.
 
 Per: TypeAlias = Literal["run", "tool", "caller"]
 Spent: TypeAlias = Callable[[ToolDefinition, PolicyContext], float]
 Prices: TypeAlias = Callable[[Usage, str], Decimal | float | None]
-"""Returns what a request has cost, by what it used and the name of its model; None if nobody knows."""
+"""Returns the cost of a request, from its usage and its model's name; None if unknown."""
 _UNITS = {"calls": "calls", "tokens": "tokens", "cost": "units of cost", "seconds": "seconds"}
 _WITHIN_BUDGET: Final = Allow("within the budget", "budget")
 
@@ -185,20 +185,23 @@ def budget(  # noqa: PLR0913  what may be limited, and of whom
 ) -> ForeseeingPolicy:
     """Deny, as `budget_exceeded`, calls that would go over one of the limits.
 
-    `per="run"` counts what a run spends, `"tool"` what each tool spends within a run, `"caller"` what
-    each caller spends in all runs of this process; `only` counts and limits the calls of the tools
-    that it names. `cost` is in the unit of the tools' annotations; `tokens` are those of the model's
-    replies, in and out. `seconds` are those since a run began; of tools and callers, those of the
-    calls that are over, so that calls which run together can go over it.
+    `per="run"` counts what a run spends, `"tool"` what each tool spends within a run, `"caller"`
+    what each caller spends in all runs of this process; `only` restricts counting and limits to the
+    calls of the tools that it names. `cost` is in the unit of the tools' annotations; `tokens` are
+    those of the model's replies, in and out. `seconds` are counted since a run began; for tools and
+    callers, they are those of finished calls, so that calls which run together can go over the
+    limit.
 
-    With a `store` (`SpendStore(url)`) what callers spend, in calls and cost, is that of all processes
-    which have it, in the last `window` seconds, or ever. `money` is what the requests of models cost
-    that an agent makes for the caller: a run for which none is left sends no further one, and ends as
-    `limited`. `prices` gives what one has cost by its usage and its model, in US dollars if it is
-    `cost_of`, None if it does not know: then nothing is sent, and ToolcribError is raised.
+    With a `store` (`SpendStore(url)`), calls and cost of callers are counted across all processes
+    that use it, in the last `window` seconds, or ever. `money` is the cost of the model requests
+    that an agent makes for the caller: a run without money left sends no further request, and ends
+    as `limited`. `prices` returns the cost of a request from its usage and model, in US dollars if
+    it is `cost_of`, and None if it does not know: then nothing is sent, and ToolcribError is
+    raised.
 
-    Raises ToolcribError for tokens of tools, for a limit that is no number from 0, without any limit,
-    and for what no store counts; MissingExtraError for money without prices or the extra of that name.
+    Raises ToolcribError for tokens of tools, for a limit that is not a number from 0, without any
+    limit, and for a limit that a store does not count; MissingExtraError for money without prices
+    or the extra of that name.
     """
     given = {"calls": calls, "tokens": tokens, "cost": cost, "seconds": seconds, "money": money}
     limits = {unit: _number(unit, limit) for unit, limit in given.items() if limit is not None}
@@ -229,7 +232,10 @@ def budget(  # noqa: PLR0913  what may be limited, and of whom
 
 
 class _BudgetLimit(NamedTuple):
-    """A limit; `ahead` is what one more call certainly spends: without it, nothing may be left."""
+    """A limit; `ahead` is what one more call certainly spends, None if that is not known.
+
+    Without it, a call is denied once nothing is left.
+    """
 
     spent: Spent
     ahead: Spent | None
@@ -276,8 +282,11 @@ def _limits(
 
 
 class _Budget:
-    """What is denied now is denied for the rest of the run: what ran is never given back. (What was
-    counted for a call that then did not begin is; until it does, it has what may be the last.)"""
+    """A budget of a run: what it denies now it denies for the rest of the run.
+
+    What ran is never given back. What was counted for a call that then did not begin is; until
+    then, that call holds what may be the last allowance.
+    """
 
     __name__ = "budget"
 
@@ -304,8 +313,7 @@ class _Budget:
 
 
 def _spent_in_run(per: Per, named: frozenset[str]) -> Mapping[str, Spent]:
-    """Return where a run's tally says what was spent: by the run, by the
-    named tools, or by this one."""
+    """Return how a run's tally says what was spent: by the run, the named tools, or this tool."""
     if per == "run" and not named:
         return {
             "calls": lambda _, context: context.run.calls,
@@ -345,7 +353,7 @@ class _CallerBudget(_Budget):
 
     def __init__(self, limits: Mapping[str, float], named: frozenset[str]) -> None:
         self._accounts: dict[str, _Account] = {}
-        self._lock = threading.Lock()  # a runner may serve several loops, each in its thread
+        self._lock = threading.Lock()  # a runner may serve several loops, each in its own thread
         spent: dict[str, Spent] = {
             "calls": lambda _, context: self._of(context).calls,
             "tokens": lambda _, context: self._of(context).tokens,
@@ -398,8 +406,10 @@ _NOTHING: Final = _Account()
 
 
 class _TokenBudget(_CallerBudget):
-    """Counts tokens as well: those of each request of a model that was answered, once, whether the run
-    makes calls or not, and of agents that are tools. It keeps no request from being sent."""
+    """Counts tokens as well: each answered model request once, also of agents that are tools.
+
+    They are counted whether the run makes calls or not. It keeps no request from being sent.
+    """
 
     async def may_ask(self, _request: ModelRequest, _context: PolicyContext) -> bool:
         return True
@@ -423,7 +433,7 @@ def _checked_window(limits: Mapping[str, float], per: Per, window: float | None)
 
 
 class _StoredBudget(_Budget):
-    """Denies what goes over a limit by itself; what is left its store knows, when a call begins."""
+    """Denies what exceeds a limit alone; its store knows what is left, when a call begins."""
 
     def __init__(
         self,
@@ -458,8 +468,10 @@ class _StoredBudget(_Budget):
 
 
 class _MoneyBudget(_StoredBudget):
-    """Lets a model be asked while there is money left; what a request costs is known by its reply. The
-    limits on calls and cost that it has besides are as ever."""
+    """Lets a model be asked while money is left; the reply determines the cost of a request.
+
+    Its limits on calls and cost work as in a `_StoredBudget`.
+    """
 
     def __init__(
         self, limits: Mapping[str, float], store: KeepsSpending, window: float, prices: Prices
@@ -470,11 +482,11 @@ class _MoneyBudget(_StoredBudget):
         of_calls = {unit: limit for unit, limit in limits.items() if unit != "money"}
         super().__init__(of_calls, frozenset(), store, window)
         self._purse = store
-        self._owed: dict[str, Payment] = {}  # by request: what the store has not taken
+        self._owed: dict[str, Payment] = {}  # by request: what the store has not accepted yet
         self._money = limits["money"]
         self._prices = prices
         if prices is cost_of:
-            cost_of(_LEAST, "")  # without the extra that is an error now
+            cost_of(_LEAST, "")  # raises now if the extra is missing
         if not callable(prices):
             raise ToolcribError(f"budget: prices= is a function of usage and model; {came(prices)}")
 
@@ -493,8 +505,11 @@ class _MoneyBudget(_StoredBudget):
         return await begin(caller, request.id, self._money, window=self._window)
 
     async def pay(self, request: ModelRequest, context: PolicyContext) -> None:
-        """Count what a request has cost: of a model of another name than was asked for, if nobody knows
-        that one, the most that it can have been."""
+        """Count what a request has cost.
+
+        If the model that answered has an unknown price and another name than was asked for, count
+        the most that it can have cost.
+        """
         money = self._price(request.usage, request.model)
         if money is None:
             each = (self._price(request.usage, model) for model in request.models)
@@ -507,7 +522,7 @@ class _MoneyBudget(_StoredBudget):
         await self._pay(Payment(context.caller.id, request.id, money))
 
     async def _pay(self, payment: Payment) -> None:
-        """Pay; what the store does not take now is owed, and paid before the caller's next request."""
+        """Pay; what the store does not accept is owed, and paid before the next request."""
         try:
             await self._purse.pay(payment, window=self._window)
         except BaseException:
@@ -522,20 +537,21 @@ class _MoneyBudget(_StoredBudget):
         known = isinstance(given, int | float | Decimal) and not isinstance(given, bool)
         try:
             amount = float(given) if known else math.nan
-        except (ValueError, OverflowError):  # of a signalling NaN; of an integer beyond all floats
+        except (ValueError, OverflowError):  # for a signalling NaN, or an integer beyond all floats
             amount = math.nan
         if not 0 <= amount < math.inf:
             raise ToolcribError("budget: prices= returns an amount of money from 0, or None")
         return amount
 
 
-_LEAST: Final = Usage(1, 1, 1)  # of a request, to ask whether it has a price
+_LEAST: Final = Usage(1, 1, 1)  # a request's usage, to ask whether it has a price
 
 
 # `rate_limit`: a limit on calls in any stretch of time, by the library `limits`, an extra.
 #
-# The notation and the strategy are the library's. What it needs to keep is kept here: its own memory
-# starts a thread at a call and goes through all keys it ever saw (10,000 callers took half a core).
+# The notation and the strategy are the library's. Its storage is implemented here: the library's
+# own memory storage starts a thread at a call and goes through all keys it ever saw (10,000 callers
+# took half a core).
 
 RatePer: TypeAlias = Literal["all", "tool", "caller", "run"]
 _RunAndCall: TypeAlias = tuple[str, str]
@@ -548,10 +564,10 @@ def rate_limit(
 ) -> CountingPolicy:
     """Deny, as `rate_limited`, a call that would be one too many.
 
-    `"5/minute"` or `"100 per 2 hours"`: no more than that in any stretch of that length, of each
-    caller, each tool, each run, or all together; what is denied does not count. `only` counts and
-    limits the calls of the tools that it names. It holds in this process. Raises ToolcribError for
-    what is no limit, or more than one, and MissingExtraError without the extra `limits`.
+    `"5/minute"` or `"100 per 2 hours"`: no more than that in any period of that length, per caller,
+    per tool, per run, or in total; denied calls do not count. `only` restricts counting and limits
+    to the calls of the tools that it names. The limit holds in this process. Raises ToolcribError
+    for an invalid limit, or more than one, and MissingExtraError without the extra `limits`.
     """
     if per not in get_args(RatePer):
         raise ToolcribError(f"rate_limit: per is one of {', '.join(get_args(RatePer))}")
@@ -595,7 +611,7 @@ class _RateLimit:
         """Do nothing: a call counts when it begins."""
 
     def _counts(self, hydrated: Hydrated, context: PolicyContext) -> bool:
-        """Return whether the call is of a tool that is limited, and does not only go on."""
+        """Return whether the call is of a limited tool and is not being resumed."""
         named = not self.named or hydrated.definition.name in self.named
         return named and hydrated.call.id not in context.run.begun
 
@@ -612,18 +628,18 @@ class _RateLimit:
 
 
 class _Windows:
-    """When the last calls of each key were, oldest first: what `limits` asks of a moving window.
+    """The times of each key's last calls, oldest first: the storage that `limits` needs.
 
-    Keys whose calls have all left the window are forgotten at the next call of any: no more is kept
-    than what was called within a window. Seconds are on the monotonic clock.
+    Keys whose calls have all left the window are forgotten at the next call of any key, so nothing
+    is stored beyond the calls of one window. Seconds are on the monotonic clock.
     """
 
     def __init__(self) -> None:
         self.call: _RunAndCall = ("", "")  # the call that is counted next
         self._calls: dict[
             str, list[tuple[float, _RunAndCall]]
-        ] = {}  # the key called last comes last
-        self._lock = threading.Lock()  # a runner may serve several loops, each in its thread
+        ] = {}  # most recently called key last
+        self._lock = threading.Lock()  # a runner may serve several loops, each in its own thread
 
     def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
         with self._lock:
@@ -640,8 +656,11 @@ class _Windows:
             return True
 
     def give_back(self, key: str, call: _RunAndCall) -> None:
-        """Forget a call that did not begin. Of two that look alike the older one goes: the other holds
-        for longer, so that there is never one too many."""
+        """Forget a call that did not begin.
+
+        If two look alike, the older one is removed: the other stays longer, so that there is never
+        one call too many.
+        """
         with self._lock:
             calls = self._calls.get(key, [])
             found = next((at for at, (_, counted) in enumerate(calls) if counted == call), None)
@@ -664,7 +683,7 @@ def _when(counted: tuple[float, _RunAndCall]) -> float:
 
 
 def _moving_window(limit: str, windows: Any) -> tuple[Any, Any]:
-    """Return the limit as the library reads it, and its strategy over a memory of our own."""
+    """Return the limit as the library parses it, and its strategy over our own storage."""
     try:
         from limits import parse_many
         from limits.storage import Storage

@@ -1,6 +1,7 @@
-"""Names processes, and tells of one that was named whether it has ended.
+"""Names processes, and tells whether a named process has ended.
 
-Of a process on another machine, or in another container, nobody here knows: then it counts as running.
+Rule: a process on another machine, or in another container, counts as running, because nobody here
+can know.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _ENDED = "ended"
 
 
 def this_process() -> str:
-    """Name this process by what sees its number, by that, and by when it began."""
+    """Return a name for this process: machine, process number, and start time."""
     number = os.getpid()
     return f"{_machine()} {number} {_began(number)}"
 
@@ -37,7 +38,7 @@ def has_ended(process: str) -> bool:
 
 
 def _machine() -> str:
-    """Return a digest of what is the same for all that see the same processes, until the next boot."""
+    """Return a digest shared by all that see the same processes, until the next boot."""
     seen = [platform.node()]
     with suppress(OSError):
         seen.append((_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii"))
@@ -46,10 +47,10 @@ def _machine() -> str:
 
 
 def _began(number: int) -> str:
-    """Return when a process began, "" where that cannot be read."""
+    """Return when a process began, "" if that cannot be read."""
     try:
         stat = (_PROC / str(number) / "stat").read_bytes()
     except OSError:
         return ""
-    fields = stat.rpartition(b")")[2].split()  # its name may have spaces
+    fields = stat.rpartition(b")")[2].split()  # the process name may have spaces
     return _ENDED if fields[0] in (b"Z", b"X") else fields[19].decode()

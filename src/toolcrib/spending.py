@@ -1,12 +1,14 @@
 """What callers have spent, in a database: `budget(…, per="caller", store=SpendStore(url))`.
 
-Rule: a call is one row, by its run and its id, however often and by whomever it is made: one that is
-made again because its process was killed is not counted again. Whoever takes a call holds it, and it is
-given back once all of them have done so. A process that is killed between the two gives nothing back,
-which is too strict and never too lax. What one caller spends is counted one after the other.
+Rule: a call is one row, by its run and its id, however often and by whomever it is made: a call
+that is made again because its process was killed is not counted again. Each process that takes a
+call holds it, and it is given back once all of them have given it back. A process that is killed in
+between gives nothing back, which is too strict and never too lax. The spending of one caller is
+counted one transaction at a time.
 
-A request of a model is a row, too, which is written before it is sent: a store that takes no row lets
-nothing be sent. It has no money until it is paid for, and keeps none if nobody hears of its answer.
+A model request is a row, too, written before the request is sent: if the store accepts no row,
+nothing is sent. The row has no money until the request is paid for, and stays without if nobody
+receives its answer.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from toolcrib.values.typed import names_wrong_types
 
 __all__ = ["SpendStore"]
 
-# Whoever has written the caller's row is alone with what that has spent, until the commit.
+# A transaction that has written the caller's row has exclusive access to the caller's spending
+# until it commits.
 _ALONE = """INSERT INTO spenders (caller) VALUES (:caller)
     ON CONFLICT (caller) DO UPDATE SET caller = excluded.caller"""
 _FORGET = "DELETE FROM spent_calls WHERE caller = :caller AND kept_until <= :now"
@@ -61,11 +64,12 @@ _PAY = """INSERT INTO paid_requests (caller, request_key, money, paid_at, kept_u
 
 
 class SpendStore(Closing):
-    """Keeps what callers spend in a database: `SpendStore("sqlite:///runs.db")`, or a server's URL.
+    """Stores what callers spend in a database: `SpendStore(url)`.
 
-    Budgets that are given the same database share what their callers have spent, in whichever process.
-    A SQLite file that is made is its owner's alone, unless `mode` is another one, for a group. All
-    methods raise SourceError if it cannot be used, MissingExtraError without SQLAlchemy.
+    `url` is SQLAlchemy's, such as `sqlite:///runs.db`, or a server's. Budgets with the same
+    database share what their callers have spent, in all processes. A new SQLite file is accessible
+    only to its owner, unless `mode` says otherwise, for a group. All methods raise SourceError if
+    the database cannot be used, MissingExtraError without SQLAlchemy.
     """
 
     @names_wrong_types
@@ -80,7 +84,7 @@ class SpendStore(Closing):
         only: Sequence[str] = (),
         window: float = math.inf,
     ) -> str | None:
-        """Count a call, unless it goes over one of these limits (`calls`, `cost`): return which one."""
+        """Count a call, or return the limit (`calls`, `cost`) that it would exceed."""
         within = _seconds(window)
         return await self._database.transact(partial(_take, spend, limits, only, within))
 
@@ -89,7 +93,7 @@ class SpendStore(Closing):
         await self._database.transact(partial(_give_back, _named(spend)))
 
     async def paid(self, caller: str, *, window: float = math.inf) -> float:
-        """Return the money that the requests of a caller have cost in the last `window` seconds."""
+        """Return the money that a caller's requests have cost in the last `window` seconds."""
         since = time.time() - _seconds(window)
         rows = await self._database.read(_PAID, caller=as_column(caller), since=since)
         return float(rows[0]["money"])
@@ -97,17 +101,19 @@ class SpendStore(Closing):
     async def begin_request(
         self, caller: str, request: str, limit: float, *, window: float = math.inf
     ) -> bool:
-        """Write down a request of a model that is about to be sent, unless its caller has paid `limit`
-        in the last `window` seconds; return whether it may be sent."""
+        """Record a model request that is about to be sent; return whether it may be sent.
+
+        It may not if its caller has paid `limit` in the last `window` seconds.
+        """
         begun = Payment(caller, request, 0.0)
         return await self._database.transact(partial(_begin, begun, limit, _seconds(window)))
 
     async def pay(self, payment: Payment, *, window: float = math.inf) -> None:
-        """Count a request of a model, once, however often; it is not forgotten within `window`."""
+        """Count a model request once, however often this is called; keep it for the `window`."""
         await self._database.transact(partial(_pay, payment, _seconds(window)))
 
     async def aclose(self) -> None:
-        """Close the connections; the next use opens new ones. `async with` does it, too."""
+        """Close the connections; the next use opens new ones. `async with` does this, too."""
         await self._database.aclose()
 
 
@@ -159,7 +165,7 @@ def _pay(payment: Payment, window: float, transaction: Transaction) -> None:
 
 
 def _check_kept(rows: int) -> None:
-    """Raise SourceError where a trigger, or a rule, has left out what was written."""
+    """Raise SourceError if a trigger, or a rule, has dropped what was written."""
     if rows != 1:
         raise SourceError(
             "the database did not take what is spent: look for a trigger, or a rule, on its tables"
@@ -167,7 +173,7 @@ def _check_kept(rows: int) -> None:
 
 
 def _seconds(window: float) -> float:
-    """Return a window. Raises ToolcribError for what nobody can count in: in NaN all would be free."""
+    """Return a window. Raises ToolcribError for an invalid one: with NaN nothing would count."""
     if (window > float_info.max and window != math.inf) or not window > 0:
         raise ToolcribError("window= is a number of seconds above 0 that a float can hold, or inf")
     return window

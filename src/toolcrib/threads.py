@@ -1,16 +1,17 @@
 """Runs blocking work of an event loop in daemon threads.
 
-Threads that have nothing to do are kept, up to MOST_IDLE, and the one that worked last is used again:
-starting one costs more than most tools. What code keeps in a `threading.local` is therefore seen by
-later work, as with any pool of threads; context variables are not.
-
-A thread cannot be killed. One that is given up (its call timed out or was cancelled) is left behind: it
-goes on until it returns. It serves no later call, and unlike an executor's it does not keep the process
-alive. How many are left behind is counted, in the whole process; with
+Rule: a thread cannot be killed. One that is given up (its call timed out or was cancelled) is left
+behind: it runs until it returns. It serves no later call, and unlike an executor's thread it does
+not keep the process alive. Left-behind threads are counted in the whole process; with
 MOST_LEFT_BEHIND of them no further tool is started.
 
-A forked child has the one thread that forked. Whatever lock another thread held then is held for good,
-and whatever that thread was about to do is its parent's: who owns such a lock is `renewed_in_children`.
+Idle threads are kept, up to MOST_IDLE, and the one that worked last is used again, because starting
+a thread costs more than most tools. What code keeps in a `threading.local` is therefore seen by
+later work, as with any pool of threads; context variables are not.
+
+A forked child has only the thread that forked. A lock that another thread held then is never
+released, and what that thread was about to do is its parent's to do. Owners of such locks use
+`renewed_in_children`.
 """
 
 from __future__ import annotations
@@ -35,30 +36,34 @@ _UNSET = object()
 
 
 def cancel_requests() -> int:
-    """Return how often the running task was asked to stop; a CancelledError without that is no stop."""
+    """Return how often the running task was asked to stop.
+
+    A CancelledError without such a request is not a stop.
+    """
     task = asyncio.current_task()
     return 0 if task is None else task.cancelling()
 
 
 def is_stop(raised: BaseException, cancels: int) -> bool:
-    """Return whether it ends a task that was asked to stop more than `cancels` times; a CancelledError
-    that nobody asked for is a failure like any other."""
+    """Return whether `raised` ends a task that was asked to stop more than `cancels` times.
+
+    A CancelledError that nobody requested is a failure like any other.
+    """
     return isinstance(raised, asyncio.CancelledError) and cancel_requests() > cancels
 
 
 class Renewed(Protocol):
-    """Holds locks, and may be used in a child that was forked."""
+    """Holds locks, and may be used in a forked child."""
 
     def renew(self) -> None:
-        """Make the locks of a forked child anew, and forget what the
-        parent's threads were about to do."""
+        """Make new locks in a forked child, and forget what the parent's threads were doing."""
 
 
 _RENEWED: WeakSet[Renewed] = WeakSet()
 
 
 def renewed_in_children(owner: Renewed) -> None:
-    """Have `owner.renew()` called in each process that is forked, for as long as the owner lives."""
+    """Have `owner.renew()` called in each forked process, as long as the owner lives."""
     _RENEWED.add(owner)
 
 
@@ -81,8 +86,10 @@ class Work:
 
     _lock = threading.Lock()
     left_behind: ClassVar[int] = 0
-    """How many pieces of work go on in this process, though nobody waits for them any more; also those
-    of which whoever wants to know has not yet heard how they ended."""
+    """How many pieces of work in this process still run although nobody waits for them any more.
+
+    Work whose end has not yet been reported to its `tell` callback counts, too.
+    """
 
     def __init__(self) -> None:
         self._over = False
@@ -95,8 +102,10 @@ class Work:
 
     @staticmethod
     def after(left: LeftWork, ending: Ending) -> Work:
-        """Return the work of a call that has ended itself, with that ending: it has been given up, and
-        is over when all that it has `left` is."""
+        """Return the work of a call that has ended itself with that ending.
+
+        It counts as given up, and is over when all work that the call has `left` is.
+        """
         whole = Work()
         whole.give_up(left)
         whole.end(ending)
@@ -107,7 +116,7 @@ class Work:
         return self._over
 
     def then(self, call: Callable[[], None]) -> None:
-        """Call it once the work is over; at once, if it is."""
+        """Call `call` once the work is over; at once, if it already is."""
         with self._lock:
             over = self._over
             if not over:
@@ -122,9 +131,12 @@ class Work:
         cls.left_behind = 0
 
     def give_up(self, whole: LeftWork | None = None) -> bool:
-        """Note that nobody waits for the work any more, and call what can stop it; return whether it
-        was over before. Where it is the `whole` of what a call does, it is over when all is that the
-        call has left, too, also meanwhile."""
+        """Note that nobody waits for the work any more, and call what can stop it.
+
+        Returns whether it was over before. If `whole` is given, this is the work of a whole call,
+        and it is over when everything that the call has left behind is over, too, including what is
+        added later.
+        """
         with self._lock:
             if self._over or self._given_up:
                 return self._over
@@ -144,13 +156,13 @@ class Work:
     def taken(self, stop: BaseException) -> Any:
         """Return or raise what the work ended with, though `stop` was raised: it was over before.
 
-        Raises `stop` where that is something to wait for still. A CancelledError of its own, which
+        Raises `stop` if the value is still to be awaited. A CancelledError of the work's own, which
         would look like the stop, becomes a RuntimeError.
         """
         value, raised = self._ending
         if raised is None and inspect.isawaitable(value):
             if inspect.iscoroutine(value):
-                value.close()  # work that it made, and that nobody does any more
+                value.close()  # a coroutine that nobody will await any more
             raise stop
         left = left_here()
         if left is not None:
@@ -173,7 +185,7 @@ class Work:
         ending: Ending = (None, None)
         try:
             ending = entered(within), None
-        except (StopIteration, GeneratorExit) as raised:  # what would end a coroutine that awaits
+        except (StopIteration, GeneratorExit) as raised:  # these would end a coroutine that awaits
             error = RuntimeError(f"{type(raised).__name__} was raised in a thread")
             error.__cause__ = raised
             ending = None, error
@@ -217,8 +229,10 @@ class Work:
             call()
 
     def tell(self, heard: Callable[[Any, BaseException | None], None]) -> None:
-        """Call `heard` with how the work ended, given up as it is, in a thread of its own. The work is
-        counted until that is over, and the process does not end before."""
+        """Call `heard` with how the given-up work ended, in a separate thread.
+
+        The work counts until that call is over, and the process does not end before.
+        """
         with self._lock:
             self._heard, over = heard, self._over
             Work.left_behind += over
@@ -237,7 +251,7 @@ class Work:
 
     @contextmanager
     def stopped_by(self, stop: Callable[[], None]) -> Iterator[None]:
-        """Call `stop` when the work is given up within this block; at once, if it was before."""
+        """Call `stop` if the work is given up within this block; at once, if it already was."""
         with self._lock:
             self._stops.append(stop)
             late = self._given_up
@@ -254,9 +268,12 @@ CURRENT: ContextVar[Work | None] = ContextVar("toolcrib_work", default=None)
 
 
 class LeftWork(list[Work]):
-    """The work that one call of a tool has left behind; `own` is what the tool itself does, if that
-    goes on. Its time limit was `put_off` if it was over when somebody else had stopped the tool before.
-    `ended_first` says that the tool's thread had ended before its stop was seen to."""
+    """The work that one call of a tool has left behind.
+
+    `own` is the tool's own work, if that still runs. `put_off` says that the time limit passed when
+    somebody else had already stopped the tool. `ended_first` says that the tool's thread had ended
+    before the stop was handled.
+    """
 
     own: Work | None = None
     put_off = False
@@ -273,19 +290,21 @@ class Leaves(Protocol):
 
 
 CALLING: ContextVar[Any] = ContextVar("toolcrib_calling", default=None)
-"""The call whose tool is running here (a `Leaves`), if one is. Code that has a call, or one within it,
-in its context was begun by that call's tool."""
+"""The call whose tool is running here (a `Leaves`), if there is one.
+
+Code that has a call, or one within it, in its context was begun by that call's tool.
+"""
 
 
 def left_here() -> LeftWork | None:
-    """Return where the work that is left behind here is listed."""
+    """Return the list of the work that is left behind here."""
     call: Leaves | None = CALLING.get()
     return None if call is None else call.works
 
 
 @contextmanager
 def stopped_by(stop: Callable[[], None]) -> Iterator[None]:
-    """Let `stop` be called, from another thread, once nobody waits for this blocking code any more."""
+    """Let `stop` be called, from another thread, once nobody waits for this blocking code."""
     work = CURRENT.get()
     if work is None:
         yield
@@ -295,8 +314,10 @@ def stopped_by(stop: Callable[[], None]) -> Iterator[None]:
 
 
 async def in_thread(work: Callable[[], T], *, keeps_end: bool = False) -> T:
-    """Return what `work()` returns or raises, in a copy of this context. On cancellation it is given
-    up. `keeps_end` as in `Worker.run`."""
+    """Return or raise the result of `work()`, run in a copy of this context.
+
+    On cancellation it is given up. `keeps_end` as in `Worker.run`.
+    """
     worker = Worker.take()
     try:
         return await worker.run(work, contextvars.copy_context().run, keeps_end=keeps_end)
@@ -307,32 +328,34 @@ async def in_thread(work: Callable[[], T], *, keeps_end: bool = False) -> T:
 class CallThread:
     """Does any number of pieces of work in one thread and one context, until `close`.
 
-    The thread is taken when it is needed first. Each piece sees the context variables of whoever asks
-    for it as they are then, and what earlier pieces have set themselves.
+    The thread is taken when it is first needed. Each piece sees its requester's context variables
+    at that time, and what earlier pieces have set themselves.
     """
 
     def __init__(self) -> None:
         self._worker: Worker | None = None
         self._context = contextvars.Context()
-        self._outside: Mapping[ContextVar[Any], Any] = {}  # as it was last, of whoever asked
+        self._outside: Mapping[ContextVar[Any], Any] = {}  # the last requester's context
 
     @property
     def busy(self) -> bool:
-        """Whether work that was given up is still being done."""
+        """Whether work that was given up is still running."""
         return self._worker is not None and self._worker.busy
 
     async def run(self, work: Callable[[], T], *, keeps_end: bool = False) -> T:
-        """Return or raise what `work()` does. On cancellation it is given up, and goes on.
-        `keeps_end` as in `Worker.run`."""
+        """Return or raise the result of `work()`. On cancellation it is given up, and runs on.
+
+        `keeps_end` as in `Worker.run`.
+        """
         return await self._taken().run(work, self._entered(), keeps_end=keeps_end)
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Do this work after what is being done; what it raises is lost."""
+        """Do this work after the present work; what it raises is lost."""
         entered = self._entered()
         self._taken().do(lambda: entered(work))
 
     def close(self) -> None:
-        """Take no more work: the thread is left when it has done what it was given."""
+        """Accept no more work: the thread is released when it has done what it was given."""
         if self._worker is not None:
             self._worker.leave()
 
@@ -358,11 +381,11 @@ class Worker:
     """A daemon thread that does one piece of work after the other. `take` one, and `leave` it."""
 
     _lock = threading.Lock()
-    _idle: ClassVar[list[Worker]] = []  # the one that worked last at the end: its stack is warm
+    _idle: ClassVar[list[Worker]] = []  # the one that worked last is at the end: its stack is warm
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._open = 0  # counted in the event loop: what was asked for, and has not come back
+        self._open = 0  # counted in the event loop: requested and not yet returned
         threading.Thread(target=self._serve, name="toolcrib-work", daemon=True).start()
 
     @classmethod
@@ -381,7 +404,7 @@ class Worker:
 
     @property
     def busy(self) -> bool:
-        """Whether work that was given up is still being done."""
+        """Whether work that was given up is still running."""
         return self._open > 0
 
     async def run(
@@ -391,9 +414,10 @@ class Worker:
         *,
         keeps_end: bool = False,
     ) -> T:
-        """Return or raise what `entered(work)` does in the thread. On cancellation it is given up.
+        """Return or raise the result of `entered(work)` in the thread, given up on cancellation.
 
-        Work that `keeps_end` and is over by then (the loop was busy) has ended, and is not cancelled.
+        If `keeps_end`, work that is already over by then (the loop was busy) has ended, and is not
+        cancelled.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
@@ -410,7 +434,7 @@ class Worker:
 
         def job() -> None:
             value, error = mine.done(work, entered)
-            # a lambda: asyncio, debugging, logs what it calls with its arguments
+            # a lambda: in debug mode asyncio logs what it calls with its arguments
             try:  # noqa: SIM105  which takes ten times as long
                 loop.call_soon_threadsafe(lambda: settle(value, error))
             except RuntimeError:  # the loop has closed: the work was given up long ago
@@ -428,11 +452,11 @@ class Worker:
             raise
 
     def do(self, job: Callable[[], None]) -> None:
-        """Do this job after what is being done; what it raises is lost."""
+        """Do this job after the present one; what it raises is lost."""
         self._jobs.put(job)
 
     def leave(self) -> None:
-        """Let others have the worker; one that still does what was given up serves nobody else."""
+        """Release the worker for others; one that still does given-up work serves nobody else."""
         with self._lock:
             if not self.busy and len(self._idle) < MOST_IDLE:
                 self._idle.append(self)
@@ -443,4 +467,4 @@ class Worker:
         while (job := self._jobs.get()) is not None:
             with suppress(BaseException):
                 job()
-            job = None  # what it holds is not kept while this waits
+            job = None  # so that what it holds is freed while this waits

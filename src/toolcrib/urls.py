@@ -1,9 +1,9 @@
-"""What in a URL is secret: its login, and what its query says; and which names secrets have.
+"""The secrets of a URL: its login and the values of its query; and the names that secrets have.
 
-Rule: whoever shows a URL, sends one or records what was sent asks here. What is shown has nothing that
-may be a secret; what is recorded stays as it was, but for what surely is one. A URL may stand in a
-text, be mistyped or be of a driver's own form (`jdbc:…;password=…`), and its password may have
-characters that nobody escaped.
+Rule: all code that shows a URL, sends one or records what was sent uses this module. What is shown
+has nothing that may be a secret; what is recorded is unchanged, except for what surely is one. A
+URL may be part of a text, be mistyped or have a driver's own form (`jdbc:…;password=…`), and its
+password may have unescaped characters.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from urllib.parse import unquote, unquote_plus, urlsplit
 _LONG = "token|secret|pass(?:word|wd|phrase|code)|authorization|credential|cookie|bearer"
 _SHORT = "key|pass|pwd|auth|cred|jwt"
 SECRET_NAME = re.compile(f"{_LONG}|{_SHORT}|sig|code|session", re.IGNORECASE)
-"""What the name of a header or of a member of a query has if it holds a secret."""
+"""Matches the name of a header or a query member that holds a secret."""
 _OF_VARIABLES = "pat|pw|private"
 _WORD_ENDS = "[_.-]|(?-i:(?<=[a-z0-9])(?=[A-Z]))"
 _ABOUT = (
@@ -24,14 +24,17 @@ _ABOUT = (
     "|ip|issuer|length|limit|method|mode|model|name|path|port|prefix|provider|region|registry|scope"
     "|size|sock|ttl|type|uri|url|user|version"
 )
-"""What the name of a variable ends as that says something about a secret, such as where it is."""
+"""What the name of a variable ends with if it is about a secret, such as where it is stored."""
 SECRET_VARIABLE = re.compile(
     rf"^(?!(?:.*[_.-])?(?:(?:{_ABOUT})s?|^pwd)$)"
     rf".*?(?:{_LONG}|(?:^|api|{_WORD_ENDS})(?:{_SHORT}|{_OF_VARIABLES}))s?[0-9]*(?:$|{_WORD_ENDS})",
     re.IGNORECASE,
 )
-"""The names of variables of the environment that hold a secret: one of its words says so, a long one
-also at a word's end (`PGPASSWORD`). `PWD` is the working folder."""
+"""Matches the names of environment variables that hold a secret.
+
+One of the name's words says so; a long one may also be the end of a word (`PGPASSWORD`). `PWD` is
+the working folder.
+"""
 _LOGINS_END = re.compile("@")
 _VALUES_END = re.compile("[;,'})]")
 _MOST_ENDS = 8
@@ -40,7 +43,7 @@ _PUBLIC = ("alt", "api-version", "mode", "uri")
 _LOGIN = re.compile(r"//[^/\s:@]*:(?!//)((?:(?!://)[^\s\"]){1,4096})@")
 _USER = re.compile(r"//([^\s:/@?#\"']{12,4096})@")
 _WEB_USER = re.compile(r"(https?://)[^\s:/@?#\"']{1,4096}@", re.IGNORECASE)
-"""A login without a password: by HTTP it is a token, elsewhere mostly a user if it is short."""
+"""A login without a password: over HTTP it is a token, elsewhere mostly a user if it is short."""
 _MEMBER = re.compile(r"(?<![^?&;=\s\"'{])([\w.%-]{1,64})=")
 _BEHIND_VALUE = re.compile(r"[\s&\"]")
 _LONGEST = 4096
@@ -51,28 +54,33 @@ _WHOLE_QUERY = re.compile(r"(\?|[;\s][^\s;=/:]+=|^[^\s=/:]+=).*", re.DOTALL)
 
 
 def without_password(url: str) -> str:
-    """Return what is meant as a URL to show: its password is `***`, or its user where HTTP has no
-    password, and what its query says `…`, since drivers have many names for a password."""
+    """Return what is meant as a URL in a form to show.
+
+    Its password becomes `***`, or its user if an HTTP URL has no password. The values of its query
+    become `…`, since drivers have many names for a password.
+    """
     login, mark, rest = url.rpartition("@")
     shown = _WHOLE_LOGIN.sub(r"\1***", login) + mark + rest
     return _WHOLE_QUERY.sub(r"\1…", _WEB_USER.sub(r"\1***@", shown))
 
 
 def without_passwords(text: str) -> str:
-    """Return a text to show, without the logins and queries of what may be a mistyped URL in it."""
+    """Return a text to show, without the logins and queries of what may be a mistyped URL."""
     return _QUERY.sub(r"\1…", _ODD_LOGIN.sub(r"\1:***@", _WEB_USER.sub(r"\1***@", text)))
 
 
 def url_secrets(url: str) -> list[str]:
-    """Return what may be secret in a URL to send requests to: its login, and what its query says but
-    for members that are known to hold no secret."""
+    """Return what may be secret in a URL to send requests to.
+
+    That is its login, and the values of its query, except for members known to hold no secret.
+    """
     members = (member.partition("=") for member in urlsplit(url).query.split("&"))
     found = [form for name, _, raw in members if name not in _PUBLIC for form in _forms(raw)]
     return found + login_of(url)
 
 
 def login_of(url: str) -> list[str]:
-    """Return the user and the password in a URL, and both as they are sent; nothing without a login."""
+    """Return the user and the password in a URL, and both as they are sent; [] without a login."""
     parts = urlsplit(url)
     if parts.username is None:
         return []
@@ -82,9 +90,12 @@ def login_of(url: str) -> list[str]:
 
 
 def passwords_in(text: str) -> set[str]:
-    """Return the passwords of all URLs in a text, users of 12 characters or more without one, and what
-    members with the name of a secret hold; a member that holds such a URL is one. Where one ends may be
-    unsure: then it is all that it may be."""
+    """Return the secrets in a text.
+
+    These are the passwords of all URLs, users of 12 characters or more without a password, and the
+    values of members with the name of a secret, also if such a value is itself a URL. If the end of
+    a secret is unclear, every possible form is returned.
+    """
     found, end = _named(text), 0
     for member in _MEMBER.finditer(text):
         if member.end() >= end:
@@ -96,7 +107,7 @@ def passwords_in(text: str) -> set[str]:
 
 
 def _named(text: str) -> set[str]:
-    """Return what is called a secret in a text as it is written."""
+    """Return what is named as a secret in a text as it is written."""
     found: set[str] = set()
     for login in _LOGIN.findall(text):
         found |= _begun(login, _LOGINS_END)
@@ -119,5 +130,5 @@ def _begun(raw: str, ends: re.Pattern[str]) -> set[str]:
 
 
 def _forms(raw: str) -> list[str]:
-    """Return a part of a URL as it is read, and as it is written."""
+    """Return a part of a URL in its decoded forms, and as it is written."""
     return list(dict.fromkeys((unquote(raw), unquote_plus(raw), raw)))
