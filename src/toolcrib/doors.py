@@ -114,7 +114,7 @@ def allows(may_approve: MayApprove, caller: Caller, request: ApprovalRequest) ->
     """
     try:
         return says_yes(may_approve, caller, request)
-    except Exception as raised:  # noqa: BLE001  of the application
+    except Exception as raised:  # noqa: BLE001  the application's code
         log_raised("`may_approve`", raised)
         return False
 

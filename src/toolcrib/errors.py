@@ -383,7 +383,7 @@ class OverloadedError(ProviderError):
     """The provider is overloaded: 503, 529, or its own word for that."""
 
 
-class ConnectionFailed(ClientError):  # noqa: N818  what happened, in the words of the field
+class ConnectionFailed(ClientError):  # noqa: N818  the field's usual name
     """The provider was not reached, or the connection broke before the reply was complete."""
 
     retryable = True
@@ -429,7 +429,7 @@ class CapabilityError(ToolError):
     """Raised by a capability's adapter: the call ends as `capability_error` with this text."""
 
 
-class OutcomeUnknown(ToolError):  # noqa: N818  what happened, as the code of the call says it
+class OutcomeUnknown(ToolError):  # noqa: N818  named like the error code
     """Raised by a tool that cannot know whether it took effect, for example if the server died.
 
     The call ends as `outcome_unknown` with this text. `retryable` is as for ToolError.

@@ -24,7 +24,7 @@ _OWN_CODE = str(Path(__file__).parent)
 _OTHERS = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
-class Explained(Exception):  # noqa: N818  a base: what happened is in the name of what is made of it
+class Explained(Exception):  # noqa: N818  a base class: subclasses name what happened
     """An exception of toolcrib's own whose message holds no value, so that it may be logged."""
 
 

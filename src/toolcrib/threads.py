@@ -189,7 +189,7 @@ class Work:
             error = RuntimeError(f"{type(raised).__name__} was raised in a thread")
             error.__cause__ = raised
             ending = None, error
-        except BaseException as raised:  # noqa: BLE001  carried to the loop, and judged there
+        except BaseException as raised:  # noqa: BLE001  passed to the loop, and handled there
             ending = None, raised
         finally:
             self.end(ending)
@@ -435,7 +435,7 @@ class Worker:
         def job() -> None:
             value, error = mine.done(work, entered)
             # a lambda: in debug mode asyncio logs what it calls with its arguments
-            try:  # noqa: SIM105  which takes ten times as long
+            try:  # noqa: SIM105  `suppress` takes ten times as long
                 loop.call_soon_threadsafe(lambda: settle(value, error))
             except RuntimeError:  # the loop has closed: the work was given up long ago
                 pass

@@ -93,8 +93,8 @@ def passwords_in(text: str) -> set[str]:
     """Return the secrets in a text.
 
     These are the passwords of all URLs, users of 12 characters or more without a password, and the
-    values of members with the name of a secret, also if such a value is itself a URL. If the end of
-    a secret is unclear, every possible form is returned.
+    values of members that have the name of a secret or hold a URL with one. If the end of a secret
+    is unclear, every possible form is returned.
     """
     found, end = _named(text), 0
     for member in _MEMBER.finditer(text):

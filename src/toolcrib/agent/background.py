@@ -166,7 +166,7 @@ class BackgroundCalls:
         for call_id in self._open:
             try:
                 await self._end_waiting(call_id)
-            except Exception as raised:  # noqa: BLE001  what ends the run is raised
+            except Exception as raised:  # noqa: BLE001  the run's own error is raised
                 log_raised(_SINKS, raised)
         self._running.clear()
         if cancelled is not None:

@@ -127,7 +127,7 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         return HandedOver(heir, by.name, self.members[heir].label.version)
 
     def definition(self, name: str, by: str = "") -> ToolDefinition | None:
-        """Return the first of `definitions`."""
+        """Return the first of `definitions`, if there is one."""
         return next(iter(self.definitions(name, by)), None)
 
     def definitions(self, name: str, by: str = "") -> tuple[ToolDefinition, ...]:

@@ -432,11 +432,11 @@ class RepeatGuard:
     """The policy of a fork on calls that would repeat an effect.
 
     Two calls of a tool count as the same if the arguments that a record may show are the same,
-    ignoring those that only defaults set in one of the two calls. Where only a secret differs,
-    nobody can say that they differ. A call that is decided again also counts as the same, whatever
-    arguments it ran with. Of several matches, the reason names the one with exactly these
-    arguments: the person asked reads which effect it is, and an edit with another reason has not
-    been read.
+    ignoring arguments that were sent in neither call. Where only a secret differs, nobody can say
+    that they differ. A call that is decided again also counts as the same, whatever arguments it
+    ran with. Of several matches, the reason names the one with exactly these arguments, so that the
+    person asked reads which effect it is. If an edit leads to another reason, nobody has read that,
+    and the edited call does not run.
     """
 
     __name__ = FORK  # no rule may answer a question under this name

@@ -44,7 +44,7 @@ class Toolbox:
     search_tool = ""
     """The tool among them that finds others, if there is one."""
     deferred: bool | None = None
-    """`ChatRequest.deferred`."""
+    """The value of `ChatRequest.deferred`."""
     loads: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     """The tools that the last turn's calls loaded, by the id of the first call that did."""
 

@@ -59,7 +59,7 @@ def replayed(state: RunState) -> tuple[ReplayedTurn, ...]:
     on, without seconds and tokens.
     """
     known, messages = bool(state.marks), state.messages
-    last = {mark.at: mark for mark in state.marks or _derived(state)}  # what failed was asked again
+    last = {mark.at: mark for mark in state.marks or _derived(state)}  # a failed turn was repeated
     marks = [m for at, m in last.items() if at < len(messages) and messages[at].role == "assistant"]
     begin = marks[0].at if marks else len(messages)
     while begin and messages[begin - 1].by_user:

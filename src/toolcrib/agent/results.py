@@ -47,7 +47,7 @@ class ResultStore(Closing):
         self._folder = Path(place).absolute()
 
     async def keep(self, caller: str, texts: Mapping[str, str]) -> None:
-        """Keep texts by their ids, for one caller. What is kept already stays as it is."""
+        """Store texts by their ids, for one caller. Texts that are already stored do not change."""
         named = {_name(caller, id_): text for id_, text in texts.items()}
         if not named:
             return

@@ -68,7 +68,7 @@ def installed_tokenizer(models: Sequence[str]) -> Tokenizer:
         if lacks:
             return _estimate(f"{lacks}, and nothing is downloaded")
         encoding = library.get_encoding(name)
-    except Exception as raised:  # noqa: BLE001  a plugin of it, for one: an estimate will do
+    except Exception as raised:  # noqa: BLE001  such as a failing plugin: an estimate will do
         return _estimate(f"tiktoken has failed ({type(raised).__name__})")
 
     def count(text: str) -> int:

@@ -292,7 +292,7 @@ class Checkpoints:
         check_type("key", key, SigningKey | Path | str, "a SigningKey, or the path of its file")
         if not callable(keep):
             check_type("keep", keep, Path | str, "a folder's path, or a function")
-        own = getattr(type(keep), "__call__", None)  # noqa: B004  of an object that is called
+        own = getattr(type(keep), "__call__", None)  # noqa: B004  for an object that is callable
         if inspect.iscoroutinefunction(keep) or inspect.iscoroutinefunction(own):
             raise TypeError(_NOT_ASYNC)  # nobody would await it, and nothing would be stored
         check_type("every", every, int, "a number of records")
@@ -339,7 +339,7 @@ class Checkpoints:
                 return
             try:
                 self._sign(grown)
-            except BaseException as error:  # noqa: BLE001  the records are kept
+            except BaseException as error:  # noqa: BLE001  the records are stored
                 self._fail(error)
 
     @property

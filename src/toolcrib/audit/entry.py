@@ -77,8 +77,8 @@ class AuditFilter(Checked, msgspec.Struct, frozen=True, kw_only=True):
     `since` (inclusive) and `until` (exclusive) are about the time an entry was written, in seconds
     since the epoch. `after` is the `seq` after which to continue. With `newest`, the newest come
     first. With `latest`, entries saying that a call was planned or started, waits, or has an
-    unknown outcome are left out if the log has a later entry of the call. Those that remain are
-    calls that have not ended, as far as the log knows.
+    unknown outcome are left out if the log knows more about the call. Those that remain are calls
+    that have not ended, as far as the log knows.
     """
 
     run_id: str | None = None

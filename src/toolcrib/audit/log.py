@@ -76,11 +76,11 @@ _CONDITIONS = {
     "until": "at < :until",
 }
 _OF_RUN = (
-    f"SELECT {ROW} FROM audit_entries"  # noqa: S608  names of our own
+    f"SELECT {ROW} FROM audit_entries"  # noqa: S608  only our own names
     f" WHERE run_id = :run_id AND call_id = '' AND status = '{RUN}' ORDER BY seq"
 )
 _ATTACHED = (
-    "SELECT seq, record FROM audit_entries"  # noqa: S608  names of our own
+    "SELECT seq, record FROM audit_entries"  # noqa: S608  only our own names
     f" WHERE call_id IN :digests AND status IN ({', '.join(repr(k) for k in ATTACHMENTS)})"
 )
 # Entries that say less than another entry of the same call: that it began, or that its outcome is

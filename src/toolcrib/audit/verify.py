@@ -51,12 +51,12 @@ from toolcrib.values.json import canonical_json
 
 _PAGE = 100  # a record may have 4 MB
 _ROWS = (
-    f"SELECT {ENTRY}, {', '.join(COLUMNS)} FROM audit_entries"  # noqa: S608  names of our own
+    f"SELECT {ENTRY}, {', '.join(COLUMNS)} FROM audit_entries"  # noqa: S608  only our own names
     " WHERE seq > :after ORDER BY seq LIMIT :limit"
 )
 
 
-class FaultFound(Exception):  # noqa: N818  the words of this room
+class FaultFound(Exception):  # noqa: N818  this module's own vocabulary
     def __init__(self, what: str, seq: int | None = None) -> None:
         super().__init__(what, seq)
         self.fault = Fault(seq, what)

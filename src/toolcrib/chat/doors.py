@@ -188,7 +188,7 @@ class Doors:
             return says_yes(self._may_approve, caller, asked)
         except (ToolcribError, HTTPException):
             raise
-        except Exception as error:  # noqa: BLE001  of the application
+        except Exception as error:  # noqa: BLE001  the application's code
             raise _failed("may_approve", error) from None
 
     @property
@@ -269,7 +269,7 @@ class Doors:
             check_type("what authenticate gives", caller, (Caller, type(None)), "a Caller, or None")
         except (ToolcribError, HTTPException):
             raise  # these say themselves what to answer
-        except Exception as error:  # noqa: BLE001  of the application
+        except Exception as error:  # noqa: BLE001  the application's code
             raise _failed("authenticate", error) from None
         return caller
 

@@ -497,7 +497,7 @@ class DurableAgents(Closing):
                 if time.monotonic() - beat >= _BEAT:
                     beat = time.monotonic()
                     await self._look_after_others()
-            except Exception as error:  # noqa: BLE001  the database may be there again soon
+            except Exception as error:  # noqa: BLE001  the database may be back soon
                 _log.warning(AWAY, error)
             await asyncio.sleep(_LOOK)
 
@@ -595,7 +595,7 @@ class DurableAgents(Closing):
             drive = agent.team.resumed(state, run.given, deps)
             result = await drive(Listener(heard, streaming=False))
             segment.check_end(result.status)
-        except Exception as error:  # noqa: BLE001  whatever ends a run is in the store
+        except Exception as error:  # noqa: BLE001  whatever ends a run is stored
             if self._steps.stopping and not segment.cut:
                 await stand_still()
             _log.error("run %s of agent '%s' failed", run.id, run.agent, exc_info=error)

@@ -446,7 +446,7 @@ class DurableSteps:
             return await step
         except _NotKept as carried:
             raise carried.raised from None
-        except Exception as error:  # noqa: BLE001  of DBOS, or of the database
+        except Exception as error:  # noqa: BLE001  from DBOS, or from the database
             failed: Exception = error
         finally:
             segment.active -= 1
@@ -564,7 +564,7 @@ class Engine:
 
     async def take_over(self, workers: Iterable[str]) -> None:
         """Requeue the segments that these workers have begun and will not end."""
-        recover = dbos().DBOS._recover_pending_workflows  # noqa: SLF001  DBOS has no other door
+        recover = dbos().DBOS._recover_pending_workflows  # noqa: SLF001  DBOS has no public one
         await asyncio.to_thread(recover, list(workers))
 
     async def steps(self, run_id: str, segment: int, skipped: int = 0) -> list[KeptStep]:

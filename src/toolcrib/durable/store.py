@@ -56,7 +56,7 @@ _ROW = (
 _NEW = """INSERT INTO durable_runs (id, agent, caller, status, segment, state, answers, text, reason,
     ended, worker, created_at, updated_at) VALUES (:id, :agent, :caller, 'queued', 0, :state, '{}', '',
     '', :ended, '', :now, :now) ON CONFLICT DO NOTHING"""
-_ONE = f"SELECT {_ROW} FROM durable_runs WHERE id = :id"  # noqa: S608  names of our own
+_ONE = f"SELECT {_ROW} FROM durable_runs WHERE id = :id"  # noqa: S608  only our own names
 _PLACE = "SELECT agent, status, segment, worker FROM durable_runs WHERE id = :id"
 _ALL = f"SELECT {_ROW} FROM durable_runs WHERE status IN :statuses ORDER BY created_at, id"  # noqa: S608
 _QUEUED = """SELECT agent, id, segment FROM durable_runs WHERE status = 'queued' AND worker = ''

@@ -26,7 +26,7 @@ from toolcrib.values.run import saved_run, spent_in
 def account_of(facts: CallFacts, policies: Sequence[Policy], context: PolicyContext) -> Account:
     """Return the account that an agent running as the tool of this call spends from."""
     definition, call_id = facts.hydrated.definition, facts.hydrated.call.id
-    assert definition is not None  # noqa: S101  else there is no tool
+    assert definition is not None  # noqa: S101  otherwise there is no tool
     return facts.scope.account or TallyAccount(policies, context, definition, call_id)
 
 

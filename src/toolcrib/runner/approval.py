@@ -266,7 +266,7 @@ def _function_of(approver: Callable[..., object]) -> Callable[..., object]:
     return approver if inspect.isroutine(approver) else type(approver).__call__
 
 
-class NotAnAnswer(ApprovalError, Explained):  # noqa: N818  said of a value, not of what went wrong
+class NotAnAnswer(ApprovalError, Explained):  # noqa: N818  describes a value, not a failure
     """Says that an answer is neither a yes nor a no. Its message, without values, may be logged."""
 
 

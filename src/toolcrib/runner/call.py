@@ -170,7 +170,7 @@ _CUT = CallError.of(
 _NOT_BEGUN: frozenset[State] = frozenset(("arrived", "claimed", "counted"))
 _ENDED = (Completed, Failed)
 _GOES_ON = Allow("it has begun, and goes on", "standard")
-_LOOK = 0.05  # seconds after which is looked again whether it is written
+_LOOK = 0.05  # seconds between checks whether the outcome is written
 _HELD_UP = 60.0  # seconds that another writer of an unknown outcome may take
 _log = logging.getLogger("toolcrib.audit")
 
@@ -871,9 +871,9 @@ class Call(Veiled, msgspec.Struct):
             await asyncio.sleep(_LOOK)
         ended = msgspec.structs.replace(self, state=NEXT["ended"]["end late"])
         if ledger is None or getattr(ledger, "closed", False):
-            ended._settle(outcome)  # noqa: SLF001  its own
+            ended._settle(outcome)  # noqa: SLF001  the same class
             return True
-        trouble = (await ended._recorded(outcome, ledger)).trouble  # noqa: SLF001  its own
+        trouble = (await ended._recorded(outcome, ledger)).trouble  # noqa: SLF001  the same class
         return trouble.error is None and trouble.cancelled is None
 
     def _rejected(self, rejected: Rejected) -> Stopped:

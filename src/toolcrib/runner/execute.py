@@ -1,7 +1,7 @@
 """Runs one tool under a time limit: the only place where an author's code is started.
 
-Rule: a tool runs in its caller's own task until it ends, is stopped, or is left behind. So
-`asyncio.timeout`, task groups and context variables work in it as usual, and a tool that never
+Rule: a tool's coroutine runs in its caller's own task until it ends, is stopped, or is left behind.
+So `asyncio.timeout`, task groups and context variables work in it as usual, and a tool that never
 suspends costs neither a task nor a timer.
 
 At its time limit, or when its caller is cancelled, CancelledError is raised in the tool once, and
@@ -239,7 +239,7 @@ class _Deadline:
             self._loop.call_soon(self._wake, None)
             yield from self._gated(None)
             return
-        pending._asyncio_future_blocking = False  # noqa: SLF001  as a task does: it is waited for
+        pending._asyncio_future_blocking = False  # noqa: SLF001  marks it awaited, as a task does
         pending.add_done_callback(self._wake)
         try:
             while not pending.done() and not self.is_ignored():
@@ -333,7 +333,7 @@ def _driven(
         except asyncio.CancelledError as cancelled:
             deadline.cancelled()
             error = cancelled
-        except BaseException as failed:  # noqa: BLE001  of what it waited for
+        except BaseException as failed:  # noqa: BLE001  raised by what it waited for
             error = failed
         if error is None and deadline.is_ignored():
             _leave_behind(work, pending, deadline.left)
@@ -527,7 +527,7 @@ def _resumed(work: Steps, pending: Any) -> Generator[Any, Any, Any]:
         except GeneratorExit:
             work.close()
             raise
-        except BaseException as error:  # noqa: BLE001  cancellation too goes to the tool
+        except BaseException as error:  # noqa: BLE001  cancellation goes to the tool, too
             if isinstance(error, asyncio.CancelledError):
                 _take_back(work)
             step, given = work.throw, error

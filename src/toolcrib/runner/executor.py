@@ -273,7 +273,8 @@ def _left_behind(body: Work | None, *, again: bool, late: bool) -> Stopped:
 def _body(raised: BaseException, plan: ToolPlan, left: LeftWork, *, stopped: bool) -> Work | None:
     """Return the work whose end ends the call; None if closing what was opened may undo it.
 
-    A tool that ended by itself was `stopped` or raised, and only calls that it made still run.
+    A tool that has itself ended did so because it was `stopped`, or by a CancelledError of its own,
+    and only calls that it made still run.
     """
     if plan.made:
         return None
@@ -333,7 +334,7 @@ async def execute_scoped(
             given = {**injected, **await opened.all(plan.made, context, tool.definition.name)}
             begun = await opened.run(lambda: tool.invoke(instance, given), keeps_end=True)
             value = await (awaited(begun) if parts is None else parts.last(begun))
-        except BaseException as raised:  # noqa: BLE001  what was opened is closed, whatever came
+        except BaseException as raised:  # noqa: BLE001  what was opened is closed in any case
             outcome = raised
         outcome = await opened.close(outcome)
         if thread is not None:
@@ -391,7 +392,7 @@ class Opened:
             try:
                 async with asyncio.timeout(self._seconds if stopped else None):
                     await self._exits.pop()(outcome)
-            except BaseException as raised:  # noqa: BLE001  the others are closed all the same
+            except BaseException as raised:  # noqa: BLE001  the others are still closed
                 outcome = self._settled(outcome, raised)
         return outcome
 

@@ -62,7 +62,7 @@ class PathStep(NamedTuple):
     declared: bool
 
 
-class Unusable(Exception):  # noqa: N818  an outcome; only `on_exception` is given it
+class Unusable(Exception):  # noqa: N818  an outcome; only `on_exception` sees it
     """Says that what a tool gave is not a result, or not a part. `why` is toolcrib's own wording.
 
     `kind` gives the type of the value at `path`, if that value is what cannot be used.
@@ -133,7 +133,7 @@ def check_output(
         return unusable
     except NOT_ITS_OWN:
         raise
-    except BaseException:  # noqa: BLE001  to look at a value may be to run an author's code
+    except BaseException:  # noqa: BLE001  inspecting a value may run an author's code
         return not_json(value)
     if checked.content is None and tool.instead is not None and checked.value not in tool.instead:
         return Unusable(_NO_CONTENT)
@@ -232,7 +232,7 @@ def not_json(value: object) -> Unusable:
             value = found[1]
     except NOT_ITS_OWN:
         raise
-    except BaseException:  # noqa: BLE001, S110  an author's code; so far, then
+    except BaseException:  # noqa: BLE001, S110  an author's code may raise anything
         pass
     return Unusable(NOT_JSON, _kind(value), tuple(path))
 

@@ -193,7 +193,7 @@ def _is_async(policy: Policy) -> bool:
     while isinstance(function, functools.partial):
         function = function.func
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(type(function), "__call__", None)  # noqa: B004  what it is, not whether it is there
+        getattr(type(function), "__call__", None)  # noqa: B004  the method itself is inspected
     )
 
 
@@ -245,10 +245,10 @@ async def reserve_each(
 ) -> Deny | None:
     """Have each policy reserve the call; return the Deny of one that refuses.
 
-    What releases a reservation is added to `held`. A store that cannot be reached is waited for as
-    the `steps` around the call do. Each reservation is completed even if the caller is cancelled,
-    since otherwise nobody would know what was reserved. Raises NotRecorded with what a policy
-    raised, and CancelledError.
+    What releases a reservation is added to `held`. The wait for an unreachable store is that of the
+    `steps` around the call. Each reservation is completed even if the caller is cancelled, since
+    otherwise nobody would know what was reserved. Raises NotRecorded with what a policy raised, and
+    CancelledError.
     """
     for policy in policies:
         reserve = patiently(steps, partial(policy.reserve, hydrated, context))
@@ -545,7 +545,7 @@ def _no_decision(policy: Policy, given: object, wanted: str) -> Deny:
         what = came(given).removeprefix("this is ")
         if given is None or isinstance(given, type):
             what = "None" if given is None else f"the class {given.__name__}"
-    except Exception:  # noqa: BLE001  a class of others may raise where it is asked for its name
+    except Exception:  # noqa: BLE001  a foreign class may raise on its name
         what = "something"
     what = encodable(what[:_LONGEST])
     log_unusable(f"policy '{_name(policy)}'", f"{what}, where it has to return {wanted}")

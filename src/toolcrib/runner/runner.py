@@ -192,7 +192,7 @@ class ToolRunner:
         catalog.check_bound()
         made = copy(self)
         executor = self._setup.executor.over(catalog)
-        made._setup = replace(self._setup, catalog=catalog, executor=executor)  # noqa: SLF001  one's own copy
+        made._setup = replace(self._setup, catalog=catalog, executor=executor)  # noqa: SLF001  a copy made here
         return made
 
     def with_sinks(self, *sinks: Sink) -> ToolRunner:
@@ -203,8 +203,8 @@ class ToolRunner:
         every = (*self._sinks, *checked_sinks(sinks))
         write_ahead = WriteAhead(every if self._keeps_ledger else ())
         made = copy(self)
-        made._sinks, made._recorder = every, Recorder(every, write_ahead.ledger)  # noqa: SLF001  one's own copy
-        made._setup = replace(self._setup, write_ahead=write_ahead, recorder=made._recorder)  # noqa: SLF001  one's own copy
+        made._sinks, made._recorder = every, Recorder(every, write_ahead.ledger)  # noqa: SLF001  a copy made here
+        made._setup = replace(self._setup, write_ahead=write_ahead, recorder=made._recorder)  # noqa: SLF001  a copy made here
         return made
 
     def or_sinks(self, sinks: Sequence[Sink]) -> ToolRunner:
@@ -232,8 +232,8 @@ class ToolRunner:
         check_approver(approver)
         made = copy(self)
         rules = None if self.emulates else _rules_of(approver, self._setup.rules)
-        made._setup = replace(self._setup, approver=approver, rules=rules)  # noqa: SLF001  one's own copy
-        made._keeper = _keeper(approver)  # noqa: SLF001  one's own copy
+        made._setup = replace(self._setup, approver=approver, rules=rules)  # noqa: SLF001  a copy made here
+        made._keeper = _keeper(approver)  # noqa: SLF001  a copy made here
         return made
 
     def emulated(
@@ -255,7 +255,7 @@ class ToolRunner:
             stand_in=stand_in,
             spares=spares,
         )
-        made._keeps_ledger = False  # noqa: SLF001  one's own copy
+        made._keeps_ledger = False  # noqa: SLF001  a copy made here
         made._setup = replace(  # noqa: SLF001
             setup, executor=executor, reserving=(), rules=None, cache=IdempotencyCache(REMEMBERED)
         )
@@ -275,7 +275,7 @@ class ToolRunner:
         """
         made, policies = copy(self), (policy, *self._setup.policies)
         at_once, looking = apart(policies)
-        made._setup = replace(  # noqa: SLF001  one's own copy
+        made._setup = replace(  # noqa: SLF001  a copy made here
             self._setup, policies=policies, at_once=at_once, looking=looking
         )
         return made

@@ -56,7 +56,7 @@ class Reporter:
             self._hook(call, raised)
         except KeyboardInterrupt:
             raise
-        except BaseException as failed:  # noqa: BLE001  code of the author's
+        except BaseException as failed:  # noqa: BLE001  the author's code
             log_raised("on_exception", failed)
 
 
@@ -100,7 +100,7 @@ class Suspended(Exception):  # noqa: N818  an outcome; it never leaves the runne
         self.saved = saved
 
 
-class NotRecorded(Exception):  # noqa: N818  never leaves the pipeline: what was `raised` does
+class NotRecorded(Exception):  # noqa: N818  never leaves the pipeline; `raised` does
     """A sink or the ledger failed before the tool began: the call does not run."""
 
     def __init__(self, raised: BaseException) -> None:
