@@ -365,7 +365,7 @@ class ApprovalStore(Closing):
     async def pending(
         self, *, run_id: str | None = None, caller: str | None = None
     ) -> list[ApprovalRequest]:
-        """Return the unanswered questions that have not expired, the next to expire first.
+        """Return the unanswered questions that have not expired, the soonest to expire first.
 
         Only those of one run or one caller (by their ids), if given. With a `state_key`, a question
         that was changed since it was asked has no `always`. Raises ApprovalError if one cannot be

@@ -433,7 +433,7 @@ def _checked_window(limits: Mapping[str, float], per: Per, window: float | None)
 
 
 class _StoredBudget(_Budget):
-    """Denies what exceeds a limit alone; its store knows what is left, when a call begins."""
+    """Denies a call that alone exceeds a limit; its store checks the rest when a call begins."""
 
     def __init__(
         self,

@@ -325,7 +325,7 @@ class Run:
         )
 
     async def drive(self) -> RunResult:
-        """Return the result; if `heir` is set, that agent continues from its state.
+        """Return the result; if `heir` is set, the run is not over: that agent continues it.
 
         Raises the provider's failure, with `.state`, and CancelledError.
         """

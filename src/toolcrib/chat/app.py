@@ -95,7 +95,7 @@ _HEADERS = {
 def page_routes() -> list[Route]:
     """Return the routes of the page: `/` and its files.
 
-    They hold nobody's data. Callers are identified at the threads.
+    They hold nobody's data; callers are checked where the threads are.
     """
     return [_route(name, kind) for name, kind in _FILES.items()]
 

@@ -316,7 +316,7 @@ class DurableAgents(Closing):
         return steps
 
     async def pending(self) -> Sequence[ApprovalRequest]:
-        """Return the unanswered questions of all runs, the next to expire first.
+        """Return the unanswered questions of all runs, in the order in which they expire.
 
         Raises SourceError for one that was changed, if its agent is here.
         """

@@ -209,7 +209,7 @@ class Segment:
     def failed(self) -> RunState | None:
         """The state in which it has failed; None after a failure at a stored step.
 
-        The state may lack that step.
+        After that the state may lack the step.
         """
         return None if self._taking else self.state
 

@@ -310,7 +310,7 @@ class RunStore:
         return [StoredRun(**row) for row in rows]
 
     async def pending(self) -> list[StoredQuestion]:
-        """Return the unanswered questions of runs, the next to expire first."""
+        """Return the unanswered questions of runs, in the order in which they expire."""
         rows = await self._database.read(_PENDING, now=time.time())
         return [
             StoredQuestion(

@@ -2,7 +2,7 @@
 
 Rule: the tool gets what the edited arguments say, or nothing runs. A value that is still in its
 place as it was `shown` is sent as the model sent it: a default stays a default, and a factory's
-value is that very object. Everything else counts as written by the approver and is read as if the
+value is that very value. Everything else counts as written by the approver and is read as if the
 model had sent it. Then what the tool would get is compared with the edited arguments. What was left
 alone must equal what was shown. A validator may change what was written only if it leaves alone
 what was shown. `left` determines which parts of defaults are left.

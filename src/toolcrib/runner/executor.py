@@ -1,6 +1,6 @@
 """From a call that may run to the tool's own value: what the tool is given, how it runs, its parts.
 
-Rule: no exception passes through. It becomes a `CallError`, and its text stays here.
+Rule: no detail of an exception passes through. It becomes a `CallError`, and its text stays here.
 
 What is bound once for all calls is worked out when a runner is made. What a `per_call` factory
 makes is opened before the tool runs and closed after it, within the tool's time limit, in reverse

@@ -426,7 +426,7 @@ class Recorder:
     ) -> CallFacts:
         """Return what is known of a call that arrives now; `parent` is the call whose tool made it.
 
-        Arguments with secrets get no sha256, which could be guessed from candidates. They get a
+        Arguments with secrets get no sha256, since guesses could be tested against it. They get a
         keyed digest bound to this call, so that equal secrets in two calls do not look equal.
         """
         call, definition, tally = hydrated.call, hydrated.definition, scope.tally

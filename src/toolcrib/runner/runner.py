@@ -95,8 +95,8 @@ class ToolRunner:
     `policy` is added to the standard policy, and the strictest decision wins; async policies decide
     within `policy_seconds`, or deny. `timeout` (seconds) holds for tools that set none;
     `concurrency` limits how many run together. A request for approval expires after
-    `approval_seconds`; `rules` stores what an answer allows for always, and is also the approver if
-    it can be and none is given. With a `repairer`, a call that does not parse or validate is
+    `approval_seconds`. `rules` stores what an answer allows for always; its default is the
+    approver, if that can store rules. With a `repairer`, a call that does not parse or validate is
     repaired once. The outcomes of the last `remember` calls are kept, up to 64 MB of results: a
     call with the same id in the same run is not run again and gets the same outcome. A sink that is
     a `Ledger` remembers all of them.
