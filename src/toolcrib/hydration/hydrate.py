@@ -1,8 +1,9 @@
-"""From a tool call to something that may run: resolve, parse, validate, instantiate.
+"""Turn a tool call into something that may run: resolve, parse, validate, instantiate.
 
-Pure and synchronous; whatever a model gets wrong comes back as `Rejected`, never as an exception.
-Arguments are judged by the author's own schema, whatever view of it the provider was sent: the argument
-restorer of the offer first puts what was made for a view into the author's terms.
+Pure and synchronous. Every mistake of a model comes back as `Rejected`, never as an exception.
+Arguments are validated against the author's own schema, whatever view of it the provider was sent:
+the offer's argument restorer first translates arguments made for a view back into the author's
+terms.
 """
 
 from __future__ import annotations
@@ -59,12 +60,14 @@ def hydrate(
 ) -> HydrationResult:
     """Check one call against what was offered, and build the tool's instance. Runs nothing.
 
-    Tools that are no Offer and no Catalog are made a Catalog at each call. Each failure has its stage
-    (`parse`, `resolve`, `validate`, `instantiate`), its code and, where it is about one value, a JSON
-    Pointer into the arguments. `pinned` has what the default factories of this call made before
-    (`Hydrated.building.pinned`): they run once a call. What a constructor, a validator or a factory
-    raises that is no refusal of its arguments ends the call as `unusable_tool`; `on_exception` is given
-    it, and it is logged in any case.
+    Tools that are neither an Offer nor a Catalog are made into a Catalog at each call. Each failure
+    has its stage (`parse`, `resolve`, `validate`, `instantiate`), its code and, if it concerns one
+    value, a JSON Pointer into the arguments.
+
+    `pinned` holds the values that this call's default factories made earlier
+    (`Hydrated.building.pinned`), because a factory runs once per call. An exception from a
+    constructor, a validator or a factory that is not a refusal of the arguments ends the call as
+    `unusable_tool`. It is always logged, and passed to `on_exception`.
     """
     if call.__class__ is not ToolCall:
         check_type("call", call, ToolCall, "a ToolCall")
@@ -118,37 +121,38 @@ _PINNED = (Mapping, FactoryValues, NoneType)
 
 
 def _check_options(pinned: object, on_exception: object) -> None:
-    """Raise TypeError, naming the option that is of a wrong type."""
+    """Raise TypeError naming the option that has the wrong type."""
     check_type("pinned", pinned, _PINNED, "a mapping, `Hydrated.building.pinned`")
     if not callable(on_exception):
         check_type("on_exception", on_exception, NoneType, "a function")
 
 
-# What author's code says of arguments, for the model to correct: a ValueError or an AssertionError of
-# a validator is a ValidationError by then. All else that it raises, and all that a default factory or
-# a validator of schemas raises, is a failure: the author sees it, and a model is never told that its
-# arguments are at fault.
+# The exceptions by which an author's code refuses arguments, for the model to correct. A ValueError
+# or AssertionError of a validator has become a ValidationError by then. Anything else it raises,
+# and anything that a default factory or a schema validator raises, is a failure: the author sees
+# it, and the model is never told that its arguments are at fault.
 _Refusal: TypeAlias = ToolError | NotAcceptedError | ValidationError | TooMuchWorkError
 _REFUSALS = (ToolError, NotAcceptedError, ValidationError, TooMuchWorkError)
 
 
 Failed: TypeAlias = Callable[[str, BaseException], None]
-"""Tells the author that their code, or ours, failed: which of it, and what it raised."""
+"""Reports a failure of the author's code, or ours: which part failed, and the exception."""
 
 
 class MadeOtherwise(Explained):
-    """An author's validator made of valid arguments what its own hints do not take."""
+    """An author's validator turned valid arguments into a value that its own hints do not
+    accept."""
 
 
-class OtherArguments(Exception):  # noqa: N818  says why a call does not run; its text is fixed
-    """An instance would not be one of the arguments that were decided on."""
+class OtherArguments(Exception):  # noqa: N818  states why a call does not run; its text is fixed
+    """Building again would not give an instance with the arguments that were decided on."""
 
 
 class _Build(Veiled, msgspec.Struct, eq=False):
-    """The `Building` of one call. Each instance is built from a parse of its own.
+    """The `Building` of one call. Each instance is built from its own parse.
 
-    The one that was built when the call was hydrated, and held against what was sent, has been seen
-    by nobody: it is the one that runs. Whoever else looks gets another.
+    Nobody has seen the instance that was built, and compared with what was sent, during hydration.
+    That one runs. Anyone else who asks gets another instance.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("_sent", "_canonical", "_unseen", "_factory_values")
@@ -177,10 +181,10 @@ class _Build(Veiled, msgspec.Struct, eq=False):
         return self._tool.distrusted
 
     def another(self) -> Any:
-        """Return what is built once more or, where that is another value each time, a copy.
+        """Build another instance or, where building gives a different value each time, return a copy.
 
-        A default factory, or an author's validator, may make what no JSON gives back. Raise what
-        building it raised, where it cannot be copied either.
+        A default factory or an author's validator may make a value that JSON cannot restore. If
+        that value cannot be copied either, raise the error that building raised.
         """
         try:
             return self.anew(self._tool).instance
@@ -200,11 +204,11 @@ class _Build(Veiled, msgspec.Struct, eq=False):
 
 
 def instance_of(hydrated: Hydrated, tool: Tool[..., Any]) -> Any:
-    """Return the instance of a call that is about to run, by the tool as
-    it is registered where it runs.
+    """Return the instance for a call that is about to run, using the tool that is registered in
+    this process.
 
-    Raises OtherArguments if it is not one of the arguments that were decided on, and what the author's
-    constructor raises.
+    Raises OtherArguments if it does not have the arguments that were decided on, and whatever the
+    author's constructor raises.
     """
     if hydrated.__class__ is not Hydrated or tool.__class__ is not Tool:
         check_type("hydrated", hydrated, Hydrated, "a Hydrated")
@@ -212,7 +216,7 @@ def instance_of(hydrated: Hydrated, tool: Tool[..., Any]) -> Any:
     building = hydrated.building
     if not isinstance(building, _Build):
         raise OtherArguments("only a call that was hydrated can run")
-    made, building._unseen = building._unseen, None  # noqa: SLF001  it is seen once
+    made, building._unseen = building._unseen, None  # noqa: SLF001  hand it out only once
     if made is None or tool is not building._tool:  # noqa: SLF001
         made = building.anew(tool)
     if made.canonical != hydrated.canonical:
@@ -221,7 +225,7 @@ def instance_of(hydrated: Hydrated, tool: Tool[..., Any]) -> Any:
 
 
 def added_to(hydrated: Hydrated) -> AddedDefaults:
-    """Return where each default of a call that has not run yet stands, and what its factories gave."""
+    """Return where the defaults of a call that has not run yet are, and what its factories gave."""
     check_type("hydrated", hydrated, Hydrated, "a call that was hydrated")
     building = hydrated.building
     if not isinstance(building, _Build) or building._unseen is None:  # noqa: SLF001
@@ -233,10 +237,11 @@ def added_to(hydrated: Hydrated) -> AddedDefaults:
 
 
 def _restored(offer: Offer, tool: Tool[..., Any], call: ToolCall, parsed: Parsed) -> Parsed:
-    """Return what was sent for a provider's view of the schema in the author's terms, noted `restored`.
+    """Translate arguments made for a provider's view of the schema into the author's terms, and add
+    the note `restored`.
 
-    The view decides first: arguments wrapped for it could happen to fit the author's schema too. A
-    model that answered in the author's terms all the same is understood.
+    The view is tried first, because arguments wrapped for it could happen to fit the author's
+    schema too. Arguments that a model sent in the author's terms anyway are accepted as they are.
     """
     restorer, validator, sent = offer.restorers.get(call.name), tool.validator, parsed.value
     if restorer is None or validator is None:
@@ -249,7 +254,7 @@ def _restored(offer: Offer, tool: Tool[..., Any], call: ToolCall, parsed: Parsed
             return parsed
     except KeyboardInterrupt:
         raise
-    except BaseException:  # noqa: BLE001, S110  it judges the call next, and fails again
+    except BaseException:  # noqa: BLE001, S110  validation follows, and fails again
         pass
     apart = None if parsed.apart is None else restorer.restore(parsed.apart)
     return Parsed(restored, to_json(restored), (*parsed.notes, "restored"), apart)
@@ -263,12 +268,13 @@ def _offered(name: str, offer: Offer) -> Tool[..., Any] | ErrorCode:
 
 
 def _undeclared(tool: Tool[..., Any], arguments: JsonObject) -> tuple[str, ...]:
-    """Return the note on arguments that a schema takes and does not name: no record shows them."""
+    """Return the note on arguments that the schema accepts but does not name. No record shows
+    them."""
     number = len(arguments.keys() - tool.definition.properties)
     return (f"undeclared:{number}",) if number and tool.validator is not None else ()
 
 
-_VALIDATE, _INSTANTIATE = Stage.VALIDATE, Stage.INSTANTIATE  # a class is asked at each use
+_VALIDATE, _INSTANTIATE = Stage.VALIDATE, Stage.INSTANTIATE  # reading them from the class is slow
 
 
 def built(
@@ -278,11 +284,12 @@ def built(
     failed: Callable[..., None],
     about: tuple[Any, ...] = (),
 ) -> tuple[BuiltArguments | None, tuple[HydrationError, ...], bool | None]:
-    """Judge arguments by the schema, read them once, and hold the value against what was sent.
+    """Validate arguments against the schema, parse them once, and compare the value with what was
+    sent.
 
-    Return what was built, or errors, and whether the author said that the call may be made again. What
-    of the author's code, or ours, failed is told to `failed`, a `Failed` that is first given what it is
-    `about`; and it is an error of `unusable_tool`.
+    Return what was built, or errors, and whether the author said that the call may be retried. A
+    failure of the author's code, or ours, is an `unusable_tool` error; it is also reported to
+    `failed`, which is a `Failed` that takes the items of `about` first.
     """
     definition, validator, arguments = tool.definition, tool.validator, parsed.value
     stage = _VALIDATE
@@ -299,7 +306,7 @@ def built(
                 return made, _normalised(tool, parsed, made, partial(failed, *about)), None
     except KeyboardInterrupt:
         raise
-    except BaseException as raised:  # noqa: BLE001  an author's code, or a panic in Rust
+    except BaseException as raised:  # noqa: BLE001  the author's code, or a panic in Rust
         cause = raised.__cause__ if isinstance(raised, FactoryFailed) else raised
         retryable = words_of(cause or raised).retryable
         tell = partial(failed, *about)
@@ -326,8 +333,8 @@ def _failed_call(
 
 
 def _failed(raised: BaseException, stage: Stage, failed: Failed) -> tuple[HydrationError, ...]:
-    """Tell the author what their code, or ours, raised; return what the model is told, which is never
-    that its arguments are at fault."""
+    """Report to the author what their code, or ours, raised. Return the error for the model, which
+    never blames its arguments."""
     what = "its validator" if stage is Stage.VALIDATE else "when it was given its arguments"
     said = ErrorCode.UNUSABLE_TOOL.info.text
     if isinstance(raised, FactoryFailed):
@@ -353,9 +360,10 @@ def _violations(
 
 
 def _without(made: BuiltArguments) -> JsonObject:
-    """Return what an author's validators made of what was sent: defaults are for no schema to judge."""
+    """Return the arguments as validators changed them, without defaults: no schema judges
+    defaults."""
     arguments = fresh(made.canonical)
-    for pointer in reversed(made.defaults):  # from the end of an array
+    for pointer in reversed(made.defaults):  # backwards, so that array indexes stay valid
         remove_at(arguments, pointer)
     return arguments
 
@@ -363,8 +371,11 @@ def _without(made: BuiltArguments) -> JsonObject:
 def _normalised(
     tool: Tool[..., Any], parsed: Parsed, made: BuiltArguments, failed: Failed
 ) -> tuple[HydrationError, ...]:
-    """Return the errors of what validators made that the schema does not take: the author's, if it is
-    of another type than what was sent, and the schema takes it as it was sent."""
+    """Return the errors for values that validators produced and the schema does not accept.
+
+    The fault is the author's if the produced value has another type than the one sent, and the
+    schema accepts the value that was sent.
+    """
     text = "what the tool's own validator makes of this value does not fit the tool's schema"
     sent, taken = fresh(parsed.data), _without(made)
     others = [path for path in made.normalised if _is_other(_at(sent, path), _at(taken, path))]
@@ -382,7 +393,7 @@ def _normalised(
 
 
 def _at(value: Any, pointer: str) -> Any:
-    """Return what is at a place; `...` where there is no such place."""
+    """Return the value at a JSON Pointer, or `...` if there is none."""
     try:
         for token in steps_of(pointer):
             value = value[int(token) if isinstance(value, list) else token]
@@ -409,7 +420,7 @@ _WARNED: WeakKeyDictionary[Tool[..., Any], set[str]] = WeakKeyDictionary()
 
 
 def _warn(tool: Tool[..., Any], places: Iterable[str], code: tuple[str, ...]) -> None:
-    """Tell the author, once for each place, that code of theirs may be why a valid value is refused."""
+    """Warn the author, once for each place, that their code may be why a valid value is refused."""
     said = _said(re.sub(r"/[0-9]+(?![^/])", "/*", place) for place in places)
     warned = _WARNED.setdefault(tool, set())
     if said not in warned and len(warned) < _MOST_WARNED:
@@ -424,10 +435,10 @@ def _said(places: Iterable[str]) -> str:
 def _refused(
     raised: _Refusal, tool: Tool[..., Any], arguments: JsonObject, failed: Failed
 ) -> tuple[HydrationError, ...]:
-    """Return the errors of an author's own checks, which no schema can state.
+    """Return the errors from an author's own checks, which no schema can state.
 
-    A `ToolError` is text for the model. The text of any other
-    error may hold values: only the faults of converters are passed on.
+    The text of a `ToolError` is meant for the model. The text of any other error may hold values,
+    so only the faults that converters report are passed on.
     """
     if isinstance(raised, TooMuchWorkError):
         return (_error(ErrorCode.TOO_LARGE, raised.text),)
@@ -449,7 +460,7 @@ def _refused(
 def _path(
     location: tuple[int | str, ...], arguments: JsonObject, definition: ToolDefinition
 ) -> str:
-    """Return a pointer in which only names that the schema itself holds appear.
+    """Return a pointer that contains only names from the schema itself.
 
     Steps that lead nowhere in the arguments are pydantic's own: the branch of a union, a key.
     """

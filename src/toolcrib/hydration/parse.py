@@ -1,8 +1,9 @@
-"""Arguments from text, strictly: what a lenient parser would lose or make up is refused instead.
+"""Parse arguments strictly: refuse whatever a lenient parser would drop or invent.
 
-The fast path is sound: text is parsed by orjson, written again, and compared (`round_trip`). Equal
-texts mean that nothing was lost: no key was there twice, no number was rounded. What may be too deep
-or too wide is walked; what differs is read by a slower parser, which sees duplicates.
+The fast path is sound. orjson parses the text and writes the value again, and the two texts are
+compared. If they are equal, nothing was lost: no key was repeated and no number was rounded. A
+value that may be too deep or too large is walked. A text that differs is read by a slower parser,
+which detects duplicate keys.
 """
 
 from __future__ import annotations
@@ -27,23 +28,25 @@ from toolcrib.values.json import (
 )
 from toolcrib.values.typed import names_wrong_types
 
-# Whether anything was lost when orjson read a text: the value is written again, and compared with it.
+# Detect whether orjson lost anything: write the value again and compare.
 #
-# Depth is judged by orjson, too: it writes 254 lists or objects in one another and no more, so a value
-# that it still writes inside of 154 lists has at most 100.
+# orjson also decides the depth. It writes at most 254 nested lists or objects, so a value that it
+# can still write inside 154 lists has a depth of at most 100.
 
 
 MAX_DEPTH = 100
 SHORT = 2 * MAX_DEPTH
-"""Bytes; in less, no value is too deep."""
+"""In bytes. No value in a shorter text is too deep."""
 _DEEPEST_WRITTEN = 254
-_COUNTED = 8192  # bytes; in less, counting brackets is quicker than wrapping
+_COUNTED = 8192  # bytes; below this, counting brackets is faster than wrapping
 _SPACE = b" \t\n\r"
 
 
 def written_again(value: JsonValue, data: bytes) -> tuple[bytes, bool]:
-    """Compact text of a value that was read from `data`, and True if its depth is surely allowed; no
-    text if orjson refuses."""
+    """Return the compact text of a value read from `data`, and whether its depth is surely allowed.
+
+    The text is empty if orjson refuses the value.
+    """
     if len(data) < SHORT:
         return orjson.dumps(value), True
     if len(data) < _COUNTED and data.count(b"{") + data.count(b"[") <= MAX_DEPTH:
@@ -57,9 +60,11 @@ def written_again(value: JsonValue, data: bytes) -> tuple[bytes, bool]:
 
 
 def _written_within(value: JsonValue, wraps: int) -> bytes:
-    """Return the text of a value; orjson refuses one too deep to be written inside that many lists.
+    """Write a value inside `wraps` lists, which orjson refuses if the value is too deep; return its
+    own text.
 
-    They are used again: making them anew would be a quarter of the work for the garbage collector.
+    The lists are reused: creating them each time would be a quarter of the garbage collector's
+    work.
     """
     try:
         outermost, innermost = _SPARE.pop()
@@ -88,7 +93,7 @@ def _writes(depth: int) -> bool:
 
 
 _SPARE: list[tuple[JsonValue, list[JsonValue]]] = []
-# None where orjson has another limit: then what may be too deep is walked
+# None if this orjson has another limit; then values that may be too deep are walked
 _WRAPS = (
     _DEEPEST_WRITTEN - MAX_DEPTH
     if _writes(_DEEPEST_WRITTEN) and not _writes(_DEEPEST_WRITTEN + 1)
@@ -97,7 +102,8 @@ _WRAPS = (
 
 
 def is_same(written: bytes, data: bytes) -> bool:
-    """Equal but for white space. It is removed inside strings too: in both texts alike."""
+    """Return whether the texts are equal apart from whitespace, which is also removed inside
+    strings in both."""
     if written == data:
         return True
     return written.translate(None, _SPACE) == data.translate(None, _SPACE)
@@ -109,7 +115,7 @@ MAX_DIGITS = 40
 
 _HUGE_INT = 10**MAX_DIGITS
 _SINGLE_QUOTED = re.compile(r"""(?<=[\[{,:])\s*'|'\s*(?=[\]},:])""")
-# What jiter says, by its first words, and what is said of it here.
+# The start of jiter's message, and the wording used here.
 _REASONS = {
     "EOF": "it ends too early",
     "expected `:`": "a colon is expected",
@@ -127,9 +133,12 @@ _REASONS = {
 
 
 class Parsed(Veiled, msgspec.Struct, frozen=True, gc=False):
-    """An object and the JSON text that it was read from; `notes` names the liberties taken in finding
-    that: `empty_arguments`, `single_quotes` and the like. `apart` is the same object with its numbers
-    kept apart from the integers that they are only as floats, None if it has none of those."""
+    """An object and the JSON text it was read from.
+
+    `notes` names what was tolerated to find it, such as `empty_arguments` or `single_quotes`.
+    `apart` is the same object, in which a number that is an integer only after rounding to a float
+    keeps a fraction; it is None if there is no such number.
+    """
 
     veiled: ClassVar[tuple[str, ...]] = ("value", "data", "apart")
 
@@ -140,16 +149,18 @@ class Parsed(Veiled, msgspec.Struct, frozen=True, gc=False):
 
 
 class ParseFailure(NamedTuple):
-    """`code` is `invalid_json` or `too_large`; the message says where, never what was there."""
+    """Describes why a text was refused: `code` is `invalid_json` or `too_large`, and the message
+    gives the position, never the content."""
 
     code: ErrorCode
     message: str
 
 
 def read_short(text: str) -> Parsed | None:
-    """Return what `parse_arguments` says of most texts, at once; None: it has to look closer.
+    """Return what `parse_arguments` would for most short texts, or None if a closer look is needed.
 
-    Only what the fast path takes, and too short to be too deep, or to hold too many values.
+    It covers only texts that the fast path accepts and that are too short to be too deep or hold
+    too many values.
     """
     if len(text) >= SHORT:
         return None
@@ -164,16 +175,17 @@ def read_short(text: str) -> Parsed | None:
 
 @names_wrong_types
 def parse_arguments(text: str) -> Parsed | ParseFailure:
-    """Read one JSON object from the text that a model sent. Never raises.
+    """Parse one JSON object from the text that a model sent. Never raises.
 
-    Limits: 1 MiB, depth 100, 100,000 nodes, integers of 40 digits. Blank text and `null` are `{}`
-    (providers send them for calls without arguments); an object that was encoded twice is unwrapped.
+    Limits: 1 MiB, depth 100, 100,000 nodes, integers of 40 digits. Blank text and `null` become
+    `{}`, because providers send them for calls without arguments. A doubly encoded object is
+    unwrapped.
     """
     return read_arguments(text)
 
 
 def read_arguments(text: str) -> Parsed | ParseFailure:
-    """Return what `parse_arguments` does, of what is known to be a text."""
+    """Do what `parse_arguments` does, without checking that `text` is a string."""
     if len(text) > MAX_BYTES:
         return _too_large(f"they are longer than {MAX_BYTES} bytes")
     try:
@@ -194,7 +206,7 @@ def read_arguments(text: str) -> Parsed | ParseFailure:
 
 @names_wrong_types
 def parse_json(text: str) -> tuple[JsonValue] | ParseFailure:
-    """Read one JSON value from a model's text, within the limits of arguments. Never raises."""
+    """Parse one JSON value from a model's text, within the limits for arguments. Never raises."""
     try:
         data = text.encode()
     except UnicodeEncodeError:
@@ -219,9 +231,10 @@ def _unwrapped(value: JsonValue) -> Parsed | ParseFailure:
 
 
 def _read(data: bytes) -> tuple[JsonValue, Any, ParseFailure | None]:
-    """Return the value, the same with its numbers kept apart, and what is wrong with it.
+    """Return the value, the same value with its numbers kept apart (see `Parsed`), and the failure
+    if there is one.
 
-    A text that orjson writes again as it is has no number that is another one as a float.
+    If orjson writes the text again unchanged, no number was rounded to an integer.
     """
     try:
         value: JsonValue = orjson.loads(data)
@@ -231,8 +244,8 @@ def _read(data: bytes) -> tuple[JsonValue, Any, ParseFailure | None]:
     small = shallow and _has_few_nodes(data)
     if is_same(written, data):
         return value, None, None if small else _walk(value)
-    del value  # two of them at once would be twice the work for the garbage collector
-    ordinary = small and not may_hold_wide_integer(data)  # orjson refuses what is infinite
+    del value  # keeping both would double the garbage collector's work
+    ordinary = small and not may_hold_wide_integer(data)  # orjson refuses infinite numbers
     value, failure = _read_carefully(data, ordinary=ordinary)
     return value, None if failure is not None else kept_apart(data), failure
 
@@ -240,9 +253,10 @@ def _read(data: bytes) -> tuple[JsonValue, Any, ParseFailure | None]:
 def _read_carefully(
     data: bytes, *, ordinary: bool = False
 ) -> tuple[JsonValue, ParseFailure | None]:
-    """Read a text that is not written as orjson would (it holds an escape, or a key twice).
+    """Parse a text that orjson would write differently: it has an escape, for example, or a
+    repeated key.
 
-    One that is `ordinary` is known to be within the limits.
+    `ordinary` says that the text is known to be within the limits.
     """
     try:
         value: JsonValue = jiter.from_json(data, catch_duplicate_keys=True, allow_inf_nan=False)
@@ -252,7 +266,8 @@ def _read_carefully(
 
 
 def _has_few_nodes(data: bytes) -> bool:
-    """Bound the number of values by bytes and separators: a value takes two bytes or more."""
+    """Return whether the bytes and separators rule out too many values. A value takes two bytes or
+    more."""
     if len(data) < 2 * MAX_NODES:
         return True
     opened = data.count(b"{") + data.count(b"[")
@@ -260,7 +275,8 @@ def _has_few_nodes(data: bytes) -> bool:
 
 
 def _slow_failure(data: bytes, position: int) -> ParseFailure:
-    """orjson refuses what is too deep or too large in the same words as what is malformed."""
+    """Find out why orjson failed: its message is the same for too deep, too large and malformed
+    texts."""
     _, failure = _read_carefully(data)
     return failure or ParseFailure(
         ErrorCode.INVALID_JSON, f"not valid JSON at character {position}"
@@ -268,7 +284,8 @@ def _slow_failure(data: bytes, position: int) -> ParseFailure:
 
 
 def _jiter_failure(message: str) -> ParseFailure:
-    """jiter's own text repeats keys; only its kind and its place are passed on."""
+    """Translate jiter's message. It repeats keys of the text, so only its kind and position are
+    kept."""
     place = re.search(r" at line (\d+) column (\d+)$", message)
     where = f" at line {place[1]}, column {place[2]}" if place else ""
     if "duplicate key" in message:
@@ -282,7 +299,7 @@ def _jiter_failure(message: str) -> ParseFailure:
 
 
 def _walk(value: JsonValue) -> ParseFailure | None:
-    """Return what is wrong with a value that was read, level by level; keys count as values, too."""
+    """Return what is wrong with a parsed value, level by level. Keys count as values, too."""
     level: list[Any] = [value]
     nodes = 0
     for _ in range(MAX_DEPTH + 1):
@@ -309,7 +326,7 @@ def _walk(value: JsonValue) -> ParseFailure | None:
 
 
 def _single_quoted(text: str) -> Parsed | None:
-    """`{'a': 'b'}`, where no double quote, backslash or inner apostrophe leaves a doubt."""
+    """Parse `{'a': 'b'}` if no double quote, backslash or inner apostrophe makes it ambiguous."""
     if "'" not in text or '"' in text or "\\" in text:
         return None
     if text.count("'") != len(_SINGLE_QUOTED.findall(text)):

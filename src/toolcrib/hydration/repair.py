@@ -1,8 +1,8 @@
-"""One repair of a call's arguments, and everything judged again.
+"""Repair a call's arguments once, then check the result like any other call.
 
-What a repairer gives is nothing but another text: it goes the way of a text that a model sent, whole.
-The call stays as the model sent it; both texts are kept, and who made the second. A cut call, one over
-a limit and one whose tool is not known here are never repaired, and none is repaired twice.
+A repairer only supplies another text, which goes through the same checks as a text from a model.
+The call stays as the model sent it. Both texts are kept, and the name of the repairer. A truncated
+call, one over a limit and one for an unknown tool are never repaired. No call is repaired twice.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NOTHING_USABLE = object()
 
 
 class RepairRequest(msgspec.Struct, frozen=True):
-    """A call that was rejected: as it was sent, the tool that it is for, and what is wrong with it."""
+    """A rejected call as it was sent, the definition of its tool, and what is wrong with it."""
 
     call: ToolCall
     definition: ToolDefinition
@@ -48,10 +48,10 @@ class RepairRequest(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class Repairer(Protocol):
-    """Makes another text of the arguments of a rejected call; `name` says in the records who did.
+    """Produces another text for the arguments of a rejected call. `name` identifies it in records.
 
-    None: there is nothing that it can mend. An exception ends as `invalid_repair`, and
-    no message has its text.
+    It returns None if there is nothing it can repair. An exception ends as `invalid_repair`, and no
+    message contains its text.
     """
 
     @property
@@ -62,17 +62,18 @@ class Repairer(Protocol):
 
 @names_wrong_types
 def check_repairer(repairer: object) -> str:
-    """Return the repairer's name for records. Raises ToolcribError for what is no repairer.
+    """Return the repairer's name for records. Raises ToolcribError for an object that is not a
+    repairer.
 
-    A function is none, for want of a `name`; nor is what answers without `async`: while it asked
-    somebody, everything else in the event loop would wait.
+    A function does not qualify because it has no `name`. A callable that is not `async` does not
+    qualify because it would block the event loop while it waits for an answer.
     """
     if isinstance(repairer, type):
         raise ToolcribError(f"a repairer is an object, not a class: {repairer.__name__}(…)")
     kind = type(repairer)
     try:
         name = getattr(repairer, "name", None)
-    except Exception:  # noqa: BLE001  a property of others; its text may say anything
+    except Exception:  # noqa: BLE001  another author's property; its text may contain anything
         name = None
     if not callable(repairer) or not isinstance(name, str):
         raise ToolcribError(
@@ -87,8 +88,8 @@ def check_repairer(repairer: object) -> str:
 
 @names_wrong_types
 def repairable(result: HydrationResult) -> bool:
-    """Return whether the arguments are at fault: their form, or what they
-    hold. Nothing else is repaired."""
+    """Return whether the form or the content of the arguments is at fault. Nothing else is
+    repaired."""
     return (
         isinstance(result, Rejected)
         and result.call.complete
@@ -107,12 +108,14 @@ async def repair(
     pinned: Pinned = None,
     on_exception: Callable[[ToolCall, BaseException], None] | None = None,
 ) -> HydrationResult:
-    """Repair a rejected call once, and judge the repaired text as if it had been sent.
+    """Repair a rejected call once, and check the repaired text as if a model had sent it.
 
-    A call that is not `repairable`, or that the repairer finds nothing to mend in, comes back as it
-    was. A repair that fails is a `Rejected` with `invalid_repair` first, then what is still wrong.
-    `pinned` and `on_exception` are those of `hydrate`.
-    Raises CancelledError, ToolcribError for what is no repairer, and nothing that one raises.
+    A call that is not `repairable`, or in which the repairer finds nothing to repair, is returned
+    unchanged. A failed repair is a `Rejected` with `invalid_repair` first, followed by the
+    remaining errors. `pinned` and `on_exception` are as for `hydrate`.
+
+    Raises CancelledError, and ToolcribError for an object that is not a repairer. Exceptions that a
+    repairer raises are caught.
     """
     name = check_repairer(repairer)
     definition = rejected.definition
@@ -126,7 +129,7 @@ async def repair(
         judged: HydrationResult = rejected
         provenance = rejected.provenance
     else:
-        text = str.__str__(text)  # a subclass of text may do as it likes
+        text = str.__str__(text)  # a subclass of str may override anything
         again = msgspec.structs.replace(rejected.call, arguments=text)
         judged = hydrate(again, offered, pinned=pinned, on_exception=on_exception)
         provenance = msgspec.structs.replace(
@@ -139,7 +142,7 @@ async def repair(
     provenance = msgspec.structs.replace(provenance, repaired_by=name, seconds=seconds)
     if isinstance(judged, Hydrated):
         return msgspec.structs.replace(judged, call=rejected.call, provenance=provenance)
-    # the place of a fault in a text that it has never seen would not help a model
+    # The model has never seen the repaired text, so the position of a fault in it would not help.
     unread = judged.provenance.sent is None
     said = rejected if unread else judged
     errors = (_INVALID_REPAIR, *said.errors)
@@ -147,11 +150,11 @@ async def repair(
 
 
 async def _text_of(repairer: Repairer, request: RepairRequest) -> object:
-    """Return what the repairer gives, whatever it is; `_NOTHING_USABLE` if it raised."""
+    """Return whatever the repairer returns, or `_NOTHING_USABLE` if it raised."""
     cancels = cancel_requests()
     try:
         return await repairer(request)
-    except BaseException as raised:  # others' code; its text may hold the arguments
+    except BaseException as raised:  # another author's code; its text may hold the arguments
         if isinstance(raised, KeyboardInterrupt | GeneratorExit) or is_stop(raised, cancels):
             raised.__cause__ = raised.__context__ = None  # they may hold the arguments
             raise
@@ -159,11 +162,11 @@ async def _text_of(repairer: Repairer, request: RepairRequest) -> object:
         return _NOTHING_USABLE
 
 
-# Repair by a model: it is asked once, and what it answers is nothing but another text to be judged.
+# Repair by a model. It is asked once, and its answer is only another text to be checked.
 #
-# The arguments are data that somebody may have written for the model to obey: they are sent as one JSON
-# string, no tool is offered, and whatever comes back has to fit the schema, and by the standard policy
-# be approved. A reply that was cut, or that calls tools, is no answer.
+# Somebody may have written the arguments as instructions to the model. So they are sent as one JSON
+# string, no tool is offered, and the answer has to fit the schema and, under the standard policy,
+# be approved. A reply that was truncated or that calls tools is ignored.
 
 
 _INSTRUCTIONS = """\
@@ -178,10 +181,10 @@ _LONGEST = 100_000
 
 
 class ModelRepairer:
-    """A `Repairer` that asks `client` once, in a request of its own.
+    """A `Repairer` that asks `client` once, in a separate request.
 
-    The model is shown the schema, the errors and the text as it was sent, secret arguments too. Texts
-    of more than 100,000 characters are not sent. `settings` go with the request.
+    The model is shown the schema, the errors and the original text, including secret arguments.
+    Texts of more than 100,000 characters are not sent. `settings` apply to the request.
     """
 
     @names_wrong_types
@@ -221,8 +224,7 @@ def _question(request: RepairRequest) -> str:
 
 
 def _answer(reply: Reply) -> str | None:
-    """Return the object in the reply's text, whatever surrounds it; all of the
-    text is there to be judged."""
+    """Return the object in the reply's text, from the first `{` to the last `}`."""
     if reply.finish != "stop" or reply.tool_calls:
         return None
     text = reply.text
@@ -230,13 +232,13 @@ def _answer(reply: Reply) -> str | None:
     return text[start:end] if 0 <= start < end else None
 
 
-# Almost-JSON made JSON: the syntax is mended, no value is guessed.
+# Turn almost-JSON into JSON. Only the syntax is repaired; no value is guessed.
 #
-# Every token that is mended has one reading: a quoted text, a word before a colon, `True`, `False`,
-# `None`, a comment, a comma before a closing bracket. All else is passed on as it is, and the strict
-# parser judges the whole: what was cut, does not balance or holds a bare word stays what it was. A
-# lenient parser of others would not do: they close what was cut, invent values, and drop what they do
-# not understand. Time is linear in the text.
+# Every repaired token has exactly one reading: a quoted string, a word before a colon, `True`,
+# `False`, `None`, a comment, a comma before a closing bracket. Everything else is passed on
+# unchanged, and the strict parser judges the whole. A text that is truncated, does not balance or
+# holds a bare word is therefore still refused. Existing lenient parsers are unsuitable: they close
+# truncated texts, invent values, and drop what they do not understand. Time is linear in the text.
 
 
 _LITERALS = {"True": "true", "False": "false", "None": "null"}
@@ -247,11 +249,12 @@ _ESCAPED = str.maketrans(
 )
 _BROKEN_ESCAPE = re.compile(r"\\[\x00-\x1f]")
 _FENCE = "```"
-_FLAGS = re.VERBOSE | re.DOTALL  # of two patterns that are compiled at their first use
-_MOST = 10_000  # runs and tokens; what lies after them is left as it is
+_FLAGS = re.VERBOSE | re.DOTALL  # for two patterns that are compiled at first use
+_MOST = 10_000  # runs and tokens; the rest of the text is left unchanged
 _STRUCTURE = re.compile(r"[{}\[\]\"“”]")
-# A run that is right is one match: whatever is no start of a token below, whole texts, numbers.
-# Texts and comments that do not end are taken to the end, so that none is looked at twice.
+# A run of correct text is one match: characters that start no token below, complete strings,
+# numbers. An unterminated string or comment is matched up to the end, so that nothing is scanned
+# twice.
 _SPELLED = r"""
     (?P<right> (?:
         [^"'“‘/\#A-Za-z_$0-9\x0b\x0c\x85\xa0\u1680\u2000-\u200b\u2028\u2029\u202f\u205f\u2060\u3000\ufeff]
@@ -267,7 +270,7 @@ _SPELLED = r"""
   | (?P<word> [A-Za-z_$][\w$]*+ ) (?P<key> (?=\s*+:) )?
   | (?P<space> [^\S \t\n\r]++ | [\u200b\u2060\ufeff]++ )
     """
-# A run with no comma to drop, and the comma after it, if that is what ended the run.
+# A run without a comma to drop, and the trailing comma that ended it, if there is one.
 _LAST_COMMA = r"""
     (?P<kept> (?: [^",\[{] | "(?:[^"\\]|\\.)*+"? | ,(?!\s*+[}\]]) | [\[{](?:\s*+,)?+ )++ )
     (?: ,(?=\s*+[}\]]) )?
@@ -275,10 +278,11 @@ _LAST_COMMA = r"""
 
 
 class Sanitizer:
-    """A `Repairer` that mends the syntax of arguments, and nothing else; always in the same way.
+    """A `Repairer` that deterministically repairs the syntax of arguments and nothing else.
 
-    Code fences and prose around one object, comments, trailing commas, `True`/`False`/`None`, keys
-    without quotes, single and typographic quotes, line breaks inside of a text.
+    It handles code fences and prose around one object, comments, trailing commas,
+    `True`/`False`/`None`, unquoted keys, single and typographic quotes, and line breaks inside
+    strings.
     """
 
     name = "sanitizer"
@@ -290,8 +294,7 @@ class Sanitizer:
 
 
 def mend(text: str) -> str | None:
-    """Return the one object that a text can be read as, as JSON; None if there
-    is none, or nothing to mend."""
+    """Return the one object in a text as JSON; None if there is none or nothing was repaired."""
     start, end = text.find("{"), text.rfind("}") + 1
     if not 0 <= start < end or not _is_around(text[:start], text[end:]):
         return None
@@ -304,10 +307,11 @@ def mend(text: str) -> str | None:
 
 
 def _is_around(before: str, after: str) -> bool:
-    """Return whether this is a fence, or prose: nothing that the object between could be a part of."""
+    """Return whether the surroundings are a code fence or prose that the object cannot be a part
+    of."""
     if _STRUCTURE.search(before) or _STRUCTURE.search(after):
         return False
-    if "=" in before:  # it is given to some name: `filter={…}`, `<parameter=filter>`
+    if "=" in before:  # it is assigned to a name: `filter={…}`, `<parameter=filter>`
         return False
     fences = before.count(_FENCE)
     if fences > 1 or after.count(_FENCE) != fences:
@@ -321,7 +325,7 @@ def _is_around(before: str, after: str) -> bool:
 
 
 def _is_sentence(line: str) -> bool:
-    """`Here they are:` and not `filter:`, which names a member that the object may be."""
+    """Tell `Here they are:` from `filter:`, which names a member whose value may be the object."""
     return line.count(":") == 1 and len(line.split()) >= 3
 
 
@@ -341,13 +345,13 @@ def _mended(token: re.Match[str]) -> str:
 
 
 def _quoted(token: str, content: str) -> str:
-    """Return the same text in double quotes; as it was where it has no end, or
-    escapes a control character."""
+    """Return the string in double quotes; unchanged if it is unterminated or escapes a control
+    character."""
     if len(token) == len(content) + 1:
         return token
     if "\\" not in content:
         return f'"{content.translate(_ESCAPED)}"'
-    parts = content.split("\\\\")  # what is left in them escapes one character
+    parts = content.split("\\\\")  # backslashes left in the parts escape one character
     if any(map(_BROKEN_ESCAPE.search, parts)):
         return token
     plain = (part.replace("\\'", "'").replace('\\"', '"').translate(_ESCAPED) for part in parts)
