@@ -1,5 +1,5 @@
-"""The nouns: frozen values without IO, and the Protocols that several floors share.
+"""Frozen values without IO, and the Protocols that several layers share.
 
-Those that hold text, numbers and JSON only are kept from the garbage collector (`gc=False`): they
-cannot be part of a cycle, and a call makes a dozen of them.
+Values that hold only text, numbers and JSON are excluded from garbage collection (`gc=False`). They
+cannot be part of a reference cycle, and each call creates a dozen of them.
 """

@@ -1,7 +1,7 @@
-"""A tool call on its way: as the model sent it, and what hydration made of it.
+"""A tool call: as the model sent it, and what hydration made of it.
 
-A call that may run and one that may not are different types, told apart by `match`. Arguments are
-text, exactly as the model sent them, until hydration has read them.
+A call that may run and one that may not have different types, which `match` tells apart. Arguments
+are text, exactly as the model sent them, until hydration has parsed them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from toolcrib.values.typed import Checked
 
 
 class PayloadRef(msgspec.Struct, frozen=True, gc=False):
-    """Says which of a provider's answers a call stood in, so that a kept answer and a record match.
+    """Identifies the provider answer that a call came in, so that a stored answer can be matched to
+    a record.
 
-    `digest` is the SHA-256, in hex, and `size` the number of the bytes of a whole body, from its first
-    bracket on; of a stream, those of the data of its events up to its end, each followed by a line
-    feed. `position` is the call's place among the calls of that answer, from 0.
+    For a complete body, `digest` is its SHA-256 in hex and `size` its length in bytes, from the
+    first bracket on. For a stream, both are taken over the data of its events up to its end, each
+    followed by a line feed. `position` is the call's index among the calls of that answer, from 0.
     """
 
     digest: str
@@ -30,11 +31,11 @@ class PayloadRef(msgspec.Struct, frozen=True, gc=False):
 
 
 class CallFault(msgspec.Struct, frozen=True, gc=False):
-    """Says why a call that did not arrive whole may not run: `truncated`, `contradictory`, or
-    `invalid_json` of one that code made of what is none.
+    """Says why a call that did not arrive whole may not run.
 
-    `message` is what happened and what to do, where the code's own text is not enough; it holds
-    nothing of what was sent.
+    `code` is `truncated`, `contradictory`, or `invalid_json` for a call that application code built
+    from a value that is not JSON. `message` says what happened and what to do, where the code's own
+    text is not enough. It contains nothing of what was sent.
     """
 
     code: ErrorCode
@@ -42,25 +43,25 @@ class CallFault(msgspec.Struct, frozen=True, gc=False):
 
 
 TOOL_CHANGED: Final = "tool_changed"
-"""The note on a call whose tool is not the one that its model knew."""
+"""The note on a call whose tool has changed since the model saw it."""
 
 
 class ToolCall(Checked, Veiled, msgspec.Struct, frozen=True, gc=False):
     """A tool call, as decoded from a reply.
 
-    `id` is ours, unique in a conversation; `provider_id` is what the provider calls it (may be empty or
-    repeated). `complete` is False if the call did not arrive whole: such a call never runs, and `fault`
-    says why where the reply was not simply cut. `notes` names what the decoder had to take for it; they
-    reach the record:
+    `id` is assigned by toolcrib and unique in a conversation. `provider_id` is the provider's own
+    id, which may be empty or repeated. If the call did not arrive whole, `complete` is False, and
+    the call never runs; `fault` then says why, unless the reply was simply cut. `notes` names what
+    the decoder had to assume or tolerate, and is copied to the record:
 
-    * `written_in_text`: it stood in the text;
-    * `empty_arguments`: the provider said that it ended and gave no text of arguments;
-    * `empty_object_first`: an empty object stood before its arguments, and was dropped;
-    * `said_twice`: its arguments, or all of it under its id, stood there more than once;
-    * `streamed_otherwise`: its pieces said something else than the whole that followed them;
-    * `after_end`: the provider sent more after it had said that this was the end;
-    * `state_dropped`: what its reply brought to be sent back could not be saved, and is not sent back;
-    * `tool_changed`: its run goes on in another process, where the tool's definition is another one.
+    * `written_in_text`: the call was written in the text of the reply;
+    * `empty_arguments`: the provider ended the call and sent no arguments;
+    * `empty_object_first`: an empty object preceded the arguments, and was dropped;
+    * `said_twice`: the arguments, or the whole call under its id, arrived more than once;
+    * `streamed_otherwise`: the streamed pieces differ from the complete call that followed;
+    * `after_end`: the provider sent more after it had signalled the end;
+    * `state_dropped`: provider state to be sent back could not be saved, and is not sent back;
+    * `tool_changed`: the run was resumed in another process, where the tool's definition differs.
 
     Raises ValueError for an id with a lone surrogate, which no log can hold.
     """
@@ -79,7 +80,8 @@ class ToolCall(Checked, Veiled, msgspec.Struct, frozen=True, gc=False):
 
 
 class ValidatorInfo(msgspec.Struct, frozen=True, gc=False):
-    """Says which validator judged the arguments, and when it was compiled (seconds since the epoch)."""
+    """Says which validator checked the arguments, and when it was compiled (seconds since the
+    epoch)."""
 
     name: str
     version: str
@@ -87,10 +89,10 @@ class ValidatorInfo(msgspec.Struct, frozen=True, gc=False):
 
 
 class HydrationError(msgspec.Struct, frozen=True, gc=False):
-    """Says why a call was rejected. `path` is a JSON Pointer into the
-    arguments, `*` for undeclared keys.
+    """Says why a call was rejected. `path` is a JSON Pointer into the arguments, with `*` for
+    undeclared keys.
 
-    The message is made from the schema and the kind of the failure, never from the value.
+    The message is built from the schema and the kind of failure, never from the value.
     """
 
     stage: Stage
@@ -100,14 +102,16 @@ class HydrationError(msgspec.Struct, frozen=True, gc=False):
 
 
 class Provenance(Veiled, msgspec.Struct, frozen=True, gc=False):
-    """Says how the arguments came to be: for the application and for audit, never for UI or logs.
+    """Says where the arguments came from. For the application and the audit log, never for a UI or
+    other logs.
 
-    `sent` is the JSON text that was read, and `parsed` what it says, None where parsing failed: what
-    was sent, without the defaults that became part of the call. `seconds` is the time that hydration
-    took; `notes` names every liberty taken in reading (the call's own, `single_quotes`,
-    `empty_arguments`), and `restored` where arguments made for a provider's view were put back into
-    the author's terms. Of a repaired call, `repaired_arguments` is the text that was judged in place
-    of `arguments`, which stay as the model sent them, and `repaired_by` says who made it.
+    `sent` is the JSON text that was parsed, and `parsed` its value, None if parsing failed. Neither
+    includes the defaults that became part of the call. `seconds` is the time that hydration took.
+    `notes` names everything that was tolerated while reading (the call's own notes,
+    `single_quotes`, `empty_arguments`), and `restored` if arguments made for a provider's view were
+    translated back into the author's terms. For a repaired call, `repaired_arguments` is the text
+    that was checked in place of `arguments`, which stay as the model sent them, and `repaired_by`
+    names the repairer.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("arguments", "sent", "repaired_arguments")
@@ -130,18 +134,24 @@ class Provenance(Veiled, msgspec.Struct, frozen=True, gc=False):
 
 
 class FactoryMade(Protocol):
-    """The values that default factories made for one call. `anew` says that one ran again, since JSON
-    could not keep what it made, and `lost` that nothing shows whether this is the same value."""
+    """The values that default factories made for one call.
+
+    `anew` says that a factory ran again because JSON could not hold its value. `lost` says that it
+    is unknown whether the value is the same as before.
+    """
 
     anew: bool
     lost: bool
 
 
 class Building(Protocol):
-    """Builds the instances of one call; `sent` is what they are built from. `pinned` has, as JSON, what
-    default factories made, which run once a call: by factory, in the order of their calls.
-    `made` has the very values, for the same process. `normalised` points to what an author's own
-    validator changed. `distrusted` says that the tool was imported, and that nobody trusts it."""
+    """Builds the instances of one call from `sent`.
+
+    Default factories run once per call. `pinned` holds what they made as JSON, by factory and in
+    the order of their calls; `made` holds the values themselves, for use in the same process.
+    `normalised` points to what an author's own validator changed. `distrusted` says that the tool
+    was imported and that nobody has trusted it.
+    """
 
     @property
     def sent(self) -> JsonObject: ...
@@ -159,17 +169,17 @@ class Building(Protocol):
     def distrusted(self) -> bool: ...
 
     def another(self) -> Any:
-        """Return an instance that nobody else has."""
+        """Return an instance that nothing else refers to."""
         ...
 
 
 class Hydrated(Veiled, msgspec.Struct, frozen=True):
-    """A call that was whole, parsed and valid. Nothing has run.
+    """A call that arrived whole, parsed and validated. Nothing has run.
 
-    `canonical` is the one value that counts, the effective arguments: what was sent, in canonical form
-    (RFC 8785), with the defaults of what was not; `defaults` points (JSON Pointers) to those. Whoever
-    looks at `arguments` or `tool` gets one of their own: nothing that is done to it reaches anybody
-    else, or the instance that runs.
+    `canonical` holds the effective arguments, the only value that counts: what was sent plus the
+    defaults of what was not, in canonical form (RFC 8785). `defaults` points (JSON Pointers) to
+    those defaults. Each access to `arguments` or `tool` gives a new object, so that changing it
+    affects neither other readers nor the instance that runs.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("canonical", "building")
@@ -203,7 +213,7 @@ class Hydrated(Veiled, msgspec.Struct, frozen=True):
 class Rejected(msgspec.Struct, frozen=True):
     """A call that cannot run, and why.
 
-    `retryable` is what the author's own `ToolError` said of that, if it said anything.
+    `retryable` is what the author's own `ToolError` said about retrying, or None.
     """
 
     call: ToolCall

@@ -1,8 +1,8 @@
-"""What a message or a tool's result is made of besides text and JSON: images, files, links.
+"""What a message or a tool result can contain besides text and JSON: images, files, links.
 
-A part is for the application and the model. Records, logs and whoever watches get a `PartInfo`: its
-kind, media type and size and a digest of its data, and never the data, a text, a name or an address.
-Data is base64 text, as every provider takes it.
+Parts are for the application and the model. Records, logs and observers get a `PartInfo` instead,
+with the kind, media type, size and digest of the data. They never get the data, a text, a name or
+an address. Data is base64 text, as every provider takes it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MEDIA_TYPE = re.compile(r"[a-z]+/[a-z0-9][a-z0-9.+-]{0,99}")
 
 
 class _WithMediaType(Veiled):
-    """Hides from a repr what stands for a media type and is none, too: it may say anything."""
+    """Hides a malformed media type from the repr, because it may contain anything."""
 
     __slots__ = ()
     media_type: str
@@ -42,7 +42,7 @@ class _WithMediaType(Veiled):
 class Image(Checked, _WithMediaType, msgspec.Struct, frozen=True, omit_defaults=True, tag="image"):
     """A picture: base64 text with its media type (`image/png`), or an address. Raises ValueError.
 
-    Of an address the media type may be unknown; some providers need it all the same.
+    The media type of an address may be unknown, although some providers require it.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("data", "url")
@@ -66,8 +66,11 @@ class Image(Checked, _WithMediaType, msgspec.Struct, frozen=True, omit_defaults=
 
     @staticmethod
     def from_path(path: str | Path, *, max_bytes: int = LARGEST) -> Image:
-        """Return the picture in a file; its first bytes say of what type it is. Raises SourceError for
-        a file that is not there, is larger than `max_bytes`, or is no picture of a known type."""
+        """Return the picture in a file; its first bytes determine its type.
+
+        Raises SourceError for a file that does not exist, is larger than `max_bytes`, or is not a
+        picture of a known type.
+        """
         data = read_file(path, max_bytes=max_bytes)
         media_type = shown_type(data)
         if not media_type.startswith("image/"):
@@ -76,18 +79,18 @@ class Image(Checked, _WithMediaType, msgspec.Struct, frozen=True, omit_defaults=
         return Image.from_bytes(media_type, data)
 
     def to_bytes(self) -> bytes:
-        """Return the data. Raises ValueError for an address, and for what is no base64."""
+        """Return the data. Raises ValueError for an address and for invalid base64."""
         return _bytes_of(self)
 
     def as_url(self) -> str:
-        """Return the address, or the data as one (RFC 2397)."""
+        """Return the address, or the data as a `data:` URL (RFC 2397)."""
         return self.url or f"data:{self.media_type};base64,{self.data}"
 
 
 class File(Checked, _WithMediaType, msgspec.Struct, frozen=True, omit_defaults=True, tag="file"):
     """A document, a recording or anything else with a media type: base64 text, an address, or text.
 
-    Raises ValueError if it has more than one of `data`, `url` and `text`; an empty file has none.
+    Raises ValueError if more than one of `data`, `url` and `text` is given. An empty file has none.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("data", "url", "text", "name")
@@ -109,9 +112,12 @@ class File(Checked, _WithMediaType, msgspec.Struct, frozen=True, omit_defaults=T
 
     @staticmethod
     def from_path(path: str | Path, media_type: str = "", *, max_bytes: int = LARGEST) -> File:
-        """Return a file with its name. Of what type it is, `media_type` says, else its first bytes,
-        else its name. Raises SourceError for a file that is not there, is larger than `max_bytes`, or
-        whose type nothing says."""
+        """Return a file with its name. Its type is `media_type` or else derived from its first
+        bytes or its name.
+
+        Raises SourceError for a file that does not exist, is larger than `max_bytes`, or whose type
+        cannot be determined.
+        """
         data = read_file(path, max_bytes=max_bytes)
         kind = media_type or type_of_file(path, data)
         if not kind:
@@ -121,17 +127,18 @@ class File(Checked, _WithMediaType, msgspec.Struct, frozen=True, omit_defaults=T
         return File.from_bytes(kind, data, name=Path(path).name)
 
     def to_bytes(self) -> bytes:
-        """Return the data, or the text in UTF-8. Raises ValueError for an address, and for what is no
+        """Return the data, or the text in UTF-8. Raises ValueError for an address and for invalid
         base64."""
         return self.text.encode() if self.text else _bytes_of(self)
 
     def as_url(self) -> str:
-        """Return the address, or the data as one (RFC 2397)."""
+        """Return the address, or the data as a `data:` URL (RFC 2397)."""
         return self.url or f"data:{self.media_type};base64,{self.data}"
 
 
 class Link(Checked, _WithMediaType, msgspec.Struct, frozen=True, omit_defaults=True, tag="link"):
-    """Says where something is that a model may ask for: nobody fetches it. `size` is in bytes."""
+    """The address of something that a model may ask for. toolcrib never fetches it. `size` is in
+    bytes."""
 
     veiled: ClassVar[tuple[str, ...]] = ("uri", "name", "description")
 
@@ -144,7 +151,7 @@ class Link(Checked, _WithMediaType, msgspec.Struct, frozen=True, omit_defaults=T
 
 Part: TypeAlias = str | Image | File | Link
 Prompt: TypeAlias = str | Sequence[Part]
-"""What a user says to an agent: a text, or texts, images and files in their order."""
+"""What a user says to an agent: a string, or strings, images and files in order."""
 PARTS = (str, Image, File, Link)
 NO_TEXT = (Image, File, Link)
 
@@ -152,8 +159,8 @@ NO_TEXT = (Image, File, Link)
 class ToolContent(Veiled, msgspec.Struct, Generic[T], frozen=True):
     """A tool's result with content: a structured value, and parts for the model to look at.
 
-    The output schema, `visible` and `model_visible` are about the value, which is None where the parts
-    are all there is. The parts are kept as a tuple. Raises TypeError for a part that is none.
+    The output schema, `visible` and `model_visible` apply to the value, which is None if there are
+    only parts. The parts are kept as a tuple. Raises TypeError for a part of a wrong type.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("value", "parts")
@@ -169,7 +176,7 @@ class ToolContent(Veiled, msgspec.Struct, Generic[T], frozen=True):
 
     @staticmethod
     def of(result: object) -> ToolContent[Any] | None:
-        """Return the content that a tool gave; None where its result is JSON."""
+        """Return the content that a tool gave, or None if its result is JSON."""
         if isinstance(result, ToolContent):
             return result
         if not isinstance(result, list | tuple):
@@ -184,7 +191,7 @@ def is_part(value: object) -> bool:
 
 
 def holds_content(value: object) -> bool:
-    """Return whether content, or a part that is no text, is somewhere in a value, or is it."""
+    """Return whether a value is content or a part other than text, or contains one."""
     if isinstance(value, dict):
         return any(map(holds_content, value.values()))
     if isinstance(value, list | tuple | set | frozenset):
@@ -196,7 +203,7 @@ def holds_content(value: object) -> bool:
     return isinstance(value, msgspec.Struct) and holds_content(msgspec.structs.astuple(value))
 
 
-# What may be said of a part, to whom.
+# What may be disclosed about a part, and to whom.
 
 Kind: TypeAlias = Literal["text", "image", "audio", "video", "file", "link"]
 Media: TypeAlias = Image | File
@@ -211,9 +218,9 @@ _KINDS: dict[str, Kind] = {"image": "image", "audio": "audio", "video": "video"}
 
 
 class PartInfo(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Says in a record that a result had a part: its kind, its size in bytes, a digest of its data.
+    """Describes a part of a result in a record: its kind, its size in bytes, a digest of its data.
 
-    A text and an address have no digest: a short one could be tried out.
+    Texts and addresses have no digest, because a short one could be guessed by trying.
     """
 
     kind: Kind
@@ -222,13 +229,16 @@ class PartInfo(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     sha256: str = ""
 
     def __str__(self) -> str:
-        """Return it in words: `image/png, 1,234 bytes`."""
+        """Return a description: `image/png, 1,234 bytes`."""
         size = f", {self.size:,} bytes" if self.size else ""
         return f"{self.media_type or self.kind}{size}"
 
 
 def info_of(part: Part) -> PartInfo:
-    """Raises ValueError for data that is no base64, and for a text with a lone surrogate."""
+    """Describe a part for a record.
+
+    Raises ValueError for invalid base64 and for a text with a lone surrogate.
+    """
     if isinstance(part, str):
         return PartInfo("text", "", len(part.encode()))
     for name in part.veiled:
@@ -246,7 +256,7 @@ def info_of(part: Part) -> PartInfo:
 
 
 def brief_of(part: Media) -> PartInfo:
-    """Return what is known of a part without reading its data; raises nothing."""
+    """Describe a part without decoding its data. Never raises."""
     given = inline_data(part)
     size = 0 if given is None else len(given) * 3 // 4 - given[-2:].count("=")
     if isinstance(part, File) and part.text:
@@ -255,7 +265,7 @@ def brief_of(part: Media) -> PartInfo:
 
 
 def weight_of(part: Part) -> int:
-    """Return about how many bytes a part takes in memory, and in a request."""
+    """Return roughly how many bytes a part takes in memory and in a request."""
     if isinstance(part, str):
         return len(part)
     return sum(len(getattr(part, name)) for name in part.veiled)
@@ -276,8 +286,8 @@ def kind_of(part: Part) -> Kind:
 
 
 def media_type_of(part: Image | File | Link) -> str:
-    """Return the media type without parameters, by the name that providers have for it; empty for what
-    is none."""
+    """Return the media type without parameters, under the name that providers use; empty if it is
+    malformed."""
     said = part.media_type
     if not isinstance(part, Link) and part.url.startswith("data:"):
         said = part.url.removeprefix("data:").partition(",")[0]
@@ -286,7 +296,7 @@ def media_type_of(part: Image | File | Link) -> str:
 
 
 def inline_data(part: Media) -> str | None:
-    """Return the base64 text, also of an address that is data (RFC 2397); None for any other."""
+    """Return the base64 text, also from a `data:` URL (RFC 2397); None for any other address."""
     head, _, data = part.url.partition(";base64,")
     if part.url:
         return data if head.startswith("data:") and data else None
@@ -294,7 +304,7 @@ def inline_data(part: Media) -> str | None:
 
 
 def text_in(part: Part) -> str | None:
-    """Return what a part says, if that is text, with the name of its file; None for any other."""
+    """Return the text of a part, with the name of its file; None if it is not text."""
     match part:
         case str():
             return part
@@ -328,7 +338,8 @@ def _text_of(file: File) -> str | None:
 
 
 def told_in_text(parts: Iterable[Part], *, why: str = "not shown here") -> list[str]:
-    """Return each part as text, for whoever takes nothing else: what it says, or that it is there."""
+    """Return each part as text, for readers that accept only text: its text, or a note that it
+    exists."""
     told = []
     for part in parts:
         text = text_in(part)

@@ -1,4 +1,5 @@
-"""What surrounds a call: what its run has spent, who watches, what a policy and a tool may know."""
+"""The context of a call: what its run has spent, who observes it, what policies and tools may
+know."""
 
 from __future__ import annotations
 
@@ -31,17 +32,17 @@ from toolcrib.values.typed import Checked
 
 T = TypeVar("T")
 ROUNDING: Final = 1 + 1e-9
-"""What a limit of a cost is multiplied by: three times 0.1 is not more than 0.3."""
+"""The factor by which a cost limit is multiplied, so that three times 0.1 does not exceed 0.3."""
 
 
-_NOTHING: Mapping[str, Any] = MappingProxyType({})  # one for all scopes
+_NOTHING: Mapping[str, Any] = MappingProxyType({})  # shared by all scopes
 _OF_THIS_PROCESS: Final = os.urandom(32)  # the key of a run that has no nonce
 
 
 class ToolApproval(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Somebody's yes to a tool for a whole run; `id` is that of the question that it answered.
+    """Somebody's approval of a tool for a whole run; `id` is the id of the question that was answered.
 
-    With `arguments_mac` (`RunTally.mac`) it is a yes to calls with exactly these arguments.
+    With `arguments_mac` (`RunTally.mac`) it covers only calls with exactly these arguments.
     """
 
     id: str
@@ -52,16 +53,18 @@ class ToolApproval(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RunTally(Veiled, msgspec.Struct, dict=True):
-    """Holds what a run has spent so far; the runner counts, policies read. The one mutable value here.
+    """Holds what a run has spent so far. The runner counts and policies read. The only mutable
+    value here.
 
-    `nonce` is the run's own secret, in its saved state and no record. `tokens` are those of the model's
-    replies, `seconds_per_tool` those of the calls that are over; `approved` are the tools, or the
-    calls of them, that somebody approved for the whole run (`Approve.for_run`). `inner` is what agents
-    that are its tools have spent; `calls`, `cost` and `tokens` have that, too, `per_tool` and
-    `cost_per_tool` have not: a record of this run stands for each of theirs. `begun` are the ids of
-    calls that are counted, and waited within their tools: to go on is no call more.
+    `nonce` is the run's secret; it is in the saved state but in no record. `tokens` counts the
+    tokens of the model's replies. `seconds_per_tool` counts only finished calls. `approved` lists
+    the tools, or the specific calls of them, that somebody approved for the whole run
+    (`Approve.for_run`). `inner` is what agents used as tools have spent. `calls`, `cost` and
+    `tokens` include it; `per_tool` and `cost_per_tool` do not, because each call of such an agent
+    has its own record. `begun` lists the ids of calls that were counted and then waited inside
+    their tools: resuming them does not count again.
 
-    It is one for all calls of a run in a process: each `CallScope` of theirs has it.
+    All calls of a run in one process share one tally, through their `CallScope`.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("nonce",)
@@ -81,20 +84,20 @@ class RunTally(Veiled, msgspec.Struct, dict=True):
 
     @property
     def counted(self) -> dict[str, int]:
-        """How often each call was made, by its key, since this process knows of the run: it is counted
-        once. No saved state has that."""
+        """How often each call was made, by its key, since this process has known the run. Not
+        saved."""
         known: dict[str, int] = self.__dict__.setdefault("counted", {})
         return known
 
     @property
     def within(self) -> dict[str, SpentWithin]:
-        """What was counted within each call whose tool is an agent, by its key, in a run that is no
-        agent's. No saved state has that."""
+        """What was spent within each call whose tool is an agent, by its key, in a top-level run.
+        Not saved."""
         known: dict[str, SpentWithin] = self.__dict__.setdefault("within", {})
         return known
 
     def copied(self) -> RunTally:
-        """Return an equal tally of its own, which nobody counts on who has this one."""
+        """Return an equal, independent tally."""
         return msgspec.structs.replace(
             self,
             per_tool=dict(self.per_tool),
@@ -103,7 +106,8 @@ class RunTally(Veiled, msgspec.Struct, dict=True):
         )
 
     def approval_of(self, hydrated: Hydrated, caller: str) -> ToolApproval | None:
-        """Return the approval for the run that covers this call, the widest one; None without one."""
+        """Return the run-wide approval that covers this call, the widest if there are several, or
+        None."""
         about = (hydrated.definition.digest, caller)
         given = [one for one in self.approved if (one.definition_digest, one.caller) == about]
         mac = self.mac_of(hydrated) if any(one.arguments_mac for one in given) else None
@@ -111,10 +115,10 @@ class RunTally(Veiled, msgspec.Struct, dict=True):
         return min(covering, key=lambda one: one.arguments_mac, default=None)
 
     def mac_of(self, hydrated: Hydrated) -> str | None:
-        """Return the `mac` of the effective arguments of a call.
+        """Return the `mac` of a call's effective arguments.
 
-        None where nobody can say whether those of another call are the same: a default factory made
-        what JSON does not give back.
+        None if they cannot be compared with those of another call, because a default factory made a
+        value that JSON cannot restore.
         """
         made = hydrated.building.pinned.values()
         if any(isinstance(each, list) and [] in each for each in made):
@@ -122,8 +126,12 @@ class RunTally(Veiled, msgspec.Struct, dict=True):
         return self.mac(hydrated.canonical.decode(), hydrated.defaults)
 
     def mac(self, arguments: str, defaulted: Iterable[str]) -> str:
-        """Return a digest of canonical arguments, and of which of them were not sent (a default may be
-        shown as something else is), that nobody can try out without the nonce."""
+        """Return a keyed digest of canonical arguments, which cannot be guessed by trying without
+        the nonce.
+
+        It also covers which arguments were not sent, because a default may be displayed
+        differently.
+        """
         key = self.nonce.encode("utf-8", "surrogatepass") or _OF_THIS_PROCESS
         return keyed_digest(key, "arguments approved for the run", arguments, *sorted(defaulted))
 
@@ -136,47 +144,47 @@ class RunTally(Veiled, msgspec.Struct, dict=True):
             self.cost_per_tool[tool] = self.cost_per_tool.get(tool, 0.0) + cost
 
     def give_back(self, tool: str, cost: float) -> None:
-        """Undo one `count`: the call's tool never began."""
+        """Undo one `count`, for a call whose tool never began."""
         self.calls -= 1
         self.per_tool[tool] -= 1
         if not self.per_tool[tool]:
             del self.per_tool[tool]
-            self.cost -= self.cost_per_tool.pop(tool, 0.0)  # all of it: no rounding is left
+            self.cost -= self.cost_per_tool.pop(tool, 0.0)  # all of it, so no rounding is left
         elif cost:
             self.cost -= cost
             self.cost_per_tool[tool] = self.cost_per_tool.get(tool, 0.0) - cost
 
     def keep_place(self, call_id: str) -> None:
-        """Note that a call that is counted has begun, and waits or goes on."""
+        """Note that a counted call has begun, and waits or is resumed."""
         if call_id not in self.begun:
             self.begun = (*self.begun, call_id)
 
     def count_inner(self, spent: Expense, sign: int = 1) -> None:
-        """Count what an agent that is a tool spends; with -1, what it did not spend after all."""
+        """Count what an agent used as a tool spends; with `sign` -1, undo what it did not spend."""
         self.inner = self.inner.plus(spent, sign)
         self.calls += sign * spent.calls
         self.cost += sign * spent.cost
 
     def count_within(self, key: str, spent: SpentWithin) -> None:
-        """Count what was spent within the call of this key."""
+        """Count what was spent within the call that has this key."""
         self.within[key] = self.within.get(key, SpentWithin()).plus(spent)
         self.count_inner(spent.expense)
         self.tokens += spent.usage.input_tokens + spent.usage.output_tokens
 
     @property
     def own(self) -> Expense:
-        """What the calls of the run itself are and cost."""
+        """The number and cost of the run's own calls."""
         calls = sum(self.per_tool.values())
         cost = sum(self.cost_per_tool.values())
         return Expense(0, calls, cost, dict(self.per_tool), dict(self.cost_per_tool))
 
     def settle(self, tool: str, seconds: float) -> None:
-        """Count a call that is over, after `seconds`."""
+        """Add the `seconds` that a finished call took."""
         self.seconds_per_tool[tool] = self.seconds_per_tool.get(tool, 0.0) + seconds
 
     def take_up(self, elapsed: float, approved: Iterable[ToolApproval] = ()) -> None:
-        """Count what another process did of the run: the seconds that it had taken by then, and what
-        was approved for all of it."""
+        """Add what another process did in this run: the seconds taken so far and the run-wide
+        approvals."""
         self.started = min(self.started, time.monotonic() - elapsed)
         self.approved += tuple(given for given in approved if given not in self.approved)
 
@@ -187,7 +195,7 @@ class RunTally(Veiled, msgspec.Struct, dict=True):
 
 
 class Observer(Protocol):
-    """Whoever watches a call while it is on its way; called in the event loop, must not block."""
+    """Observes a call in progress. Its methods are called in the event loop and must not block."""
 
     def approval_requested(self, request: ApprovalRequest) -> None: ...
 
@@ -197,30 +205,34 @@ class Observer(Protocol):
 
 
 class Account(Protocol):
-    """A run as an agent that is a tool of it knows it: what there is left to spend."""
+    """A run's budget, as seen by an agent that is one of its tools."""
 
     def take(self, tool: str, spent: Expense, calls: Sequence[ToolDefinition]) -> str | None:
-        """Count what this tool's agent is about to spend, for `calls` of these or a reply; return the
-        name of the limit that keeps it from that, of this run or of one around it: then nothing is
-        counted."""
+        """Count what this tool's agent is about to spend: a reply, or calls of these definitions.
+
+        If that would exceed a limit of this run or of an enclosing one, count nothing and return
+        the limit's name.
+        """
         ...
 
     def give_back(self, spent: Expense) -> None:
-        """Undo a part of what was counted: it was not spent."""
+        """Undo a part of what was counted, because it was not spent."""
         ...
 
     def count_again(self, call_id: str, spent: SpentWithin) -> None:
-        """Count what was spent within a call that is only given its outcome here, whatever is left; but
-        for what was counted before it waited."""
+        """Count what was spent within a call whose outcome is only reported again here.
+
+        Limits do not apply, and what was counted before the call waited is not counted again.
+        """
         ...
 
     def use_within(self, call_id: str, usage: Usage) -> None:
-        """Count what a reply of the model of that agent has used, which is the tool of this call."""
+        """Count the usage of a reply by the model of the agent that is this call's tool."""
         ...
 
 
 class Spend(msgspec.Struct, frozen=True):
-    """What a call takes of what its caller may spend; `call` is the same wherever the call is made."""
+    """What a call uses of its caller's budget; `call` is the same wherever the call is made."""
 
     caller: str
     call: str
@@ -229,7 +241,7 @@ class Spend(msgspec.Struct, frozen=True):
 
 
 class Payment(msgspec.Struct, frozen=True):
-    """What a request of a model has cost its caller, in money; `request` is of that request alone."""
+    """What a model request has cost its caller, in money; `request` identifies this one request."""
 
     caller: str
     request: str
@@ -238,7 +250,7 @@ class Payment(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class KeepsSpending(Protocol):
-    """Keeps what callers have spent, where several processes can ask for it.
+    """Keeps what callers have spent, shared between processes.
 
     `toolcrib.spending.SpendStore` does so in a database.
     """
@@ -251,67 +263,75 @@ class KeepsSpending(Protocol):
         only: Sequence[str] = (),
         window: float = math.inf,
     ) -> str | None:
-        """Count a call, once, however often and from however many processes it is taken.
+        """Count a call exactly once, however often and from however many processes it is taken.
 
-        Return which of the limits (`calls`, `cost`) it would go over, with all that its caller has
-        spent on these tools (all, if none is named) in the last `window` seconds: then nothing is
-        counted. Nobody else comes in between the question and the count.
+        If the call would exceed one of the limits (`calls`, `cost`), count nothing and return that
+        limit's name. The limits apply to everything that the caller has spent on the tools in
+        `only` (on all tools if it is empty) in the last `window` seconds. The check and the count
+        are atomic.
         """
         ...
 
     async def give_back(self, spend: Spend) -> None:
-        """Undo one `take`; a call that others have taken as well stays counted."""
+        """Undo one `take`. A call that others have taken too stays counted."""
         ...
 
 
 @runtime_checkable
 class KeepsMoney(KeepsSpending, Protocol):
-    """Keeps what the requests of models of callers have cost, too."""
+    """Keeps what the model requests of callers have cost, too."""
 
     async def begin_request(
         self, caller: str, request: str, limit: float, *, window: float = math.inf
     ) -> bool:
-        """Write down a request that is about to be sent, which has cost nothing yet, unless what those
-        of its caller have cost in the last `window` seconds is `limit` by now; return whether it may
-        be sent.
+        """Register a request that is about to be sent, at no cost yet, and return True.
 
-        It has to fail where `pay` would: a store that can be read and not written lets nothing be sent.
+        If the caller's requests of the last `window` seconds have already cost `limit`, return
+        False: the request must not be sent.
+
+        It has to fail where `pay` would: if a store can be read but not written, nothing is sent.
         """
         ...
 
     async def pay(self, payment: Payment, *, window: float = math.inf) -> None:
-        """Count what a request has cost, once, however often it is told of: the most that was told,
-        whether it was begun or not. It is not forgotten within `window`."""
+        """Count the cost of a request once, however often it is reported.
+
+        The highest reported cost counts, whether or not the request was begun. It is kept for at
+        least `window`.
+        """
         ...
 
 
 class StepRunner(Protocol):
-    """Keeps what the steps of a run give: each is done once, whichever process goes on with the run.
+    """Stores the results of a run's steps, so that each step is done once, whichever process
+    continues the run.
 
-    One with an attribute `stopping` that is true says that another process goes on: what is cancelled
-    from then on has no end that anybody is told of. While an attribute `replays` is true a later step
-    is kept than the last one that it was asked for: what comes next had begun before, and no limit of
-    the run keeps it from being taken up. One with a method `patiently(work)` does what needs
-    the store of what callers spend, and may try that again where it cannot be reached for a while.
+    Optional attributes: a true `stopping` says that another process continues the run, so a call
+    cancelled from then on has no outcome to report. A true `replays` says that a later step than
+    the last requested one is stored: the next work had already begun, so no limit of the run stops
+    it from being resumed. A method `patiently(work)` runs work that needs the store of what callers
+    spend, and may retry while that store cannot be reached.
     """
 
     async def run(self, name: str, work: Callable[[], Awaitable[T]], type: Any) -> T:  # noqa: A002
-        """Return what `work` gives, kept as JSON of `type` (as msgspec writes and reads it); where an
-        earlier attempt at this run has kept that, do no work and return what it gave.
+        """Return the result of `work`, and store it as JSON of `type` (as msgspec writes and reads
+        it).
 
-        Steps are known by their order and their names. What `work` raises is raised, and not kept.
-        Where there is nothing to keep it in, the work is done.
+        If an earlier attempt at this run has stored the result, return that and skip the work.
+        Steps are identified by their order and their names. Exceptions from `work` are raised and
+        not stored. Without a place to store results, the work is done each time.
         """
         ...
 
 
 def replays(steps: StepRunner | None) -> bool:
-    """Return whether what a run with these steps comes to next had begun before, as is kept."""
+    """Return whether the next work of a run with these steps had already begun, as its stored steps
+    show."""
     return bool(getattr(steps, "replays", False))
 
 
 class BegunSteps:
-    """The steps of a run, which awaits `begins` before the work of each of them is done."""
+    """Wraps the steps of a run so that `begins` is awaited before the work of each step."""
 
     def __init__(self, steps: StepRunner, begins: Callable[[], Awaitable[None]]) -> None:
         self._steps = steps
@@ -331,25 +351,30 @@ class BegunSteps:
 def patiently(
     steps: StepRunner | None, work: Callable[[], Awaitable[T]]
 ) -> Callable[[], Awaitable[T]]:
-    """Return what does work in a store as patiently as a run with these steps is."""
+    """Wrap work that needs a store in the retries of the run's steps, if they have any."""
     tried = getattr(steps, "patiently", None)
     return work if tried is None else partial(tried, work)
 
 
 class CallScope(msgspec.Struct, frozen=True):
-    """Holds what a run adds to its calls: a tally, a watcher, and approvers' answers given beforehand.
+    """Holds what a run adds to its calls: a tally, an observer, and answers of approvers given in
+    advance.
 
-    `asked` are the requests of these answers, by id: a request lapses at its own time limit, and a call
-    that has one does not run without an answer. `origin` is the turn that made the
-    call, `choice` why its tools were on offer, and `attachments` the long texts that the two refer to.
-    `approver` is asked in place of the runner's own. `suspended` has, by call id, the calls whose tools
-    have begun and go on. Agents that are tools spend from `account`, or else what the tally and the
-    runner's budgets leave; the run itself is `within` these calls. What is asked on another `occasion`
-    is another question. With `steps` each call is a step. The runs within ask `guards`, too, before
-    all their policies, and the runs around it pay for their models, too, as `paying` says. `begins` is
-    told when the code of a call's tool begins, `ends` when that is over. What cancels a call that is
-    `called_off` is somebody who wants that one ended, and not its run, or the process. A run that was
-    `resumed` goes on from a saved state.
+    `asked` holds the requests that these answers belong to, by id. A request expires at its own
+    deadline, and a call that has one does not run without an answer. `origin` is the turn that made
+    the call, `choice` says why its tools were offered, and `attachments` are the long texts that
+    both refer to. `approver` replaces the runner's own. `suspended` holds, by call id, the calls
+    that are resumed after their tools had begun.
+
+    Agents used as tools spend from `account`, or from what the tally and the runner's budgets leave
+    if there is none. `within` lists the calls that this run is nested in. The same question on
+    another `occasion` is a different question. If there are `steps`, each call is one. Inner runs
+    ask `guards` before all their own policies, and the policies in `paying` pay for the models of
+    inner runs, too.
+
+    `begins` is called when the code of a call's tool begins, and `ends` when it is over. If
+    `called_off` returns True, a cancellation was meant for this call only, not for its run or the
+    process. A `resumed` run continues from a saved state.
     """
 
     tally: RunTally
@@ -374,13 +399,13 @@ class CallScope(msgspec.Struct, frozen=True):
 
     @property
     def went_before(self) -> bool:
-        """Whether a call of the run may have begun before, in a process that is gone, say: it has
-        steps, or goes on from what was saved."""
+        """Whether a call of the run may have begun earlier, for example in a process that is gone.
+        True if the run has steps or continues from a saved state."""
         return self.steps is not None or self.resumed or bool(self.asked or self.suspended)
 
     def going_on(self, begun: SuspendedCall) -> CallScope:
-        """Return the scope in which a call goes on whose tool has begun: with the question, too, by
-        whose yes it was let begin."""
+        """Return the scope in which a begun call is resumed, including the question whose approval
+        let it begin."""
         asked = dict(self.asked)
         if begun.approval is not None:
             question = begun.approval[0]
@@ -389,8 +414,7 @@ class CallScope(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, suspended=suspended, asked=asked)
 
     def asked_about(self, call_id: str) -> Iterator[tuple[str, ApprovalRequest]]:
-        """Yield what somebody was asked about a call of this run, with whatever arguments, by the ids
-        of the questions."""
+        """Yield, by question id, the requests about a call of this run, whatever the arguments."""
         own = (call_id, self.tally.run_id)
         return (item for item in self.asked.items() if (item[1].call_id, item[1].run_id) == own)
 
@@ -403,14 +427,14 @@ class PolicyContext(msgspec.Struct, frozen=True, gc=False):
 
 
 Guard: TypeAlias = Callable[[Hydrated, PolicyContext], Decision]
-"""A policy that holds for a run, whichever agent makes the call."""
+"""A policy that holds for a whole run, whichever agent makes the call."""
 
 
 class ModelRequest(msgspec.Struct, frozen=True):
-    """A request of a model, for whoever pays for it; `id` is that of this request alone.
+    """A request to a model, for the policies that pay for it; `id` identifies this one request.
 
-    `models` are those that may be asked; of one that was answered, `model` is the one that did, and
-    `usage` what it has used.
+    `models` are the models that may be asked. For an answered request, `model` is the one that
+    answered and `usage` is what it used.
     """
 
     id: str
@@ -421,30 +445,35 @@ class ModelRequest(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class PayingPolicy(Protocol):
-    """A policy that counts what requests of models cost: those of a run, what is summarised
-    for it, and those of agents that are its tools, whatever policies these have.
+    """A policy that counts what model requests cost: those of a run and its summaries, and those of
+    agents used as tools, whatever policies these agents have.
 
-    What it raises leaves the run, which fails.
+    Its exceptions are not caught, and the run fails.
     """
 
     def __call__(self, hydrated: Hydrated, context: PolicyContext, /) -> Any: ...
 
     async def may_ask(self, request: ModelRequest, context: PolicyContext, /) -> bool:
-        """Return whether a request may be sent, right before it is: if not, the run is limited by
-        `money`. It is asked again about one that nobody has kept the reply of. What could not be paid
-        for lets nothing be sent: it raises where nothing can be written."""
+        """Return whether a request may be sent, immediately before it is sent.
+
+        If not, the run ends as limited by `money`. It is asked again about a request whose reply
+        was not stored. It raises if nothing can be written, so that no request is sent that could
+        not be paid for.
+        """
         ...
 
     async def pay(self, request: ModelRequest, context: PolicyContext, /) -> None:
-        """Count a request that was answered. It is awaited to its end. A reply that is kept, as in a
-        durable run, is paid for once, by who has got it."""
+        """Count an answered request. It is always awaited to its end.
+
+        A stored reply, as in a durable run, is paid for once, by the process that received it.
+        """
         ...
 
 
 class Surroundings(msgspec.Struct, frozen=True, eq=False):
-    """What an agent that is the tool of a call has from the run around it: the call's scope, whom that
-    run asks and tells, the account that the call spends from, who pays for its model, and the steps of
-    the run that all of them are within."""
+    """What an agent used as a tool receives from the enclosing run: the scope of its call, the
+    run's approver and sinks, the account to spend from, the policies that pay for its model, and
+    the steps of the outermost run."""
 
     scope: CallScope
     approver: Approver | None = None
@@ -455,10 +484,10 @@ class Surroundings(msgspec.Struct, frozen=True, eq=False):
 
 
 class CallContext(Checked, Veiled, msgspec.Struct, frozen=True):
-    """Says what a tool may know of its own call. A parameter of this type is filled in by the runner.
+    """What a tool may know about its own call. The runner fills in a parameter of this type.
 
-    `idempotency_key` is the same whenever the same call is run again; `deadline` is on the clock of
-    `time.monotonic()`, None without a time limit. `around` is for agents that are tools.
+    `idempotency_key` is the same each time the same call is run again. `deadline` is on the clock
+    of `time.monotonic()`, and None without a time limit. `around` is for agents used as tools.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("around",)
@@ -472,9 +501,10 @@ class CallContext(Checked, Veiled, msgspec.Struct, frozen=True):
     around: Surroundings | None = None
 
     def progress(self, part: JsonValue) -> None:
-        """Tell whoever watches the run; `part` is shown as it is, so put nothing secret in it.
+        """Report progress to the observers of the run. `part` is shown as is, so put no secrets in it.
 
-        What is not JSON, or larger than a result may be, ends the call as `invalid_output`.
+        A part that is not JSON, or is larger than a result may be, ends the call as
+        `invalid_output`.
         """
         if self.observer is not None:
             self.observer.progress(self.call_id, part)

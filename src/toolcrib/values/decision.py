@@ -1,4 +1,5 @@
-"""May a call run: on whose behalf, what a policy says, what a person is asked and answers."""
+"""The values that decide whether a call may run: its caller, a policy's decision, a person's
+question and answer."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from toolcrib.values.typed import Checked
 
 
 class Caller(Checked, msgspec.Struct, frozen=True, gc=False):
-    """On whose behalf a call is made. Who that is, is the application's to establish.
+    """The user on whose behalf a call is made. The application is responsible for authenticating them.
 
     Raises ValueError for text with a lone surrogate, which no log can hold.
     """
@@ -38,8 +39,10 @@ class Allow(Checked, msgspec.Struct, frozen=True, tag="allow", gc=False):
 
 
 class Deny(Checked, msgspec.Struct, frozen=True, tag="deny", gc=False):
-    """The call may not run; `code` is `denied`, `budget_exceeded`, `rate_limited` or, of a run that was
-    forked, `repeated_effect`."""
+    """The call may not run.
+
+    `code` is `denied`, `budget_exceeded`, `rate_limited` or, in a forked run, `repeated_effect`.
+    """
 
     reason: str
     policy: str = ""
@@ -56,12 +59,12 @@ class Ask(Checked, msgspec.Struct, frozen=True, tag="ask", gc=False):
 Decision: TypeAlias = Allow | Deny | Ask
 
 
-# The characters that no reader sees, as one pattern.
+# Invisible characters, as one pattern.
 #
-# Rule: nothing that a person reads and decides on contains one of these. They are the controls other
-# than tab and line feed, the categories Cf, Cs, Zl and Zp, what Unicode calls default ignorable
-# (fillers, joiners, variation selectors), and the blank Braille pattern. (`lint` warns of fewer in
-# descriptions: some of these belong to scripts and emoji.)
+# Rule: no text that a person reads and decides on contains one of these. They are the control
+# characters other than tab and line feed, the categories Cf, Cs, Zl and Zp, what Unicode calls
+# default ignorable (fillers, joiners, variation selectors), and the blank Braille pattern. (`lint`
+# warns of fewer in descriptions, because some of these belong to scripts and emoji.)
 INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890-\u0891\u08e2"
     "\u115f-\u1160\u17b4-\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164"
@@ -71,7 +74,7 @@ INVISIBLE = re.compile(
 
 
 class OuterCall(msgspec.Struct, frozen=True, gc=False):
-    """A call whose tool is an agent, and in whose run something else happens."""
+    """A call whose tool is an agent, and whose run contains the call or question at hand."""
 
     run_id: str
     call_id: str
@@ -82,14 +85,16 @@ class ApprovalRequest(Checked, Veiled, msgspec.Struct, frozen=True, gc=False):
     """A question to a person: may `tool` run with `arguments`?
 
     `id` is a digest over run, call, tool, definition, arguments and caller, so that an answer to it
-    can be an answer to nothing else. `arguments` are what will run, secret ones masked; `defaults`
-    points (JSON Pointers) to those that were not sent and are the author's defaults.
-    `asked_at` and `expires_at` are in seconds since the epoch. With `for_run`, a yes for the rest of
-    the run (either `Approve.for_run`) would spare what the standard policy asks about further calls of
-    the tool. If an agent that is a tool asks, it is `within` its call, and those around it. With
-    `always` a yes may be a rule for calls like this one (`Approve.always`): for what the policies
-    `asked_by` ask, and for runs that have read untrusted content only if it is `untrusted`, which says
-    that this one had, and that the tool may have side effects.
+    cannot be used for anything else. `arguments` are what will run, with secret ones masked;
+    `defaults` points (JSON Pointers) to those that were not sent and are the author's defaults.
+    `asked_at` and `expires_at` are in seconds since the epoch.
+
+    `for_run` says that an approval for the rest of the run (either `Approve.for_run`) would spare
+    the questions that the standard policy asks about further calls of the tool. `within` lists the
+    calls that the question is nested in, if an agent used as a tool asks. `always` says that an
+    approval may become a rule for calls like this one (`Approve.always`). Such a rule covers what
+    the policies `asked_by` ask. It covers runs that have read untrusted content only if `untrusted`
+    is set, which says that this run had read some and that the tool may have side effects.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("arguments",)
@@ -114,12 +119,12 @@ class ApprovalRequest(Checked, Veiled, msgspec.Struct, frozen=True, gc=False):
 
     @property
     def title(self) -> str:
-        """The tool, behind the agents that want to call it: `research > refund`."""
+        """The tool, preceded by the agents that want to call it: `research > refund`."""
         return " > ".join([*(outer.tool for outer in self.within), self.tool])
 
     def call_in(self, run_id: str) -> str:
-        """Return the id of the call of a run that waits for the answer: the one asked about, or that of
-        the agent which asks."""
+        """Return the id of the call in the given run that waits for the answer: the call in
+        question, or the call of the agent that asks."""
         outer = (outer.call_id for outer in self.within if outer.run_id == run_id)
         return next(outer, self.call_id)
 
@@ -128,16 +133,18 @@ class ApprovalRequest(Checked, Veiled, msgspec.Struct, frozen=True, gc=False):
 
 
 ForRun: TypeAlias = bool | Literal["exactly"]
-"""For the rest of a run a yes is to any call of a tool, to none, or to the same call again."""
+"""What an approval covers for the rest of a run: any call of the tool, none, or the same call
+again."""
 
 
 class Always(Checked, msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Makes a yes a rule: further calls like this one do not ask, in whichever run and process.
+    """Turns an approval into a rule: further calls like this one do not ask, in any run and process.
 
-    They are calls of this very definition by this caller, whose arguments are the same but for those
-    named `open`, which may have any value. It lapses after `seconds`, if given, from when it was
-    `given_at` (seconds since the epoch): whoever keeps an answer until its call takes it says when that
-    was. Without it, it is given when the call takes it. Raises ValueError for what cannot be meant.
+    It covers calls of exactly this definition by this caller whose arguments are the same, except
+    for those named in `open`, which may have any value. It expires `seconds` after `given_at`
+    (seconds since the epoch), if `seconds` is given. A store that keeps an answer until its call
+    takes it sets `given_at`; otherwise the rule is given when the call takes the answer. Raises
+    ValueError for invalid values.
     """
 
     open: tuple[str, ...] = ()
@@ -152,30 +159,30 @@ class Always(Checked, msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
             raise ValueError("Always(given_at=…) is a time in seconds since the epoch")
 
     def given_by(self, at: float) -> float:
-        """Return when it was given: at this time, if not before."""
+        """Return when the rule was given: `given_at`, or else `at`."""
         return at if self.given_at is None else min(at, self.given_at)
 
 
 class Approve(
     Checked, Veiled, msgspec.Struct, frozen=True, tag="approve", forbid_unknown_fields=True
 ):
-    """Yes, by `by`; with `arguments`, yes to these instead (they are hydrated anew).
+    """An approval by `by`. With `arguments`, it approves these instead, and they are hydrated anew.
 
-    Where nothing of `by` can be seen it is no answer: a store refuses it, and a call that it was given
-    for ends as `approval_failed`.
+    If `by` has no visible character, this is not a valid answer: a store refuses it, and a call
+    that receives it ends as `approval_failed`.
 
-    With `for_run` it is yes to the tool for the rest of the run as well: further calls of this very
-    definition by this caller do not ask for what the tool is (`requires_approval`, as imported tools
-    have it) or for what the run has read. With `"exactly"` that holds for those alone that have the
-    same effective arguments as this one when it ran, edited or not. Each is recorded as approved by
-    `by`. What else asks (what is marked as not safe, doubts about a call, other policies) asks as
-    before.
+    `for_run` extends the approval to the tool for the rest of the run. Further calls of exactly
+    this definition by this caller are then not asked about because of what the tool is
+    (`requires_approval`, as imported tools have it) or what the run has read. With `"exactly"` this
+    holds only for calls with the same effective arguments as this one had when it ran, edited or
+    not. Each is recorded as approved by `by`. Other reasons to ask (a tool marked as not safe,
+    doubts about a call, other policies) still apply.
 
-    With `always` it is a rule, where the question says that it may be one: it speaks for the arguments
-    that ran, edited or not, until it is revoked.
+    `always` turns the approval into a rule, if the question says that it may be one. It covers the
+    arguments that ran, edited or not, until it is revoked.
 
-    In JSON a member that is none of these makes it no answer: a misspelt `arguments` would let the
-    call run with those that were to be changed.
+    In JSON, an unknown member makes the answer invalid: with a misspelt `arguments`, the call would
+    run with the very arguments that were to be changed.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("arguments",)
@@ -186,8 +193,10 @@ class Approve(
     always: Always | None = None
 
     def dated(self, at: float) -> Approve:
-        """Return it so that the rule that it gives, if it gives one, lasts from this time, if not from
-        before: for whoever keeps it until its call takes it."""
+        """Return the answer with its rule, if it has one, dated `at` unless it is dated already.
+
+        For stores that keep an answer until its call takes it.
+        """
         if self.always is None:
             return self
         always = msgspec.structs.replace(self.always, given_at=self.always.given_by(at))
@@ -195,17 +204,19 @@ class Approve(
 
 
 class LimitedApprove(Approve, frozen=True, kw_only=True):
-    """A yes of somebody who may approve some questions only: those that `may` says True to.
+    """An approval by somebody who may approve only those questions for which `may` returns True.
 
-    It is asked about the question with the arguments that will run, where the yes has others than were
-    asked about. Such a yes is never to a whole tool, and no rule: about further calls nobody has asked.
+    If the approval changes the arguments, `may` is asked about the question with the arguments that
+    will run. Such an approval never covers a whole tool and never becomes a rule, because further
+    calls have not been checked.
     """
 
     may: Callable[[ApprovalRequest], bool]
 
 
 class Refuse(Checked, msgspec.Struct, frozen=True, tag="refuse", forbid_unknown_fields=True):
-    """Says no. The reason is for the record; the model learns that it was refused, not why."""
+    """A refusal. The reason is for the record; the model learns that the call was refused, not
+    why."""
 
     reason: str = ""
     by: str = ""
@@ -219,16 +230,17 @@ Approver: TypeAlias = Callable[[ApprovalRequest], Awaitable[Answer | None]]
 class KeepingApprover(Protocol):
     """An approver that keeps, with each question, what default factories made for its call.
 
-    The same call, made again in another process, is then the call that was asked about. What is kept is
-    `Hydrated.building.pinned`; it may hold secrets.
+    The same call made again in another process is then exactly the call that was asked about. The
+    stored value is `Hydrated.building.pinned`, which may hold secrets.
     """
 
     async def ask_keeping(
         self, request: ApprovalRequest, pinned: dict[str, JsonValue], /
     ) -> Answer | None:
-        """Answer, as an approver does. `pinned` is kept where the question is new."""
+        """Answer as an approver does, and keep `pinned` if the question is new."""
         ...
 
     async def kept(self, run_id: str, call_id: str, caller: str, /) -> dict[str, JsonValue]:
-        """Return what was kept with the question about this call of this caller; {} for no question."""
+        """Return what was kept with the question about this caller's call, or {} if there is
+        none."""
         ...

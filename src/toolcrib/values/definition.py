@@ -1,7 +1,7 @@
-"""What a tool says of itself: a frozen `ToolDefinition`, the single authority on its schema.
+"""A frozen `ToolDefinition` describes a tool. It is the only authority on the tool's schema.
 
 Schemas are kept as JSON text and handed out as fresh copies, so that nothing can change one after
-registration. What is derived from a definition (validators, embeddings) is never stored in it.
+registration. Anything derived from a definition (validators, embeddings) is stored elsewhere.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ NO_MARKS: Final = "{}"
 
 
 class All:
-    """The type of `ALL`; it stands for every field and has to be written out."""
+    """The type of `ALL`, which stands for every field and has to be written explicitly."""
 
     __slots__ = ()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, All)  # a copy, or one that was pickled, means the same
+        return isinstance(other, All)  # a copied or unpickled one means the same
 
     def __hash__(self) -> int:
         return hash(All)
@@ -57,7 +57,7 @@ Visibility: TypeAlias = tuple[str, ...] | All
 
 
 class AnnotationOptions(TypedDict, total=False):
-    """The annotations that `@tool` takes by keyword; see `Annotations` for what they mean."""
+    """The annotations that `@tool` takes as keywords; `Annotations` says what they mean."""
 
     safe: bool
     read_only: bool
@@ -77,12 +77,12 @@ class AnnotationOptions(TypedDict, total=False):
 
 
 class Annotations(msgspec.Struct, frozen=True, kw_only=True):
-    """Marks of a tool that policies, pickers and runners read without parsing a schema.
+    """Marks on a tool that policies, pickers and runners read without parsing a schema.
 
-    `cost` is in the unit that the application's budget uses, from 0; `timeout` in seconds, above 0,
-    None for the runner's own; without `allowed_roles` everybody may call. `marks` are the author's own
-    words for policies to read (`{"pii": True}`); toolcrib gives them no meaning. Raises ValueError for
-    numbers that are not so.
+    `cost` is in the unit of the application's budget and at least 0. `timeout` is in seconds and
+    above 0; None means the runner's own. Without `allowed_roles` everybody may call the tool.
+    `marks` are the author's own words for policies to read (`{"pii": True}`); toolcrib gives them
+    no meaning. Raises ValueError for numbers out of range.
     """
 
     safe: bool = True
@@ -113,9 +113,10 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
         return json_copy(self.marks_json)
 
     def to_dict(self) -> JsonObject:
-        """Return all of them as JSON, as `@tool` and `marks=` take them.
+        """Return all annotations as JSON, as `@tool` and `marks=` take them.
 
-        `marks` and `allowed_roles` are there only where there are some, `background` where it holds.
+        `marks` and `allowed_roles` are included only if they are not empty, `background` only if
+        true.
         """
         plain = self.facts()
         if not self.allowed_roles:
@@ -123,12 +124,12 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
         return plain
 
     def facts(self) -> JsonObject:
-        """Return all of them as JSON, as digests are over them: with
-        `allowed_roles` that are empty, too."""
+        """Return all annotations as JSON, in the form that digests cover, which includes empty
+        `allowed_roles`."""
         plain: JsonObject = msgspec.to_builtins(self)
         del plain["marks_json"]
         if not self.background:
-            del plain["background"]  # digests are older than it
+            del plain["background"]  # digests are older than this field
         return plain if self.marks_json == NO_MARKS else {**plain, "marks": self.marks}
 
 
@@ -148,18 +149,21 @@ _DECLARES: Final = (
     *("$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "not", "if", "then", "else"),
 )
 _OPENS: Final = ("additionalProperties", "unevaluatedProperties")
-"""The keywords by which an object's schema names a key or asks for one, and that let any in."""
+"""The keywords by which an object's schema names or requires a key, and those that allow any
+key."""
 
 
 class ToolDefinition(Checked, msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """A tool, as a model, a policy and an auditor know it.
+    """A tool as a model, a policy and an auditor know it.
 
-    `visible` is the allowlist of result fields for UI, logs, telemetry and audit, `model_visible`
-    that for the model; both are dotted paths (`items[].id`) or `ALL`. Where nobody said what may be
-    seen, `visible` is None, and nothing is: a result is then marked `redaction_missing`. `secret`
-    names top-level arguments that no record may show; `*` stands for those that the schema does not
-    name. `defaults_json` has the defaults of the author's code that the input schema does not tell.
-    `answer` has the sentences by which a model without words of its own states a result.
+    `visible` is the allowlist of result fields for UI, logs, telemetry and audit, and
+    `model_visible` is the allowlist for the model. Both are dotted paths (`items[].id`) or `ALL`.
+    If the author declared nothing, `visible` is None, no field is shown, and the result is marked
+    `redaction_missing`. `secret` names top-level arguments that no record may show; `*` stands for
+    those that the schema does not name. `defaults_json` holds the defaults of the author's code
+    that the input schema does not state. `answer` holds the sentences with which a model that
+    writes no text states a result.
+
     Raises DefinitionError for text with a lone surrogate, which no provider and no file can hold.
     """
 
@@ -193,21 +197,23 @@ class ToolDefinition(Checked, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
 
     @cached_property
     def digest(self) -> str:
-        """`sha256:…` over all fields: two definitions that differ in anything have two of them.
+        """`sha256:…` over all fields, so that two different definitions have different digests.
 
-        It is no field, so nobody can claim one. Most definitions are read without it, so it is made
-        when it is first asked for. Raises ValueError if a schema or an example is no JSON.
+        It is not a field, so nobody can claim a digest. It is computed on first access, because
+        most definitions are read without it. Raises ValueError if a schema or an example is not
+        JSON.
         """
         return "sha256:" + sha256_hex(self.canonical())
 
     @property
     def input_schema(self) -> JsonObject | None:
-        """A fresh copy of the author's schema; None only for a tool that opted out of having one."""
+        """A fresh copy of the author's schema; None only for a tool that opted out of having
+        one."""
         return None if self.input_schema_json is None else json_copy(self.input_schema_json)
 
     @cached_property
     def properties(self) -> frozenset[str]:
-        """The names of the parameters that the schema tells."""
+        """The names of the parameters that the schema declares."""
         told = (self.input_schema or {}).get("properties")
         return frozenset(told) if isinstance(told, dict) else frozenset()
 
@@ -219,13 +225,14 @@ class ToolDefinition(Checked, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
 
     @cached_property
     def closed(self) -> bool:
-        """Whether valid arguments hold nothing but what `properties` names."""
+        """Whether valid arguments contain only what `properties` names."""
         schema = self.input_schema or {}
         return schema.get("additionalProperties") is False and "patternProperties" not in schema
 
     @cached_property
     def parameterless(self) -> bool:
-        """Whether the schema declares nothing that a call could say, so that none is all of it."""
+        """Whether the schema declares no parameter at all, so that a call without arguments says
+        everything."""
         schema = self.input_schema
         if schema is None or any(schema.get(key) for key in _DECLARES):
             return False
@@ -248,7 +255,7 @@ class ToolDefinition(Checked, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
         return form
 
     def _texts(self) -> list[str]:
-        """Return all text in it, whoever wrote it."""
+        """Return all text in the definition, whoever wrote it."""
         marks = self.annotations
         texts = [self.name, self.description, self.input_schema_json or ""]
         texts += [self.output_schema_json or "", self.defaults_json or "", *self.tags, *self.secret]
@@ -260,8 +267,8 @@ class ToolDefinition(Checked, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
         return texts
 
     def canonical(self) -> str:
-        """Return the RFC 8785 text of all fields, which the digest is over;
-        what is absent of schemas, defaults and answer is left out."""
+        """Return the RFC 8785 text of all fields, which the digest covers. Absent schemas, defaults
+        and answers are left out."""
         examples: list[JsonValue] = [[e.request, e.arguments] for e in self.examples]
         schemas = (
             ("input_schema", self.input_schema_json),
@@ -299,10 +306,11 @@ class HasDefinition(Protocol):
 
 
 class ImportedForm(dict[str, Any]):
-    """The dictionary form of a definition that a file or a server brought: nobody here wrote it.
+    """The dictionary form of a definition that came from a file or a server, not from the
+    application's author.
 
-    A tool of it asks, and what it gives taints, until the author trusts it. `hints` is what the one
-    who wrote it claims (MCP's `annotations`); claims can only make a tool stricter.
+    Until the author trusts the tool, its calls need approval and its results taint the run. `hints`
+    is what the tool's publisher claims (MCP's `annotations`). Claims can only make a tool stricter.
     """
 
     def __init__(self, form: Mapping[str, Any], hints: object = None) -> None:
@@ -319,8 +327,8 @@ class ImportedForm(dict[str, Any]):
         return made
 
     def claims(self) -> AnnotationOptions:
-        """Return all that is read of the claims: what makes it stricter, and what only advises whoever
-        decides to trust it."""
+        """Return everything the claims say: what makes the tool stricter, and what only informs
+        whoever decides to trust it."""
         reads = self.hints.get("readOnlyHint") is True
         return {**self.strictness(), **({"read_only": True} if reads else {})}
 
@@ -328,8 +336,8 @@ class ImportedForm(dict[str, Any]):
 _NO_PARAMETERS: JsonObject = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
-# How Anthropic's API is to send or keep the tools of one request; nothing about the tool itself.
-# Prompt caching of toolcrib's own requests is a setting of the client.
+# Settings for how Anthropic's API sends or caches the tools of one request. They say nothing about
+# the tool itself. Prompt caching of toolcrib's own requests is a setting of the client.
 _OF_REQUESTS = frozenset(("cache_control", "defer_loading", "eager_input_streaming"))
 _OF_MCP = {
     "name": "name",
@@ -340,10 +348,10 @@ _OF_MCP = {
 
 
 def mcp_form(given: Mapping[str, Any]) -> ImportedForm | None:
-    """MCP's form of a tool as our own; None for another form. A server brought it: it is imported.
+    """Convert MCP's form of a tool into toolcrib's form, as imported; return None for another form.
 
-    A `/` in its name becomes `_`, since no provider takes one; what else it holds (title, _meta) is
-    left out. https://modelcontextprotocol.io/specification/2025-06-18/server/tools
+    A `/` in the name becomes `_`, since no provider accepts one. Other members (title, _meta) are
+    dropped. https://modelcontextprotocol.io/specification/2025-06-18/server/tools
     """
     if "inputSchema" not in given or not given.keys().isdisjoint(("input_schema", "output_schema")):
         return None
@@ -354,13 +362,13 @@ def mcp_form(given: Mapping[str, Any]) -> ImportedForm | None:
 
 
 def own_form(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the form of a tool of OpenAI, Anthropic, Gemini or MCP as our own.
+    """Convert the form of a tool of OpenAI, Anthropic, Gemini or MCP into toolcrib's form.
 
-    That is `{name, description, input_schema, output_schema?, strict?, input_examples?}`. Anything
-    else is given as it is. Raises DefinitionError for a tool that runs at its provider.
-    https://platform.openai.com/docs/api-reference/chat/create (`tools`), likewise of Responses;
-    https://platform.claude.com/docs/en/api/messages/create (`tools`): `custom` may be left out there;
-    Gemini's is that of `gemini_form`.
+    That is `{name, description, input_schema, output_schema?, strict?, input_examples?}`. Any other
+    form is returned unchanged. Raises DefinitionError for a tool that runs at its provider.
+    https://platform.openai.com/docs/api-reference/chat/create (`tools`), likewise for Responses;
+    https://platform.claude.com/docs/en/api/messages/create (`tools`), where `custom` may be left
+    out; `gemini_form` documents Gemini's.
     """
     brought = mcp_form(given)
     if brought is not None:
@@ -399,7 +407,7 @@ def own_form(given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def single_forms(given: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Return the tools that a dictionary is the form of: one, or as many as Gemini's form declares.
+    """Return the tools that a dictionary describes: one, or as many as Gemini's form declares.
 
     Raises DefinitionError.
     """
@@ -410,9 +418,9 @@ def single_forms(given: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def examples_of_form(form: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """Anthropic's `input_examples`, which are arguments without a request, as examples.
+    """Convert Anthropic's `input_examples`, which are arguments without a request, into examples.
 
-    Raises DefinitionError if they are no list of objects.
+    Raises DefinitionError if they are not a list of objects.
     """
     given = form.get("input_examples") or []
     if not isinstance(given, list | tuple) or not all(isinstance(one, Mapping) for one in given):
@@ -421,14 +429,14 @@ def examples_of_form(form: Mapping[str, Any]) -> list[tuple[str, Mapping[str, An
 
 
 def marks_of_form(form: Mapping[str, Any]) -> Annotations:
-    """Return the marks of a dictionary that says none: those of an imported one ask."""
+    """Return the marks for a dictionary without any. An imported tool needs approval."""
     if not isinstance(form, ImportedForm):
         return Annotations()
     return asking(msgspec.convert(form.strictness(), Annotations))
 
 
 def asking(annotations: Annotations) -> Annotations:
-    """Return the marks of an imported tool that nobody trusts."""
+    """Return the marks of an imported tool that nobody has trusted."""
     return msgspec.structs.replace(annotations, requires_approval=True, untrusted_output=True)
 
 
@@ -442,12 +450,12 @@ class PlainTool(msgspec.Struct, frozen=True):
 
 
 def tools_in(tools: object, *, whole: type | None = None) -> Iterator[Any]:
-    """Yield the single tools in whatever may hold some, in order: the one place that knows the forms.
+    """Yield the single tools in any accepted form, in order. Only this function knows all the forms.
 
-    A tool, a decorated class, a definition and the dictionary form of one are a tool each; a catalog
-    and any other iterable hold tools, or what holds them. What is of `whole` is given as it is, not
-    looked into, and so is what is no tool: who takes the tools says what is wrong with it. Raises
-    DefinitionError for a text or None in place of tools.
+    A tool, a decorated class, a definition and a definition's dictionary form are one tool each. A
+    catalog or any other iterable holds tools or further such iterables. An instance of `whole` is
+    yielded as it is, without looking into it. So is an object that is not a tool: the caller
+    reports what is wrong with it. Raises DefinitionError for a string or None in place of tools.
     """
     if tools is None or isinstance(tools, str | bytes):
         named = "; for a file or a module: discover(…)" if isinstance(tools, str) else ""
@@ -482,15 +490,16 @@ def _is_one(thing: object) -> bool:
         return True
     return hasattr(
         type(thing), "model_fields"
-    )  # a model of pydantic, which iterates over its fields
+    )  # it may be a pydantic model, which iterates over its fields
 
 
 def offered_tools(
     tools: object, text: Callable[[str, JsonObject], str] | None = None
 ) -> Iterator[HasDefinition]:
-    """Yield the same, each with its definition: what an `Offer` holds.
+    """Yield the same tools, each with its definition, as an `Offer` holds them.
 
-    `text` is that of `definition_of_form`. Raises DefinitionError for what is no tool.
+    `text` is passed to `definition_of_form`. Raises DefinitionError for an object that is not a
+    tool.
     """
     for thing in tools_in(tools):
         one = as_plain(thing, text)
@@ -500,23 +509,23 @@ def offered_tools(
 
 
 def as_plain(thing: Any, text: Callable[[str, JsonObject], str] | None = None) -> Any:
-    """Return what has a definition, for a definition or the dictionary
-    form of one; all else as it is."""
+    """Wrap a definition or its dictionary form as a tool; return anything else unchanged."""
     if isinstance(thing, Mapping):
         thing = definition_of_form(thing, text)
     return PlainTool(thing) if isinstance(thing, ToolDefinition) else thing
 
 
-_MEANT = ("parameters", "inputSchema")  # what providers and MCP call the schema
+_MEANT = ("parameters", "inputSchema")  # the names of the schema at providers and in MCP
 
 
 def definition_of_form(
     form: Mapping[str, Any], text: Callable[[str, JsonObject], str] | None = None
 ) -> ToolDefinition:
-    """Return the definition of `{name, description, input_schema}`; what else it holds is left alone.
+    """Return the definition for `{name, description, input_schema}`. Other members are ignored.
 
-    `text` makes the JSON text of a schema (name, schema), and may refuse it. Raises DefinitionError
-    for a form without a name, or whose schema is no JSON object or has another name.
+    `text` turns a schema into JSON text (called with name and schema), and may refuse it. Raises
+    DefinitionError for a form without a name, and for a schema that is not a JSON object or has
+    another key.
     """
     form = own_form(form)
     name, schema = form.get("name"), form.get("input_schema")
@@ -548,17 +557,19 @@ def _text(name: str, schema: JsonObject) -> str:
         raise DefinitionError(f"the input_schema of {name!r} is no JSON") from None
 
 
-# The sentence by which a result is stated: a tool's `answer`, such as `{expression} is {value}`.
+# The sentence that states a result: a tool's `answer`, such as `{expression} is {value}`.
 #
-# Braces hold names of fields of the result and of arguments, the result's first; `{result}` is a result
-# that is no object. Nothing else of Python's format strings is taken, and each value is the call's own.
+# Braces hold names of fields of the result and of arguments; the result's fields come first.
+# `{result}` is a result that is not an object. No other feature of Python's format strings is
+# supported, and each value comes from the call itself.
 
 RESULT = "result"
 _LONGEST = 300
 
 
 def names_in(template: str) -> tuple[str, ...]:
-    """Return the names in a template's braces. Raises ValueError, saying why it is no template."""
+    """Return the names in a template's braces. Raises ValueError saying what is wrong with the
+    template."""
     try:
         parts = list(Formatter().parse(template))
     except ValueError:
@@ -572,7 +583,7 @@ def names_in(template: str) -> tuple[str, ...]:
 
 
 def stated(template: str, arguments: Mapping[str, JsonValue], result: JsonValue) -> str | None:
-    """Return the sentence; None where a value is not there, or cannot be said within a sentence."""
+    """Return the sentence, or None if a value is missing or cannot be stated in a sentence."""
     fields = result if isinstance(result, dict) else {RESULT: result}
     said = []
     for literal, name, _, _ in Formatter().parse(template):

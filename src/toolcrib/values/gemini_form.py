@@ -1,9 +1,9 @@
-"""Gemini's form of a tool: declarations of functions, whose schemas are OpenAPI's of Google's dialect.
+"""Gemini's form of a tool: function declarations whose schemas use Google's dialect of OpenAPI.
 
-A declaration stands in a list (`functionDeclarations`), or alone, if something in it is Gemini's and
-nobody else's. Its members are written as the API has them, or in snake case, as google-genai dumps
-them; a member that is None is not there.
-https://ai.google.dev/api/caching#FunctionDeclaration, https://ai.google.dev/api/caching#Schema
+Declarations come in a list (`functionDeclarations`). A single one is recognised if something in it
+is specific to Gemini. Members are spelled as in the API, or in snake case as google-genai dumps
+them; a member that is None counts as absent. https://ai.google.dev/api/caching#FunctionDeclaration,
+https://ai.google.dev/api/caching#Schema
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OF_REQUESTS = frozenset(("behavior",))  # whether the model waits for the answe
 
 
 def each_declared(given: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Return each function of a tool of Gemini's as such a tool of one; any other form is one already.
+    """Split a Gemini tool into one tool per declared function; return any other form as the only item.
 
     Raises DefinitionError for a tool that also runs at its provider.
     """
@@ -55,8 +55,10 @@ def _listed(found: object) -> Sequence[Any]:
 
 
 def gemini_form(given: Mapping[str, Any]) -> JsonObject | None:
-    """Return a declaration as our own form, without an `input_schema` if it takes nothing; None for
-    another form. Raises DefinitionError."""
+    """Convert a declaration into toolcrib's form; return None for another form.
+
+    The result has no `input_schema` if the function takes no parameters. Raises DefinitionError.
+    """
     declared = _declaration(given)
     if declared is None:
         return None
@@ -73,7 +75,7 @@ def gemini_form(given: Mapping[str, Any]) -> JsonObject | None:
 
 
 def _declaration(given: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the one declaration that a dictionary holds or is, in the API's words."""
+    """Return the one declaration that a dictionary contains or is, with the API's spelling."""
     if not given.keys().isdisjoint(_LISTS):
         found = each_declared(given)
         if len(found) != 1:
@@ -89,7 +91,8 @@ def _declaration(given: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _is_declaration(given: Mapping[str, Any]) -> bool:
-    """Return whether a dictionary is a declaration by itself: `parameters` are others', too."""
+    """Return whether a dictionary is a bare declaration. `parameters` alone does not prove it:
+    others use that too."""
     if "type" in given or "input_schema" in given:
         return False
     if any(name in given for pair in _SNAKE.items() for name in pair):
@@ -99,11 +102,11 @@ def _is_declaration(given: Mapping[str, Any]) -> bool:
 
 
 def _is_type(said: object) -> TypeGuard[str]:
-    return isinstance(said, str) and str.__str__(said) in _TYPES  # google-genai has an enum
+    return isinstance(said, str) and str.__str__(said) in _TYPES  # google-genai uses an enum
 
 
-# Schemas: https://spec.openapis.org/oas/v3.0.3#schema-object, with types in capitals, and integers of
-# 64 bits as text, as Protocol Buffers write them in JSON.
+# Schemas: https://spec.openapis.org/oas/v3.0.3#schema-object, with types in capitals, and with
+# 64-bit integers as strings, as Protocol Buffers write them in JSON.
 
 _WORDS = {
     "any_of": "anyOf",
@@ -127,7 +130,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?")
 
 
 def _schema(given: Any, declared: Mapping[str, Any]) -> Any:
-    """Return a schema in JSON Schema's words. Raises DefinitionError."""
+    """Return a schema translated into JSON Schema. Raises DefinitionError."""
     try:
         return _translated(given)
     except RecursionError:
@@ -136,7 +139,7 @@ def _schema(given: Any, declared: Mapping[str, Any]) -> Any:
 
 
 def _translated(given: Any) -> Any:
-    """Return a schema; what is none stays as it is, and is refused as it would be in any other form."""
+    """Translate a schema. Any other value stays unchanged, and is refused as in any other form."""
     if not isinstance(given, Mapping):
         return given
     said: JsonObject = {_word(key): value for key, value in given.items() if value is not None}
@@ -153,7 +156,7 @@ def _translated(given: Any) -> Any:
         made["examples"] = [made.pop("example")]
     listed = made.get("enum")
     if isinstance(listed, list) and made.get("type") in ("integer", "number"):
-        made["enum"] = list(map(_number, listed))  # Gemini writes them as text
+        made["enum"] = list(map(_number, listed))  # Gemini writes them as strings
     return _nullable(made) if said.get("nullable") is True else made
 
 
@@ -184,7 +187,7 @@ def _ref(value: Any) -> Any:
 
 
 def _number(value: Any) -> Any:
-    """Return a number that may be written as text; anything else is as it was."""
+    """Return a number that may be written as a string; return anything else unchanged."""
     if isinstance(value, str) and _WHOLE.fullmatch(value):
         return int(value)
     return float(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else value
@@ -212,7 +215,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def _nullable(made: JsonObject) -> JsonObject:
-    """Return a schema that takes null besides."""
+    """Return a schema that also accepts null."""
     kind = made.get("type")
     if not isinstance(kind, str) or not made.keys().isdisjoint(("anyOf", "oneOf", "$ref")):
         told: JsonObject = {

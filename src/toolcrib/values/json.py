@@ -1,8 +1,9 @@
-"""JSON as values: the types, the canonical text, the digest.
+"""JSON values: their types, canonical text and digest.
 
-Canonical text follows RFC 8785 (JCS): keys sorted by UTF-16 code units, no white space, numbers as
-ECMAScript writes them. One deviation, on purpose: whole numbers beyond 2^53, written as integers or as
-floats, keep all their digits, since two different arguments must never share a digest.
+Canonical text follows RFC 8785 (JCS): keys sorted by UTF-16 code units, no whitespace, numbers as
+ECMAScript writes them. There is one deliberate deviation: whole numbers beyond 2^53, written as
+integers or as floats, keep all their digits, because two different arguments must never share a
+digest.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ if TYPE_CHECKING:
 else:  # msgspec reads annotations at run time and has no recursive aliases
     JsonValue: TypeAlias = Any
 JsonObject: TypeAlias = dict[str, JsonValue]
-SHORTEST_KEY = 16  # 128 bits: nobody tries them all
+SHORTEST_KEY = 16  # 128 bits: too many to try them all
 _EXPONENT = re.compile(rb"e[+-]?[0-9]")
-_MAY_BE_EXPONENT = re.compile(rb"e[-+0-9]")  # found in half the time
+_MAY_BE_EXPONENT = re.compile(rb"e[-+0-9]")  # twice as fast as the full pattern
 _SORTED = orjson.OPT_SORT_KEYS
-_SHORT = 512  # bytes, in which a translation is quicker than a search
+_SHORT = 512  # bytes; below this, translating is faster than searching
 _WHOLE = re.compile(rb"\.0[,}\]]")
-_BEYOND = bytes(0xF0 if byte > 0xF0 else byte for byte in range(256))  # ten times a search's speed
+_BEYOND = bytes(0xF0 if byte > 0xF0 else byte for byte in range(256))  # ten times as fast as find()
 _DIGITS = bytes(48 if 48 <= byte < 58 else 32 for byte in range(256))
 _WIDE = b"0" * 19
-_NEEDS_ROUNDING = b"0" * 16  # with fewer digits, each number has a float of its own
+_NEEDS_ROUNDING = b"0" * 16  # with fewer digits, every number has its own float
 _RUNS = bytes(48 if byte == 46 else _DIGITS[byte] for byte in range(256))
 _MAY_BE_ZERO = re.compile(rb"[eE]-[0-9]{3}")
 _FLOATS = bytes(101 if byte in b".e" else _DIGITS[byte] for byte in range(256))
@@ -50,7 +51,8 @@ _FLOATS = bytes(101 if byte in b".e" else _DIGITS[byte] for byte in range(256))
 def canonical_json(value: Any) -> str:
     """Return the RFC 8785 text of a JSON value.
 
-    Raises ValueError for NaN and infinities, TypeError for what is not JSON (lone surrogates too).
+    Raises ValueError for NaN and infinities, TypeError for what is not JSON (including lone
+    surrogates).
     """
     kind = value.__class__
     if kind is str or value is None or kind is bool or isinstance(value, str):
@@ -69,7 +71,8 @@ def canonical_json(value: Any) -> str:
 def canonical_text(text: str) -> str:
     """Return the canonical form of JSON text that toolcrib wrote, as `json_copy` reads it.
 
-    What is ASCII and has no fraction or exponent is written by orjson just as RFC 8785 says.
+    If the text is ASCII without fractions or exponents, orjson already writes it as RFC 8785
+    requires.
     """
     value = orjson.loads(text)
     written = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
@@ -79,24 +82,24 @@ def canonical_text(text: str) -> str:
 
 
 def canonical_bytes(value: JsonValue) -> bytes:
-    """Return the RFC 8785 text of a value that is JSON, in UTF-8: NaN and infinities are none."""
+    """Return the RFC 8785 text of a JSON value in UTF-8. NaN and infinities are not JSON."""
     if value.__class__ is float:
         return canonical_json(value).encode()
     try:
         written = orjson.dumps(value, None, _SORTED)
     except TypeError:  # an integer of more than 64 bits
         return canonical_json(value).encode()
-    if (  # `in` takes four times as long as `partition`, `find` half as long again
+    if (  # `in` is four times slower than `partition`, `find` half again slower
         len(written) < _SHORT
         and written.isascii()
         and not written.translate(_FLOATS).partition(b"0e")[1]
     ):
-        return written  # most texts
+        return written  # the usual case
     return canonical_json(value).encode() if _otherwise(written) else written
 
 
 def json_bytes(value: JsonValue) -> bytes:
-    """Write a JSON value as compact text, its keys and numbers as they are.
+    """Write a JSON value as compact text, without changing the order of keys or the form of numbers.
 
     Raises ValueError or TypeError for what is not JSON.
     """
@@ -107,7 +110,7 @@ def json_bytes(value: JsonValue) -> bytes:
 
 
 def text_as_given(value: Any) -> str:
-    """Return JSON text in which a float stays one: `1e17` has no digits that somebody wrote.
+    """Return JSON text in which a float stays a float: `1e17` is not written with digits nobody gave.
 
     Raises ValueError, TypeError and RecursionError as `canonical_json` does.
     """
@@ -116,8 +119,11 @@ def text_as_given(value: Any) -> str:
 
 
 def _otherwise(written: bytes) -> bool:
-    """Return whether RFC 8785 may want another text than orjson's: of whole floats, of exponents, of
-    the order of keys beyond the first plane of Unicode. Within a text it may err."""
+    """Return whether RFC 8785 may require a text different from orjson's.
+
+    It differs for whole floats, exponents, and the order of keys beyond Unicode's first plane.
+    Matches inside strings can cause false positives.
+    """
     if written.find(b".") >= 0 and _WHOLE.search(written) is not None:
         return True
     if _MAY_BE_EXPONENT.search(written) is not None and _EXPONENT.search(written) is not None:
@@ -126,9 +132,9 @@ def _otherwise(written: bytes) -> bool:
 
 
 def fresh(text: str | bytes | bytearray) -> JsonObject:
-    """Read JSON text that we wrote into a fresh object, with all digits of its integers.
+    """Parse JSON text that toolcrib wrote into a fresh object, keeping all digits of its integers.
 
-    Raises ValueError for NaN and infinities, and for what is nested too deep to be read.
+    Raises ValueError for NaN and infinities, and for text nested too deep to be parsed.
     """
     data = text.encode() if isinstance(text, str) else text
     wide = may_hold_wide_integer(data)
@@ -137,33 +143,35 @@ def fresh(text: str | bytes | bytearray) -> JsonObject:
 
 
 EXACT = 2**53
-"""Up to here a float holds each integer, and no other number is rounded to it (RFC 7493, 2.2)."""
+"""Up to here a float represents every integer, and no other number is rounded to one (RFC 7493,
+2.2)."""
 
 
 ROUNDED = "a number would be rounded to an integer: write the integer's own digits"
 
 
 def is_whole(value: float) -> bool:
-    """Return whether a number that was written with a fraction or an exponent is an integer: `3.0` is.
+    """Return whether a number written with a fraction or an exponent is an integer, as `3.0` is.
 
-    One beyond `EXACT` has digits that nobody wrote.
+    A float beyond `EXACT` is not, because nobody wrote its digits.
     """
     return value.is_integer() and abs(value) <= EXACT
 
 
 def has_rounded(value: Any) -> bool:
-    """Return whether a JSON value holds a float that is an integer in canonical JSON, and whose digits
-    nobody wrote: `1e17` is not the integer that has its digits."""
+    """Return whether a JSON value contains a float that canonical JSON writes as an integer with
+    digits that nobody wrote: `1e17` is not the integer with those digits."""
     if isinstance(value, dict | list):
         return any(map(has_rounded, value.values() if isinstance(value, dict) else value))
     return isinstance(value, float) and value.is_integer() and not is_whole(value)
 
 
 def kept_apart(data: bytes) -> Any:
-    """Return the value of JSON text with a fraction, close to it, in place of each number that is an
-    integer only as a float: `7.0000000000000001`. None if there is no such number.
+    """Parse JSON text, replacing each number that is an integer only as a float with a nearby
+    fraction.
 
-    Whoever takes integers has to refuse this value, too. Raises ValueError for what is no JSON.
+    An example is `7.0000000000000001`. A consumer that requires integers must refuse this value,
+    too. Return None if there is no such number. Raises ValueError for what is not JSON.
     """
     has_small = (b"e-" in data or b"E-" in data) and _MAY_BE_ZERO.search(data) is not None
     if not has_small and data.translate(_RUNS).find(_NEEDS_ROUNDING) < 0:
@@ -184,14 +192,17 @@ def kept_apart(data: bytes) -> Any:
 
 
 def _exact(text: str) -> Decimal:
-    """Return a number with all its digits, one whose exponent `decimal` does not take without it: the
-    float of such a number is zero or infinite, as the sign and the digits alone say."""
+    """Return a number with all its digits, without an exponent that `decimal` does not accept.
+
+    The float of a number with such an exponent is zero or infinite, so sign and digits are enough.
+    """
     mantissa, _, exponent = text.lower().partition("e")
     return Decimal(text if len(exponent.lstrip("+-0")) < 9 else mantissa)
 
 
 def may_hold_wide_integer(data: bytes | bytearray) -> bool:
-    """Return whether JSON text holds 19 digits in a row; orjson reads longer integers as floats."""
+    """Return whether JSON text contains 19 digits in a row. orjson reads longer integers as
+    floats."""
     return data.translate(_DIGITS).find(_WIDE) >= 0
 
 
@@ -217,7 +228,8 @@ def _utf16(member: tuple[str, Any]) -> bytes:
 
 
 def _number(value: float) -> str:
-    """ECMA-262 Number::toString, from Python's shortest round-trip digits."""
+    """Write a number as ECMA-262 Number::toString does, from Python's shortest round-trip
+    digits."""
     if not isfinite(value):
         raise ValueError("NaN and infinities are not JSON")
     if value.is_integer() and abs(value) < 1e21:
@@ -239,28 +251,31 @@ def sha256_hex(text: str | bytes) -> str:
 
 
 def key_of(run_id: str, call_id: str) -> str:
-    """Return the idempotency key of a call: another one for any other pair of run and call.
+    """Return the idempotency key of a call, which differs for every pair of run and call.
 
-    It is a SHA-256 over the run's length, the run and the call, so that no two pairs of whatever
-    strings give one text, and every store and bank can take it.
+    It is the SHA-256 of the run id's length, the run id and the call id. So no two pairs give the
+    same text, whatever the strings, and every store and bank can hold the key.
     """
     text = f"{len(run_id)}:{run_id}{call_id}".encode("utf-8", "surrogatepass")
     return "sha256:" + hashlib.sha256(text).hexdigest()
 
 
 def check_key(name: str, key: bytes) -> bytes:
-    """Return a key that may sign. Raises ToolcribError, which calls it `name`, for one that is so short
-    that somebody might find it, and for what is no key."""
+    """Return a signing key after checking it.
+
+    Raises ToolcribError, which uses `name`, for a key that is too short to be safe or is not bytes.
+    """
     if not isinstance(key, bytes) or len(key) < SHORTEST_KEY:
         raise ToolcribError(f"{name} is at least {SHORTEST_KEY} random bytes: os.urandom(32)")
     return key
 
 
 def keyed_digest(key: bytes, *parts: str) -> str:
-    """Return a digest of texts that only who has the key can make, or try out: `hmac:<key's id>:<hex>`.
+    """Return a digest of texts that only the holder of the key can compute or check: `hmac:<key's
+    id>:<hex>`.
 
-    HMAC-SHA256 over the texts, each behind its length, so that no two lists of texts are alike. Digests
-    by different keys have different ids: of those nobody can say whether the texts are the same.
+    It is HMAC-SHA256 over the texts, each preceded by its length, so that no two lists of texts
+    give the same input. Digests made with different keys have different ids and cannot be compared.
     """
     named, begun = _digests_by(key)
     message = b""
@@ -274,8 +289,8 @@ def keyed_digest(key: bytes, *parts: str) -> str:
 
 @lru_cache(maxsize=16)
 def _digests_by(key: bytes) -> tuple[str, hmac.HMAC]:
-    """Return what all digests by a key begin with, their text and their HMAC: made anew for each, it
-    takes twice as long as all the rest."""
+    """Return the prefix of all digests made with a key, and its HMAC. They are cached because
+    creating them takes twice as long as the rest."""
     known_by = hmac.digest(key, b"id of this key", "sha256").hex()[:8]
     return f"hmac:{known_by}:", hmac.new(key, b"texts", "sha256")
 
@@ -290,34 +305,35 @@ _CUT = "… [cut]"
 
 
 def sentence(text: str) -> str:
-    """Return what an author says of a failure, as it may be told: no way around the bounds of a
-    result."""
+    """Shorten an author's text about a failure, so that it cannot bypass the size limit of
+    results."""
     short = text if len(text) <= _LONGEST else text[: _LONGEST - len(_CUT)] + _CUT
     return encodable(short)
 
 
-_FILLERS = "\u115f\u1160\u2800\u3164\uffa0"  # letters, as Unicode has it, that nobody sees
+_FILLERS = "\u115f\u1160\u2800\u3164\uffa0"  # invisible, although Unicode calls them letters
 
 
 def is_seen(text: str) -> bool:
-    """Return whether somebody who reads a text sees any of it."""
+    """Return whether any character of a text is visible to a reader."""
     return any(unicodedata.category(c)[0] in "LNPS" and c not in _FILLERS for c in text)
 
 
 def digest(value: Any) -> str:
-    """`sha256:…` over the canonical text of a JSON value; the same across processes and key orders."""
+    """Return `sha256:…` over the canonical text of a JSON value, the same across processes and key
+    orders."""
     return "sha256:" + sha256_hex(canonical_json(value))
 
 
 def json_copy(text: str | bytes) -> JsonObject:
-    """Return a fresh object from JSON text of our own making."""
+    """Return a fresh object from JSON text that toolcrib wrote."""
     return cast("JsonObject", orjson.loads(text))
 
 
 def to_plain(value: object) -> Any:
-    """Return a struct, and what is in it, as JSON's own types; texts of JSON in it are read.
+    """Convert a struct and its contents to plain JSON types; JSON texts in it are parsed.
 
-    Raises TypeError for what is neither.
+    Raises TypeError for any other type.
     """
     return msgspec.to_builtins(value, enc_hook=_read_raw)
 
@@ -329,10 +345,10 @@ def _read_raw(value: object) -> Any:
 
 
 class Veiled:
-    """A value whose repr shows of some fields only how much they hold: they may be secret.
+    """A value whose repr shows only the size of some fields, because they may be secret.
 
-    Reprs end in logs, tracebacks and tickets. What was said, what a tool is called with and what it
-    gave are in the fields themselves, for whoever asks for them by name.
+    Reprs end up in logs, tracebacks and tickets. The contents (messages, arguments, results) are
+    available by field name.
     """
 
     __slots__ = ()

@@ -1,8 +1,8 @@
-"""What a file is by its first bytes: the media types that images, documents and recordings show.
+"""Detect the media types of images, documents and recordings by their first bytes.
 
-Rule: bytes come before names. A provider looks at the data, and refuses what is said to be something
-else; so a picture that is called `.png` and is a JPEG is one, and data whose first bytes say something
-else than its media type is an error here, where it can be named.
+Rule: bytes come before names. Providers look at the data and refuse it if it is declared as
+something else. So a JPEG named `.png` is treated as a JPEG, and data whose first bytes contradict
+its media type is an error here, where the message can name it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from toolcrib.errors import SourceError
 from toolcrib.values.typed import check_type
 
 LARGEST = 20 * 1024 * 1024
-"""What a file may measure, unless the application says otherwise (bytes)."""
-_HEAD = 64  # bytes that say what a file is
+"""The default limit on the size of a file, in bytes."""
+_HEAD = 64  # bytes that identify a file
 _SIGNS = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -38,7 +38,7 @@ _SIGNS = (
     (b"\x1aE\xdf\xa3", "video/webm"),
     (b"\0\0\x01\xba", "video/mpeg"),
 )
-_FORMS = {  # of a container, by the four bytes behind its first eight
+_FORMS = {  # containers, by bytes 0 to 3 and 8 to 11
     (b"RIFF", b"WEBP"): "image/webp",
     (b"RIFF", b"WAVE"): "audio/wav",
     (b"FORM", b"AIFF"): "audio/aiff",
@@ -52,7 +52,7 @@ _BRANDS = {  # of ISO media files
     b"qt  ": "video/quicktime",
     b"M4A ": "audio/mp4",
 }
-_NAMED = {  # texts, by names that not every version of Python and not every system knows
+_NAMED = {  # text files whose names some Python versions and systems do not know
     ".jsonl": "application/jsonl",
     ".md": "text/markdown",
     ".toml": "application/toml",
@@ -61,8 +61,9 @@ _NAMED = {  # texts, by names that not every version of Python and not every sys
 }
 _SHOWN = frozenset([kind for _, kind in _SIGNS] + [*_FORMS.values(), *_BRANDS.values()])
 _ALWAYS = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
-"""Of these every file begins as said above; a PDF, or a recording, may have something before that."""
-_ALIKE = (  # what no first bytes tell from one another
+"""Every file of these types begins with its signature. A PDF or a recording may have bytes before
+it."""
+_ALIKE = (  # types that their first bytes do not distinguish
     frozenset(("image/heic", "image/heif")),
     frozenset(("image/avif", "image/heif")),
     frozenset(("video/mp4", "video/quicktime", "audio/mp4")),
@@ -70,7 +71,7 @@ _ALIKE = (  # what no first bytes tell from one another
 
 
 def shown_type(data: bytes) -> str:
-    """Return the media type that the first bytes show; empty where they show none that is known."""
+    """Return the media type that the first bytes show; empty if they match no known type."""
     for sign, media_type in _SIGNS:
         if data.startswith(sign):
             return media_type
@@ -83,7 +84,7 @@ def shown_type(data: bytes) -> str:
 
 
 def shown_in(data: str) -> str:
-    """Return the media type that base64 text shows; empty also for what is none."""
+    """Return the media type that base64 text shows; empty also for invalid base64."""
     try:
         return shown_type(b64decode(data[: _HEAD * 2]))
     except ValueError:
@@ -91,9 +92,10 @@ def shown_in(data: str) -> str:
 
 
 def contradiction(media_type: str, data: str) -> str:
-    """Return in words how base64 text is not what its media type says; empty if it may be that.
+    """Describe how base64 text contradicts its media type; empty if it may have that type.
 
-    A type of which not every file begins with a mark of its own is believed, unless another one shows.
+    If files of a type need not begin with a signature, the type is believed unless another one
+    shows.
     """
     if media_type not in _SHOWN:
         return ""
@@ -106,8 +108,11 @@ def contradiction(media_type: str, data: str) -> str:
 
 
 def read_file(path: str | Path, *, max_bytes: int) -> bytes:
-    """Return what is in a file. Raises SourceError for one that is not there, is none, cannot be read,
-    is empty, or is larger than `max_bytes`."""
+    """Return the contents of a file.
+
+    Raises SourceError if it does not exist, is not an ordinary file, cannot be read, is empty, or
+    is larger than `max_bytes`.
+    """
     check_type("path", path, (str, Path), "a str or a Path")
     check_type("max_bytes", max_bytes, int, "a number of bytes")
     place = Path(path)
@@ -115,7 +120,7 @@ def read_file(path: str | Path, *, max_bytes: int) -> bytes:
         if not place.is_file():
             what = "that is no ordinary file" if place.exists() else "there is no such file"
             raise SourceError(f"{place}: {'that is a folder' if place.is_dir() else what}")
-        most = min(max_bytes, max(place.stat().st_size, LARGEST))  # memory for it is taken first
+        most = min(max_bytes, max(place.stat().st_size, LARGEST))  # its memory is allocated first
         with place.open("rb") as file:
             data = file.read(most + 1)
     except (OSError, ValueError) as error:  # a path with a NUL is a ValueError
@@ -129,8 +134,10 @@ def read_file(path: str | Path, *, max_bytes: int) -> bytes:
 
 
 def type_of_file(path: str | Path, data: bytes) -> str:
-    """Return the media type of a file, by its first bytes or else its name; empty if neither says. The
-    name of one that is packed (`report.pdf.gz`) says what is in it, and not what it is."""
+    """Return the media type of a file by its first bytes or else its name; empty if neither tells.
+
+    The name of a compressed file (`report.pdf.gz`) says what is inside, so it does not count.
+    """
     name = Path(path).name
     shown = shown_type(data) or _NAMED.get(Path(name).suffix.lower(), "")
     named, packed = guess_type(name)

@@ -1,8 +1,8 @@
-"""A conversation: messages, the request made of them, the reply that comes back, the model's interface.
+"""A conversation: its messages, the request made from them, the reply, and the interface of a model.
 
-These are semantic types; how a provider spells them is known only in `wire/`. What a request offered
-travels with its reply (`Offer`), so that hydration knows which tools the model could see, and under
-which names, without asking anybody upstream.
+These types carry meaning; how a provider spells them is known only in `wire/`. What a request
+offered travels with its reply (`Offer`), so that hydration knows which tools the model could see,
+and under which names, without depending on the layers above.
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 FinishReason: TypeAlias = Literal[
     "stop", "tool_calls", "length", "content_filter", "refusal", "error", "incomplete", "doubtful"
 ]
-"""`doubtful`: the reply ended for a reason that its wire does not list, or no call in it is whole."""
+"""`doubtful`: the reply ended for a reason that its wire does not know, or it has calls and none is
+whole."""
 
 
 class ProviderState(Veiled, msgspec.Struct, frozen=True):
-    """JSON that must be sent back as it came, to the provider that sent it.
+    """JSON that must be sent back unchanged to the provider that sent it.
 
-    Thought signatures, reasoning items, blocks of the provider's own tools. `wire` names the wire, and
-    the server where others of its format would refuse it: `openai-chat at api.deepseek.com`. `data` is
-    None where nothing but the ids of calls has to go back as it came.
+    Examples are thought signatures, reasoning items, and blocks of the provider's own tools. `wire`
+    names the wire, and the server if other servers of the same format would refuse the data:
+    `openai-chat at api.deepseek.com`. `data` is None if only the ids of calls have to be sent back
+    unchanged.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("data",)
@@ -43,15 +45,18 @@ class ProviderState(Veiled, msgspec.Struct, frozen=True):
 
 
 class Message(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
-    """A message. Only the assistant's has `tool_calls`; only what a tool gave has `call_id` and
-    `is_error`: the result of a call, and that of one in the background, which comes later, in the place
-    of a user's message, since providers have no other for it.
+    """A message of a conversation.
 
-    `images` are a user's; they come before the text. `parts` are a tool's or a user's, what a result
-    or a prompt has besides `content` and behind it, in order. `provider_state` is opaque. `untrusted`
-    marks what was said in a run that had read untrusted content by then: whoever goes on with the
-    conversation knows by it. No provider is sent it. `loads` are a tool's: the names of the tools that
-    its result brings, as that of a search for tools does; they may be called from there on.
+    Only the assistant's messages have `tool_calls`. `call_id` and `is_error` are set only on what a
+    tool gave: the result of a call, or the later result of a background call, which has the role of
+    a user because providers have no other place for it.
+
+    `images` belong to a user's message and come before the text. `parts` belong to a tool's or a
+    user's message: they follow `content`, in order. `provider_state` is opaque. `untrusted` marks a
+    message from a run that had read untrusted content by then, so that whoever continues the
+    conversation knows. It is never sent to a provider. `loads` belongs to a tool's message: the
+    names of the tools that its result brings, as a search for tools does. They may be called from
+    then on.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("content", "parts")
@@ -70,7 +75,7 @@ class Message(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def from_tool(self) -> bool:
-        """Whether this is what a tool gave, at once or later."""
+        """Whether this is the result of a tool, immediate or later."""
         return self.role == "tool" or self.call_id is not None
 
     @property
@@ -80,7 +85,7 @@ class Message(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def text(self) -> str:
-        """The words of the message: its `content`, and the texts among its parts."""
+        """The words of the message: its `content`, and the strings among its parts."""
         if not self.parts:
             return self.content
         return "\n\n".join(filter(None, (self.content, *(p for p in self.parts if type(p) is str))))
@@ -102,8 +107,11 @@ class Message(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
     def tool(
         call: ToolCall, content: str, parts: tuple[Part, ...] = (), *, is_error: bool = False
     ) -> Message:
-        """Return the one result of `call`; `content` is the model's view of it, as text, and `parts`
-        what it has besides: images, files, links and further texts."""
+        """Return the one result of `call`.
+
+        `content` is the model's view of it, as text. `parts` are the images, files, links and
+        further texts that follow it.
+        """
         return Message(
             "tool", content, call_id=call.id, name=call.name, is_error=is_error, parts=parts
         )
@@ -111,9 +119,10 @@ class Message(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
     @staticmethod
     @names_wrong_types
     def later(call: ToolCall, content: str, *, is_error: bool = False) -> Message:
-        """Return what a call in the background gave, where its result has said that this follows.
+        """Return the result of a background call, which its immediate result announced.
 
-        It is JSON with the content in it: no text of a tool passes for what somebody else says.
+        The content is embedded in JSON, so that no text of a tool can pass for something the user
+        says.
         """
         told = [call.id, call.name, _as_json(encodable(content))]
         shown = msgspec.json.encode(dict(zip(_LATER_MEMBERS, told, strict=True))).decode()
@@ -122,14 +131,14 @@ class Message(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def result_text(self) -> str:
-        """The content of a result, without what a later one is told in."""
+        """The content of a result, unwrapped if it is a later one."""
         head, _, shown = self.content.partition("\n")
         if self.role == "tool" or head != _LATER:
             return self.content
         try:
             result = bytes(msgspec.json.decode(shown, type=_Later).result).decode()
             return str(json.loads(result)) if result.startswith('"') else result
-        except (ValueError, RecursionError):  # whoever gave the history wrote it otherwise
+        except (ValueError, RecursionError):  # the history came in another form
             return self.content
 
 
@@ -140,14 +149,13 @@ _LATER_MEMBERS = ("call_id", "tool", "result")
 
 
 class _Later(msgspec.Struct):
-    """What `Message.later` writes, as far as it is read again."""
+    """The part of what `Message.later` writes that is parsed again."""
 
     result: msgspec.Raw
 
 
 def _as_json(content: str) -> object:
-    """Return the content of a result as it stands in JSON: itself if it is an object or a list, else
-    its text."""
+    """Return a result's content as JSON: itself if it is an object or a list, else as a string."""
     if content[:1] in ("{", "["):
         with suppress(ValueError, RecursionError):
             msgspec.json.decode(content)
@@ -158,7 +166,8 @@ def _as_json(content: str) -> object:
 class Usage(Checked, msgspec.Struct, frozen=True):
     """Tokens and requests spent; adds up with `+`.
 
-    Of the input's tokens, `cache_read` were in the provider's cache, and `cache_written` were put in.
+    Of the input tokens, `cache_read` were read from the provider's cache and `cache_written`
+    written to it.
     """
 
     requests: int = 0
@@ -177,7 +186,7 @@ class Usage(Checked, msgspec.Struct, frozen=True):
         )
 
     def beyond(self, known: Usage) -> Usage:
-        """Return what this has more than another one."""
+        """Return the difference from an earlier usage."""
         names = self.__struct_fields__
         return Usage(*(max(0, getattr(self, name) - getattr(known, name)) for name in names))
 
@@ -187,12 +196,13 @@ Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high"]
 
 
 class Settings(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
-    """Settings of a request. `extra` members go into the request body as they stand.
+    """Settings of a request. `extra` members go into the request body unchanged.
 
-    `max_tokens` limits the answer; what a provider is told in tokens to reason with goes on top.
-    `reasoning` is how much the model reasons: each wire writes it in its provider's form, and refuses
-    a level that the provider does not have. `provider_tools` are tools that the provider has and runs
-    itself, such as a web search, in its own form: they go behind the request's tools, as they stand.
+    `max_tokens` limits the answer; where a provider takes a token budget for reasoning, that is
+    added on top. `reasoning` is how much the model reasons. Each wire writes it in its provider's
+    form, and refuses a level that the provider does not have. `provider_tools` are tools that the
+    provider runs itself, such as a web search, in its own form. They are appended to the request's
+    tools unchanged.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("extra", "provider_tools")
@@ -204,7 +214,7 @@ class Settings(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True)
     reasoning: Effort | None = None
 
     def over(self, others: Settings) -> Self:
-        """Return these settings, and what they leave open as `others` have it; of `extra`, member by
+        """Return these settings, with open ones filled in from `others`; `extra` is merged by
         member."""
         return msgspec.structs.replace(
             self,
@@ -217,9 +227,10 @@ class Settings(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True)
 
 
 class ToolChoice(Checked, msgspec.Struct, frozen=True):
-    """Says what the model is asked to do about tools: its choice, none, at least one, or one by name.
+    """Says which tools the model may call: its choice, none, at least one, or one by name.
 
-    `allowed` names those that its choice is among; the others stay in the request, for its cache.
+    `allowed` restricts its choice to these tools. The others stay in the request, so that the
+    provider's cache stays valid.
     """
 
     mode: Literal["auto", "none", "required", "tool"] = "auto"
@@ -228,12 +239,12 @@ class ToolChoice(Checked, msgspec.Struct, frozen=True):
 
 
 class OutputFormat(Checked, msgspec.Struct, frozen=True):
-    """Says what the final text is to be: JSON valid by the schema of which `schema_json` is the text.
+    """The required form of the final text: JSON valid against the schema in `schema_json`.
 
-    `name` is what a provider is told that it is called. `tool` is one whose call may be the answer in
-    place of a text, offered where the format cannot be said beside the request's tools; `strict_tool`
-    is the same for a model that is known to hold to a schema. Raises ValueError for a text that is no
-    object.
+    `name` is the name of the format that the provider is told. `tool` is a tool whose call may be
+    the answer instead of a text. It is offered if the format cannot be combined with the request's
+    tools. `strict_tool` is the same for a model that is known to follow a schema. Raises ValueError
+    for a text that is not a JSON object.
     """
 
     name: str
@@ -252,12 +263,12 @@ class OutputFormat(Checked, msgspec.Struct, frozen=True):
 
 
 class ArgumentRestorer(Protocol):
-    """Turns arguments that fit a provider's view of a schema into the author's terms."""
+    """Translates arguments that fit a provider's view of a schema into the author's terms."""
 
     def restore(self, arguments: JsonObject) -> JsonObject:
-        """Return what a model sent for the view, in the author's terms, and leave the input alone.
+        """Return arguments sent for the view in the author's terms; leave the input unchanged.
 
-        Never raises: what does not fit the view is passed on as it is, to be judged.
+        Never raises. Arguments that do not fit the view are passed on unchanged, to be validated.
         """
         ...
 
@@ -267,21 +278,22 @@ class ArgumentRestorer(Protocol):
 
 
 class OutputRestorer(Protocol):
-    """Turns an answer that fits a provider's view of the output's schema into the author's terms."""
+    """Translates an answer that fits a provider's view of the output schema into the author's
+    terms."""
 
     def restore(self, answer: JsonValue) -> JsonValue:
-        """Return the answer in the author's terms; never raise, and leave the input alone."""
+        """Return the answer in the author's terms. Never raises; leaves the input unchanged."""
         ...
 
 
 class Offer(msgspec.Struct, frozen=True):
     """Holds what one request offered to a model, and what encoding changed about it.
 
-    `tools` are by their own names; `own_names` maps a wire name back where the two differ.
-    `restorers`, by own name, undo what a provider's view of a schema changed about the arguments.
-    `known` names tools that exist but were not offered: calling one of them is `not_offered`, while
-    a name that nobody knows is `unknown_tool`.
-    `output` undoes what a view of the request's output changed about the answer, if one did.
+    `tools` is keyed by the tools' own names; `own_names` maps a wire name back if the two differ.
+    `restorers`, by own name, undo the changes that a provider's view of a schema makes to
+    arguments. `known` names tools that exist but were not offered. Calling one of them is
+    `not_offered`; calling a name that is not known at all is `unknown_tool`. `output` undoes the
+    changes that a view of the request's output makes to the answer, if there is one.
     """
 
     tools: Mapping[str, HasDefinition] = {}
@@ -298,7 +310,8 @@ class Offer(msgspec.Struct, frozen=True):
         known: Iterable[str] = (),
         restorers: Mapping[str, ArgumentRestorer] | None = None,
     ) -> Offer:
-        """Return the offer of these tools, in any form. Raises DefinitionError for what is no tool."""
+        """Return the offer of these tools, in any form. Raises DefinitionError for an object that
+        is not a tool."""
         by_name = {tool.get_definition().name: tool for tool in offered_tools(tools)}
         absent = frozenset(known) - by_name.keys()
         return Offer(by_name, own_names or {}, absent, restorers or {})
@@ -311,15 +324,16 @@ class Offer(msgspec.Struct, frozen=True):
 class ChatRequest(msgspec.Struct, frozen=True):
     """A request to a model: the messages and the tools on offer.
 
-    The ids of the reply's calls are `{id_prefix}{index}`; they are the idempotency keys of what is run.
-    Without a prefix each reply has one that no other reply has.
-    `parallel_calls` says whether a reply may hold several calls; None leaves it to the provider.
-    `output` is what a provider that has a form for it is to hold the final text to; the messages say
-    it, too, for those that have none.
-    `search_tool` names the tool on offer whose results bring others (`Message.loads`). A provider and
-    model known to take those where they were found are told them there, so that what stands before
-    stays as it was; others have them in the list of tools. `deferred` says True where nobody knows it
-    (RequestError on a wire without a form for it), and False where it is not wanted.
+    The ids of the reply's calls are `{id_prefix}{index}` and serve as idempotency keys. Without a
+    prefix, each reply gets a unique one. `parallel_calls` says whether a reply may contain several
+    calls; None leaves it to the provider. `output` is the form that the final text is to have, for
+    providers that support one. The messages describe it too, for those that do not.
+
+    `search_tool` names the offered tool whose results bring other tools (`Message.loads`). Where
+    provider and model are known to support it, those tools are declared where they were found, so
+    that everything before stays cached. Other models get them in the list of tools. `deferred`
+    overrides this: True for a model that is not known to support it (RequestError on a wire that
+    has no form for it), False to turn it off.
     """
 
     messages: tuple[Message, ...]
@@ -333,8 +347,10 @@ class ChatRequest(msgspec.Struct, frozen=True):
     deferred: bool | None = None
 
     def with_answer_tool(self, *, strict: bool = False) -> ChatRequest:
-        """Return the request with the tool for its output, last, in place of the format; itself where
-        it has none, or where the model may not choose what it calls."""
+        """Return the request with the answer tool appended, in place of the output format.
+
+        Return it unchanged if it has no such tool, or if the model may not choose what it calls.
+        """
         output = self.output
         tool = None if output is None else output.strict_tool if strict else output.tool
         choice = self.tool_choice
@@ -347,22 +363,22 @@ class ChatRequest(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, tools=tools, tool_choice=choice, output=None)
 
     def new_prefix(self) -> str:
-        """Return the prefix of the ids of one reply's calls."""
+        """Return the prefix for the ids of one reply's calls."""
         return self.id_prefix or f"call_{os.urandom(6).hex()}_"
 
 
 class Reply(Checked, Veiled, msgspec.Struct, frozen=True):
     """A model's answer, decoded.
 
-    `finish` is `tool_calls` if and only if `tool_calls` holds calls that may run; calls of a cut
-    reply are there with `complete=False`. `answers` are the texts that may each be its answer, None
-    where that is its text; a typed answer is read where there is exactly one. `model` is the one that
-    was asked, and `provider` who was, where the client says so: the wire and the server,
-    `openai-chat at api.openai.com`.
+    `finish` is `tool_calls` if and only if `tool_calls` contains calls that may run. Calls of a cut
+    reply are included with `complete=False`. `answers` are the texts that may each be the answer,
+    or None if that is simply the reply's text. A typed answer is read only if there is exactly one.
+    `model` is the one that was asked. `provider` names the wire and the server, if the client says
+    so: `openai-chat at api.openai.com`.
 
-    For observability only: `raw` is the provider's payload, of a stream its first event without what
-    was said; `events` are the data of a stream's events as they came, up to 256 KiB of them; `payload`
-    is the reference that its calls have, too.
+    For observability only: `raw` is the provider's payload, or a stream's first event without its
+    text. `events` are the data of a stream's events as they came, up to 256 KiB. `payload` is the
+    reference that the reply's calls have, too.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("raw", "events", "answers")
@@ -397,7 +413,7 @@ class TextPart(Veiled, msgspec.Struct, frozen=True):
 
 
 class ReasoningPart(Veiled, msgspec.Struct, frozen=True):
-    """A piece of what the model lets us read of its reasoning, as it streams: for display only."""
+    """A piece of the reasoning that the model discloses, as it streams: for display only."""
 
     veiled: ClassVar[tuple[str, ...]] = ("text",)
 
@@ -415,15 +431,15 @@ class ArgumentsPart(Veiled, msgspec.Struct, frozen=True):
 
 
 Piece: TypeAlias = TextPart | ReasoningPart | ArgumentsPart
-"""What a reply is made of while it streams."""
+"""A piece of a reply while it streams."""
 StreamPart: TypeAlias = Piece | Reply
 
 
 class Plan(list[HydrationResult]):
-    """Holds what a model wants to do: hydrated or rejected calls, none of
-    them run. `reply` has its text.
+    """Holds what a model wants to do: hydrated or rejected calls, none of them run. `reply` has its
+    text.
 
-    `request` is what was asked, where the client says so. `ToolRunner.record_plan` writes a plan down.
+    `request` is what was asked, if the client says so. `ToolRunner.record_plan` records a plan.
     """
 
     def __init__(
@@ -436,7 +452,7 @@ class Plan(list[HydrationResult]):
 
 @runtime_checkable
 class LLMClient(Protocol):
-    """A model. `stream` gives parts as they come and the whole `Reply` last."""
+    """A model. `stream` gives parts as they arrive and the whole `Reply` last."""
 
     @property
     def model(self) -> str: ...

@@ -1,11 +1,11 @@
-"""What became of a call, and why it was made: the error, the origin, the record, the outcome.
+"""What happened to a call, and why it was made: the error, the origin, the record, the outcome.
 
-A record holds public views only (declared, not secret arguments; allowed result fields; fixed error
-text). It is the one thing that sinks, events and audit are given.
+A record holds only public views: declared arguments that are not secret, allowed result fields,
+fixed error texts. Sinks, events and audit get records and nothing else about a call.
 
-What many records share is said once. A record holds an `Origin`, which is small; what is long (a
-definition, a prompt, a choice) is an `Attachment`, kept once and referred to by its digest, which is
-the SHA-256 of its text, so that whoever reads it can check it.
+Data that many records share is stored once. A record holds an `Origin`, which is small. Long texts
+(a definition, a prompt, a choice) are each an `Attachment`, kept once and referred to by its
+digest. The digest is the SHA-256 of the text, so that any reader can verify it.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ T = TypeVar("T", int, float)
 class CallError(msgspec.Struct, frozen=True, gc=False):
     """Says why a call did not complete. The message is safe: fixed text, or an author's `ToolError`.
 
-    `retryable` says that the call may be made again. It is never so for what may have happened: a tool
-    that ran, and is neither idempotent nor read-only.
+    `retryable` says that the call may be made again. It is never true if an effect may have
+    happened: the tool ran, and is neither idempotent nor read-only.
     """
 
     code: ErrorCode
@@ -49,7 +49,8 @@ class CallError(msgspec.Struct, frozen=True, gc=False):
     details: tuple[HydrationError, ...] = ()
 
     def __str__(self) -> str:
-        """Return `invalid_arguments at /value: expected number, got string`; last what has no path."""
+        """Return `invalid_arguments at /value: expected number, got string`; details without a path
+        come last."""
         places = [f"{d.path}: {d.message}" for d in self.details if d.path]
         rest = [d.message for d in self.details if not d.path] or ([] if places else [self.message])
         return f"{self.code}{' at' if places else ':'} {'; '.join(places + rest)}"
@@ -62,7 +63,7 @@ class CallError(msgspec.Struct, frozen=True, gc=False):
         details: tuple[HydrationError, ...] = (),
         retryable: bool | None = None,
     ) -> CallError:
-        """With the text of the code, and retryable as the code says, unless others are given."""
+        """Return the error with the code's own text and retryability, unless others are given."""
         stage, usual, text = code.info
         return CallError(
             code,
@@ -76,55 +77,59 @@ class CallError(msgspec.Struct, frozen=True, gc=False):
 RecordStatus: TypeAlias = Literal[
     "started", "completed", "failed", "waiting", "planned", "rejected"
 ]
-"""`planned` and `rejected` are calls that were hydrated, and that nobody was asked to run."""
+"""`planned` and `rejected` are hydrated calls that nobody was asked to run."""
 KeyScope: TypeAlias = Literal["process", "store"]
 _ENDS_OF_ATTEMPTS = (ErrorCode.CANCELLED, ErrorCode.NOT_RECORDED, ErrorCode.DUPLICATE_CALL)
 
 
 FOR_RUN = "approved_for_run"
-"""The note on a call with whose approval somebody said yes to its tool for the whole run."""
+"""The note on a call whose approval covers the tool for the whole run."""
 
 
 ALWAYS = "approved_always"
-"""The note on a call with whose approval somebody gave a rule for calls like it."""
+"""The note on a call whose approval also made a rule for calls like it."""
 
 
 FOR_RUN_EXACTLY = "approved_exactly_for_run"
-"""The note on a call with whose approval somebody said yes to the very same call for the whole run."""
+"""The note on a call whose approval covers the same call for the whole run."""
 
 
 LEFT_BEHIND = "left_behind"
-"""The note on a call whose tool was told to stop, did not, and went on after its outcome was told."""
+"""The note on a call whose tool was told to stop, did not, and was still running when the outcome
+was reported."""
 
 
 SUSPENDED = "suspended"
-"""The note on a call that waits though its tool has begun: what that asks is to be answered."""
+"""The note on a call that waits although its tool has begun, because the tool itself asked a
+question."""
 
 
 PART_WAITED = (
     "The call had begun, and waited for somebody's approval of a part of it. It does not go on here,"
     " and what it did before is not undone."
 )
-"""What is said of a suspended call that does not go on."""
+"""The error text for a suspended call that is not resumed."""
 
 
 EMULATED = "emulated"
-"""The note on a call for whose tool something else stood in: nothing began, and nothing happened."""
+"""The note on a call whose tool was replaced by an emulation. Nothing began, and nothing
+happened."""
 
 
 MADE_UP = (
     "the run was emulated, so what its tools gave was made up, and nothing has happened: resume it"
     " with the agent that ToolEmulator(…).over(…) gives, or begin it anew"
 )
-"""What is said where such a run would go on for real."""
+"""The error text if an emulated run would be resumed for real."""
 
 
 READ_UNTRUSTED = "read_untrusted"
-"""The note on a call in whose tool a run was tainted: whoever is given its outcome again is, too."""
+"""The note on a call whose tool tainted an inner run. Whoever receives its outcome again is
+tainted, too."""
 
 
 NO_JSON = msgspec.Raw(b"null")
-"""The text of arguments and results that there are not."""
+"""The text for absent arguments and results."""
 
 
 PEOPLE = ("system", "user")
@@ -133,7 +138,8 @@ _LONGEST_REASON = 300
 
 
 class Candidate(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A tool that a pick looked at: its score in 0..1, None where it was not scored, and the reason."""
+    """A tool that a pick considered: its score in 0..1, or None if it was not scored, and the
+    reason."""
 
     name: str
     score: float | None = None
@@ -141,7 +147,7 @@ class Candidate(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @staticmethod
     def of(name: str, score: float | None, reason: str) -> Candidate:
-        """Return a candidate whose reason a record can hold, whoever wrote it."""
+        """Return a candidate with a reason that a record can hold, whoever wrote it."""
         text = encodable(reason)
         short = text if len(text) <= _LONGEST_REASON else f"{text[: _LONGEST_REASON - 1]}…"
         return Candidate(name, score, short)
@@ -150,10 +156,11 @@ class Candidate(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
     """Says why a run offered these tools to its model, and not others.
 
-    `offered` are the tools on offer, the best first: those that `scorer` picked have a score, the
-    others a reason (offered or called earlier in the conversation). `excluded` are the first of the
-    `excluded_count` tools that were not scored or not permitted, each with the reason. `timed_out` says
-    that nothing was scored in time, and the first tools of the catalog are offered.
+    `offered` are the tools on offer, the best first. Those picked by `scorer` have a score, the
+    others a reason (offered or called earlier in the conversation). `excluded` lists the first of
+    the `excluded_count` tools that were not scored or not permitted, each with the reason.
+    `timed_out` says that scoring did not finish in time, so that the first tools of the catalog are
+    offered.
     """
 
     scorer: str = ""
@@ -170,7 +177,8 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
         *,
         timed_out: bool = False,
     ) -> Choice:
-        """Return a choice. `excluded` are names with reasons; only the first ones of many are kept."""
+        """Return a choice. `excluded` are names with reasons; if there are many, only the first are
+        kept."""
         kept, count = [], 0
         for name, why in excluded:
             count += 1
@@ -185,12 +193,13 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.structs.replace(self, offered=self.offered + new) if new else self
 
     def about(self, name: str) -> Candidate | None:
-        """Return what the choice says of an offered tool."""
+        """Return what the choice says about an offered tool."""
         return next((found for found in self.offered if found.name == name), None)
 
 
 class Expense(msgspec.Struct, frozen=True):
-    """Replies of a model that were asked for, calls, and what those cost; by tool, too."""
+    """The number of model replies requested and of calls, and the cost of the calls; calls and cost
+    also by tool."""
 
     turns: int = 0
     calls: int = 0
@@ -200,7 +209,7 @@ class Expense(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(definitions: Iterable[ToolDefinition]) -> Expense:
-        """Return what one call of each of these is and costs."""
+        """Return the expense of one call of each of these tools."""
         calls: dict[str, int] = {}
         costs: dict[str, float] = {}
         total = 0.0
@@ -219,13 +228,13 @@ class Expense(msgspec.Struct, frozen=True):
         return Expense(
             self.turns + sign * more.turns,
             calls,
-            self.cost + sign * more.cost if calls else 0.0,  # no rounding is left
+            self.cost + sign * more.cost if calls else 0.0,  # no rounding error is left
             per_tool,
             {name: cost for name, cost in costs.items() if name in per_tool} if costs else costs,
         )
 
     def beyond(self, known: Expense) -> Expense:
-        """Return what this has more than another one, of each tool."""
+        """Return the difference from an earlier expense, also by tool."""
         more = self.plus(known, -1)
         calls = {name: number for name, number in more.per_tool.items() if number > 0}
         costs = {name: cost for name, cost in more.cost_per_tool.items() if name in calls}
@@ -233,7 +242,7 @@ class Expense(msgspec.Struct, frozen=True):
 
 
 def _sums(ones: Mapping[str, T], others: Mapping[str, T], sign: int) -> dict[str, T]:
-    """Return the sums by name; a name goes where nothing is left."""
+    """Return the sums by name, without those that are zero."""
     zero: Any = 0
     sums = dict(ones)
     for name, number in others.items():
@@ -242,8 +251,7 @@ def _sums(ones: Mapping[str, T], others: Mapping[str, T], sign: int) -> dict[str
 
 
 class SpentWithin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What was spent within a call whose tool is an agent: what its run, and those within, asked and
-    called for, and what its models used."""
+    """What was spent within a call whose tool is an agent, by its run and the runs inside it."""
 
     expense: Expense = Expense()
     usage: Usage = Usage()
@@ -252,7 +260,7 @@ class SpentWithin(msgspec.Struct, frozen=True, omit_defaults=True):
         return SpentWithin(self.expense.plus(more.expense), self.usage + more.usage)
 
     def beyond(self, known: SpentWithin) -> SpentWithin:
-        """Return what this has more than another one."""
+        """Return the difference from an earlier amount."""
         return SpentWithin(self.expense.beyond(known.expense), self.usage.beyond(known.usage))
 
 
@@ -266,10 +274,11 @@ class Attachment(
     omit_defaults=True,
     rename={"digest": "id", "kind": "status"},
 ):
-    """A text that records refer to by digest: a tool's definition, a run's prompt, its choice of tools.
+    """A text that records refer to by digest: a tool's definition, a run's prompt, its choice of
+    tools.
 
-    `digest` is `sha256:` and the SHA-256 of `text`, which is canonical JSON (RFC 8785). `name` is a
-    defined tool's; a definition belongs to no run, the others belong to run `run_id`.
+    `digest` is `sha256:` and the SHA-256 of `text`, which is canonical JSON (RFC 8785). `name` is
+    the tool's name for a definition. A definition belongs to no run, the others to run `run_id`.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("text",)
@@ -282,23 +291,23 @@ class Attachment(
 
     @staticmethod
     def of(kind: AttachmentKind, value: object, *, run_id: str) -> Attachment:
-        """Make an attachment of a value that msgspec can write as JSON."""
+        """Return an attachment for a value that msgspec can write as JSON."""
         text = canonical_json(msgspec.to_builtins(value))
         return Attachment("sha256:" + sha256_hex(text), kind, text, run_id=run_id)
 
     @property
     def genuine(self) -> bool:
-        """Whether the text is the one that the digest was made from."""
+        """Whether the text is the one that the digest was computed from."""
         return self.digest == "sha256:" + sha256_hex(self.text)
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """The turn of a run that made a call.
 
-    `model` and `provider` are those of the reply that the call came in. `prompt_digest` is over what
-    people wrote (the system's and the user's messages) and over the definitions on offer;
-    `choice_digest` over the `Choice` of tools, in a run that picks them. `turn` counts from 1; a call
-    with 0 was asked for before its run was forked from the run `forked_from`.
+    `model` and `provider` belong to the reply that the call came in. `prompt_digest` covers what
+    people wrote (system and user messages) and the definitions on offer. `choice_digest` covers the
+    `Choice` of tools, in a run that picks them. `turn` counts from 1. It is 0 for a call that was
+    requested before its run was forked from the run `forked_from`.
     """
 
     agent: str = ""
@@ -314,11 +323,10 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=F
 def prompt_of(
     messages: Iterable[Message], tools: Iterable[HasDefinition], *, run_id: str = ""
 ) -> Attachment:
-    """Return what people wrote and what was on offer: the system's and user's messages, the tools by
-    the digests of their definitions.
+    """Return what people wrote and what was offered: system and user messages, digests of definitions.
 
-    What a model said and what its tools gave is no part of it: that is in the records of the calls, as
-    far as anybody may see it, and what a tool gave may be secret. Of images and files there are sizes
+    Model output and tool results are not included. The records of the calls have them, as far as
+    they may be shown, and a tool's result may be secret. Images and files are represented by sizes
     and digests.
     """
     said = [_said(m) for m in messages if m.role in PEOPLE and not m.from_tool]
@@ -336,7 +344,8 @@ def _said(message: Message) -> dict[str, object]:
 
 
 def _said_image(image: Image) -> object:
-    """Return a digest, as it always was, of an image that is what it shows, or says nothing of it."""
+    """Return the plain digest, in its original format, of an image whose media type adds nothing to
+    its data."""
     says_more = image.media_type != (shown_in(image.data) if image.data else "")
     digest = "sha256:" + sha256_hex(image.data or image.url)
     return _said_part(image) if says_more else digest
@@ -351,7 +360,7 @@ class AppliedRule(msgspec.Struct, frozen=True, gc=False):
 
 
 def _said_part(part: Part) -> object:
-    """Return a text as it is; of anything else what it is, how large, and a digest."""
+    """Return a string as it is, and a description with a size and a digest for any other part."""
     if isinstance(part, str):
         return encodable(part)
     info = (
@@ -372,36 +381,44 @@ class ToolInvocationRecord(
 ):
     """Records one call, in a form that everybody who may read the log may see.
 
-    Nobody can change a record that others have, too: arguments and result are kept as canonical JSON
-    text (RFC 8785), and each look at `arguments` or `result` reads a new object from it.
+    A record shared with others cannot be changed. Arguments and result are kept as canonical JSON
+    text (RFC 8785), and each access to `arguments` or `result` parses a new object.
     `msgspec.json.encode` writes a record as JSON, with `arguments` and `result` as objects.
 
-    Records are kept as JSON for years: a field is added with a default, and never renamed, so that old
-    ones can still be read. The library makes its records in `runner/recorder.py` and nowhere else.
+    Records are kept as JSON for years. So fields are only added, with a default, and never renamed,
+    and old records stay readable. The library creates records only in `runner/recorder.py`.
 
-    `started_at` and `ended_at` are seconds since the epoch, `seconds` is the monotonic duration.
-    `arguments` is None for a call that did not validate: of that, only length and sha256 are kept. Of a
-    call with secret arguments there is no sha256 but `arguments_mac`, made with a key: a sha256 over a
-    short text can be tried out.
-    `defaulted` points (JSON Pointers) to the arguments that were not sent and are the author's
-    defaults. `notes` names the liberties that were taken in reading them, `over_time_limit` says
-    that the tool completed past its limit, `left_behind` that it went on after its outcome was told,
-    `suspended` that it has begun and waits, `read_untrusted` that a run was tainted in it, `emulated`
-    that something stood in for its tool, and nothing happened (it has no key then),
-    `undeclared:2` that it got two arguments which its schema does not name and no record shows, and
-    `approved_for_run` that the yes was to the tool for the whole run, `approved_exactly_for_run` that
-    it was to these arguments for the whole run; `repaired_by` says who repaired them, `edited` that
-    whoever approved the call gave others in their place, whether they ran or not (where they did not
-    fit, `arguments` are what was asked about). `approved_by` is who answered, also
-    who said no; `refusal` is why. A call with the same `idempotency_key` does not run twice: as far as
-    this process knows, or as the `store` knows. A run that was begun by a call of another run says
-    which: `parent_run_id` and `parent_call_id`. `origin` is the turn that made the call, `picked` why
-    the model was offered this tool, in a run that picks, and `payload` which answer of the provider
-    the call stood in. `parts` says what content came with the result; its data is in no record.
-    `spent` is what an agent that is the tool has spent in its run: whoever is given its outcome again
-    has spent that, too. `process` is where a call that had waited within its tool goes on: an entry
-    with it stands under a key of its own, so that it goes on in one process. `rule` is the one by
-    which it was approved, or, with the note `approved_always`, which its approval gave.
+    `started_at` and `ended_at` are seconds since the epoch; `seconds` is the monotonic duration.
+    `arguments` is None for a call that did not validate; only the length and sha256 of those are
+    kept. A call with secret arguments has `arguments_mac`, made with a key, in place of the sha256,
+    because a short text could be guessed from its sha256. `defaulted` points (JSON Pointers) to the
+    arguments that were not sent and are the author's defaults.
+
+    `notes` names what was tolerated in reading the arguments, and these facts:
+
+    * `over_time_limit`: the tool completed after its time limit;
+    * `left_behind`: it was still running when its outcome was reported;
+    * `suspended`: it has begun, and waits;
+    * `read_untrusted`: a run was tainted in it;
+    * `emulated`: an emulation replaced the tool, and nothing happened (the call has no key then);
+    * `undeclared:2`: it got two arguments that its schema does not name and no record shows;
+    * `approved_for_run`: the approval covers the tool for the whole run;
+    * `approved_exactly_for_run`: the approval covers these arguments for the whole run.
+
+    `repaired_by` names who repaired the arguments. `edited` says that the approver replaced them,
+    whether or not the new ones ran (if they did not fit, `arguments` are those that were asked
+    about). `approved_by` is who answered, also with a refusal; `refusal` is the reason. `rule` is
+    the rule that approved the call or, with the note `approved_always`, the one that its approval
+    made.
+
+    A call with the same `idempotency_key` does not run twice, as far as this process or the `store`
+    knows. `parent_run_id` and `parent_call_id` name the call that began this run, if there is one.
+    `origin` is the turn that made the call, `picked` says why the model was offered this tool, in a
+    run that picks, and `payload` identifies the provider's answer that contained the call. `parts`
+    describes content that came with the result; no record has its data. `spent` is what an agent
+    used as the tool has spent in its run. Whoever receives its outcome again has spent that, too.
+    `process` says where a call that had waited inside its tool is resumed. An entry with it has a
+    separate key, so that only one process resumes the call.
     """
 
     id: str
@@ -455,11 +472,11 @@ class ToolInvocationRecord(
 
     @property
     def emulated(self) -> bool:
-        """Whether something stood in for the tool, and nothing happened."""
+        """Whether an emulation replaced the tool, so that nothing happened."""
         return EMULATED in self.notes
 
     def __repr__(self) -> str:
-        """Name the call and how it ended; `arguments` and `result` are for whoever asks for them."""
+        """Name the call and how it ended, without `arguments` and `result`."""
         return f"<ToolInvocationRecord {self.id!r} {self.name!r:.80}: {state_of(self)}>"
 
     def __rich_repr__(self) -> list[tuple[str, str]]:
@@ -467,29 +484,31 @@ class ToolInvocationRecord(
 
 
 def state_of(record: ToolInvocationRecord) -> str:
-    """Return the status, and the code of the error, if there is one."""
+    """Return the status, and the error code if there is one."""
     return record.status if record.error is None else f"{record.status} ({record.error.code})"
 
 
 def earlier_key_of(run_id: str, call_id: str) -> str:
-    """Return the key that a call had before keys were digests: ledgers hold such ones for good.
+    """Return the key that a call had before keys were digests. Ledgers still hold such keys.
 
-    Several calls can share one (run "1" with call "10", run "10" with call "10"): whoever looks there
-    has to compare run and call, too.
+    Several calls can share one (run "1" with call "10", run "10" with call "10"), so a lookup must
+    compare run and call as well.
     """
     return call_id if call_id.startswith(run_id) else f"{run_id}/{call_id}"
 
 
 def has_begun(record: ToolInvocationRecord) -> bool:
-    """Return whether a call had begun, and did not wait, by its record: only then has that a key."""
+    """Return whether the record shows that the call had begun and did not wait. Only then it has a
+    key."""
     return record.idempotency_key != ""
 
 
 def is_final(record: ToolInvocationRecord) -> bool:
-    """Return whether a record says for good what became of its call: completed, failed or denied.
+    """Return whether a record settles what happened to its call: completed, failed or denied.
 
-    `outcome_unknown` is never final, it fills a gap. Without a key the call has not begun, and the end
-    of one attempt (`cancelled`, `not_recorded`, `duplicate_call`) says nothing of the others.
+    `outcome_unknown` is never final; it fills a gap. A record without a key belongs to a call that
+    has not begun: the end of one attempt (`cancelled`, `not_recorded`, `duplicate_call`) does not
+    settle the others.
     """
     if record.status == "completed":
         return True
@@ -500,16 +519,16 @@ def is_final(record: ToolInvocationRecord) -> bool:
 
 
 def is_ended_by(record: ToolInvocationRecord, approval_id: str) -> bool:
-    """Return whether a record says for good what became of its call, as an answer to this question was
-    given."""
+    """Return whether a record settles its call as the answer to this question."""
     return record.approval_id == approval_id and bool(record.approved_by) and is_final(record)
 
 
 def standing(records: Sequence[ToolInvocationRecord]) -> ToolInvocationRecord:
-    """Return the record that tells what became of one call, of all of its records in their order.
+    """Return the one record that determines the outcome of a call, given all its records in order.
 
-    The first final one of those that began stands: later ones add to it and never supersede it. If
-    none is final, the last one is all that is known. Only where none began do the others count.
+    It is the first final record of those with a begun call; later ones add to it and never replace
+    it. If none is final, it is the last one. Records of a call that had not begun count only if
+    there are no others.
     """
     begun = [*filter(has_begun, records)] or records
     return next(filter(is_final, begun), begun[-1])
@@ -518,13 +537,13 @@ def standing(records: Sequence[ToolInvocationRecord]) -> ToolInvocationRecord:
 class Completed(Veiled, msgspec.Struct, frozen=True):
     """The tool ran: `value` for the application, `model` for the model, `public` for everyone else.
 
-    `model_json` is the text of the model's view; each look at `model` or `public` gives a new object.
-    Of a tool that gave content, `parts` are for the application and `model_parts` for the model, and
-    `value` is the structured value, None where there is none.
-    `notice` goes to the model with the result: that somebody changed its arguments, or that content
-    was not kept. The outcome of a call that had run before is `replayed`: it was not run again. What
-    another process had run is known by its record alone: then `value` and `model` are the public view,
-    too, and there are no parts.
+    `model_json` is the text of the model's view. Each access to `model` or `public` gives a new
+    object. If the tool gave content, `parts` are for the application and `model_parts` for the
+    model, and `value` is the structured value, or None if there is none. `notice` goes to the model
+    with the result, saying that somebody changed its arguments or that content was not kept.
+    `replayed` says that the call had run before and was not run again. If it ran in another
+    process, only its record is known: then `value` and `model` are the public view, too, and there
+    are no parts.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("value", "model_json", "notice", "parts", "model_parts")
@@ -547,7 +566,7 @@ class Completed(Veiled, msgspec.Struct, frozen=True):
 
 
 def result_with_parts(record: ToolInvocationRecord) -> JsonValue:
-    """Return the public result; of one with content also what may be said of that."""
+    """Return the public result, with a description of its content if it has any."""
     if not record.parts:
         return record.result
     result = {} if record.result is None else {"result": record.result}
@@ -555,7 +574,7 @@ def result_with_parts(record: ToolInvocationRecord) -> JsonValue:
 
 
 def lost_parts(record: ToolInvocationRecord) -> str:
-    """Say that a result had content that nobody has any more; empty if it had none."""
+    """Say that a result had content that is no longer available; empty if it had none."""
     if not record.parts:
         return ""
     told = "; ".join(map(str, record.parts))
@@ -565,8 +584,8 @@ def lost_parts(record: ToolInvocationRecord) -> str:
 class Failed(Veiled, msgspec.Struct, frozen=True):
     """The call did not complete; `error.message` is safe to show to the model.
 
-    `told` is what the model reads in its place, where the tool has words for it alone
-    (`ToolError.model_text`): no record has them.
+    `told` is what the model reads instead, if the tool has a text for the model alone
+    (`ToolError.model_text`). No record has it.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("notice", "told")
@@ -579,13 +598,13 @@ class Failed(Veiled, msgspec.Struct, frozen=True):
 
 
 class SuspendedCall(Veiled, msgspec.Struct, frozen=True):
-    """What a call needs to go on whose tool has begun, and waits for an answer itself.
+    """What is needed to resume a call whose tool has begun and itself waits for an answer.
 
-    `saved` is the tool's own JSON: of an agent, the state of its run. It is of this `call` and no
-    other. `approval` is the question and the answer with which the call was let begin, if it had to be:
-    nobody is asked again. `times` is how often it was claimed to go on before, as its ledger knows.
-    `rule` is the one that gave that answer, with the id of the question that somebody had answered by
-    it; the id is empty where the answer itself gave the rule.
+    `saved` is the tool's own JSON; for an agent, the state of its run. It belongs to this `call`
+    only. `approval` is the question and answer that let the call begin, if it needed approval, so
+    nobody is asked again. `times` is how often its ledger saw it claimed for resumption. `rule` is
+    the rule that gave that answer, with the id of the question that created the rule; the id is
+    empty if the answer itself created it.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("saved", "approval")
@@ -600,8 +619,9 @@ class SuspendedCall(Veiled, msgspec.Struct, frozen=True):
 class Waiting(msgspec.Struct, frozen=True):
     """Nobody has answered `request` yet. Execute the same call again once somebody has.
 
-    A call whose tool has begun, and asks itself, has `suspended`, and perhaps `others` to answer: it is
-    executed again in a `CallScope` that has it, by the call's id.
+    If the call's tool has begun and itself asks, `suspended` is set, and `others` may hold further
+    questions. Such a call is executed again in a `CallScope` that has `suspended`, by the call's
+    id.
     """
 
     record: ToolInvocationRecord
@@ -618,13 +638,13 @@ Outcome: TypeAlias = Completed | Failed | Waiting
 
 
 class Sink(Protocol):
-    """Takes records, when a call is over.
+    """Takes records of finished calls.
 
-    A sink that has to wait returns something to await, which is awaited to the end, however often the
-    call is cancelled: what may hang there (a server, a queue) needs a time limit of its own, or `exec`
-    hangs with it. One with an attribute `write_ahead = True` also gets a record of status `started`
-    before a tool runs. One that has a method `attach` (`KeepsAttachments`) is given what records refer
-    to, and one that has `write_run` (`WatchesRuns`) gets the records of runs.
+    A sink that has to wait returns an awaitable, which is always awaited to the end, however often
+    the call is cancelled. If it may hang (a server, a queue) it needs its own timeout, or `exec`
+    hangs with it. A sink with an attribute `write_ahead = True` also gets a record of status
+    `started` before a tool runs. A sink with a method `attach` (`KeepsAttachments`) receives what
+    records refer to, and one with `write_run` (`WatchesRuns`) receives the records of runs.
     """
 
     def write(self, record: ToolInvocationRecord) -> Awaitable[object] | None: ...
@@ -632,42 +652,44 @@ class Sink(Protocol):
 
 @runtime_checkable
 class KeepsAttachments(Protocol):
-    """A sink that keeps what records refer to by digest, too: definitions, prompts, choices.
+    """A sink that also keeps what records refer to by digest: definitions, prompts, choices.
 
-    One that may lose what it was given (its old entries are pruned) has an attribute `generation`,
-    which is another value from then on: it is given what it lacks once more.
+    A sink that may lose attachments (because old entries are pruned) has an attribute `generation`,
+    which changes when that happens. It is then given what it lacks again.
     """
 
     def attach(self, attachment: Attachment) -> Awaitable[None] | None:
-        """Keep it; before the first record that refers to it, and perhaps more than once."""
+        """Keep an attachment. Called before the first record that refers to it, and perhaps
+        repeatedly."""
         ...
 
 
 @runtime_checkable
 class Ledger(Protocol):
-    """A sink that also keeps calls from running twice, in whichever process: an audit log is one.
+    """A sink that also prevents calls from running twice, in any process. An audit log is one.
 
-    A ledger may have a method `mac(*parts: str) -> str`, a digest of texts made with a key of its own:
-    it tells two calls with different secrets under one key apart, in whichever process. It may have an
-    `async` method `last(call_id, *, run_id, approval_id)`: the outcome that an answer to that question
-    gave a call, as the `record` of what it returns, or None. Such a call had no key.
+    A ledger may have a method `mac(*parts: str) -> str`, which returns a digest of texts made with
+    the ledger's own key. It distinguishes two calls with different secrets under one idempotency
+    key, in any process. It may have an `async` method `last(call_id, *, run_id, approval_id)`,
+    which returns the outcome that the answer to that question gave a call (as the `record` of the
+    returned object) or None. Such a call had no key.
 
     A final outcome is final: what is written under its key later adds to it (see `standing`).
     """
 
     def write(self, record: ToolInvocationRecord) -> Awaitable[ToolInvocationRecord | None] | None:
-        """Keep a record; give the outcome that stands, if the key had a final one before."""
+        """Keep a record. Return the outcome that stands if the key already had a final one."""
         ...
 
     async def begin(self, entry: ToolInvocationRecord) -> ToolInvocationRecord | None:
-        """Claim `entry.idempotency_key` and write the entry, both or neither; it stays written.
+        """Claim `entry.idempotency_key` and write the entry, atomically and durably.
 
-        If the key is taken, by another `begin` or by an end that was written (`is_final`), nothing is
-        written, and the record that stands under it is given: one that is not final belongs to a call
-        that never came to its end, as far as anybody knows. An entry with a `process` claims that a
-        call goes on, under a key of its own: if the call has ended for good, which stands under
-        `key_of(run, call)`, nothing is written, and that outcome is given. A ledger with entries of old
-        looks under `earlier_key_of(run, call)` too, for entries of that very run and call.
+        If the key is taken, by another `begin` or by a final record (`is_final`), write nothing and
+        return the record that stands under it. If that is not final, it belongs to a call that
+        never finished, as far as is known. An entry with a `process` claims the resumption of a
+        call, under a separate key. If the call already has a final outcome under `key_of(run,
+        call)`, write nothing and return that outcome. A ledger with entries of the old format also
+        looks under `earlier_key_of(run, call)`, for entries of exactly that run and call.
         """
         ...
 

@@ -1,7 +1,7 @@
-"""Remember what was made of texts, within a number of bytes: `lru_cache` would count entries alone.
+"""Cache results computed from texts, limited by bytes. `lru_cache` only limits the number of entries.
 
-A schema may have 200 bytes or a million, so that a number of entries bounds nothing. What was put in
-first goes first.
+A schema may have 200 bytes or a million, so limiting the number of entries limits nothing. The
+oldest entry is evicted first.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ R = TypeVar("R")
 def remembered(
     most: int, *, times: int = 2, each: int = 500
 ) -> Callable[[Callable[[*Ts], R]], Callable[[*Ts], R]]:
-    """Decorate a function of hashable values: it remembers its results, up to `most` bytes.
+    """Decorate a function of hashable values to cache up to `most` bytes of results.
 
-    An entry counts its texts `times`, since what was made of a text grows with it, and `each` besides.
-    What raises is not remembered.
+    An entry counts its texts `times` times, because what is made of a text grows with it, plus
+    `each` bytes. Exceptions are not cached.
     """
 
     def decorate(function: Callable[[*Ts], R]) -> Callable[[*Ts], R]:

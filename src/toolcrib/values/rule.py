@@ -1,13 +1,13 @@
-"""Rules: somebody's yes to calls like the one that they were asked about, until it is revoked.
+"""Approval rules: somebody's yes to further calls like the one they were asked about, until revoked.
 
-A rule speaks for the very definition, the very caller, and arguments of which those that it closes are
-the same canonical JSON as when it was given. It is signed: whoever can write where it is kept, and has
-no key, can neither make one nor widen one. Of secret arguments it has a keyed digest, which nobody can
-try out without the key.
+A rule covers exactly one definition, one caller, and arguments whose closed part is the same
+canonical JSON as when the rule was given. It is signed. So write access to the store is not enough
+to create or widen a rule without the key. For secret arguments it holds a keyed digest, which
+cannot be guessed by trying without the key.
 
-Rule: it answers what somebody was asked, and no more. It does not speak for what other policies ask
-than those that asked then, for a run that has read untrusted content if that one had not, or for a call
-whose arrival leaves a doubt (about those no rule is offered).
+A rule covers what somebody was asked, and no more. It does not cover questions of other policies
+than those that asked then. It does not cover a run that has read untrusted content if the original
+one had not. It does not cover a call whose arrival leaves a doubt; no rule is offered for those.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from toolcrib.values.json import (
 
 
 class CallToApprove(Veiled, msgspec.Struct, frozen=True):
-    """A call that somebody has to approve, as rules look at it.
+    """A call that somebody has to approve, as rules see it.
 
-    `secrets` are the arguments that the request has masked, `unlike` the places of defaults of which
-    only the type is shown.
+    `secrets` are the arguments that the request masks. `unlike` are the places of defaults that are
+    shown only by type.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("secrets",)
@@ -47,11 +47,12 @@ class CallToApprove(Veiled, msgspec.Struct, frozen=True):
 
 
 class ApprovalRule(Veiled, msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody's yes to calls of a tool by a caller, given as the answer to `approval_id`.
+    """Somebody's approval of calls of a tool by a caller, given as the answer to `approval_id`.
 
-    `closed` is the canonical JSON of the arguments that have to be the same, secret ones masked; those
-    that are `open` may have any value. Times are in seconds since the epoch; without `expires_at` it
-    holds until it is revoked. `within` are the agents around the call, by the names of their tools.
+    `closed` is the canonical JSON of the arguments that must be the same, with secret ones masked;
+    those in `open` may have any value. Times are in seconds since the epoch. Without `expires_at`
+    the rule holds until it is revoked. `within` lists the agents around the call, by the names of
+    their tools.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("closed",)
@@ -74,12 +75,12 @@ class ApprovalRule(Veiled, msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def arguments(self) -> JsonObject:
-        """The arguments that have to be the same, secret ones masked."""
+        """The arguments that must be the same, with secret ones masked."""
         return fresh(self.closed)
 
     @property
     def title(self) -> str:
-        """The tool, behind the agents that want to call it: `research > refund`."""
+        """The tool, preceded by the agents that want to call it: `research > refund`."""
         return " > ".join([*self.within, self.tool])
 
     def expired(self) -> bool:
@@ -87,14 +88,15 @@ class ApprovalRule(Veiled, msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rule_id_of(approval_id: str) -> str:
-    """Return the id of the rule that an answer to this question gives, whenever it is taken."""
+    """Return the id of the rule that an answer to this question creates, whenever it is used."""
     return f"rule_{sha256_hex(approval_id)[:40]}"
 
 
 def rule_from(
     asked: CallToApprove, always: Always, by: str, key: bytes, *, given_at: float
 ) -> ApprovalRule:
-    """Return the rule that a yes to this call makes. Raises ApprovalError as `check_open` does."""
+    """Return the rule that an approval of this call creates. Raises ApprovalError as `check_open`
+    does."""
     request = asked.request
     check_open(always.open, request, asked.secrets)
     opened = tuple(sorted({*always.open}))
@@ -118,7 +120,7 @@ def rule_from(
 
 
 def speaks_for(rule: ApprovalRule, asked: CallToApprove, key: bytes) -> bool:
-    """Return whether the rule speaks for a call."""
+    """Return whether the rule covers a call."""
     request = asked.request
     return (
         not rule.expired()
@@ -136,13 +138,15 @@ def speaks_for(rule: ApprovalRule, asked: CallToApprove, key: bytes) -> bool:
 
 
 def signature_of(rule: ApprovalRule, key: bytes) -> str:
-    """Return the signature over all of it."""
+    """Return the signature over the whole rule."""
     return keyed_digest(key, "approval rule", canonical_json(to_plain(rule)))
 
 
 def check_open(names: Iterable[str], request: ApprovalRequest, secrets: Iterable[str]) -> None:
-    """Raise ApprovalError unless these are arguments of the call that may be left open: not secret
-    ones, which nobody was shown."""
+    """Raise ApprovalError unless all names are arguments of the call that may be left open.
+
+    Secret arguments may not, because nobody was shown them.
+    """
     for name in names:
         if name not in request.arguments:
             raise ApprovalError(f"the call has no argument '{name}' that could be left open")
@@ -155,7 +159,7 @@ def _without(arguments: JsonObject, names: Iterable[str]) -> str:
 
 
 def _closed_places(places: Iterable[str], opened: Iterable[str]) -> tuple[str, ...]:
-    """Return the JSON Pointers that lead into no argument that is open."""
+    """Return the sorted JSON Pointers that do not lead into an open argument."""
     heads = {"/" + name.replace("~", "~0").replace("/", "~1") for name in opened}
     closed = (place for place in places if "/" + place[1:].partition("/")[0] not in heads)
     return tuple(sorted(closed))
@@ -167,7 +171,7 @@ def _mac(secrets: JsonObject, approval_id: str, key: bytes) -> str:
 
 
 class KeptRule(msgspec.Struct, frozen=True):
-    """A rule as it is kept; None where what is kept is not what was signed."""
+    """A stored rule. The rule is None if the stored data does not match its signature."""
 
     id: str
     rule: ApprovalRule | None
@@ -175,38 +179,39 @@ class KeptRule(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class KeepsRules(Protocol):
-    """Keeps rules where several processes can ask for them, and where who has given them can look at
-    them and revoke them. `toolcrib.approvals.ApprovalStore` does."""
+    """Stores rules for several processes, and lets those who gave them inspect and revoke them.
+
+    `toolcrib.approvals.ApprovalStore` does.
+    """
 
     @property
     def keeps_rules(self) -> bool:
-        """Whether it can: it has a key to sign them with."""
+        """Whether it can keep rules, which requires a key to sign them."""
         ...
 
     async def rule_for(self, asked: CallToApprove, /) -> ApprovalRule | None:
-        """Return a rule that speaks for a call, unless somebody was asked about this call before.
+        """Return a rule that covers a call, unless somebody was already asked about this call.
 
-        Raises ApprovalError, `invalid_rule`, where a rule for the tool and the caller is not as it was
-        signed.
+        Raises ApprovalError with `invalid_rule` if a rule for the tool and the caller does not
+        match its signature.
         """
         ...
 
     async def keep_rule(
         self, asked: CallToApprove, always: Always, by: str, /
     ) -> ApprovalRule | None:
-        """Keep the rule that a yes to a call makes, and return it; None if it has lapsed by now, or was
-        revoked.
+        """Store and return the rule that an approval creates; None if it has expired or was revoked.
 
-        It is one for what was asked, and lasts from when that was answered (`always.given_at`, if it is
-        known), also where its run goes on once more and it is kept again. Raises ApprovalError.
+        The rule is for what was asked, and starts when that was answered (`always.given_at`, if
+        known), even if the run is resumed and the rule is stored again. Raises ApprovalError.
         """
         ...
 
     async def rules(self, *, caller: str | None = None) -> list[KeptRule]:
-        """Return all rules, or those that are for one caller (by its id)."""
+        """Return all rules, or those for one caller (by its id)."""
         ...
 
     async def revoke(self, rule_id: str, *, caller: str | None = None) -> None:
-        """Forget a rule, or with a `caller` one that is for that caller. Raises ApprovalError,
-        `unknown_approval`, if there is none."""
+        """Delete a rule, or only if it is for `caller`. Raises ApprovalError with
+        `unknown_approval` if there is none."""
         ...

@@ -1,4 +1,5 @@
-"""A run of the agent loop: its limits, events and result, and the state that lets it go on later."""
+"""A run of the agent loop: its limits, events and result, and the state from which it can be
+resumed."""
 
 from __future__ import annotations
 
@@ -40,18 +41,19 @@ from toolcrib.values.typed import Checked, came, check_type
 RunStatus: TypeAlias = Literal["completed", "waiting", "limited", "failed", "cancelled"]
 
 
-_LEAST = {"tool_errors": 1, "seconds": -math.inf}  # a deadline may be over
+_LEAST = {"tool_errors": 1, "seconds": -math.inf}  # the deadline may have passed
 
 
 class Limits(Checked, msgspec.Struct, frozen=True):
-    """Say where a run stops by itself: model turns, tool calls, seconds, tool cost. None is no limit.
+    """Limits after which a run stops: model turns, tool calls, seconds, tool cost. None means no
+    limit.
 
-    `tool_cost` is the sum of the `cost` that the called tools were declared with, in the author's unit.
-    Turns, calls and tool cost of agents that are tools count, too.
-    `corrections` is how often an answer that is not of the type of `output`, or an empty one, goes back
-    to the model. `repeated_calls` is how many calls in a row may tell the model nothing new: each made
-    before in the run, with the same arguments, and answered alike. `tool_errors` is how often in a row
-    one tool may fail. `handovers` is how often the conversation may go to another agent.
+    `tool_cost` is the sum of the declared `cost` of the called tools, in the author's unit. Turns,
+    calls and tool cost of agents used as tools count, too. `corrections` is how often an answer
+    that is empty or not of the type `output` goes back to the model. `repeated_calls` is how many
+    consecutive calls may tell the model nothing new: each was made before in the run with the same
+    arguments and the same result. `tool_errors` is how often in a row one tool may fail.
+    `handovers` is how often the conversation may go to another agent.
     """
 
     turns: int = 20
@@ -70,7 +72,8 @@ class Limits(Checked, msgspec.Struct, frozen=True):
             least = _LEAST.get(name, 0)
             if limit is None:
                 continue
-            # nothing is above NaN; and what is beyond all floats fails where seconds are counted
+            # Nothing is above NaN, and an integer beyond all floats fails where seconds are
+            # computed.
             beyond = isinstance(limit, int) and abs(limit) > float_info.max
             if beyond or not limit >= least:
                 wanted = "a number" if least < 0 else f"at least {least}"
@@ -78,11 +81,11 @@ class Limits(Checked, msgspec.Struct, frozen=True):
                 raise ToolcribError(f"Limits: {name} is {wanted}, or None for no limit")
 
 
-# What a run asks of its model, and what its instructions may know of it.
+# What a run asks of its model, and what its instructions may know about the run.
 
 
 class RunOptions(TypedDict, total=False):
-    """Keyword arguments that say what is asked of a model, by an agent for its runs or by one run.
+    """Keyword arguments for the requests to a model, set by an agent for all its runs or for one run.
 
     `tool_choice` is "auto", "none", "required", the name of a tool, or a `ToolChoice`.
     """
@@ -97,15 +100,18 @@ class RunOptions(TypedDict, total=False):
 
 
 class RunSettings(Settings, frozen=True, omit_defaults=True):
-    """Holds what a run asks of its model besides its messages and tools; None leaves it open."""
+    """What a run asks of its model besides messages and tools. None leaves a setting open."""
 
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
 
     @staticmethod
     def of(options: RunOptions) -> RunSettings:
-        """Return what these options say. Raises TypeError for one that there is not, or of a wrong
-        type or that is no finite number, and for `extra` that no saved run can hold."""
+        """Return the settings for these options.
+
+        Raises TypeError for an unknown option, for a value of a wrong type or that is not a finite
+        number, and for an `extra` that a saved run cannot hold.
+        """
         if not options:
             return _OPEN
         for name in options:
@@ -126,7 +132,7 @@ class RunSettings(Settings, frozen=True, omit_defaults=True):
         return kept
 
     def over(self, others: Settings) -> Self:
-        """Return these settings, and what they leave open as `others` have it."""
+        """Return these settings, with open ones filled in from `others`."""
         made = super().over(others)
         if not isinstance(others, RunSettings):
             return made
@@ -139,13 +145,13 @@ class RunSettings(Settings, frozen=True, omit_defaults=True):
 
     @property
     def of_requests(self) -> Settings:
-        """The settings of each request, without what a request has a place of its own for."""
+        """The settings of each request, without those that have their own field in a request."""
         return Settings(*(getattr(self, name) for name in Settings.__struct_fields__))
 
     def choice(self, *, called: bool) -> ToolChoice:
-        """Return the choice of tools for a request of a run that has `called` one, or has not yet.
+        """Return the tool choice for the next request of a run that has `called` a tool, or has not.
 
-        A call that is demanded is demanded once: a model that had to call something in each reply could
+        A required call is required only once. A model that had to call a tool in each reply could
         never answer.
         """
         choice = self.tool_choice
@@ -157,7 +163,7 @@ class RunSettings(Settings, frozen=True, omit_defaults=True):
 
 
 def _is_same(given: Any, kept: Any) -> bool:
-    """Return whether a value is what JSON gave back: in lists, a tuple is one."""
+    """Return whether a value survived JSON unchanged; a tuple counts as a list."""
     if isinstance(given, Mapping):
         return (
             isinstance(kept, Mapping)
@@ -189,10 +195,10 @@ def _choice_of(choice: object) -> ToolChoice | None:
 
 
 class RunInfo(Checked, Veiled, msgspec.Struct, frozen=True):
-    """Says what is known of a run when it begins: for `instructions` that are a function of it.
+    """What is known about a run when it begins, for `instructions` that are a function.
 
-    `agent` is the agent's name, `messages` are the history and the prompt, and `deps` the capabilities
-    that were given to this run, by their interfaces.
+    `agent` is the agent's name, `messages` are the history and the prompt, and `deps` are the
+    capabilities that were given to this run, by interface.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("messages", "deps")
@@ -205,18 +211,19 @@ class RunInfo(Checked, Veiled, msgspec.Struct, frozen=True):
 
     @property
     def prompt(self) -> str:
-        """Return the text that the user says to the agent: the last message, unless another agent has
-        spoken since, and hands over."""
+        """The user's text to the agent: the last message, unless another agent has spoken since and
+        hands over."""
         said = (message.text for message in reversed(self.messages) if message.by_user)
         return next(said)
 
 
 Instructions: TypeAlias = str | Callable[[RunInfo], str | Awaitable[str]]
-"""What an agent tells its model: a text, or a function of the run that gives one, async or not."""
+"""What an agent tells its model: a string, or a function of the run that returns one, async or
+not."""
 
 
 class RepairedText(Veiled, msgspec.Struct, frozen=True):
-    """The text that `by` put in place of a call's arguments."""
+    """The text with which `by` replaced a call's arguments."""
 
     veiled: ClassVar[tuple[str, ...]] = ("text",)
 
@@ -225,9 +232,12 @@ class RepairedText(Veiled, msgspec.Struct, frozen=True):
 
 
 class TurnMark(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Says where a turn of a run begins: how many messages there are `at` that time, and how many tools
-    are `offered`, and what the run has used and taken (seconds) by then. `running` is what of that an
-    agent in the background has used whose result is still to be told, by its call."""
+    """Marks where a turn of a run begins.
+
+    `at` is the number of messages and `offered` the number of tools at that time; `usage` and
+    `elapsed` (seconds) are what the run has used by then. `running` is the share of that usage, by
+    call, of background agents whose results have not been reported yet.
+    """
 
     turn: int
     at: int
@@ -239,21 +249,23 @@ class TurnMark(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def moved(marks: Iterable[TurnMark], by: int) -> tuple[TurnMark, ...]:
-    """Return marks for messages before which there are so many more, or fewer."""
+    """Return the marks shifted by a number of messages inserted before them, or removed if
+    negative."""
     return tuple(msgspec.structs.replace(mark, at=mark.at + by) for mark in marks)
 
 
 Repeat: TypeAlias = Literal["deny", "ask", "allow"]
-"""What becomes of a call that would do again what the run that was forked has done."""
+"""What happens to a call that would repeat something the original of a forked run has done."""
 
 
 class Effect(Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
-    """A call that began in a run after the turn at which that was forked, of a tool that does more than
-    read: what it did is not undone.
+    """An effect of the original run after the turn of the fork: a call of a tool that does more
+    than read.
 
-    `arguments` are those that its record shows, `defaulted` those of them that were not sent. `ended`
-    is how, as `state_of` says it. With `any_arguments` the tool is an agent: its words may differ, and
-    do the same. A call that is `reopened` is decided anew: an edit may have let it run as another one.
+    It is not undone. `arguments` are those that its record shows, and `defaulted` those of them
+    that were not sent. `ended` is how it ended, as `state_of` words it. `any_arguments` says that
+    the tool is an agent, where different words may have the same effect. A `reopened` call is
+    decided anew: an edit may have let it run as a different call.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("arguments",)
@@ -270,9 +282,12 @@ class Effect(Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Fork(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Says which run another one was forked from, after which of its turns, and which effects had
-    happened by then that this one does not know of; `repeat` is what becomes of their repetition.
-    `asked` is a digest of what was asked for, by which a fork that is asked for again is known."""
+    """Says which run this one was forked from, after which turn, and which effects it does not know
+    of.
+
+    `effects` had happened by the time of the fork. `repeat` says what happens if they are repeated.
+    `asked` is a digest of the fork request, by which a repeated request is recognised.
+    """
 
     run_id: str
     turn: int
@@ -291,28 +306,31 @@ _SAYS_NOTHING: tuple[Any, ...] = (False, {}, [], None, msgspec.to_builtins(Expen
 
 
 class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
-    """All that a run needs to go on in another process: JSON, no pickle.
+    """Everything a run needs to continue in another process: JSON, no pickle.
 
-    `offered` names the tools that the model could see in the turn that waits; `elapsed` is in
-    seconds, without the time spent waiting; `pending` is what it waits for, and until when.
-    `restored` has, by call id, the arguments of waiting calls that were made for a provider's view
-    of their schema, in the author's terms: the offer that had the restorer ends with the process.
-    `repaired` likewise has the text that took the place of a waiting call's arguments: whoever is
-    asked, and asked again after a restart, is asked about the same. `pinned` has, by call id, what
-    default factories made for a waiting call (`Building.pinned`): they run once a call. `origin` is the
-    turn that made the waiting calls, and `choice` why the tools on offer were chosen, in a run that
-    picks. `corrections` is how often an answer went back to the model. `suspended` has, by call id, the
-    runs of agents that are tools, and wait themselves. `settings` are what this run, not its agent,
-    asks of the model. `marks` say where each turn began, and `fork` which run this one was forked from.
-    `speakers` names the agents that have spoken in the run, in order, where one may hand over to
-    another: the last one goes on. `emulated` says that something stood in for tools, in it or before
-    it was forked: nothing real goes on from there. `instructions` says whether the first message is the
-    instructions of whoever speaks, and, until they are made, whether the second gives way to them; a
-    state of an earlier version does not say that. `arrived` are results of calls in the background,
-    which the model is told behind those of the calls that wait. `given` names the interfaces of the
-    capabilities that the run was given as `deps`, and its tools need, by module and qualified name: it
-    goes on with no others in their place. `signature` is that of an agent with a `state_key`, over all
-    the rest.
+    For the turn that waits, `offered` names the tools that the model could see. `elapsed` is in
+    seconds, without the time spent waiting. `pending` holds what the run waits for, and until when.
+    `origin` is the turn that made the waiting calls, and `choice` says why the tools were offered,
+    in a run that picks.
+
+    These are keyed by call id. `restored` holds the arguments of waiting calls that were made for a
+    provider's view of their schema, in the author's terms, because the offer with the restorer ends
+    with the process. `repaired` holds the texts that replaced the arguments of waiting calls, so
+    that after a restart people are asked about the same arguments. `pinned` holds what default
+    factories made for waiting calls (`Building.pinned`), because they run once per call.
+    `suspended` holds the runs of agents used as tools that wait themselves.
+
+    `corrections` is how often an answer went back to the model. `settings` are what this run, not
+    its agent, asks of the model. `marks` say where each turn began, and `fork` which run this one
+    was forked from. `speakers` names the agents that have spoken in the run, in order, where one
+    may hand over to another; the last one continues. `emulated` says that tools were emulated, in
+    this run or before it was forked, so it must not be resumed for real. `instructions` says
+    whether the first message is the instructions of the current speaker and, until they are made,
+    whether the second message is replaced by them; states of earlier versions do not say so.
+    `arrived` are results of background calls, which the model is told after those of the waiting
+    calls. `given` names, by module and qualified name, the interfaces of the capabilities that the
+    run was given as `deps` and that its tools need. The run does not continue with others in their
+    place. `signature` is made by an agent with a `state_key`, over everything else.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("restored", "pinned")
@@ -349,17 +367,18 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
         return msgspec.json.encode(self).decode()
 
     def signed(self, key: bytes) -> RunState:
-        """Return the state with the signature that `key` makes."""
+        """Return the state with a signature made with `key`."""
         return msgspec.structs.replace(self, signature=self._signature(key))
 
     def check_signature(self, key: bytes) -> None:
-        """Raise SourceError unless this is what was signed with `key`."""
+        """Raise SourceError unless the state matches its signature under `key`."""
         check_signature(self.signature, self._signature(key), "the saved state")
 
     def _signature(self, key: bytes) -> str:
-        """Return the HMAC-SHA256 of the canonical JSON of what is saved, without the signature.
+        """Return the HMAC-SHA256 of the canonical JSON of the state without its signature.
 
-        What 0.2 did not have is left out where it says nothing: a state that it signed goes on.
+        Fields that 0.2 did not have are left out if they are empty, so that states signed by 0.2
+        stay valid.
         """
         saved = msgspec.json.decode(msgspec.structs.replace(self, signature="").to_json())
         newer = [(saved, name) for name in _NEWER]
@@ -374,7 +393,8 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
 
     @staticmethod
     def from_json(text: str | bytes) -> RunState:
-        """Raise SourceError if the text is not a saved state, or holds more than one."""
+        """Parse a saved state. Raises SourceError if the text is not one, or contains more than
+        one."""
         check_type("text", text, (str, bytes), "the JSON of a saved state, str or bytes")
         try:
             state = msgspec.json.decode(text, type=RunState)
@@ -386,11 +406,11 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
         return state
 
 
-_LONGEST_ID = 200  # characters of a run's
+_LONGEST_ID = 200  # characters of a run's id
 
 
 def check_run_id(option: str, run_id: str) -> None:
-    """Raise ToolcribError for an id that is blank, too long, or cannot be printed; "" is none."""
+    """Raise ToolcribError for an id that is blank, too long, or not printable; "" means no id."""
     check_type(option, run_id, str, "a str: the id of the run, as no other has it")
     if run_id and (not run_id.strip() or len(run_id) > _LONGEST_ID or not run_id.isprintable()):
         raise ToolcribError(f"{option}= is a text of at most 200 characters that can be printed")
@@ -402,14 +422,15 @@ def saved_run(suspended: SuspendedCall) -> RunState:
 
 
 def spent_in(state: RunState) -> SpentWithin:
-    """Return what a run has spent, with what agents that are its tools have."""
+    """Return what a run has spent, including agents used as its tools."""
     own = state.tally.own.plus(Expense(turns=state.turn))
     return SpentWithin(own.plus(state.tally.inner), state.usage)
 
 
 def check_all_read(text: str | bytes, made: object) -> None:
-    """Raise ValueError where JSON has a member that was not read when this was made of it: one that is
-    not known, or that is there twice. A signature is over what was read; another reader may take more.
+    """Raise ValueError if JSON has a member that parsing ignored because it is unknown or repeated.
+
+    A signature covers only what was parsed, and another reader may accept more.
     """
     data = text.encode() if isinstance(text, str) else text
     given = jiter.from_json(data, catch_duplicate_keys=True)
@@ -422,8 +443,10 @@ def check_all_read(text: str | bytes, made: object) -> None:
 
 
 def _member_beyond(given: Any, read: Any) -> str | None:
-    """Return the first member of JSON that says something, and that what was read of it lacks: what
-    says nothing may be a default that is not written."""
+    """Return the first non-empty member of JSON that is missing from what was parsed.
+
+    Empty members are skipped, because they may be defaults that are not written.
+    """
     left = [(given, read)]
     while left:
         one, other = left.pop()
@@ -439,7 +462,7 @@ def _member_beyond(given: Any, read: Any) -> str | None:
 
 
 def check_signature(given: str, made: str, what: str) -> None:
-    """Raise SourceError for a signature that is missing, or is not the one that was made here."""
+    """Raise SourceError if a signature is missing or differs from the one computed here."""
     if not given:
         raise SourceError(
             f"{what} has no signature: it was saved by an agent without state_key, or changed since"
@@ -461,14 +484,13 @@ class RunRecord(
 ):
     """A run of an agent, for the sinks that have a method `write_run`.
 
-    They are written when a run begins or goes on (`running`), and when it has ended or waits, or is
-    `handed_over` to another agent, which goes on;
-    `started_at` (seconds since the epoch) is then the same, and `seconds` how long it took. `provider`
-    and `prompt_digest` are those of its last turn, as in the `Origin` of a call; `turns`, `calls` and
-    `usage` are those of the run up to now, what was before it waited included. What agents that are its
-    tools have spent is in `calls` and `usage`; they have records of their own. A run that was forked
-    says which run it was forked from, after which turn; what that had spent by then is in `calls` and
-    `usage`.
+    A record is written when a run begins or is resumed (`running`), and when it has ended, waits,
+    or is `handed_over` to another agent, which continues. All of them have the same `started_at`
+    (seconds since the epoch); `seconds` is how long the run took. `provider` and `prompt_digest`
+    belong to its last turn, as in the `Origin` of a call. `turns`, `calls` and `usage` are totals
+    of the run so far, including the time before it waited. `calls` and `usage` include what agents
+    used as tools have spent, although these have their own records. A forked run names the run and
+    turn that it was forked from; its `calls` and `usage` include what that run had spent by then.
     """
 
     run_id: str
@@ -494,7 +516,7 @@ class RunRecord(
 
 @runtime_checkable
 class WatchesRuns(Protocol):
-    """A sink that is also given the records of runs."""
+    """A sink that also receives the records of runs."""
 
     def write_run(self, record: RunRecord) -> Awaitable[None] | None: ...
 
@@ -509,24 +531,24 @@ _LIMITS = {
 
 
 def limit_text(limit: str) -> str:
-    """Return in words what ended a run that is `limited`."""
+    """Describe what ended a run that is `limited`."""
     if limit in get_args(FinishReason):
         return f"the last reply ended as {limit!r}"
     return _LIMITS.get(limit, f"the limit on {limit} is reached")
 
 
 _SHOWN = 20
-"""How many calls the repr of a result has a line for."""
+"""The number of calls that the repr of a result lists."""
 
 
 class RunResult(Veiled, msgspec.Struct, frozen=True):
-    """Says how a run ended. `messages` is the whole history; `pending` what it waits for.
+    """Says how a run ended. `messages` is the whole history; `pending` is what the run waits for.
 
-    `limit` names the limit that ended it, when `status` is `limited`: one of `Limits`, `empty_reply`,
-    `money` where a budget of its caller has none left for its model,
-    or how the last reply ended (`length`, `content_filter`; of a typed answer any `finish` but `stop`).
-    An agent as a tool may be limited by the `budget` of a run around it. `agent` is the name of the one
-    that spoke last, if it has one.
+    `limit` names the limit that ended it if `status` is `limited`: one of `Limits`, `empty_reply`,
+    `money` if a budget of its caller has none left for its model, or how the last reply ended
+    (`length`, `content_filter`; for a typed answer any `finish` but `stop`). An agent used as a
+    tool may be limited by the `budget` of an enclosing run. `agent` is the name of the agent that
+    spoke last, if it has one.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("text", "output")
@@ -544,11 +566,12 @@ class RunResult(Veiled, msgspec.Struct, frozen=True):
 
     @property
     def run_id(self) -> str:
-        """The run's id, by which the audit log knows it."""
+        """The run's id in the audit log."""
         return self.state.run_id
 
     def __repr__(self) -> str:
-        """Say how it ended, and of each call the tool and its end, or that it waits: not all of it."""
+        """Say how the run ended and how each call ended or that it waits, not the whole
+        contents."""
         ended = self.status if self.limit is None else f"{self.status}: {self.limit}"
         head = f"<RunResult {ended}, {len(self.text)} characters, {len(self.records)} calls>"
         lines = [f"{each.name!r:.80}: {state_of(each)}" for each in self.records[:_SHOWN]]
@@ -562,17 +585,17 @@ class RunResult(Veiled, msgspec.Struct, frozen=True):
         return [field for field in super().__rich_repr__() if field[0] in shown]
 
 
-# What happens in a run, as it happens. Public views only, never a `ToolCall`.
+# Events of a run, as they happen. They contain public views only, never a `ToolCall`.
 #
 # A run gives exactly one `RunStarted`, and exactly one `Done`, last. A call keeps one id from
 # `ToolCallStarted` to `ToolCallFinished`.
 
 
 class RunStarted(msgspec.Struct, frozen=True, tag="run_started"):
-    """A run of the agent of that name and version, as far as it has them, begins or goes on.
+    """A run of the agent with this name and version, if it has them, begins or is resumed.
 
-    With `resumed` it goes on: the calls and questions that it waited for were told before, and are not
-    told again.
+    With `resumed`, the calls and questions that it waited for were reported before and are not
+    reported again.
     """
 
     run_id: str
@@ -582,7 +605,8 @@ class RunStarted(msgspec.Struct, frozen=True, tag="run_started"):
 
 
 class HandedOver(msgspec.Struct, frozen=True, tag="handed_over"):
-    """The agent of that name and version speaks from here on; `by` has handed the conversation over."""
+    """The agent with this name and version speaks from here on; `by` handed the conversation
+    over."""
 
     agent: str
     by: str
@@ -590,9 +614,9 @@ class HandedOver(msgspec.Struct, frozen=True, tag="handed_over"):
 
 
 class ToolsOffered(msgspec.Struct, frozen=True, tag="tools_offered"):
-    """The tools that the model is offered from here on, all of them, in a run that picks.
+    """All tools that the model is offered from here on, in a run that picks.
 
-    `choice` says why these: scores and reasons, and which tools were left out.
+    `choice` says why: scores and reasons, and which tools were left out.
     """
 
     names: tuple[str, ...]
@@ -605,22 +629,25 @@ class TextDelta(Veiled, msgspec.Struct, frozen=True, tag="text_delta"):
 
 
 class PartialOutput(Veiled, msgspec.Struct, frozen=True, tag="partial_output"):
-    """What the typed answer says so far, as JSON data that nothing has judged: for display. The answer
-    is `RunResult.output`; with each reply a new one begins."""
+    """The typed answer so far, as JSON data that nothing has validated: for display only.
+
+    The final answer is `RunResult.output`. Each reply starts a new one.
+    """
 
     veiled: ClassVar[tuple[str, ...]] = ("value",)
     value: JsonValue
 
 
 class ReasoningDelta(Veiled, msgspec.Struct, frozen=True, tag="reasoning_delta"):
-    """A piece of what the model lets us read of its reasoning: for display, never an answer."""
+    """A piece of the reasoning that the model discloses: for display, never an answer."""
 
     veiled: ClassVar[tuple[str, ...]] = ("text",)
     text: str
 
 
 class ReplyFinished(msgspec.Struct, frozen=True, tag="reply_finished"):
-    """A reply of the model has ended: why, and what it alone has used. Its calls come after this."""
+    """A reply of the model has ended: why, and what it alone has used. Its calls come after
+    this."""
 
     turn: int
     finish: FinishReason
@@ -648,7 +675,7 @@ class ToolArgumentsDelta(Veiled, msgspec.Struct, frozen=True, tag="tool_argument
 
 
 class ToolCallProgress(msgspec.Struct, frozen=True, tag="tool_call_progress"):
-    """A part of what a tool tells as it runs; `untrusted` if it may bring what others wrote."""
+    """A progress report of a running tool; `untrusted` if it may contain what others wrote."""
 
     id: str
     part: JsonValue
@@ -656,7 +683,7 @@ class ToolCallProgress(msgspec.Struct, frozen=True, tag="tool_call_progress"):
 
 
 class ApprovalRequested(msgspec.Struct, frozen=True, tag="approval_requested"):
-    """A person is asked. `schema` is the tool's own input schema, by which arguments can be edited."""
+    """A person is asked. `schema` is the tool's own input schema, for editing the arguments."""
 
     request: ApprovalRequest
     schema: JsonObject | None = None

@@ -1,11 +1,12 @@
-"""What a durable run keeps of its steps: replies of its model, summaries, and what became of its calls.
+"""The results that a durable run stores for its steps: model replies, summaries, outcomes of calls.
 
-Rule: a step is done once, whichever process goes on with the run. What it gave is JSON, and all that
-the run needs of it: the model is told the same again, and the same is spent. Objects of a process are
-in none of it: a client makes the offer of a reply anew (`offer_of`), and a tool's value is its JSON.
+Rule: a step is done once, whichever process continues the run. Its result is JSON and everything
+the run needs from it, so that the model is told the same again and the same is spent. It contains
+no objects of a process: a client makes the offer of a reply anew (`offer_of`), and a tool's value
+is stored as JSON.
 
-Rule: whether there is a step follows from what is kept before it, never from the tools that there are
-now: another version of the program goes on with the run.
+Rule: whether a step exists follows from what is stored before it, never from the tools that exist
+now, because another version of the program may continue the run.
 """
 
 from __future__ import annotations
@@ -34,16 +35,19 @@ from toolcrib.values.record import (
 from toolcrib.values.run import RepairedText
 
 CallEnd: TypeAlias = Literal["told", "kept", "known"]
-"""`told`: the call did not begin, and its end was told within the step. `kept`: it began, and its end
-is told everywhere once the step is kept. `known`: it had ended before, and was told then."""
+"""`told`: the call did not begin, and its end was reported within the step.
+
+`kept`: the call began, and its end is reported everywhere once the step is stored. `known`: the
+call had ended before, and was reported then.
+"""
 FindDefinition: TypeAlias = Callable[[str], ToolDefinition | None]
 _PUBLIC = msgspec.Raw(b"")
 
 
 class CallStep(Veiled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Holds what became of a call: its outcome, with the model's view, and its share of the tally.
+    """The outcome of a call, with the model's view, and its share of the tally.
 
-    `value` and `model` are JSON, left out where they are the public result. `elapsed` is how many
+    `value` and `model` are JSON, left out if they equal the public result. `elapsed` is how many
     seconds the run had taken by then.
     """
 
@@ -66,8 +70,8 @@ class CallStep(Veiled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
     @staticmethod
     def of(outcome: Outcome, value: bytes | None, end: CallEnd, tally: RunTally) -> CallStep:
-        """Return what is kept of an outcome; `value` is the JSON of the tool's value, None where nobody
-        has it."""
+        """Return what is stored of an outcome; `value` is the JSON of the tool's value, None if it
+        is not known."""
         record = outcome.record
         fields: dict[str, Any] = {}
         names: tuple[str, ...]
@@ -95,7 +99,7 @@ class CallStep(Veiled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
     @property
     def outcome(self) -> Outcome:
-        """The outcome, as it was told."""
+        """The outcome, as it was reported."""
         record = self.record
         if self.request is not None:
             return Waiting(record, self.request, self.others, self.suspended)
@@ -109,13 +113,16 @@ class CallStep(Veiled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
 
 class ReplyStep(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A reply, without its offer and without what is kept of one for observability only. `definitions`
-    has the digests of those of the called tools, as the model knew them; `given` names the capabilities
-    that the run had been given: whoever goes on with it gives them again before a call of it runs.
+    """A reply, without its offer and without what is kept for observability only.
 
-    Which steps follow is kept, too, for another version of the program may know of other tools: whether
-    the arguments of its calls are one (`makes_arguments`), and which of their tools run in the
-    `background`."""
+    `definitions` holds the digests of the called tools' definitions, as the model knew them.
+    `given` names the capabilities that the run had been given; whoever continues it must give them
+    again before one of its calls runs.
+
+    Which steps follow is stored, too, because another version of the program may know other tools:
+    `makes_arguments` says whether the arguments of its calls are a step, and `background` names the
+    called tools that run in the background.
+    """
 
     reply: Reply
     elapsed: float
@@ -140,7 +147,7 @@ class ReplyStep(msgspec.Struct, frozen=True, omit_defaults=True):
         return ReplyStep(bare, elapsed, digests, given, makes_arguments, marked)
 
     def with_changes(self, find: FindDefinition) -> Reply:
-        """Return the reply, and note on its calls which of their tools are others by now."""
+        """Return the reply, with a note on each call whose tool has changed since."""
         known, reply = self.definitions, self.reply
         found = {name: find(name) for name in known}
         changed = {name for name, now in found.items() if now and now.digest != known[name]}
@@ -157,14 +164,17 @@ class ReplyStep(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def in_background(calls: Iterable[ToolCall], find: FindDefinition) -> tuple[str, ...]:
-    """Return the names of those of the called tools that run in the background."""
+    """Return the names of the called tools that run in the background."""
     found = {call.name: find(call.name) for call in calls}
     return tuple(name for name, tool in found.items() if tool and tool.annotations.background)
 
 
 class ArgumentsStep(Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
-    """Holds what a repairer made of the calls of a reply, and what default factories gave for them; and
-    which of their tools run in the `background`: calls of a saved run have no `ReplyStep` there."""
+    """The repaired texts and factory values for the calls of a reply.
+
+    `background` names the tools among them that run in the background, because calls of a saved run
+    have no `ReplyStep` to say so.
+    """
 
     veiled: ClassVar[tuple[str, ...]] = ("restored", "pinned")
 
@@ -175,7 +185,8 @@ class ArgumentsStep(Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SummaryStep(Veiled, msgspec.Struct, frozen=True):
-    """A summary of what was said, and what the run used for it: nothing where one was kept."""
+    """A summary of the conversation, and what the run used for it: nothing if the summary was
+    already kept."""
 
     veiled: ClassVar[tuple[str, ...]] = ("text",)
 
@@ -192,11 +203,11 @@ class ToolsStep(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class MakesOffers(Protocol):
-    """A client that can say again what it offered, in whichever process."""
+    """A client that can tell again, in any process, what it offered."""
 
     def offer(self, request: ChatRequest, reply: Reply) -> Offer: ...
 
 
 def offer_of(client: LLMClient, request: ChatRequest, reply: Reply) -> Offer:
-    """Return what the request offered that this reply answers; empty where the client cannot say."""
+    """Return the offer of the request that this reply answers; empty if the client cannot tell."""
     return client.offer(request, reply) if isinstance(client, MakesOffers) else Offer()

@@ -1,13 +1,14 @@
-"""A value of a wrong type raises at once, where it was given, in one sentence.
+"""A value of a wrong type raises immediately, where it was given, with a one-sentence message.
 
-A value that applications make checks its fields when it is made, once: `Caller("ada", "admin")` is an
-error there, not a character for each role at the first call. Lists are taken where tuples are meant.
-The sentence names the parameter, what it has to be and what came; never the value.
+A value that applications create checks its fields once, on creation: `Caller("ada", "admin")` is an
+error there, and does not become one role per character at the first call. Lists are accepted for
+tuples. The message names the parameter, the expected type and the type that came, never the value.
 
-Public functions have the decorator `names_wrong_types`. It holds each argument against its hint
-before the function begins, as far as a class can tell: what a wrong one does later is no sentence.
-An error of Python's own from inside (`'int' object has no attribute 'strip'`) becomes that sentence
-where an element of an argument is not what its hint says, and stays what it is where all of them are.
+Public functions have the decorator `names_wrong_types`. It checks each argument against its hint
+before the function begins, as far as a class can tell. What a wrong value causes later is not
+explained, with one exception: if an error of Python's own is raised inside (`'int' object has no
+attribute 'strip'`) and an element of an argument does not match its hint, the message says so. If
+all elements match, the error stays unchanged.
 """
 
 from __future__ import annotations
@@ -74,8 +75,11 @@ class _FieldKind(NamedTuple):
 
 
 class Checked:
-    """A value whose fields are checked when it is made. Raises TypeError for one that is not of the
-    type that its class says, and ValueError for a lone surrogate in a field that is `logged`."""
+    """A value that checks its fields on creation.
+
+    Raises TypeError for a field that is not of its declared type, and ValueError for a lone
+    surrogate in a field that is `logged`.
+    """
 
     __slots__ = ()
     logged: ClassVar[tuple[str, ...]] = ()
@@ -102,12 +106,15 @@ def _check_characters(made: object, name: str, value: str | tuple[str, ...]) -> 
 
 
 _FITS: dict[type, Callable[[Any], bool]] = {}
-"""By class, what says at once of most values that they fit; the others are looked at closer."""
+"""By class, a fast check that accepts most valid values; the others are checked in detail."""
 
 
 def _written(kind: Any) -> Callable[[Any], bool]:
-    """Write that function for a class, as dataclasses are written: each field is its default, of a
-    class that its hint names, a tuple of such, or one of its words; and what is logged is ASCII."""
+    """Generate that function for a class, as dataclasses do.
+
+    Each field must be its default, of a class that its hint names, a tuple of such, or one of its
+    literal values; logged fields must be ASCII.
+    """
     tests = []
     known: dict[str, Any] = {"str": str, "tuple": tuple, "type": type, "map": map}
     defaults = {each.name: each.default for each in msgspec.structs.fields(kind)}
@@ -137,7 +144,7 @@ def _written(kind: Any) -> Callable[[Any], bool]:
 
 
 def _checked(made: Any) -> None:
-    """Check all of a value; a list becomes a tuple where that is meant."""
+    """Check all fields of a value; a list becomes a tuple if the field is one."""
     for name, kind, plain in _fields(made.__class__):
         value = getattr(made, name)
         if value.__class__ in plain:
@@ -168,8 +175,8 @@ def check_type(
 def check_each(
     name: str, values: object, kind: type | tuple[type, ...], wanted: str
 ) -> tuple[Any, ...]:
-    """Return the values of a list or another iterable. Raises TypeError
-    unless each of them is a `kind`."""
+    """Return the values of an iterable as a tuple. Raises TypeError unless each of them is a
+    `kind`."""
     if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__iter__"):
         raise TypeError(f"{name} is {wanted}; {came(values)}")
     given = tuple(values)
@@ -180,14 +187,16 @@ def check_each(
 
 
 def names_wrong_types(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a public function, or a constructor: it raises TypeError, which names the parameter,
-    for a value of a wrong type."""
+    """Decorate a public function or constructor to raise TypeError naming the parameter if a type
+    is wrong."""
     return _naming(function, _Arguments(function).check)
 
 
 def explains_wrong_types(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a public function that judges its arguments itself, in words that say more: only an
-    error of Python's own from inside of it becomes the TypeError of `names_wrong_types`."""
+    """Decorate a public function that checks its arguments itself, with more specific messages.
+
+    Only an error of Python's own from inside becomes the TypeError of `names_wrong_types`.
+    """
     return _naming(function, lambda _args, _kwargs: None)
 
 
@@ -229,7 +238,7 @@ _ANY: _Hinted = ("", None, frozenset())
 
 
 class _Arguments:
-    """Checks the arguments of one function by its hints, which are read at the first call."""
+    """Checks the arguments of one function against its hints, which are read at the first call."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
@@ -253,7 +262,7 @@ class _Arguments:
     def _read(self) -> tuple[list[_Hinted], _Hinted, Mapping[str, _Hinted]]:
         try:
             hints = get_type_hints(self._function)
-        except NameError:  # of an optional extra, which is not there
+        except NameError:  # from an optional extra that is not installed
             hints = {}
         parameters = inspect.signature(self._function).parameters.values()
         named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -271,14 +280,14 @@ class _Arguments:
 
 
 def _is_taken(kind: _FieldKind, value: object) -> bool:
-    """Return whether a value fits; its elements, and a word, are for the function to judge."""
+    """Return whether a value fits. The function itself judges elements and literal values."""
     if isinstance(value, list) and tuple in kind.types:
         return True
     return _is_meant(kind, value)
 
 
 def _is_told_by_class(kind: Any) -> bool:
-    """Return whether nothing but an instance will do: what looks like a file is one, too."""
+    """Return whether only an instance will do. For other classes a lookalike, such as a file, will."""
     return kind in _TOLD or str(getattr(kind, "__module__", "")).startswith("toolcrib")
 
 
@@ -293,14 +302,14 @@ _PYTHONS_OWN = (AttributeError, LookupError, TypeError, ValueError)
 def _told(
     function: Callable[..., Any], error: Exception, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Exception:
-    """Return the sentence about the first argument that is not what its hint
-    says; else the error itself."""
+    """Return an error about the first argument that does not match its hint, or else the original
+    error."""
     if isinstance(error, ToolcribError):
         return error
     signature = inspect.signature(function)
     try:
         given = signature.bind(*args, **kwargs).arguments
-    except TypeError:  # one too many, or too few: Python says so
+    except TypeError:  # too many or too few; Python's message says so
         return error
     hints = get_type_hints(function)
     owner = function.__qualname__.removesuffix(".__init__")
@@ -318,7 +327,7 @@ def _told(
 
 
 def _odd_elements(hint: Any, value: object) -> Iterator[tuple[int, object, _FieldKind]]:
-    """Yield the elements of a list or a tuple that are not what the hint of a collection says."""
+    """Yield the elements of a list or tuple that do not match the hint of a collection."""
     kinds = get_args(hint)
     if len(kinds) != 1 or get_origin(hint) is type or not isinstance(value, list | tuple):
         return
@@ -329,25 +338,26 @@ def _odd_elements(hint: Any, value: object) -> Iterator[tuple[int, object, _Fiel
 
 
 def _is_meant(kind: _FieldKind, value: object) -> bool:
-    """Return whether a value fits; a text is a sequence to Python, and is never meant as one."""
+    """Return whether a value fits. A string is a sequence to Python, but never meant as one."""
     if isinstance(value, str | bytes) and type(value) not in kind.types:
         return False
     return kind.fits(value)
 
 
 def takes(function: Callable[..., object], count: int) -> bool:
-    """Return whether a function can be called with that many arguments, as far as that can be told."""
+    """Return whether a function can be called with that many arguments, as far as that can be
+    known."""
     try:
         inspect.signature(function, follow_wrapped=False).bind(*range(count))
     except TypeError:
         return False
-    except ValueError:  # it tells nobody
+    except ValueError:  # it has no signature to inspect
         return True
     return True
 
 
 def came(value: object, each: tuple[Any, ...] = ()) -> str:
-    """Describe a wrong value by its type; of a tuple with wrong elements, by the first of them."""
+    """Describe a wrong value by its type; a tuple with wrong elements by the first of them."""
     if each and isinstance(value, tuple):
         value = next(element for element in value if not isinstance(element, each))
         return f"this one holds {_article(type(value).__name__)}"
@@ -365,7 +375,8 @@ _ALL_OF: dict[tuple[Any, ...], tuple[Any, ...]] = {(bool,): (False, True), (type
 
 @lru_cache(maxsize=256)
 def _fields(made: Any) -> tuple[tuple[str, _FieldKind, frozenset[Any]], ...]:
-    """Return the fields that can be checked, with their kinds, and classes that need no more checks."""
+    """Return the fields that can be checked, with their kinds, and classes that need no more
+    checks."""
     hints = get_type_hints(made)
     names = made.__struct_fields__
     kinds = ((name, _kind(hints[name])) for name in names)
@@ -373,7 +384,8 @@ def _fields(made: Any) -> tuple[tuple[str, _FieldKind, frozenset[Any]], ...]:
 
 
 def _plain(kind: _FieldKind) -> frozenset[Any]:
-    """Return the classes whose values need no more checks: no tuples, of which each element counts."""
+    """Return the classes whose values need no more checks. Tuples with typed elements are not among
+    them."""
     if kind.choices:
         return frozenset()
     classes = frozenset(kind.types) - ({tuple} if kind.each else set())
@@ -381,7 +393,7 @@ def _plain(kind: _FieldKind) -> frozenset[Any]:
 
 
 def _kind(hint: Any) -> _FieldKind | None:
-    """None for a hint that says nothing that could be checked."""
+    """Return the kind for a hint, or None if the hint implies nothing that can be checked."""
     origin = get_origin(hint)
     if origin is Literal:
         return _FieldKind(tuple({type(choice) for choice in get_args(hint)}), (), get_args(hint))
