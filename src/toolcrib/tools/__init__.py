@@ -1,4 +1,4 @@
-"""Tools: how they are declared, what they are given, and the catalog that holds them."""
+"""Tools: how they are declared, what is injected into them, and the catalog that holds them."""
 
 from toolcrib.tools.capability import (
     Injected,

@@ -1,4 +1,5 @@
-"""From what an author says to a checked `ToolDefinition`: names, annotations, visibility, examples."""
+"""Check what an author declares and build a `ToolDefinition`: names, annotations, visibility,
+examples."""
 
 from __future__ import annotations
 
@@ -44,14 +45,14 @@ from toolcrib.values.definition import (
 )
 from toolcrib.values.json import JsonObject, JsonValue, canonical_json, json_copy
 
-# A tool's schemas, checked: only text that was found safe is kept, and compiled.
+# Check and compile a tool's schemas. Only text that was found safe is kept.
 
 _AS_IT_IS = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATETIME
 _TOP = "tool '{}': the top of input_schema must be type 'object'"
 
 
 class CheckedSchema(NamedTuple):
-    """A schema that was checked: the text that is kept, and an object made of that text alone."""
+    """A checked schema: the text that is kept, and an object parsed from exactly that text."""
 
     text: str
     schema: JsonObject
@@ -60,9 +61,9 @@ class CheckedSchema(NamedTuple):
 
 
 def check_given(name: str, what: str, schema: JsonObject | None) -> CheckedSchema | None:
-    """Takes what will be stored, so that nothing that changes the original changes the tool.
+    """Check a schema given by an author, and copy it, so that changing the original changes nothing.
 
-    Raises SchemaError, naming the tool and the place, for what is not safe to use.
+    Raises SchemaError, naming the tool and the place, for a schema that is not safe to use.
     """
     if schema is None:
         return None
@@ -77,7 +78,8 @@ def check_given(name: str, what: str, schema: JsonObject | None) -> CheckedSchem
 
 
 def check_derived(name: str, what: str, schema: JsonObject | None) -> CheckedSchema | None:
-    """Check a schema derived from hints: most hold nothing expensive and no outside reference."""
+    """Check a schema derived from hints. Most contain nothing expensive and no external
+    reference."""
     try:
         text = orjson.dumps(schema, option=_AS_IT_IS | orjson.OPT_PASSTHROUGH_DATACLASS).decode()
     except TypeError:
@@ -88,7 +90,7 @@ def check_derived(name: str, what: str, schema: JsonObject | None) -> CheckedSch
     return CheckedSchema(text, copy, Inspected(Draft.D2020), derived=True)
 
 
-# What takes time to be compared with (see `Constants`): constants that are no texts, and fractions.
+# Values that are slow to compare (see `Constants`): constants other than strings, and fractions.
 _COMPARED = re.compile(
     r'"enum":\[(?!"[^"\\]*"(?:,"[^"\\]*")*\])|"const":(?!")|"(?:minimum|maximum|exclusiveMinimum'
     r'|exclusiveMaximum|multipleOf)":-?[0-9]+[.eE]'
@@ -97,8 +99,8 @@ _FEW_CONSTANTS = 15
 
 
 def _is_harmless(text: str) -> bool:
-    """Return whether it has no pattern, no costly constant, and references only from the top, to
-    definitions without any."""
+    """Return whether a schema has no pattern and no costly constant, and references only from the
+    top to definitions that contain none."""
     top, _, shared = text.partition('"$defs":')
     references = top.count('"$ref":"#/$defs/')
     return (
@@ -118,7 +120,7 @@ def make_validator(
     factory: ValidatorFactory | None = None,
     lazy: bool = False,
 ) -> Validator | None:
-    """Compiles a schema now, or at its first use (lazy, or plain data). Raises SchemaError."""
+    """Compile a schema now, or at its first use (if lazy or plain data). Raises SchemaError."""
     if checked is None:
         return None
     try:
@@ -132,13 +134,14 @@ def make_validator(
         return made_by(factory, json_copy(checked.text))
     except SchemaError as error:
         raise SchemaError(f"tool '{name}', {what}: {error.message}", error.pointer) from None
-    except Exception as error:  # noqa: BLE001  a factory of others
+    except Exception as error:  # noqa: BLE001  another author's factory
         kind = type(error).__name__
         raise SchemaError(f"tool '{name}', {what}: no validator can be made ({kind})") from None
 
 
 def _compiled(checked: CheckedSchema, *, may_share: bool) -> Validator:
-    """Most results are described in few ways, and short: equal texts share one validator."""
+    """Compile a schema. Output schemas are often short and alike, so equal texts share one
+    validator."""
     if not may_share or len(checked.text) > _SHORT:
         return JsonSchemaValidator(checked.schema, checked.inspected, checked.text)
     made = _shared.get(checked.text)
@@ -162,18 +165,18 @@ def compile_schema(
     factory: ValidatorFactory | None = None,
     lazy: bool = False,
 ) -> Validator | None:
-    """Checks a schema and makes its validator. Raises SchemaError, naming tool and place."""
+    """Check a schema and make its validator. Raises SchemaError naming the tool and the place."""
     if text is None:
         return None
     checked = check_given(name, what, json_copy(text))
     kept = (
         None if checked is None else checked._replace(text=text)
-    )  # one text, not two that are equal
+    )  # keep one text instead of two equal ones
     return make_validator(name, what, kept, factory=factory, lazy=lazy)
 
 
 def check_input(name: str, schema: JsonObject, *, derived: bool = False) -> CheckedSchema:
-    """Checks what the arguments are judged by, which are an object by the schema's own word."""
+    """Check the schema of the arguments, whose top must declare an object."""
     check = check_derived if derived else check_given
     checked = check(name, "input_schema", schema) if isinstance(schema, dict) else None
     if checked is None:
@@ -183,7 +186,7 @@ def check_input(name: str, schema: JsonObject, *, derived: bool = False) -> Chec
 
 
 def check_top(name: str, checked: CheckedSchema) -> None:
-    """Raise DefinitionError unless the top is an object, in words that say so."""
+    """Raise a clear DefinitionError unless the top of the schema is an object."""
     start = _TOP.format(name)
     schema = checked.schema
     if schema.get("type") != "object":
@@ -198,17 +201,19 @@ def check_top(name: str, checked: CheckedSchema) -> None:
 
 
 class NamedArguments(msgspec.Struct, frozen=True):
-    """The names of arguments that a given schema tells, and a validator of further names."""
+    """The argument names that a given schema declares, and a validator for further names."""
 
     names: frozenset[str]
     matching: Validator | None
 
 
 def named_arguments(schema: JsonObject) -> NamedArguments | None:
-    """Return what a given schema names at its top, in what it refers to and combines as well.
+    """Return the names that a given schema declares at its top, including references and combined
+    schemas.
 
-    A parameter that it does not name is its author's, and no model may set it. None of a schema that
-    opens itself in words: by `additionalProperties` or `unevaluatedProperties`.
+    A parameter that the schema does not name belongs to the author, and no model may set it. Return
+    None for a schema that explicitly allows other names by `additionalProperties` or
+    `unevaluatedProperties`.
     """
     references = References(schema)
     opening = _about_arguments(references, schema, without=_ASKING)
@@ -217,7 +222,7 @@ def named_arguments(schema: JsonObject) -> NamedArguments | None:
     nodes = list(_about_arguments(references, schema))
     names = {name for node in nodes for name in node.get("properties", ())}
     required: Any = schema.get("required", ())
-    names.update(one for one in required if isinstance(one, str))  # what is none is refused later
+    names.update(one for one in required if isinstance(one, str))  # other types are refused later
     patterns = {each for node in nodes for each in node.get("patternProperties", {})}
     matching: JsonObject = {"anyOf": [{"pattern": each} for each in sorted(patterns)]}
     return NamedArguments(frozenset(names), compile_validator(matching) if patterns else None)
@@ -229,23 +234,23 @@ def _kind(value: object) -> str:
 
 # Which arguments no record may show: those that the author names, and those of secret types.
 #
-# A secret is found wherever it lies: behind references, in alternatives, below arrays and open objects.
-# Where a schema leaves open which properties a part of it means, all that it may mean are secret.
+# A secret is found anywhere: behind references, in alternatives, below arrays and open objects.
+# Where a schema leaves open which properties a part of it applies to, all of them count as secret.
 
-_MARKS = ('"writeOnly"', '"password"')  # no secret without one; most schemas have neither
+_MARKS = ('"writeOnly"', '"password"')  # every secret has one; most schemas have neither
 _REFS = ("$ref", "$dynamicRef")
 _OTHERS = ("additionalProperties", "unevaluatedProperties")
-_ASKING = frozenset(("not", "if"))  # what is under them lets nothing through
+_ASKING = frozenset(("not", "if"))  # schemas under these do not admit values
 
 
 def secret_properties(
     tool: str, given: CheckedSchema | None, named: Sequence[str]
 ) -> tuple[str, ...]:
-    """Top-level properties named by the author, or holding a secret anywhere.
+    """Return the top-level properties that the author names, or that contain a secret anywhere.
 
-    A secret is `writeOnly`, as pydantic says of a `SecretStr`, or has the format `password`. Where a
-    property that nobody declares may hold one, `UNDECLARED` stands for all of those.
-    Raises DefinitionError if a name is no property of the schema.
+    A secret is `writeOnly`, as pydantic declares a `SecretStr`, or has the format `password`. If
+    undeclared properties may contain one, `UNDECLARED` stands for all of them. Raises
+    DefinitionError for a name that is not a property of the schema.
     """
     if isinstance(named, str):
         raise DefinitionError(f"tool '{tool}': secret is a list of parameters such as ['pin']")
@@ -280,8 +285,8 @@ def _hidden(schema: JsonObject, names: frozenset[str]) -> set[str]:
 def _about_arguments(
     references: References, schema: JsonObject, *, without: frozenset[str] = frozenset()
 ) -> Iterator[dict[str, Any]]:
-    """Yield the subschemas that judge the arguments as a whole, the schema itself among them, but for
-    those under the keywords `without`."""
+    """Yield the schema and its subschemas that apply to the arguments as a whole, except those
+    under the keywords `without`."""
     stack: list[Any] = [schema]
     seen: set[int] = set()
     while stack:
@@ -299,7 +304,7 @@ def _about_arguments(
 
 
 def _holding(references: References, schema: JsonObject) -> set[int]:
-    """Return the ids of all in a schema that a secret lies in, or below what it refers to."""
+    """Return the ids of all schema nodes that contain a secret, directly or through references."""
     above: dict[int, list[int]] = defaultdict(list)
     stack: list[Any] = [schema]
     seen: set[int] = set()
@@ -334,7 +339,8 @@ MODES = ("read-only", "human-approval", "full")
 
 
 class ToolOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The arguments of `@tool`, as one value; `validator` makes the validators, if not the default."""
+    """The arguments of `@tool`, as one value; `validator` makes the validators, if not the
+    default."""
 
     visible: Sequence[str] | All | None
     model_visible: Sequence[str] | All = ALL
@@ -351,15 +357,14 @@ class ToolOptions(msgspec.Struct, frozen=True, kw_only=True):
     subprocess: bool = False
     validator: ValidatorFactory | None = None
     annotations: AnnotationOptions = {}
-    is_own: bool = False  # somebody here wrote it, and can describe it
-    imported: bool = False  # a file or a server brought it
+    is_own: bool = False  # written in this application, so that it can be described
+    imported: bool = False  # it came from a file or a server
 
 
 def with_feature(options: ToolOptions, feature: str) -> ToolOptions:
-    """Return the same options; what a tool does is among its features
-    whether or not its author says so."""
+    """Return the options with a feature added, whether or not the author declares it."""
     said = options.annotations.get("features", ())
-    if not isinstance(said, list | tuple) or feature in said:  # what is wrong is refused later
+    if not isinstance(said, list | tuple) or feature in said:  # wrong types are refused later
         return options
     annotations: AnnotationOptions = {**options.annotations, "features": (*said, feature)}
     return msgspec.structs.replace(options, annotations=annotations)
@@ -372,7 +377,7 @@ def build_definition(
     output: CheckedSchema | None,
     options: ToolOptions,
 ) -> ToolDefinition:
-    """Check what an author declared outside of the schemas. Raises DefinitionError."""
+    """Check what an author declared besides the schemas. Raises DefinitionError."""
     if given is None and (not options.allow_no_schema or options.no_schema_mode is None):
         raise DefinitionError(
             f"tool '{name}' has no schema: give it one, or opt out with allow_no_schema=True "
@@ -410,7 +415,8 @@ def build_definition(
 def _answer(
     name: str, said: str | Sequence[str], given: CheckedSchema | None, output: JsonObject | None
 ) -> tuple[str, ...]:
-    """Return sentences that name parameters and fields of the result. Raises DefinitionError."""
+    """Return the answer sentences, which name parameters and result fields. Raises
+    DefinitionError."""
     if not isinstance(said, str | list | tuple):
         raise DefinitionError(f"tool '{name}': answer is a str or a list of them")
     answer = (said,) if isinstance(said, str) else tuple(said)
@@ -423,7 +429,7 @@ def _answer(
     taken: Any = {} if given is None else given.schema.get("properties") or {}
     gives: Any = (output or {}).get("properties")
     if output is None or (gives is None and output.get("type") in (None, "object")):
-        return answer  # nobody knows what the result holds
+        return answer  # the fields of the result are unknown
     known = [*taken, *(gives or (RESULT,))]
     for one in named:
         if one not in known:
@@ -437,7 +443,7 @@ def _answer(
 def with_secrets(
     definition: ToolDefinition, given: CheckedSchema | None, read: Sequence[str]
 ) -> ToolDefinition:
-    """Return the definition with the secrets that hints read, of which its schema need not tell."""
+    """Return the definition with the secrets found in hints, which its schema need not declare."""
     declared: Any = read if given is None else given.schema.get("properties", {})
     secret = tuple(dict.fromkeys([*definition.secret, *(n for n in read if n in declared)]))
     if secret == definition.secret:
@@ -446,8 +452,11 @@ def with_secrets(
 
 
 def without_secret_defaults(name: str, derived: CheckedSchema, secret: object) -> CheckedSchema:
-    """Return a derived schema that tells no default of a secret, at any depth, nor of a parameter that
-    its author calls one: models, approvers and logs read it."""
+    """Return a derived schema without the defaults of secrets, at any depth, and of parameters that
+    the author calls secret.
+
+    Models, approvers and logs read schemas.
+    """
     named = secret if isinstance(secret, list | tuple) else ()
     marked = any(mark in derived.text for mark in _MARKS)
     if not (named or marked) or '"default"' not in derived.text:
@@ -465,8 +474,11 @@ def without_secret_defaults(name: str, derived: CheckedSchema, secret: object) -
 def with_defaults(
     definition: ToolDefinition, given: CheckedSchema | None, defaults: Mapping[str, Default]
 ) -> ToolDefinition:
-    """Return the definition with the defaults that its schema does not tell,
-    so that its digest pins them; a secret one by its type alone."""
+    """Return the definition with the defaults that its schema does not state, so that its digest
+    covers them.
+
+    A secret default is given only by its type.
+    """
     properties: Any = {} if given is None else given.schema.get("properties", {})
     hidden = {
         name: default.by_type() if name in definition.secret else default.shown
@@ -534,7 +546,7 @@ def _is_empty(collection: object) -> bool:
 
 
 def _marks(name: str, marks: Mapping[str, Any]) -> str:
-    """Return the marks as JSON text, which nobody can change."""
+    """Return the marks as immutable JSON text."""
     try:
         return schema_text(dict(marks))
     except (TypeError, ValueError, SchemaError):
@@ -544,9 +556,10 @@ def _marks(name: str, marks: Mapping[str, Any]) -> str:
 
 
 def check_name(name: object) -> str:
-    """Raise DefinitionError unless it is 1 to 128 of `[a-zA-Z0-9_.-]`.
+    """Raise DefinitionError unless the name is 1 to 128 characters of `[a-zA-Z0-9_.-]`.
 
-    A wire that takes fewer gets a name that it takes, and calls by that name are understood.
+    A wire that accepts fewer characters gets a substitute name, and calls by that name are
+    understood.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise DefinitionError(
@@ -585,7 +598,8 @@ def _example(name: str, example: tuple[str, Mapping[str, Any]]) -> Example:
 
 
 def check_examples(definition: ToolDefinition, validator: Validator | None) -> None:
-    """Raise DefinitionError for arguments that the schema refuses: a model would copy them."""
+    """Raise DefinitionError for example arguments that the schema refuses: a model would copy
+    them."""
     if validator is None:
         return
     for example in definition.examples:
@@ -596,7 +610,7 @@ def check_examples(definition: ToolDefinition, validator: Validator | None) -> N
         except SchemaError as error:
             what = f"tool '{definition.name}', input_schema: {error.message}"
             raise SchemaError(what, error.pointer) from None
-        except Exception as error:  # a validator of others
+        except Exception as error:  # another author's validator
             raise DefinitionError(
                 f"tool '{definition.name}': its validator failed on the example "
                 f"{example.request[:60]!r} ({type(error).__name__})"

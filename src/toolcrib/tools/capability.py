@@ -1,9 +1,9 @@
-"""Capabilities: the only way for a tool to reach the world.
+"""Capabilities: the only way for a tool to reach the outside world.
 
 A tool declares what it needs as a parameter whose type is a Protocol marked with `@capability` (or
-`Injected[T]` for a type one doesn't own). The model never sees such a parameter; the application
-binds it to an implementation in one place, `Catalog.bind`. A need is optional where its hint takes
-None or its parameter has a default: unbound, it gets that default.
+`Injected[T]` for a type that the author does not control). The model never sees such a parameter.
+The application binds it to an implementation in one place, `Catalog.bind`. A need is optional if
+its hint accepts None or its parameter has a default. If it is unbound, it gets that default.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ Injected = Annotated[T, _INJECTED]
 class Need(NamedTuple):
     """A parameter that the runner fills in with the implementation of `interface`.
 
-    `interface` is a class, or one with arguments (`Repo[int]`). An `optional` need that nothing is
-    bound for gets `default`.
+    `interface` is a class, or one with type arguments (`Repo[int]`). An `optional` need without a
+    binding gets `default`.
     """
 
     parameter: str
@@ -60,14 +60,14 @@ class Need(NamedTuple):
 
 
 class PerCall(msgspec.Struct, frozen=True, eq=False):
-    """A factory that makes an implementation anew for each call; see `per_call`."""
+    """A factory that makes a new implementation for each call; see `per_call`."""
 
     factory: Callable[..., Any]
     context_parameter: str | None
     positional: bool
 
     def make(self, context: CallContext | None) -> Any:
-        """Return what the factory returns; `context` is there if the factory takes one."""
+        """Return what the factory returns; it gets `context` if it takes one."""
         if self.context_parameter is None:
             return self.factory()
         if self.positional:
@@ -87,10 +87,10 @@ def capability(cls: type[T]) -> type[T]:
 def per_call(factory: Callable[..., Any]) -> PerCall:
     """Bind a factory instead of an implementation: `bind({Db: per_call(open_db)})`.
 
-    `factory` takes a `CallContext`, or nothing, and returns the implementation, something to await
-    for it, or a context manager (also an async one), which is entered before the tool runs and left
-    after it, whatever became of the call. Bound to several interfaces, or needed twice, one
-    `per_call` makes one implementation for a call. Raises BindingError for what is no such factory.
+    `factory` takes a `CallContext` or nothing. It returns the implementation, an awaitable of it,
+    or a sync or async context manager, which is entered before the tool runs and exited after it,
+    whatever the outcome of the call. Bound to several interfaces, or needed twice, one `per_call`
+    makes one implementation per call. Raises BindingError for an unsuitable factory.
     """
     name = getattr(factory, "__qualname__", type(factory).__name__)
     if not callable(factory):
@@ -122,14 +122,15 @@ def _not_given() -> NoReturn:
 
 
 per_run: Final = PerCall(_not_given, None, positional=False)
-"""Bound instead of an implementation: each run of an agent is given one, `run(prompt, deps={…})`."""
+"""Bound in place of an implementation that each run of an agent is given: `run(prompt,
+deps={…})`."""
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def need_of(parameter: str, hint: Any, default: Any = inspect.Parameter.empty) -> Need | None:
-    """Return what a parameter with this hint needs injected, or None for an ordinary one.
+    """Return what a parameter with this hint needs injected, or None for an ordinary parameter.
 
-    Raises DefinitionError for a hint that asks for something to be injected, and not for one thing.
+    Raises DefinitionError for a hint that asks for an injection but not for exactly one thing.
     """
     interface, takes_none = _asked_for(hint)
     if interface is None:
@@ -140,7 +141,7 @@ def need_of(parameter: str, hint: Any, default: Any = inspect.Parameter.empty) -
 
 
 def _asked_for(hint: Any) -> tuple[type | None, bool]:
-    """Return the interface, and whether None will do."""
+    """Return the interface, and whether None is accepted."""
     plain, takes_none = _without_none(hint)
     if get_origin(plain) is Annotated:
         inner, *extras = get_args(plain)
@@ -169,15 +170,17 @@ _PLACE = re.compile(r"(^|\[|, )[^\[\],]*\.")  # a module may have any name: `my-
 
 
 def interface_name(interface: type) -> str:
-    """`Orders`; with its arguments, `Repo[int]`."""
+    """Return `Orders`, or with type arguments `Repo[int]`."""
     named: Any = get_origin(interface) or interface
     arguments = ", ".join(getattr(a, "__name__", str(a)) for a in get_args(interface))
     return f"{named.__name__}[{arguments}]" if arguments else str(named.__name__)
 
 
 def interface_path(interface: type) -> str:
-    """`shop.Orders`; with its arguments, `shop.Repo[shop.Order]`: what no other interface is
-    called, unless one function made both."""
+    """Return `shop.Orders`, or with type arguments `shop.Repo[shop.Order]`.
+
+    No other interface has the same path, unless one function created both.
+    """
     named: Any = get_origin(interface) or interface
     arguments = ", ".join(
         interface_path(a) if isinstance(a, type) or get_origin(a) else str(a)
@@ -188,10 +191,11 @@ def interface_path(interface: type) -> str:
 
 
 def given_names(needed: Mapping[type, Collection[str]], given: Collection[type]) -> set[str]:
-    """Return the names under which a run keeps what it is `given` of the `needed` interfaces.
+    """Return the names under which a run saves which of the `needed` interfaces it was `given`.
 
-    `needed` has the places in tools that need each. An interface is known by its path, and by those
-    places, too, where another one has that path: `shop.till_of.<locals>.Till (pay_eur.till)`.
+    `needed` maps each interface to the places in tools that need it. An interface is named by its
+    path. If another one has the same path, the places are added: `shop.till_of.<locals>.Till
+    (pay_eur.till)`.
     """
     paths = Counter(map(interface_path, needed))
     return {_given_name(each, needed[each], paths) for each in needed if each in given}
@@ -205,13 +209,13 @@ def _given_name(interface: type, places: Collection[str], paths: Mapping[str, in
 def check_given_again(
     before: Iterable[str], needed: Mapping[type, Collection[str]], given: Collection[type]
 ) -> None:
-    """Check that a run that was given capabilities `before` is given them again, as far as its tools
-    have `needed` them: what the catalog has in their place may be another's.
+    """Check that a run that was given capabilities `before` is given them again, as far as `needed`.
 
-    They are known as `given_names` says. Where no interface has that path, as its module has another
-    name by now (of a program, `__main__`), all that are called so are meant; of several, those that the
-    same places need, or all, if none is; by the name that an earlier version has saved, any of them.
-    Raises BindingError.
+    What the catalog has in their place may belong to somebody else. Saved names are those of
+    `given_names`. If no interface has that path, because its module has another name by now
+    (`__main__`, for a program), all interfaces with the same bare name count. Of several, those
+    count that the same places need, or all if there are none. For a bare name that an earlier
+    version saved, any one of them is enough. Raises BindingError.
     """
     paths = {each: interface_path(each) for each in needed}
     for name in sorted(before):
@@ -230,7 +234,7 @@ def check_given_again(
 
 
 def _which(meant: Collection[type], needed: Mapping[type, Collection[str]]) -> str:
-    """Say of several interfaces that are called alike where each of them is needed."""
+    """Say where each of several interfaces with the same name is needed."""
     if len(meant) == 1:
         return ""
     places = " and ".join(f"the one of {', '.join(sorted(needed[each]))}" for each in meant)
@@ -238,7 +242,7 @@ def _which(meant: Collection[type], needed: Mapping[type, Collection[str]]) -> s
 
 
 def _parted(name: str) -> tuple[str, frozenset[str]]:
-    """Return the path of a name of `given_names`, and the places in it, if it has them."""
+    """Split a name of `given_names` into its path and the places, if it has them."""
     if not name.endswith(")"):
         return name, frozenset()
     path, _, places = name[:-1].rpartition(" (")
@@ -246,21 +250,22 @@ def _parted(name: str) -> tuple[str, frozenset[str]]:
 
 
 def _bare(path: str) -> str:
-    """`Repo[Order]` for `shop.Repo[shop.Order]`."""
+    """Return `Repo[Order]` for `shop.Repo[shop.Order]`."""
     return _PLACE.sub(r"\1", path)
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:
-    """`X` and True for `X | None`, where that is all that the union has."""
+    """Return `X` and True for `X | None`, if the union has no other members."""
     arms = get_args(hint) if get_origin(hint) in (Union, UnionType) else ()
     rest = [arm for arm in arms if arm is not NoneType]
     return (rest[0], True) if len(rest) == 1 and len(arms) == 2 else (hint, False)
 
 
-# Does an object implement an interface? Refused is only what is surely wrong.
+# Check whether an object implements an interface. Only what is certainly wrong is refused.
 #
-# A Protocol says which members there are, which of them are `async def`, and what they take; whether
-# values have the right types is for a type checker. No property of the implementation is evaluated.
+# A Protocol says which members there are, which of them are `async def`, and what they take.
+# Whether values have the right types is left to a type checker. No property of the implementation
+# is evaluated.
 
 _MACHINERY = frozenset({"__init__", "__new__", "__init_subclass__", "__subclasshook__"})
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -269,7 +274,7 @@ _ABSENT = object()
 
 @names_wrong_types
 def check_implements(interface: type, implementation: object, tool: str) -> None:
-    """Raises BindingError, naming the tool, the interface and what the implementation lacks."""
+    """Raise BindingError, naming the tool, the interface and what the implementation lacks."""
     plain: Any = get_origin(interface) or interface
     where = f"tool '{tool}' needs {interface_name(interface)}"
     if not getattr(plain, "_is_protocol", False):
@@ -285,7 +290,7 @@ def check_implements(interface: type, implementation: object, tool: str) -> None
 
 
 def check_may_implement(interface: type, cls: type, tool: str, who: str) -> None:
-    """Check a class that a factory's hint names, of which only the methods are known."""
+    """Check a class that a factory's return hint names. Only its methods are known."""
     plain: Any = get_origin(interface) or interface
     where = f"tool '{tool}' needs {interface_name(interface)}, and {who} returns {cls.__name__}, "
     if not getattr(plain, "_is_protocol", False):
@@ -301,8 +306,8 @@ def check_may_implement(interface: type, cls: type, tool: str, who: str) -> None
 
 @lru_cache(maxsize=256)
 def members(protocol: type) -> tuple[str, ...]:
-    """Return the names that a Protocol and its Protocol bases declare, in
-    order; special methods too."""
+    """Return the names that a Protocol and its Protocol bases declare, in order, including special
+    methods."""
     names: dict[str, None] = {}
     for base in reversed(protocol.__mro__):
         if getattr(base, "_is_protocol", False) and base.__module__ not in _TYPING:
@@ -317,7 +322,7 @@ _TYPING = ("typing", "typing_extensions")
 
 
 def _special(base: type, name: str) -> bool:
-    """Return a special method that stands in the class's own body."""
+    """Return whether a special method is defined in the class's own body."""
     thing = base.__dict__.get(name)
     if not name.endswith("__") or name in _MACHINERY or name.startswith("__annotate"):
         return False
@@ -346,7 +351,7 @@ def _check_member(protocol: type, implementation: object, member: str, where: st
         raise BindingError(f"{where}, and '{member}' of {name} is no method")
     if isinstance(implementation, type) and inspect.isfunction(static):
         raise BindingError(f"{where}, and {name} {_is_a_class(implementation)}")
-    function = getattr(given, "__func__", None)  # the same for each instance: judged once
+    function = getattr(given, "__func__", None)  # the same for each instance, so checked once
     if inspect.isfunction(function):
         wrong = _mismatch(protocol, member, function, True)
     else:
@@ -357,9 +362,10 @@ def _check_member(protocol: type, implementation: object, member: str, where: st
 
 @lru_cache(maxsize=1024)
 def _mismatch(protocol: type, member: str, given: Callable[..., Any], bound: bool) -> str:
-    """Return what is surely wrong with a method, or "". Wrappers are taken at their own word.
+    """Return what is certainly wrong with a method, or "". The signature that a wrapper shows is
+    trusted.
 
-    `bound`: it is called with one argument more, which comes first and is the instance.
+    `bound`: it is called with one more argument, which comes first and is the instance.
     """
     wanted: Any = _function(protocol, member)
     wants_async, is_async = inspect.iscoroutinefunction(wanted), _is_async(given)
@@ -374,8 +380,8 @@ def _mismatch(protocol: type, member: str, given: Callable[..., Any], bound: boo
 
 
 def _is_async(function: Any) -> bool:
-    """Return whether it is a coroutine function; `inspect` says yes for any
-    mock made by `create_autospec`."""
+    """Return whether it is a coroutine function. `inspect` says yes for any mock made by
+    `create_autospec`."""
     while isinstance(function, partial):
         function = function.func
     flags = getattr(getattr(function, "__code__", None), "co_flags", 0)
@@ -383,8 +389,8 @@ def _is_async(function: Any) -> bool:
 
 
 def _surely_plain(function: Callable[..., Any]) -> bool:
-    """Return whether a return hint says that the result can't be awaited. A
-    wrapper's hints don't count."""
+    """Return whether a return hint shows that the result can't be awaited. A wrapper's hints don't
+    count."""
     if hasattr(function, "__wrapped__"):
         return False
     try:
@@ -417,8 +423,10 @@ def _signature(function: Callable[..., Any], bound: bool) -> inspect.Signature |
 def _cannot_take(
     wanted: inspect.Signature | None, given: inspect.Signature | None, protocol: type
 ) -> str:
-    """Return a call as the Protocol declares it, with all parameters and
-    with the required ones only."""
+    """Say that a method cannot be called as the Protocol declares it, or return "".
+
+    Two calls are tried: with all declared parameters and with the required ones only.
+    """
     if wanted is None or given is None:
         return ""
     declared = list(wanted.parameters.values())
@@ -453,7 +461,7 @@ def _is_a_class(implementation: object) -> str:
 
 
 def _lacks(implementation: object, what: str) -> str:
-    """Return what an implementation lacks; of a function, how it makes one for each call."""
+    """Say what an implementation lacks; for a function, how to make it a factory for each call."""
     if not inspect.isroutine(implementation):
         return what
     return f"is a function: bind what it returns, or per_call({_name(implementation)})"

@@ -1,7 +1,8 @@
 """`Catalog`: tools by name, in the order of registration, with their capabilities bound.
 
-Immutable: each method gives a new catalog. Wherever names come together or change, they are checked
-anew (`Names`): a name is taken once, and two that would be confused are refused.
+Catalogs are immutable: each method returns a new one. Wherever names are combined or changed, they
+are checked again (`Names`): a name can be used only once, and names that could be confused are
+refused.
 """
 
 from __future__ import annotations
@@ -46,13 +47,13 @@ from toolcrib.values.definition import (
 )
 from toolcrib.values.typed import came, check_each, check_type, names_wrong_types
 
-# Which implementation goes to which need: what `Catalog.bind` and `Catalog.check_bound` stand on.
+# Which implementation goes to which need, for `Catalog.bind` and `Catalog.check_bound`.
 #
-# A need for `Repo[int]` takes what is bound for exactly that, else what is bound for `Repo`.
+# A need for `Repo[int]` takes what is bound for exactly that, or else what is bound for `Repo`.
 
 
 def check_interfaces(capabilities: Mapping[type, object]) -> None:
-    """Raise BindingError for a key that is no interface."""
+    """Raise BindingError for a key that is not an interface."""
     if not isinstance(capabilities, Mapping):
         raise BindingError("bind takes a dictionary {Interface: implementation}")
     for interface in capabilities:
@@ -80,7 +81,7 @@ def bound_for(tool: Tool[..., Any], capabilities: Mapping[type, object]) -> dict
 def check_all_bound(
     tool: Tool[..., Any], bindings: Mapping[type, object], spare: tuple[type, ...]
 ) -> None:
-    """Raises BindingError, naming what was bound (`spare`) and no tool needs."""
+    """Raise BindingError for unbound needs, listing the bindings that no tool needs (`spare`)."""
     for need in tool.needs:
         if need.optional or need.interface in bindings:
             continue
@@ -106,7 +107,8 @@ def _check(interface: type, implementation: object, tool: str) -> None:
 
 
 def _made_by(factory: Any) -> type | None:
-    """Return the class that a factory's return hint promises, where that is one and says something."""
+    """Return the class that a factory's return hint promises, or None if it is no class or says
+    nothing."""
     if isinstance(factory, type):
         entered = hasattr(factory, "__aenter__") or hasattr(factory, "__enter__")
         return None if entered else factory
@@ -129,12 +131,12 @@ def _made_by(factory: Any) -> type | None:
 _WRAPPERS = (Awaitable, AbstractContextManager, AbstractAsyncContextManager)
 
 
-# Which names may stand in one catalog: each once, and no two that a reader or a model would confuse.
+# Names in one catalog: each is unique, and no two could be confused by a reader or a model.
 #
 # Two names are confused if they differ only in case, underscores, hyphens and dots (`getUser`,
-# `get_user`, `get-user`), which some wires replace, or only in characters that look alike: `I`, `1` and
-# `l`; `O`, `0` and `o`. An underscore between two digits counts,
-# since it separates numbers: `v1_1` is not `v11`. A small `i` is no `l`: `get_mail` is not `get_mall`.
+# `get_user`, `get-user`), which some wires replace, or only in characters that look alike: `I`, `1`
+# and `l`; `O`, `0` and `o`. An underscore between two digits counts, since it separates numbers:
+# `v1_1` is not `v11`. A small `i` does not look like `l`: `get_mail` is not `get_mall`.
 
 _UNDERSCORES = re.compile(r"(?<![0-9_.-])[_.-]+|[_.-]+(?![0-9_.-])|(?<=[_.-])[_.-]+")
 _SEPARATORS = str.maketrans("-.", "__")
@@ -142,7 +144,7 @@ _LOOKALIKES = str.maketrans("I10", "llo")
 
 
 class Names:
-    """The names that are taken, and from which source each came."""
+    """The names that are taken, and the source of each."""
 
     __slots__ = ("_seen", "_sources")
 
@@ -151,7 +153,8 @@ class Names:
         self._seen: dict[str, str] = {}
 
     def take(self, name: str, source: str = "") -> None:
-        """Raises CatalogError, naming both tools and their sources, for a name that is refused."""
+        """Take a name. Raises CatalogError, naming both tools and their sources, if it is
+        refused."""
         if name in self._sources:
             raise CatalogError(f"two tools are called '{name}'{self._both(name, source)}: {_MEND}")
         bare = _UNDERSCORES.sub("", name).translate(_SEPARATORS)
@@ -187,8 +190,8 @@ def _difference(name: str, other: str) -> str:
 
 
 ToolLike: TypeAlias = HasDefinition | type | Mapping[str, Any]
-# Type checkers infer `list[object]` for a list of two different tools, so what stands in a list is
-# checked when it is registered: ToolLikes, Catalogs and lists of them.
+# Type checkers infer `list[object]` for a list of two different tools, so the items are checked at
+# registration: ToolLikes, Catalogs and lists of them.
 Tools: TypeAlias = Iterable[Any] | HasDefinition | type
 Handlers: TypeAlias = Mapping[str, Callable[..., Any]]
 _SHOWN = 20
@@ -196,7 +199,7 @@ _MARKS = "a dictionary {name: {'requires_approval': True}}"
 
 
 class Entry(NamedTuple):
-    """A tool with the implementations that were bound for it, and where it was found (or "")."""
+    """A tool with the implementations bound for it, and the source it was found in (or "")."""
 
     tool: Tool[..., Any]
     bindings: Mapping[type, object] = MappingProxyType({})
@@ -211,7 +214,7 @@ def _check_by_name(handlers: Handlers, marks: Mapping[str, AnnotationOptions]) -
 
 
 def _check_all_used(names: set[str], **given: Mapping[str, object]) -> None:
-    """Raise CatalogError for a handler or marks of a name that no dictionary has."""
+    """Raise CatalogError for a handler or marks whose name no dictionary has."""
     for what, by_name in given.items():
         if by_name.keys() - names:
             strangers = ", ".join(sorted(by_name.keys() - names))
@@ -224,9 +227,10 @@ _SHOWN = 10  # names in a catalog's repr
 class Catalog:
     """Tools by name; `by_name` has an entry for each. `source` says where they come from, for errors.
 
-    With `imported`, definitions without code were brought by somebody else (a server, a file): their
-    tools ask, and taint, until the author trusts them (`trusting`). Raises CatalogError for a name that
-    is taken or too like another one, DefinitionError for what is no tool.
+    With `imported`, definitions without code count as somebody else's (a server, a file): their
+    tools need approval and taint the run, until the author trusts them (`trusting`). Raises
+    CatalogError for a name that is taken or too similar to another, DefinitionError for an object
+    that is not a tool.
     """
 
     __slots__ = ("__weakref__", "_entries", "_spare", "by_name")
@@ -235,7 +239,7 @@ class Catalog:
     def __init__(self, tools: Tools = (), *, source: str = "", imported: bool = False) -> None:
         self._entries = _registered(_entries(tools, imported=imported), source)
         self.by_name: Mapping[str, Entry] = MappingProxyType(self._entries)
-        self._spare: tuple[type, ...] = ()  # bound, and needed by no tool
+        self._spare: tuple[type, ...] = ()  # bound, but needed by no tool
 
     @classmethod
     def from_definitions(
@@ -250,25 +254,30 @@ class Catalog:
         validator: ValidatorFactory | None = None,
         lazy: bool = False,
     ) -> Catalog:
-        """Tools from dictionaries `{name, description, input_schema, output_schema?}`.
+        """Return a catalog of tools from dictionaries `{name, description, input_schema,
+        output_schema?}`.
 
-        Dictionaries of OpenAI's, Anthropic's, Gemini's and MCP's form are taken, too. What is a tool
-        already (a definition, a catalog, what is decorated) stays the tool that it is.
+        Dictionaries in the forms of OpenAI, Anthropic, Gemini and MCP are accepted, too. Existing
+        tools (a definition, a catalog, decorated code) stay as they are.
 
-        Dictionaries that you give are taken for your own code: their tools ask only if `marks` say so.
-        What comes out of a file or from a server does not become yours by `json.loads`: read it by
-        `read_definitions`, or `discover`, whose tools ask until they are trusted.
+        Dictionaries that you pass are treated as your own code: their tools ask only if `marks` say
+        so. Content from a file or a server does not become yours by `json.loads`. Read it with
+        `read_definitions` or `discover`, whose tools ask until they are trusted.
 
-        Without a handler a tool can be offered and planned, and running it is `not_runnable`. A handler
-        is called with the arguments by keyword. `visible` is the allowlist for all of them, or in a
-        dictionary for each by its name; without it nothing of their results shows. `marks` are the
-        annotations of each by name, as `@tool` takes them: `{"refund": {"requires_approval": True}}`.
-        What was imported (`read_definitions`, MCP's form) asks whatever its marks; `trust` and `lock`
-        are those of `trusting`. A handler is given no argument that the schema does not name, unless
-        words in it allow others, or a server's tool has a handler of `**arguments` alone. `validator`
-        makes their validators, with `lazy` at the first call. Raises DefinitionError, naming the
-        definition, for unknown keys, bad names, marks and schemas, and CatalogError for a handler,
-        marks or visible fields of none of the dictionaries.
+        Without a handler a tool can be offered and planned, but running it is `not_runnable`. A
+        handler is called with the arguments as keywords. It gets no argument that the schema does
+        not name, unless the schema explicitly allows others, or a server's tool has a handler that
+        takes only `**arguments`.
+
+        `visible` is the allowlist for all of them, or a dictionary of allowlists by name; without
+        it none of their results is shown. `marks` are their annotations by name, as `@tool` takes
+        them: `{"refund": {"requires_approval": True}}`. Imported tools (`read_definitions`, MCP's
+        form) ask whatever their marks say. `trust` and `lock` are as for `trusting`. `validator`
+        makes the validators, with `lazy` at the first call.
+
+        Raises DefinitionError, naming the definition, for unknown keys, bad names, marks and
+        schemas, and CatalogError for a handler, marks or visible fields whose name no dictionary
+        has.
         """
         handlers, marks = handlers or {}, marks or {}
         _check_by_name(handlers, marks)
@@ -297,12 +306,13 @@ class Catalog:
         return made.trusting(trust, lock=lock) if trust else made
 
     def trusting(self, trust: Trusts, *, lock: Pins | None = None) -> Catalog:
-        """Return a catalog whose imported tools are trusted as said, by name.
+        """Return a catalog in which the named imported tools are trusted.
 
-        `{"read_file": ReadOnly()}` is of the definition whose digest `lock` has (`read_lock`), or that
-        `ReadOnly("sha256:…")` names. One that has changed since is not trusted: it asks, as all
-        imported tools do that are not named here, and a warning is logged. Raises CatalogError for a
-        name that is not here, DefinitionError for a tool that was not imported, or without a digest.
+        `{"read_file": ReadOnly()}` trusts the definition whose digest is in `lock` (`read_lock`),
+        or that `ReadOnly("sha256:…")` names. If the definition has changed since, the tool is not
+        trusted: it asks, as all imported tools not named here do, and a warning is logged. Raises
+        CatalogError for a name that is not in the catalog, and DefinitionError for a tool that was
+        not imported or has no digest.
         """
         if isinstance(trust, ReadOnly | Trusted):
             kind = type(trust).__name__
@@ -320,20 +330,20 @@ class Catalog:
         )
 
     def validated_by(self, factory: ValidatorFactory, *, lazy: bool = False) -> Catalog:
-        """Return a catalog whose arguments and results are judged by validators that `factory` makes.
+        """Return a catalog whose arguments and results are checked by validators that `factory` makes.
 
-        Made now, or (lazy) at their first use. Raises SchemaError, naming the tool.
+        They are made now, or at their first use if `lazy`. Raises SchemaError naming the tool.
         """
         return self._of(
             e._replace(tool=e.tool.validated_by(factory, lazy=lazy)) for e in self._entries.values()
         )
 
     def bind(self, capabilities: Mapping[type, object]) -> Catalog:
-        """Give implementations to the tools that need them; one bound before is replaced.
+        """Give implementations to the tools that need them, replacing earlier ones.
 
-        A value is an implementation, shared by all calls, or `per_call(factory)`. What no tool here
-        needs is passed over, since one composition root may serve several catalogs. Raises
-        BindingError if an implementation lacks a method, or cannot be called as it is declared.
+        A value is an implementation, shared by all calls, or `per_call(factory)`. Interfaces that
+        no tool here needs are ignored, because one composition root may serve several catalogs.
+        Raises BindingError if an implementation lacks a method or cannot be called as declared.
         """
         check_interfaces(capabilities)
         made = [
@@ -344,12 +354,13 @@ class Catalog:
         return self._of(made, spare=tuple(i for i in capabilities if i not in used))
 
     def check_bound(self) -> None:
-        """Raises BindingError, naming tool, interface and parameter, for what is not bound."""
+        """Raise BindingError, naming tool, interface and parameter, for a need that is not
+        bound."""
         for entry in self._entries.values():
             check_all_bound(entry.tool, entry.bindings, self._spare)
 
     def given_each_run(self) -> str:
-        """Return what is bound as `per_run`, the first of it in words; "" if nothing is."""
+        """Describe the first need that is bound as `per_run`; "" if there is none."""
         for name, entry in self._entries.items():
             for need in entry.tool.needs:
                 if entry.bindings.get(need.interface) is per_run:
@@ -358,10 +369,10 @@ class Catalog:
         return ""
 
     def demand_portable(self) -> Catalog:
-        """This catalog, if its input schemas stay within what every provider takes.
+        """Return this catalog if every provider accepts its input schemas.
 
-        What is only doubtful (a nullable value) is let through. Raises DefinitionError with tool,
-        JSON Pointer and keyword of what some provider refuses.
+        Merely doubtful features (a nullable value) are allowed. Raises DefinitionError with the
+        tool, JSON Pointer and keyword of anything that some provider refuses.
         """
         found: list[str] = []
         for name, entry in self._entries.items():
@@ -380,25 +391,27 @@ class Catalog:
         return self
 
     def only(self, *names: str) -> Catalog:
-        """Return the tools of these names, in the order of registration. Raises CatalogError."""
+        """Return a catalog of the named tools, in the order of registration. Raises
+        CatalogError."""
         self._check_known(names)
         wanted = frozenset(names)
         return self._of(e for n, e in self._entries.items() if n in wanted)
 
     def without(self, *names: str) -> Catalog:
-        """Return all tools but those of these names. Raises CatalogError."""
+        """Return a catalog without the named tools. Raises CatalogError."""
         self._check_known(names)
         unwanted = frozenset(names)
         return self._of(e for n, e in self._entries.items() if n not in unwanted)
 
     def where(self, holds: Callable[[ToolDefinition], bool]) -> Catalog:
-        """Return the tools whose definition `holds`: `.where(lambda d: "mail" in d.tags)`."""
+        """Return a catalog of the tools whose definition satisfies `holds`: `.where(lambda d:
+        "mail" in d.tags)`."""
         if not callable(holds):
             raise TypeError(f"holds is a function of a ToolDefinition; {came(holds)}")
         return self._of(e for e in self._entries.values() if holds(e.tool.definition))
 
     def prefixed(self, prefix: str) -> Catalog:
-        """Return a catalog whose names begin with `prefix`, so that two catalogs can be merged."""
+        """Return a catalog with `prefix` before each name, so that two catalogs can be merged."""
         check_type("prefix", prefix, str, "a str")
         renamed = [e._replace(tool=e.tool.renamed(prefix + n)) for n, e in self._entries.items()]
         return self._of(_registered(renamed).values())
@@ -456,10 +469,10 @@ class Catalog:
 
 @names_wrong_types
 def as_tools(tools: Tools) -> tuple[HasDefinition, ...]:
-    """Return the tools of a class, a function, a definition, the dictionary of one, a catalog, or lists
-    of them: of whatever anything that takes tools takes.
+    """Return the tools in any accepted form: a class, function, definition, dictionary, catalog, or
+    lists.
 
-    Raises DefinitionError for what is none of them.
+    Raises DefinitionError for anything else.
     """
     return tuple(entry.tool.registered for entry in _entries(tools))
 
@@ -492,8 +505,8 @@ def _entries(tools: Tools, *, imported: bool = False) -> Iterator[Entry]:
 
 
 def _brought(entry: Entry) -> Entry:
-    """Return the same, imported where it has no code; what was imported
-    before stays as it is trusted."""
+    """Return the entry, marked as imported if it has no code. Trust in an already imported tool is
+    kept."""
     tool = entry.tool
     if tool.runnable or tool.imported is not None:
         return entry

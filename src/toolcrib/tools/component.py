@@ -1,8 +1,8 @@
-"""`ToolComponent`, what a decorated class becomes, and `Tool`, the runtime half of a definition.
+"""`ToolComponent`, the base of decorated classes, and `Tool`, the runtime half of a definition.
 
-A definition is a value and knows nothing of code; a `Tool` holds the rest: the
-validators compiled from its schemas, what it needs injected, and how an instance is built and run.
-Only `ToolRunner` calls `Tool.invoke`.
+A definition is a value and knows nothing of code. A `Tool` holds the rest: the validators compiled
+from its schemas, what it needs injected, and how an instance is built and run. Only `ToolRunner`
+calls `Tool.invoke`.
 """
 
 from __future__ import annotations
@@ -37,23 +37,26 @@ from toolcrib.values.definition import HasDefinition, ToolDefinition, asking
 from toolcrib.values.json import JsonObject, JsonValue, Veiled, canonical_bytes
 from toolcrib.values.typed import names_wrong_types
 
-# Valid arguments that an author's own hints refuse: where and of what kind, never their text.
+# Report valid arguments that an author's own hints refuse: the place and the kind, never their
+# text.
 
 _KINDS = frozenset(get_args(ErrorType))
 _NOT_ACCEPTED = "this value is not accepted"
 _NO_INTEGER = ("int_type", "int_from_float")
 NO_INTEGER = "expected integer, got number"
-"""Says of a number what a schema's validator does, where only the hint refuses it: beyond 2^53 one with
-a fraction or an exponent is no integer."""
+"""The schema validator's wording, used when only the hint refuses a number: beyond 2^53, a number
+with a fraction or an exponent is not an integer."""
 _IN_WORDS = frozenset(("value_error", "assertion_error"))
 Fault: TypeAlias = tuple[tuple[int | str, ...], str]
 
 
 class NotAcceptedError(Exception):
-    """Valid by the schema, but not what the author's hints promise: where, and safe text.
+    """Arguments are valid against the schema but do not fit the author's hints. Holds places and
+    safe text.
 
-    `code` names the author's code that may have made it so, and `by_code` is True where it has: what
-    it made, or left out, is not what was sent. Neither is said of what that code refuses in words.
+    `code` names the author's code that may be the cause. `by_code` is True if it certainly is: what
+    it made, or left out, differs from what was sent. Neither is set for arguments that the code
+    explicitly refuses with a message.
     """
 
     def __init__(
@@ -66,10 +69,10 @@ class NotAcceptedError(Exception):
 
 
 def _told(error: ValidationError, reader: TypedReader, sent: JsonValue, at: At) -> NotAcceptedError:
-    """Return what a pydantic error says of valid JSON, and whether the author's code is the cause.
+    """Translate a pydantic error about valid JSON, and say whether the author's code is the cause.
 
-    A validator that returns None, or another type than its hint takes, is refused after it by pydantic
-    with what it returned, which then is not what was sent.
+    If a validator returns None, or another type than its hint accepts, pydantic then refuses the
+    returned value, which differs from what was sent.
     """
     faults = value_faults(error, *steps(at))
     found = error.errors(include_url=False, include_context=False)
@@ -80,14 +83,15 @@ def _told(error: ValidationError, reader: TypedReader, sent: JsonValue, at: At) 
 
 
 def _is_made(fault: ErrorDetails, sent: JsonValue) -> bool:
-    """Return whether what pydantic refuses is certainly another value than was sent for its place."""
+    """Return whether the value that pydantic refuses is certainly not the one sent for its
+    place."""
     given, where, kind = fault["input"], fault["loc"], fault["type"]
     node: Any = sent
     is_there = False
     for step in where:
         is_there = _has(node, step)
         if not (is_there or isinstance(node, dict | list)):
-            return False  # it stands in what code made of a text, and that may say anything
+            return False  # it is inside what code made of a string, which may be anything
         node = node[step] if is_there else node
     if kind in ("missing", "missing_argument", "missing_keyword_only_argument"):
         return is_there  # it was sent
@@ -107,15 +111,15 @@ def _has(node: Any, step: str | int) -> bool:
 
 
 def same_kind(one: Any, other: Any) -> bool:
-    """Return whether two values are of one JSON type; all numbers are."""
+    """Return whether two values have the same JSON type; all numbers do."""
     kinds = {kind_of(one), kind_of(other)}
     return len(kinds) == 1 or kinds == {"integer", "number"}
 
 
 def value_faults(error: ValidationError, *prefix: str | int) -> tuple[Fault, ...]:
-    """Return the places and kinds of a pydantic error, without its text: that repeats the value.
+    """Return the places and kinds of a pydantic error, without its text, which repeats the value.
 
-    A kind of the author's own is not shown: it is text that may be made of anything.
+    An author's own kind is not shown, because it is text that may contain anything.
     """
     found = error.errors(include_url=False, include_context=False)
     return tuple(
@@ -153,26 +157,26 @@ P = ParamSpec("P")
 R = TypeVar("R")
 ATTRIBUTE = "__toolcrib_tool__"
 _ANEW = ("definition", "has_factories")
-"""What a copy of a tool is given, or works out, anew; its target and its original are private."""
+"""What a copy of a tool gets or computes itself; its target and its original are private."""
 
 
 class ToolComponent(ABC):
     """A call that can be run: made from validated arguments, run once.
 
-    A class decorated with `@tool` is a subclass at run time (`issubclass`, `isinstance`) without
-    inheriting from it; a function's calls are `BoundCall`s.
+    A class decorated with `@tool` counts as a subclass (`issubclass`, `isinstance`) without
+    inheriting from it. Calls of a function are `BoundCall`s.
     """
 
     @abstractmethod
     async def run(self, *args: Any, **kwargs: Any) -> Any:
-        """Do it; capabilities and `CallContext` come as keyword arguments."""
+        """Run the call. Capabilities and `CallContext` are passed as keyword arguments."""
 
     @classmethod
     def get_definition(cls) -> ToolDefinition:
         return _own_tool(cls).definition
 
 
-@ToolComponent.register  # one is made for every call, and a struct is made in C
+@ToolComponent.register  # one is made per call, and structs are created in C
 class BoundCall(Veiled, msgspec.Struct, frozen=True):
     """A function with the arguments of one call, all but the injected ones."""
 
@@ -199,11 +203,11 @@ class BoundCall(Veiled, msgspec.Struct, frozen=True):
 class BuiltArguments(Veiled, msgspec.Struct, frozen=True):
     """The effective arguments of one call, and the instance that was built from them.
 
-    `canonical` are the effective arguments; `defaults` and `normalised` point into them: to what was
-    not sent, and to what an author's own validator changed, and `sets` to what has no order.
-    `factory_values` is what default factories made, and `noted` the defaults with their values, where
-    those are more than constants of parameters. `given` is what the instance was built from, None where
-    that is no more than JSON.
+    `canonical` holds the effective arguments. `defaults`, `normalised` and `sets` point into them:
+    to what was not sent, to what an author's own validator changed, and to what has no order.
+    `factory_values` holds what default factories made. `noted` holds the defaults with their
+    values, if there are others than constants of parameters. `given` is what the instance was built
+    from, or None if that is no more than JSON.
     """
 
     veiled: ClassVar[tuple[str, ...]] = (
@@ -227,7 +231,7 @@ def copy_of(instance: Any) -> Any:
     return msgspec.structs.replace(instance, arguments=copy.deepcopy(dict(instance.arguments)))
 
 
-_NOTHING: Mapping[str, Any] = MappingProxyType({})  # one for all tools that declare nothing
+_NOTHING: Mapping[str, Any] = MappingProxyType({})  # shared by all tools that declare nothing
 
 
 class _FixedValue(msgspec.Struct, frozen=True):
@@ -239,7 +243,7 @@ class _FixedValue(msgspec.Struct, frozen=True):
 
 
 def _fixed_values(defaults: Mapping[str, Default]) -> tuple[_FixedValue, ...] | None:
-    """Return the defaults that are JSON as they stand and cannot be changed; None if one is not."""
+    """Return the defaults if all are immutable JSON values, or None."""
     if not all(d.is_json and d.value.__class__ in STEADY for d in defaults.values()):
         return None
     return tuple(_FixedValue(n, d.value, pointer_of((n,))) for n, d in defaults.items())
@@ -265,7 +269,7 @@ def _made(
 def _read(
     reader: TypedReader, sent: JsonValue, at: At, found: Findings, values: FactoryValues | None
 ) -> tuple[Any, Any]:
-    """Return a typed value and the JSON that it is. Raises NotAcceptedError."""
+    """Return a typed value and its JSON. Raises NotAcceptedError."""
     try:
         return reader.read(sent, at, found, values)
     except Differs as differs:
@@ -283,15 +287,17 @@ def _constructed(made: Any, arguments: Mapping[str, Any]) -> Any:
 
 
 class Tool(Generic[P, R]):
-    """A definition with what is needed to check and to run it; callable as the original function.
+    """A definition with what is needed to check and run it; callable as the original function.
 
-    `blocking` is True for a plain (not async) function: it has to run off the event loop, in a
-    thread or, with `subprocess`, in a process of its own. `streaming` is True for what yields parts.
-    `runnable` is False for a tool of which only the definition is known. `accepts` names what it takes
-    where the schema was given and may let other properties through, `accepts_matching` judges the
-    names of others; `requires` names what it needs and such a schema may not ask for. `defaults` has
-    what the target gets for each parameter that is not sent; those in the fields of classes are theirs.
-    `imported` is what it was before anybody trusted it, None for an author's own.
+    `blocking` is True for a plain (not async) function. It has to run off the event loop, in a
+    thread or, with `subprocess`, in a separate process. `streaming` is True for a tool that yields
+    parts. `runnable` is False if only the definition is known.
+
+    The next three are for a schema given by the author, which may allow properties or omit
+    requirements that the target does not. `accepts` names what the target takes, `accepts_matching`
+    checks other names, and `requires` names what it needs. `defaults` holds what the target gets
+    for each parameter that is not sent; fields of classes keep their own defaults. `imported` is
+    the tool as it was before anybody trusted it, or None for an author's own tool.
     """
 
     __slots__ = (
@@ -322,7 +328,7 @@ class Tool(Generic[P, R]):
         "validator",
     )
 
-    def __init__(  # noqa: PLR0913  made in one place, from parts that are checked there
+    def __init__(  # noqa: PLR0913  called in one place, with checked parts
         self,
         definition: ToolDefinition,
         target: Callable[..., Any] | None,
@@ -364,7 +370,7 @@ class Tool(Generic[P, R]):
             isinstance(reader, TypedReader) and reader.has_factories for reader in readers
         ) or any(default.factory is not None for default in self.defaults.values())
         plain = self.has_factories or not any(isinstance(r, TypedReader) for r in readers)
-        self._at_once: Any = None if plain else MISSING  # made when it is first needed
+        self._at_once: Any = None if plain else MISSING  # made when first needed
         self.accepts = accepts
         self.accepts_matching = accepts_matching
         self.requires = requires
@@ -404,12 +410,12 @@ class Tool(Generic[P, R]):
 
     @property
     def distrusted(self) -> bool:
-        """Whether it was imported, and its definition in force is the one that asks."""
+        """Whether the tool was imported and is not trusted, so that its calls need approval."""
         return self.imported is not None and self.imported.definition is self.definition
 
     @property
     def registered(self) -> HasDefinition:
-        """What the author has in hand: the decorated class, else this tool."""
+        """The object that the author refers to: the decorated class, or else this tool."""
         if self.is_class and getattr(self._original, ATTRIBUTE, None) is self:
             decorated: HasDefinition = self._original
             return decorated
@@ -421,7 +427,7 @@ class Tool(Generic[P, R]):
         return reader.code if isinstance(reader, TypedReader) else ()
 
     def renamed(self, name: str) -> Tool[P, R]:
-        """Return the same tool under another name; its definition, and so its digest, is another."""
+        """Return the tool under another name, which gives it another definition and digest."""
         definition, imported = self.definition.renamed(name), self.imported
         if imported is not None:
             asks = definition if self.distrusted else imported.definition.renamed(name)
@@ -429,20 +435,22 @@ class Tool(Generic[P, R]):
         return self._but(definition=definition, imported=imported)
 
     def brought(self, brought: ToolDefinition) -> Tool[P, R]:
-        """Return the same tool as one that was imported, as `brought`, and asks."""
+        """Return the tool as imported with the definition `brought`, so that its calls need
+        approval."""
         own = self.definition.annotations
         asks = msgspec.structs.replace(self.definition, annotations=asking(own))
         return self._but(definition=asks, imported=Imported(asks, brought, own))
 
     def trusted(self, trust: Trust, pins: Pins | None) -> Tool[P, R]:
-        """Return the tool with the trust that its author gives. Raises as `trusted_by` does."""
+        """Return the tool with the author's trust. Raises as `trusted_by` does."""
         definition, imported = trusted_by(self.definition, self.imported, trust, pins)
         return self._but(definition=definition, imported=imported)
 
     def validated_by(self, factory: ValidatorFactory, *, lazy: bool = False) -> Tool[P, R]:
         """Return the tool with validators that `factory` makes for its arguments and results.
 
-        Made now, or (lazy) at their first use. Raises SchemaError, naming the tool and the schema.
+        They are made now, or at their first use if `lazy`. Raises SchemaError naming the tool and
+        the schema.
         """
         validator, output_validator = _validators(self.definition, factory, lazy=lazy)
         return self._but(validator=validator, output_validator=output_validator)
@@ -464,11 +472,11 @@ class Tool(Generic[P, R]):
             )
 
     def make(self, arguments: JsonObject, before: FactoryValues | None = None) -> BuiltArguments:
-        """Return an instance for one call, and the effective arguments that it was made of.
+        """Return the instance for one call, and its effective arguments.
 
-        `arguments` are valid and become the instance's own: nobody else may hold them. `before` has
-        what default factories made for this call before. Raises NotAcceptedError, and what the author's
-        validators, factories and constructor raise.
+        `arguments` are valid, and the instance takes them over: nobody else may hold a reference.
+        `before` holds what default factories made for this call earlier. Raises NotAcceptedError,
+        and whatever the author's validators, factories and constructor raise.
         """
         if self._target is None:
             return BuiltArguments(None, canonical_bytes(arguments))
@@ -502,7 +510,7 @@ class Tool(Generic[P, R]):
         return _made(instance, given, canonical_bytes(shown), found, values)
 
     def _as_sent(self, arguments: JsonObject) -> dict[str, Any] | None:
-        """Return the arguments as the hints promise them, if each is read as it was sent; else None."""
+        """Return the typed arguments if each is read exactly as it was sent, or None."""
         at_once = self._at_once
         if at_once is MISSING:
             at_once = self._at_once = reading_at_once(self.converters, UNCHANGED_TYPES)
@@ -510,7 +518,7 @@ class Tool(Generic[P, R]):
             try:
                 typed: dict[str, Any] = at_once(arguments)
             except ValidationError:
-                return None  # what it is that differs, is found by `_typed`
+                return None  # `_typed` finds out which one differs
             return typed
         for name, _, kept in self._converting:
             if name in arguments and arguments[name].__class__ is not kept:
@@ -520,7 +528,7 @@ class Tool(Generic[P, R]):
     def _typed(
         self, arguments: JsonObject, found: Findings, values: FactoryValues | None
     ) -> tuple[Mapping[str, Any], JsonObject]:
-        """Return the arguments as the author's hints promise them, and as everybody else sees them."""
+        """Return the arguments as the author's hints type them, and as everybody else sees them."""
         typed: dict[str, Any] | None = None
         shown: JsonObject | None = None
         for name, converter, kept in self._converting:
@@ -534,7 +542,7 @@ class Tool(Generic[P, R]):
                 is_same = made is sent
             else:
                 typed[name] = made = _converted(converter, sent, name)
-                is_same = made.__class__ is sent.__class__  # else what a float, or an int, holds
+                is_same = made.__class__ is sent.__class__  # not if `3.0` became `3`
             if not is_same:
                 shown = dict(arguments) if shown is None else shown
                 shown[name] = made
@@ -551,7 +559,7 @@ class Tool(Generic[P, R]):
         found: Findings,
         values: FactoryValues | None,
     ) -> tuple[Mapping[str, Any], JsonObject]:
-        """Return the same with what was not sent."""
+        """Return the same with the defaults of what was not sent."""
         typed = dict(arguments) if typed is None else typed
         shown = dict(arguments) if shown is None else shown
         for name, declared in self.defaults.items():
@@ -563,7 +571,8 @@ class Tool(Generic[P, R]):
         return typed, shown
 
     def invoke(self, instance: Any, injected: Mapping[str, Any]) -> Any:
-        """Run it: a coroutine, a generator of parts, or for a blocking tool the result itself."""
+        """Run the call: return a coroutine, a generator of parts, or for a blocking tool the result
+        itself."""
         if self.is_class:
             return instance.run(**injected)
         if injected:
@@ -575,7 +584,7 @@ class Tool(Generic[P, R]):
 def tool_of(thing: object) -> Tool[..., Any]:
     """Return the runtime half of anything that has a definition.
 
-    Raises DefinitionError for what is no tool.
+    Raises DefinitionError for an object that is not a tool.
     """
     if isinstance(thing, Tool):
         return thing
@@ -600,7 +609,7 @@ _MENDS = {
 
 
 def _mend(thing: object) -> str:
-    """Return what makes a tool of what is none, by the module of its class."""
+    """Say how to make a tool of an object that is not one, by the module of its class."""
     if isinstance(thing, str | ModuleType):
         return "give the function itself, or discover(…) of the file or module that has it"
     module = type(thing).__module__
@@ -608,7 +617,7 @@ def _mend(thing: object) -> str:
 
 
 def _of_definition(definition: ToolDefinition) -> Tool[..., Any]:
-    """Return the tool of a definition made by hand; a member that is no JSON is an error at once."""
+    """Return the tool for a handmade definition. A member that is not JSON fails here."""
     try:
         _ = definition.digest
     except ValueError:
@@ -631,7 +640,7 @@ def _validators(
 
 
 def _own_tool(cls: type) -> Tool[..., Any]:
-    """Return the tool of this very class: a subclass is no tool until it is decorated, too."""
+    """Return the tool of exactly this class. A subclass has to be decorated, too."""
     found = cls.__dict__.get(ATTRIBUTE)
     if not isinstance(found, Tool):
         name = cls.__qualname__

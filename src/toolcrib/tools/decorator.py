@@ -1,7 +1,7 @@
-"""From a function, a class (`@tool`, checked at import) or a dictionary to a tool and its definition.
+"""Turn a function, a class (`@tool`, checked at import) or a dictionary into a tool with a definition.
 
-A schema is either derived from the signature or given by the author, never kept twice. What cannot
-be registered safely is refused here, with an error that says what to change.
+A schema is either derived from the signature or given by the author, never kept twice. Anything
+that cannot be registered safely is refused here, with an error that says what to change.
 """
 
 from __future__ import annotations
@@ -70,21 +70,22 @@ from toolcrib.values.definition import (
 )
 from toolcrib.values.json import JsonObject
 
-# Which functions can run in a process of their own: those that another Python can import.
+# Which functions can run in a separate process: those that another Python process can import.
 #
-# Nothing of this process goes there but the arguments, as JSON; what cannot be found there by its name,
-# or needs something that lives here, is refused when it is decorated.
+# Only the arguments are sent there, as JSON. A function that cannot be found by name there, or that
+# needs something from this process, is refused when it is decorated.
 
 
 def check_apart(function: Callable[..., Any], signature: Signature) -> None:
-    """Raises DefinitionError, saying what to do, unless `subprocess=True` can be meant for it."""
+    """Raise DefinitionError, saying what to do, if the function cannot run with
+    `subprocess=True`."""
     found = _obstacle(function, signature)
     if found:
         raise DefinitionError(f"{function.__qualname__}: subprocess=True is not possible: {found}")
 
 
 def refuse_class(cls: type) -> None:
-    """Raises DefinitionError: `run` of a class is async."""
+    """Raise DefinitionError: a class cannot run in a subprocess, because its `run` is async."""
     raise DefinitionError(
         f"{cls.__qualname__}: subprocess=True is not possible: a class tool runs in the event loop; "
         "make a tool of a plain function"
@@ -107,9 +108,9 @@ def _obstacle(function: Callable[..., Any], signature: Signature) -> str:
     return ""
 
 
-# What a tool can be made of: a plain function, a bound method, a class that can be constructed.
+# What can become a tool: a plain function, a bound method, a class that can be constructed.
 #
-# Anything else is refused by its name, with what to do instead.
+# Anything else is refused by name, with advice on what to do instead.
 
 
 def check_function(target: Any) -> None:
@@ -131,7 +132,7 @@ def check_function(target: Any) -> None:
 
 
 def check_class(cls: type) -> None:
-    """Raise DefinitionError for a class that is a tool already, or that makes no instances."""
+    """Raise DefinitionError for a class that is already a tool, or that makes no instances."""
     name = cls.__qualname__
     before = cls.__dict__.get(ATTRIBUTE)
     if isinstance(before, Tool):
@@ -153,7 +154,7 @@ def _runs(run: object) -> bool:
 
 
 def make_component(cls: type, made: Tool[..., Any]) -> None:
-    """Makes the class a `ToolComponent`, and this tool its own. Raises DefinitionError."""
+    """Make the class a `ToolComponent` with this tool. Raises DefinitionError."""
     try:
         setattr(cls, ATTRIBUTE, made)
         if not issubclass(cls, ToolComponent):
@@ -204,9 +205,10 @@ _COMBINERS = ("$ref", "allOf", "anyOf", "oneOf", "if")
 
 
 class ToolDecorator(Protocol):
-    """A class stays what it is, and becomes a ToolComponent; a function becomes a `Tool`."""
+    """Turns a class into a ToolComponent, leaving it the same class, and a function into a
+    `Tool`."""
 
-    @overload  # a class is callable too; the first overload that fits is the one meant
+    @overload  # a class is callable too; the first matching overload wins
     def __call__(self, target: type[C], /) -> type[C]: ...  # type: ignore[overload-overlap]
     @overload
     def __call__(self, target: Callable[P, R], /) -> Tool[P, R]: ...
@@ -238,18 +240,19 @@ def tool(
 def tool(target: Any = None, /, **options: Any) -> Any:
     """Make a tool of a function or of a class: `@tool(visible=…)`, or `tool(function, visible=…)`.
 
-    `visible` names the result fields that UI, logs and audit may show (dotted paths, `ALL` for
-    every one); there is no default, so that nothing shows by accident. `input_schema` (also
-    `parameters`) replaces the schema derived from the signature; hints that cannot be read are then not
-    read. `examples` are pairs of a request and the arguments that answer it. `answer` is the sentence
-    by which the embedded model states a result, such as "{expression} is {value}"; of several the first
-    one whose values are all there. `marks` are the author's own annotations, JSON that policies can
-    read (`definition.annotations.marks`). With `lazy` the schemas are checked now and compiled at the
-    first call (examples are checked now, and so compile it). With `subprocess` a plain function runs in
-    a process of its own, which can be killed. Raises DefinitionError.
+    `visible` names the result fields that UI, logs and audit may show (dotted paths, or `ALL` for
+    every field). It has no default, so that nothing is shown by accident. `input_schema` (also
+    `parameters`) replaces the schema derived from the signature; hints that cannot be read are then
+    ignored. `examples` are pairs of a request and the arguments that answer it. `answer` is the
+    sentence with which the embedded model states a result, such as "{expression} is {value}". Of
+    several sentences, the first whose values are all present is used. `marks` are the author's own
+    annotations, JSON that policies can read (`definition.annotations.marks`). With `lazy` the
+    schemas are checked now and compiled at the first call (examples are checked now, which compiles
+    the input schema). With `subprocess` a plain function runs in a separate process, which can be
+    killed. Raises DefinitionError.
     """
     if target is not None and not isinstance(target, type):
-        check_function(target)  # first: what is no function lacks more than an option
+        check_function(target)  # first: a non-function lacks more than an option
     read = _options(options)
     frame_locals = sys._getframe(1).f_locals  # noqa: SLF001  hints may name the caller's own types
 
@@ -262,7 +265,7 @@ def tool(target: Any = None, /, **options: Any) -> Any:
 
 
 def _options(said: Mapping[str, Any]) -> ToolOptions:
-    """Return what was said by keyword; what is no option of a tool is an annotation."""
+    """Return the options from keywords; a keyword that is not an option is an annotation."""
     given = dict(said)
     parameters = given.pop("parameters", None)
     if parameters is not None:
@@ -324,7 +327,7 @@ def _decorate_class(cls: type, options: ToolOptions, frame_locals: Mapping[str, 
 
 
 def _itself(made: Any) -> Any:
-    """Return the model itself: its arguments make the object that runs."""
+    """Return the model itself, whose arguments make the object that runs."""
     return made
 
 
@@ -350,7 +353,7 @@ def _define(
 
 
 def _sent(signature: Signature, sole: Any) -> Sequence[Parameter]:
-    """Return the parameters under the names that are sent: those of a model are its fields."""
+    """Return the parameters under the names that are sent; for a model, these are its fields."""
     if not (isinstance(sole, type) and issubclass(sole, BaseModel)):
         return signature.parameters
     said = {name: field.validation_alias for name, field in sole.model_fields.items()}
@@ -370,7 +373,7 @@ def _output(name: str, signature: Signature, options: ToolOptions) -> CheckedSch
     except DefinitionError:
         if options.input_schema is None:
             raise
-        return None  # as with parameters: beside a given schema, a hint that cannot be read is not
+        return None  # unreadable hints are ignored if a schema is given
     return check_derived(name, "output_schema", derived)
 
 
@@ -385,7 +388,7 @@ def validators(
 def _input(
     name: str, signature: Signature, options: ToolOptions, sole: Any
 ) -> tuple[CheckedSchema | None, dict[str, Any]]:
-    """Return the schema, and what turns valid arguments into typed ones."""
+    """Return the input schema, and what turns valid arguments into typed ones."""
     if options.input_schema is not None:
         given = check_input(name, options.input_schema)
         _check_accepts(name, signature, given.schema)
@@ -423,9 +426,10 @@ def _derived(name: str, derive: Callable[[Any], R], of: Any) -> R:
 
 
 def _accepted(signature: Signature, schema: JsonObject, *, imported: bool) -> dict[str, Any]:
-    """Return which names the target takes beside a given schema, as `Tool` is told them."""
+    """Return which names the target accepts in addition to a given schema, as arguments for
+    `Tool`."""
     own = frozenset(parameter.name for parameter in signature.parameters)
-    forwards = imported and signature.takes_any and not own  # its server judges what it is sent
+    forwards = imported and signature.takes_any and not own  # its server checks what it is sent
     named = None if forwards else named_arguments(schema)
     if named is None:
         return {} if signature.takes_any else {"accepts": own}
@@ -448,9 +452,9 @@ def _listed(schema: JsonObject) -> frozenset[str]:
 
 
 def _check_accepts(name: str, signature: Signature, schema: JsonObject) -> None:
-    """Check that a given schema and the signature name, and require, the same parameters.
+    """Check that a given schema and the signature name and require the same parameters.
 
-    What combined schemas declare and require is not looked for.
+    Declarations and requirements in combined schemas are not examined.
     """
     properties = schema.get("properties", {})
     declared = set(properties) if isinstance(properties, dict) else set()
@@ -477,14 +481,14 @@ def _check_accepts(name: str, signature: Signature, schema: JsonObject) -> None:
         )
 
 
-# Tools and dictionaries: `{name, description, input_schema, output_schema?}`, both ways.
+# Convert between tools and dictionaries: `{name, description, input_schema, output_schema?}`.
 #
-# The forms of a tool in requests to OpenAI (Chat Completions and Responses), Anthropic and Gemini are
-# taken, too: what is written for a request anyway need not be written twice. So is MCP's, as imported,
-# since a server sent it. Members about the request (Anthropic's `cache_control`) are left out.
+# The forms of a tool in requests to OpenAI (Chat Completions and Responses), Anthropic and Gemini
+# are accepted, too, so that nobody has to write a tool twice. So is MCP's, as imported, because it
+# comes from a server. Members about the request (Anthropic's `cache_control`) are dropped.
 
 _KEYS = ("name", "description", "input_schema", "output_schema")
-# What providers and MCP call it.
+# The names that providers and MCP use.
 _MEANT = {
     "parameters": "input_schema",
     "inputSchema": "input_schema",
@@ -507,7 +511,7 @@ def get_definition(
 def function_to_tool_definition(function: Callable[..., Any]) -> JsonObject:
     """Return the dictionary form of a plain function, from its hints and docstring.
 
-    Raises DefinitionError, naming the parameter, for what JSON Schema cannot express.
+    Raises DefinitionError, naming the parameter, for anything that JSON Schema cannot express.
     """
     frame_locals = sys._getframe(1).f_locals  # noqa: SLF001  hints may name the caller's own types
     made = make_function_tool(function, ToolOptions(visible=()), frame_locals)
@@ -524,14 +528,15 @@ def tool_from_dict(
     lazy: bool = False,
     frame_locals: Mapping[str, Any] | None = None,
 ) -> Tool[..., Any]:
-    """Return the tool of a dictionary.
+    """Return the tool for a dictionary.
+
+    `marks` are the annotations of tools by name, and `visible` may be by name, too. An imported
+    tool (`ImportedForm`) also needs approval and taints the run, and is at least as strict as it
+    claims. `factory` makes its validators, in place of the default; with `lazy` at their first use.
+    `frame_locals` holds types that the hints of handlers may name in addition to those of their
+    modules.
 
     Raises DefinitionError, naming the definition, for unknown keys, bad names, bad schemas.
-
-    `marks` are the annotations of tools by name, and `visible` may be by name. One that was imported
-    (`ImportedForm`) asks and taints besides, and is no less strict than it claims. `factory` makes its
-    validators, in place of the default one; with `lazy` at their first use. `frame_locals` has the
-    types that the hints of handlers may name in addition to those of their modules.
     """
     if not isinstance(given, Mapping):
         raise DefinitionError(f"a definition is a dictionary, not a {type(given).__name__}")
@@ -570,7 +575,8 @@ def _without_code(name: str, options: ToolOptions) -> Tool[..., Any]:
 
 
 def _as_brought(form: ImportedForm) -> ToolDefinition:
-    """Return the definition that was brought, with its claims and nothing that is said of it here."""
+    """Return the definition as it was imported, with its claims and without anything the
+    application added."""
     given, gives = form.get("input_schema"), form.get("output_schema")
     return ToolDefinition(
         name=form["name"],
@@ -584,7 +590,7 @@ def _as_brought(form: ImportedForm) -> ToolDefinition:
 
 
 def _checked_keys(given: Mapping[str, Any]) -> str:
-    """Return the name; what else there is has a known key and a value of its type."""
+    """Return the name, after checking that all keys are known and have values of the right type."""
     if "name" not in given:
         found = ", ".join(map(str, given))[:80] or "nothing"
         raise DefinitionError(

@@ -1,8 +1,8 @@
-"""The lock file: what each tool said of itself when somebody last read it.
+"""The lock file: digests of each tool's definition at the time somebody last read it.
 
-A tool that comes from elsewhere can change its description after it was approved ("rug pull",
-CVE-2025-54136). A lock holds digests only, one for each part of a definition, so that a change says
-which part it is in. Rule: what is not in the lock unchanged was not read by anybody.
+A tool from elsewhere can change its description after it was approved ("rug pull", CVE-2025-54136).
+A lock holds only digests, one for each part of a definition, so that a change can be located. Rule:
+a definition that is not in the lock unchanged has not been read by anybody.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from toolcrib.values.typed import names_wrong_types
 
 FORMAT = 3
 OPEN_FORMAT = 1  # written while toolcrib left nested objects open
-_CLAIMS_FORMAT = 3  # the first one that has what an imported tool claims
+_CLAIMS_FORMAT = 3  # the first with the claims of imported tools
 MARK = "toolcrib_lock"
 CLOSED_NOW = (
     "the tool is the same: toolcrib now refuses undeclared properties in its nested objects, and pins "
@@ -38,7 +38,7 @@ CLAIMS_UNKNOWN = (
     "whether it did then is not known"
 )
 _CLOSING = ("additionalProperties", "unevaluatedProperties")
-_COMBINED = 8  # nested objects that are tried in all combinations: 256 digests, at a mismatch only
+_COMBINED = 8  # nested objects to try in all combinations: 256 digests, only at a mismatch
 _NAMED = 8
 _MEND = "take it from version control, or write it anew with `toolcrib tools lock`"
 
@@ -49,15 +49,16 @@ ChangeKind: TypeAlias = Literal["added", "removed", "changed"]
 class LockedTool(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """`digest` is the definition's own; the others are of its parts, which cover all of it.
+    """Digests of a definition: `digest` covers it all, and the others cover its parts, which are
+    all of it.
 
-    Of an imported tool they are of the definition that nobody trusts yet; `origin` is the digest of
-    what was brought, which an author's trust is bound to, `claims` what the one who wrote it says of it
-    and nothing enforces, and `trust` what the author says of it.
+    For an imported tool they belong to the definition before anybody trusts it. `origin` is the
+    digest of what was imported, which an author's trust is bound to. `claims` is what the tool's
+    publisher claims without anything enforcing it, and `trust` is the author's trust.
 
-    `input_schema` includes the `no_schema_mode` and the defaults that the schema does not tell;
-    `annotations` the tags and `strict`; `examples` the `answer`;
-    `visibility` is `visible`, `model_visible` and `secret`.
+    `input_schema` includes the `no_schema_mode` and the defaults that the schema does not state;
+    `annotations` includes the tags and `strict`; `examples` includes the `answer`; `visibility`
+    covers `visible`, `model_visible` and `secret`.
     """
 
     digest: Digest
@@ -72,8 +73,8 @@ class LockedTool(
     trust: TrustName | Literal[""] = ""
 
     def differences(self, other: LockedTool) -> tuple[str, ...]:
-        """Return the parts in which they differ. `digest` or `origin` alone: the parts agree, the whole
-        does not."""
+        """Return the parts that differ. `digest` or `origin` alone means that only the whole
+        differs."""
         whole = [name for name in _WHOLE if getattr(self, name) != getattr(other, name)]
         if not whole and self.trust == other.trust:
             return ()
@@ -86,10 +87,11 @@ PARTS = tuple(field for field in LockedTool.__struct_fields__ if field not in _W
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One tool that is not as the lock has it; `parts` for a changed one.
+    """A tool that differs from the lock; a changed one lists its `parts`.
 
-    `closing` is True if the tool is the same and toolcrib states more of it now: see `closing_only`.
-    `unknown_claims` is True if the lock is older than the claims that it lacks.
+    `closing` is True if the tool is the same and only toolcrib states more of it now: see
+    `closing_only`. `unknown_claims` is True if claims are missing only because the lock is too old
+    to have them.
     """
 
     tool: str
@@ -105,12 +107,12 @@ class Change(msgspec.Struct, frozen=True):
 
 
 def closing_only(definition: ToolDefinition, earlier_digest: str) -> bool:
-    """Return whether a definition differs from an earlier one only by
-    what toolcrib closes and pins now.
+    """Return whether a definition differs from an earlier one only by what toolcrib now closes and
+    pins.
 
-    Earlier versions left nested objects of an input schema open, and pinned no default that the
-    schema does not tell. A digest cannot be read backwards, so the objects are opened again, in all
-    combinations: what has the earlier digest then was the earlier definition.
+    Earlier versions left nested objects of an input schema open, and did not pin defaults that the
+    schema does not state. A digest cannot be reversed, so the objects are opened again in all
+    combinations. The one with the earlier digest was the earlier definition.
     """
     for plain in (definition, msgspec.structs.replace(definition, defaults_json=None)):
         if any(opened.digest == earlier_digest for opened in _opened(plain)):
@@ -119,7 +121,8 @@ def closing_only(definition: ToolDefinition, earlier_digest: str) -> bool:
 
 
 def _opened(definition: ToolDefinition) -> Iterator[ToolDefinition]:
-    """With nested objects open: every one, then all combinations of the first few."""
+    """Yield the definition with nested objects open: all of them, then all combinations of the
+    first few."""
     schema = definition.input_schema
     if schema is None:
         yield definition
@@ -136,8 +139,8 @@ def _opened(definition: ToolDefinition) -> Iterator[ToolDefinition]:
 
 
 def _closed_below(schema: JsonObject) -> list[tuple[JsonObject, str]]:
-    """Return the objects below the top that take no undeclared property,
-    and the keyword that says so."""
+    """Return the objects below the top that refuse undeclared properties, and the keyword that says
+    so."""
     found: list[tuple[JsonObject, str]] = []
     pending: list[JsonValue] = list(schema.values())
     while pending:
@@ -158,8 +161,8 @@ class _LockFile(msgspec.Struct, forbid_unknown_fields=True):
 class Lock(msgspec.Struct, frozen=True):
     """The tools of a catalog by name, as digests.
 
-    `definitions` are those that the digests were made of, if it was made of a catalog: no file has
-    them. `format` is that of the file which it was read from.
+    `definitions` are those that the digests were computed from, if the lock was made from a
+    catalog; lock files do not contain them. `format` is that of the file it was read from.
     """
 
     tools: Mapping[str, LockedTool]
@@ -167,13 +170,15 @@ class Lock(msgspec.Struct, frozen=True):
     format: int = FORMAT
 
     def to_json(self) -> str:
-        """Return text that is the same for the same tools in any order; a line for each part."""
+        """Return text that is the same for the same tools in any order, with a line for each
+        part."""
         value = {MARK: FORMAT, "tools": msgspec.to_builtins(dict(self.tools))}
         return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
     @staticmethod
     def from_json(text: str) -> Lock:
-        """Raises SourceError, saying what to do, for a torn, foreign or newer text."""
+        """Parse a lock. Raises SourceError, saying what to do, for a truncated, foreign or newer
+        text."""
         try:
             value = json.loads(text, object_pairs_hook=_object)
         except json.JSONDecodeError as error:
@@ -222,7 +227,7 @@ class Lock(msgspec.Struct, frozen=True):
 
 @names_wrong_types
 def lock_catalog(catalog: Catalog) -> Lock:
-    """Return the lock of what the catalog holds now."""
+    """Return the lock of the catalog's current tools."""
     tools = {entry.tool.definition.name: entry.tool for entry in catalog.entries}
     definitions = {
         name: tool.definition if tool.imported is None else tool.imported.definition
@@ -233,17 +238,18 @@ def lock_catalog(catalog: Catalog) -> Lock:
 
 @names_wrong_types
 def check_lock(catalog: Catalog, path: str | Path) -> Catalog:
-    """Return the catalog, if each of its tools is as the lock file has it; put it between load and use.
+    """Return the catalog if each of its tools matches the lock file. Call it between loading and
+    using tools.
 
-    A tool that is in the lock only is no fault: it reaches no model. Raises CatalogError naming the
-    tools and the parts that differ, SourceError for a lock file that is missing or damaged.
+    A tool that is only in the lock is no error, because it reaches no model. Raises CatalogError
+    naming the tools and the parts that differ, and SourceError for a missing or damaged lock file.
     """
     refuse_changes([c for c in read_lock(path).changes(catalog) if c.kind != "removed"], path)
     return catalog
 
 
 def refuse_changes(changes: list[Change], path: str | Path) -> None:
-    """Raise CatalogError for tools that are not as the lock file has them, if there are any."""
+    """Raise CatalogError for tools that differ from the lock file, if there are any."""
     if changes:
         raise CatalogError(
             f"tools are not as {path} has them: {_listed(changes)}. Read what changed, then "
@@ -253,7 +259,8 @@ def refuse_changes(changes: list[Change], path: str | Path) -> None:
 
 @names_wrong_types
 def read_lock(path: str | Path) -> Lock:
-    """Raises SourceError, naming the file, if it is missing, unreadable or no whole lock."""
+    """Read a lock file. Raises SourceError naming the file if it is missing, unreadable or
+    incomplete."""
     try:
         return Lock.from_json(Path(path).read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
@@ -271,13 +278,13 @@ def read_lock(path: str | Path) -> Lock:
 
 @names_wrong_types
 def write_lock(lock: Lock, path: str | Path) -> None:
-    """Write the file whole or not at all: a temporary one next to it is moved there in one step.
+    """Write the file atomically: a temporary file next to it is renamed.
 
     Raises SourceError if it cannot be written.
     """
     part: Path | None = None
     try:
-        target = Path(os.path.realpath(path))  # a link stays one
+        target = Path(os.path.realpath(path))  # keep a symbolic link
         handle, name = tempfile.mkstemp(
             prefix=f".{target.name}.", suffix=".part", dir=target.parent
         )
@@ -314,8 +321,8 @@ def _locked(definition: ToolDefinition, imported: Imported | None) -> LockedTool
 
 
 def _hidden_defaults(given: ToolDefinition) -> list[JsonValue]:
-    """Return defaults that no schema shows; for most tools none, so that
-    older locks keep their digests."""
+    """Return the defaults that no schema shows. Most tools have none, which keeps the digests of
+    older locks valid."""
     return [] if given.defaults_json is None else [json_copy(given.defaults_json)]
 
 
@@ -331,7 +338,7 @@ def _listed(changes: list[Change]) -> str:
 
 
 class _TwiceError(ValueError):
-    """A merge may leave two entries for one tool: neither of them is the one that was read."""
+    """A merge left two entries for one tool, and neither is known to be the one that was read."""
 
 
 def _object(members: Iterable[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Reading a Python signature: which parameters the model fills in, and which are injected."""
+"""Read a Python signature: which parameters the model fills in, and which are injected."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from toolcrib.tools.capability import Need, is_context, need_of
 from toolcrib.values.content import NO_TEXT, ToolContent
 from toolcrib.values.json import JsonValue
 
-# What a function takes, as its own code says it, or else as `inspect` does.
+# Read the parameters of a function from its code object, or else with `inspect`.
 #
-# A plain function has names, kinds and defaults in its code object: `inspect.signature` reads them
-# there too, and takes four times as long for what is not needed here.
+# A plain function has names, kinds and defaults in its code object. `inspect.signature` reads them
+# there too, but takes four times as long for details that are not needed here.
 
 EMPTY: Any = inspect.Parameter.empty
 POSITIONAL_ONLY: Any = inspect.Parameter.POSITIONAL_ONLY
@@ -58,8 +58,8 @@ class SignatureParameter(NamedTuple):
 
 
 def parameters_of(thing: Any) -> list[SignatureParameter]:
-    """Return the parameters in order. Raises DefinitionError where no signature can be read."""
-    if thing.__class__ is FunctionType and not thing.__dict__:  # nothing wrapped, or declared
+    """Return the parameters in order. Raises DefinitionError if no signature can be read."""
+    if thing.__class__ is FunctionType and not thing.__dict__:  # not wrapped, no attributes
         return _of_code(thing)
     try:
         signature = inspect.signature(thing)
@@ -91,11 +91,11 @@ def _of_code(function: Any) -> list[SignatureParameter]:
     return taken
 
 
-# The type hints of a function or class as types, wherever they are written.
+# Resolve the type hints of a function or class, wherever they are written.
 #
 # Under `from __future__ import annotations` a hint may name a type of the enclosing function. For a
-# function defined there such a type goes first, as it does in Python; for a class it comes last, since
-# the fields of its bases are read in modules of their own.
+# function defined there such a type takes precedence, as in Python. For a class it comes last,
+# because the fields of its bases are resolved in their own modules.
 
 _TOO_DEEP = f"(it is nested deeper than {MAX_LEVELS})"
 
@@ -103,10 +103,10 @@ _TOO_DEEP = f"(it is nested deeper than {MAX_LEVELS})"
 def read_hints(
     thing: Any, name: str, frame_locals: Mapping[str, Any], *, lenient: bool = False
 ) -> dict[str, Any]:
-    """Return the hints by parameter, and `return`. Raises DefinitionError,
-    naming `name` and the parameter.
+    """Return the hints by parameter, and `return`. Raises DefinitionError naming `name` and the
+    parameter.
 
-    If `lenient`, those that can be read, each by itself.
+    If `lenient`, return only the hints that can be read, each tried separately.
     """
     if not lenient:
         return _all_hints(thing, name, frame_locals)
@@ -140,7 +140,7 @@ def _read_by_typing(
     try:
         if not local:
             return typing.get_type_hints(thing, include_extras=True)
-    except Exception:  # noqa: BLE001, S110  a hint is code of its author's; it is tried once more
+    except Exception:  # noqa: BLE001, S110  a hint is its author's code; tried again below
         pass
     try:
         return typing.get_type_hints(
@@ -177,7 +177,7 @@ def _first_unreadable(thing: Any, frame_locals: Mapping[str, Any]) -> str:
 
 
 def _one_by_one(thing: Any, frame_locals: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Read each hint by itself; one that cannot be read gives its error instead."""
+    """Read each hint separately; for one that cannot be read, yield its error instead."""
     owners = reversed(thing.__mro__) if isinstance(thing, type) else [inspect.unwrap(thing)]
     for owner in owners:
         for parameter, hint in inspect.get_annotations(owner).items():
@@ -188,7 +188,7 @@ def _one_by_one(thing: Any, frame_locals: Mapping[str, Any]) -> Iterator[tuple[s
                 )
                 unusable = RecursionError() if too_deep(found[parameter]) else found[parameter]
                 yield parameter, unusable
-            except Exception as error:  # noqa: BLE001  a hint is code of its author's
+            except Exception as error:  # noqa: BLE001  a hint is its author's code
                 yield parameter, error
 
 
@@ -200,15 +200,16 @@ def _globals(thing: Any) -> dict[str, Any]:
 
 _STREAMS = (AsyncIterator, AsyncGenerator, AsyncIterable)
 _LISTS_OF_CONTENT = (list, tuple, Sequence)
-_LEVELS_OF_CONTENT = 8  # an arm of a union, in a list, in a union, each perhaps with notes
+_LEVELS_OF_CONTENT = 8  # a union member, in a list, in a union, each perhaps Annotated
 _PLAIN = frozenset((str, int, float, bool, list, dict, NoneType))
 
 
 class Signature(NamedTuple):
-    """`undocumentable` names the parameters that a schema cannot be derived for, and why.
+    """The parameters and hints of a function or class.
 
-    `takes_any` is True with a `**parameter`: it accepts whatever properties a given schema has.
-    `streams` is True for an async generator; `returns` is then the hint of one part.
+    `undocumentable` names the parameters for which no schema can be derived, and why. `takes_any`
+    is True with a `**parameter`, which accepts whatever properties a given schema has. `streams` is
+    True for an async generator; `returns` is then the hint of one part.
     """
 
     parameters: tuple[Parameter, ...]
@@ -225,9 +226,10 @@ class Signature(NamedTuple):
 def read_function(
     function: Callable[..., Any], frame_locals: Mapping[str, Any], *, lenient: bool = False
 ) -> Signature:
-    """Raises DefinitionError, naming the function and the parameter, for what cannot be read.
+    """Read a function. Raises DefinitionError, naming the function and the parameter, for
+    unreadable hints.
 
-    If `lenient`, a hint that cannot be read is as good as none: a schema was given.
+    If `lenient`, because a schema was given, a hint that cannot be read is ignored.
     """
     name = function.__qualname__
     hints = read_hints(function, name, frame_locals, lenient=lenient)
@@ -237,7 +239,8 @@ def read_function(
 
 
 def read_class(cls: type, frame_locals: Mapping[str, Any], *, lenient: bool = False) -> Signature:
-    """Read a class: parameters from the constructor; capabilities, result and context from `run`."""
+    """Read a class: parameters from the constructor; capabilities, result and context from
+    `run`."""
     name, run = cls.__qualname__, getattr(cls, "run", None)
     streams = inspect.isasyncgenfunction(run)
     if not (streams or inspect.iscoroutinefunction(run)):
@@ -276,8 +279,8 @@ def read_class(cls: type, frame_locals: Mapping[str, Any], *, lenient: bool = Fa
 
 
 def _with_factories(cls: type, taken: Sequence[SignatureParameter]) -> list[SignatureParameter]:
-    """Return the parameters of a constructor, with the factories that a
-    dataclass has for its fields."""
+    """Return the parameters of a constructor, with the default factories of dataclass or pydantic
+    fields."""
     made_by: dict[str, Any] = {}
     if is_dataclass(cls):
         made_by = {field.name: field.default_factory for field in fields(cls)}
@@ -293,8 +296,8 @@ def _with_factories(cls: type, taken: Sequence[SignatureParameter]) -> list[Sign
 
 
 def _streaming(name: str, signature: Signature) -> Signature:
-    """Return an async generator's signature, whose result is a part. Raises
-    DefinitionError for another hint."""
+    """Return an async generator's signature, whose result is one part. Raises DefinitionError for
+    other hints."""
     hint = signature.returns
     if hint is not Any:
         if (get_origin(hint) or hint) not in _STREAMS:
@@ -306,9 +309,9 @@ def _streaming(name: str, signature: Signature) -> Signature:
 
 
 def structured_hint(hint: Any, level: int = 0) -> Any:
-    """Return what a return hint says of the structured value; Any where it tells of content alone.
+    """Return the part of a return hint that describes the structured value; Any if it is only content.
 
-    Raises DefinitionError for content within a value.
+    Raises DefinitionError for content inside a value.
     """
     origin, inner = get_origin(hint), [arm for arm in get_args(hint) if arm is not Ellipsis]
     if origin is ToolContent:
@@ -324,7 +327,7 @@ def structured_hint(hint: Any, level: int = 0) -> Any:
     if all(map(is_, found, inner)):
         return hint
     if origin in (Union, UnionType):
-        return Any if Any in found else Union[tuple(found)]  # noqa: UP007  of what is known at run time
+        return Any if Any in found else Union[tuple(found)]  # noqa: UP007  known only at run time
     if origin in _LISTS_OF_CONTENT and Any in found:
         return Any
     raise DefinitionError(
@@ -334,8 +337,11 @@ def structured_hint(hint: Any, level: int = 0) -> Any:
 
 
 def instead_of_content(hint: Any) -> tuple[JsonValue, ...] | None:
-    """Return the JSON values that may stand in place of content by a hint of it: none by `Image`, null
-    by `Image | None`, an empty list by `list[Image]`. None for any other hint."""
+    """Return the JSON values that may stand in for content under this hint, or None for any other
+    hint.
+
+    There are none for `Image`, null for `Image | None`, and an empty list for `list[Image]`.
+    """
     origin, inner = get_origin(hint), [arm for arm in get_args(hint) if arm is not Ellipsis]
     if hint is ToolContent or hint in NO_TEXT:
         return ()
@@ -349,7 +355,7 @@ def instead_of_content(hint: Any) -> tuple[JsonValue, ...] | None:
 
 
 def sole_object(signature: Signature) -> Any:
-    """Return the hint of the only parameter, where that is a model, a TypedDict or a dataclass."""
+    """Return the hint of the only parameter if it is a model, a TypedDict or a dataclass."""
     if len(signature.parameters) != 1 or signature.undocumentable:
         return None
     hint = signature.parameters[0].hint
@@ -360,12 +366,14 @@ def sole_object(signature: Signature) -> Any:
 
 
 def _is_typed_dict(hint: type) -> bool:
-    """That of `typing_extensions` too, which is the one that pydantic takes before Python 3.12."""
+    """Return whether a class is a TypedDict, including that of `typing_extensions`, which pydantic
+    uses before Python 3.12."""
     return issubclass(hint, dict) and hasattr(hint, "__required_keys__")
 
 
 def _check_constructed(cls: type, constructor: Any) -> None:
-    """Fields without a constructor: `@dataclass` stands above `@tool`, and has not run yet."""
+    """Raise DefinitionError for fields without a constructor: `@dataclass` is above `@tool` and has
+    not run yet."""
     if constructor is not object.__init__ or _made_by_new(cls):
         return
     bare = [
@@ -381,10 +389,10 @@ def _check_constructed(cls: type, constructor: Any) -> None:
 
 
 def _hinted(cls: type, constructor: Any) -> Any:
-    """Return what has the hints: a constructor, or the class where that one
-    was generated from its fields.
+    """Return what has the hints: the constructor, or the class if the constructor was generated
+    from fields.
 
-    The fields of a class are read in the modules that they come from; a generated constructor
+    The fields of a class are resolved in the modules that define them. A generated constructor
     knows only the module of the last class.
     """
     if issubclass(cls, BaseModel) or "__is_pydantic_dataclass__" in cls.__dict__:
@@ -461,7 +469,8 @@ def _sorted(
 
 
 def _is_plain(hint: Any) -> bool:
-    """JSON's own types, and lists, dictionaries and unions of them: nothing is injected for those."""
+    """Return whether a hint consists of JSON types, lists, dictionaries and unions, which are never
+    injected."""
     kind = hint.__class__
     if kind is type:
         return hint in _PLAIN
@@ -478,7 +487,7 @@ def _check_by_name(name: str, kind: Any) -> None:
 
 
 def _default(name: str, hint: Any, default: Any) -> Any:
-    """Return a default; one that only pydantic knows would not reach the function."""
+    """Return a default. A default that only pydantic knows would not reach the function."""
     wrong = is_field(default)
     if default is EMPTY and get_origin(hint) is Annotated:
         wrong = any(is_field(f) and not f.is_required() for f in hint.__metadata__)

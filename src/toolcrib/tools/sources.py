@@ -1,8 +1,8 @@
-"""Where tools come from: a module, a Python file, a file of definitions, installed entry points.
+"""Load tools from a module, a Python file, a file of definitions, or installed entry points.
 
-`discover` makes one catalog of several sources. A source gives tools synchronously; one that has to
-start something first (a server) is an async context manager too, entered before it is handed over.
-Code is imported as it is: name only sources that may run here.
+`discover` makes one catalog of several sources. A source returns its tools synchronously. A source
+that has to start something first (a server) is also an async context manager, entered before it is
+passed on. Code is imported and runs, so name only sources that may run here.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ from toolcrib.values.definition import (
 )
 from toolcrib.values.typed import Checked, names_wrong_types
 
-# Running the code of others to find the tools in it.
+# Run another author's code to find its tools.
 #
-# Whatever it raises, or ends with, becomes one SourceError that says where; what toolcrib raises
-# passes.
+# Whatever it raises, including SystemExit, becomes one SourceError that says where. Exceptions of
+# toolcrib pass through.
 
 T = TypeVar("T")
 _ENDS = 'it ends the program when loaded: keep that under `if __name__ == "__main__":`'
@@ -78,8 +78,10 @@ def _is_tool(thing: object) -> bool:
 
 
 def of_thing(thing: Any, where: str) -> Tools:
-    """Return a tool, a list, a Catalog, or what a function gives. A plain function that cannot give
-    tools is one itself: it is not called."""
+    """Return a tool, a list, a Catalog, or what a function returns.
+
+    A plain function that cannot return tools is a tool itself, and is not called.
+    """
     if inspect.isroutine(thing) and not _is_tool(thing) and not _gives_tools(thing):
         return [thing]
     if callable(thing) and not _is_tool(thing) and not isinstance(thing, type):
@@ -102,8 +104,11 @@ _DATA = (str, bytes, int, float, Mapping, NoneType)
 
 
 def _gives_tools(function: Callable[..., Any]) -> bool:
-    """Return whether it may be asked for tools: not where it needs an argument, or where its return
-    hint, as far as that can be read, says that it gives data."""
+    """Return whether a function may be called for tools.
+
+    It may not if it requires an argument or if its return hint, as far as it can be read, shows
+    that it returns data.
+    """
     try:
         taken = inspect.signature(function).parameters.values()
     except ValueError:  # some of Python's own have none
@@ -130,7 +135,7 @@ def _is_data(hint: Any) -> bool:
 
 
 def guarded(load: Callable[[], T], where: str, module: str = "") -> T:
-    """Runs code of others. Raises SourceError for whatever it raises, but what toolcrib raises."""
+    """Run another author's code. Raises SourceError for any exception except toolcrib's own."""
     try:
         return load()
     except ToolcribError:
@@ -149,7 +154,7 @@ def guarded(load: Callable[[], T], where: str, module: str = "") -> T:
 def _reason(error: BaseException) -> str:
     try:
         text = str(error).partition("\n")[0]
-    except Exception:  # noqa: BLE001  an exception of others may fail even here
+    except Exception:  # noqa: BLE001  another author's exception may fail even here
         text = ""
     reason = f"{type(error).__name__}: {text}" if text else type(error).__name__
     reason += _place(error)
@@ -157,9 +162,9 @@ def _reason(error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """Return the line that raised, where it is known: an import may run thousands."""
+    """Return the line that raised, if known, because an import may run thousands of lines."""
     places = own_places(error.__traceback__)
-    here = places and not places[-1].endswith(" in import_module")  # nothing of the module ran
+    here = places and not places[-1].endswith(" in import_module")  # no line of the module ran
     return f", at {places[-1]}" if here else ""
 
 
@@ -185,16 +190,17 @@ _MODULE = re.compile(r"(?!\d)\w+(\.(?!\d)\w+)*")
 
 @runtime_checkable
 class ToolSource(Protocol):
-    """Gives tools; `name` says where they come from, in the errors about them.
+    """Provides tools; `name` says where they come from, in errors about them.
 
-    Definitions without code that it gives are imported, as those of a server or a file are.
+    Definitions without code that it provides are imported, as those of a server or a file are.
     """
 
     @property
     def name(self) -> str: ...
 
     def tools(self) -> Tools:
-        """Anything that a Catalog takes. Raises SourceError, DefinitionError or CatalogError."""
+        """Return anything that a Catalog takes. Raises SourceError, DefinitionError or
+        CatalogError."""
 
 
 Where: TypeAlias = str | Path | ModuleType | ToolSource
@@ -204,13 +210,15 @@ Where: TypeAlias = str | Path | ModuleType | ToolSource
 def discover(*where: Where, trust: Trusts | None = None, lock: str | Path | None = None) -> Catalog:
     """Return one catalog of the tools of all these sources, in this order.
 
-    Definitions that a file or another source than Python's own brings are imported: their tools ask,
-    and taint, until `trust` says otherwise: see `Catalog.trusting`, and `lock` is the path of the lock.
+    Definitions from a file, or from any source that is not Python code, are imported: their tools
+    ask and taint the run until `trust` says otherwise (see `Catalog.trusting`). `lock` is the path
+    of the lock.
 
-    Each is a ToolSource, a module, or text as on the command line: `package.module`,
+    Each source is a ToolSource, a module, or a string as on the command line: `package.module`,
     `package.module:attribute`, `tools.py`, `tools.json` or `.jsonl`, `entry-points` or
-    `entry-points:NAME,NAME`. Raises SourceError for what cannot be loaded, DefinitionError for what
-    is no tool, and CatalogError, naming both sources, for a name that two of them give.
+    `entry-points:NAME,NAME`. Raises SourceError for a source that cannot be loaded, DefinitionError
+    for an object that is not a tool, and CatalogError, naming both sources, for a name that two of
+    them provide.
     """
     found = Catalog([_loaded(source_of(one)) for one in where])
     if not trust:
@@ -275,11 +283,12 @@ def _what_is_there(text: str) -> str:
 
 
 class ModuleTools(Checked, msgspec.Struct, frozen=True):
-    """A module (or its name), or one `attribute` of it: a tool, a list, a Catalog, a function for one.
+    """A module (or its name), or one `attribute` of it: a tool, a list, a Catalog, or a function
+    returning one.
 
-    Of a module by itself its `catalog` is taken, or else every tool in it, in the order of the file. A
-    plain function that needs an argument, or whose return hint says that it gives data, is a tool
-    itself; any other one is called for tools.
+    For a whole module, its `catalog` is used, or else every tool in it, in the order of the file. A
+    plain function that requires an argument, or whose return hint shows that it returns data, is a
+    tool itself. Any other function is called for tools.
     """
 
     module: str | ModuleType
@@ -307,7 +316,7 @@ def _imported(module: str, where: str) -> ModuleType:
 
 
 class PythonFile(Checked, msgspec.Struct, frozen=True):
-    """A `.py` file, which may be called like a module of Python's own; it is run at each `tools()`."""
+    """A `.py` file, which may have the name of a standard module. It is run at each `tools()`."""
 
     path: Path
 
@@ -330,7 +339,7 @@ def _of_file(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise SourceError(f"{path}: not a Python file")
     module, loader = importlib.util.module_from_spec(spec), spec.loader
-    sys.modules[name] = module  # hints are looked up there
+    sys.modules[name] = module  # hints are resolved there
     try:
         guarded(lambda: loader.exec_module(module), str(path))
     except BaseException:
@@ -340,7 +349,8 @@ def _of_file(path: Path) -> ModuleType:
 
 
 def module_at(where: str) -> ModuleType:
-    """Return the module of a name, or of a `.py` file, which is run. Raises SourceError without one."""
+    """Return the module of a name or of a `.py` file, which is run. Raises SourceError if there is
+    none."""
     return _of_file(Path(where)) if where.endswith(".py") else _imported(where, where)
 
 
@@ -358,10 +368,11 @@ class DefinitionsFile(Checked, msgspec.Struct, frozen=True):
 
 
 class EntryPoints(Checked, msgspec.Struct, frozen=True):
-    """Loads the tools that installed distributions offer in an entry-point group: all, or by `names`.
+    """The tools that installed distributions offer in an entry-point group: all, or those in `names`.
 
-    An entry point is what `ModuleTools` takes: a tool, a list, a Catalog, a function that gives one,
-    or a module. Only the named ones are imported; they come in the order of distribution and name.
+    An entry point is anything that `ModuleTools` takes: a tool, a list, a Catalog, a function
+    returning one, or a module. Only the named ones are imported, in the order of distribution and
+    name.
     """
 
     names: tuple[str, ...] = ()
@@ -372,7 +383,7 @@ class EntryPoints(Checked, msgspec.Struct, frozen=True):
         return ":".join(["entry-points", *([",".join(self.names)] if self.names else [])])
 
     def tools(self) -> Tools:
-        from importlib.metadata import entry_points  # 10 ms, which `import toolcrib` need not pay
+        from importlib.metadata import entry_points  # 10 ms that `import toolcrib` need not spend
 
         found = sorted(entry_points(group=self.group), key=lambda e: (_distribution(e), e.name))
         missing = set(self.names) - {e.name for e in found}
@@ -407,8 +418,7 @@ def _distribution(entry: EntryPoint) -> str:
 
 
 def _loaded(source: ToolSource) -> Catalog:
-    """Return the tools of one source; whatever is wrong with one of them is
-    said with the source's name."""
+    """Return the tools of one source. Errors about them include the source's name."""
     try:
         imported = not isinstance(source, ModuleTools | PythonFile | EntryPoints | _Installed)
         tools = guarded(source.tools, source.name)
@@ -423,27 +433,27 @@ def _loaded(source: ToolSource) -> Catalog:
 
 
 def _located(source: ToolSource, text: str) -> str:
-    """Return a text with its source, which an entry point has named already."""
+    """Return a message with the name of its source, unless an entry point has added it already."""
     said = source.name in text or isinstance(source, EntryPoints)
     return text if said else f"{source.name}: {text}"
 
 
-# A file of definitions, read into dictionaries of one form: `{name, description, input_schema, …}`.
+# Parse a file of definitions into dictionaries of one form: `{name, description, input_schema, …}`.
 #
-# Nothing is guessed: a duplicate key, a NaN, a page that is not the last, are refused. Whoever wrote
-# the file, its definitions are imported: their tools ask and taint until the author trusts them. What
-# an MCP server claims of its tools (annotations) can only make them stricter.
+# Nothing is guessed: a duplicate key, a NaN, or a page that is not the last is refused. Whoever
+# wrote the file, its definitions are imported: their tools ask and taint the run until the author
+# trusts them. What an MCP server claims of its tools (annotations) can only make them stricter.
 
 
 @names_wrong_types
 def read_definitions(path: str | Path) -> list[ImportedForm]:
     """Return the definitions of a `.json` or `.jsonl` file, as dictionaries that are not checked yet.
 
-    A JSON file holds a list of them, a single one, or a saved MCP `tools/list` result
-    `{"tools": [{name, description, inputSchema, …}]}` (also as the `result` of a JSON-RPC response);
-    a JSONL file one on each line. What is of Gemini's form holds one for each function. Those of MCP
-    are put into our form: a `/` in their names becomes `_`, what else they hold (title, _meta) is left
-    out. Raises SourceError.
+    A JSON file holds a list of them, a single one, or a saved MCP `tools/list` result `{"tools":
+    [{name, description, inputSchema, …}]}` (also as the `result` of a JSON-RPC response). A JSONL
+    file holds one on each line. Gemini's form gives one definition per function. MCP's form is
+    converted to toolcrib's: a `/` in names becomes `_`, and other members (title, _meta) are
+    dropped. Raises SourceError.
     """
     path = Path(path)
     found = _listed(_parsed(path), path)
@@ -503,7 +513,7 @@ def _not_finite(constant: str) -> NoReturn:
 
 
 def _listed(found: Any, path: Path) -> list[Any]:
-    """Return the definitions in a file; a listing is recognised by the key that definitions lack."""
+    """Return the definitions in a file. A listing is recognised by a key that definitions lack."""
     if isinstance(found, list):
         return found
     if not isinstance(found, dict):
@@ -522,7 +532,7 @@ def _listed(found: Any, path: Path) -> list[Any]:
 def _own_form(given: Mapping[str, Any], names: dict[str, str], path: Path) -> ImportedForm:
     """Return a definition in toolcrib's form, MCP names without their `/`."""
     made = mcp_form(given)
-    if made is None:  # of half the one form and half the other it is said what is wrong
+    if made is None:  # mixed forms get an error later
         return ImportedForm(given)
     name, legal = given.get("name"), made.get("name")
     if isinstance(name, str) and isinstance(legal, str):

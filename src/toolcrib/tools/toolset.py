@@ -1,6 +1,7 @@
-"""Tools of what nobody decorated: plain functions in a list, and the methods of one object.
+"""Make tools of undecorated code: plain functions in a list, and the methods of one object.
 
-Rule: of what a plain function returns nobody but the model sees anything, until its author says what.
+Rule: only the model sees the results of a plain function, until its author declares what is
+visible.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ _NOTHING_SHOWN = ToolOptions(visible=(), is_own=True)
 
 
 def plain_tool(thing: object) -> Tool[..., Any] | None:
-    """Return the tool of a plain function, or of a method with its instance; None for anything else.
-    Raises DefinitionError."""
+    """Return the tool of a plain function or of a bound method, or None for anything else.
+
+    Raises DefinitionError.
+    """
     if not inspect.isroutine(thing) or isinstance(getattr(thing, "__wrapped__", None), Tool):
         return None
     return make_function_tool(thing, _NOTHING_SHOWN, {})
@@ -36,13 +39,13 @@ def toolset(
     visible: Sequence[str] | All | Mapping[str, Sequence[str] | All] = (),
     **annotations: Unpack[AnnotationOptions],
 ) -> list[Tool[..., Any]]:
-    """Return the tools of an object: its public methods, or `only` those of these names, in the order
-    of their names.
+    """Return the tools of an object: its public methods, or `only` the named ones, sorted by name.
 
-    A tool is called `prefix` and the name of the method. `visible` says which fields of results UI,
-    logs and audit may show, of all methods or, in a dictionary, of each by its name: by default none.
-    `annotations` are those of `@tool`, for all of them. Raises DefinitionError for a method that makes
-    no tool (it has no docstring, or a parameter without a hint), and for a name that no method has.
+    A tool is named `prefix` plus the name of the method. `visible` says which result fields UI,
+    logs and audit may show, for all methods or, in a dictionary, by method name. By default none
+    are shown. `annotations` are those of `@tool`, and apply to all methods. Raises DefinitionError
+    for a method that cannot be a tool (it has no docstring, or a parameter without a hint), and for
+    a name that no method has.
     """
     check_type("prefix", prefix, str, "a str, such as 'shop_'")
     only = check_each("only", only, str, "a list of names of methods")
@@ -73,7 +76,7 @@ def toolset(
 
 
 def _check_possible(obj: object, options: Mapping[str, object]) -> None:
-    """Raise DefinitionError for what has no methods that are tools, and for what is no option."""
+    """Raise DefinitionError for an object without usable methods, and for an unknown option."""
     if isinstance(obj, type):
         name = obj.__name__
         raise DefinitionError(
@@ -97,7 +100,7 @@ def _check_possible(obj: object, options: Mapping[str, object]) -> None:
 
 
 def _methods(obj: object) -> Iterator[tuple[str, Any]]:
-    """Yield the public methods; no property is asked for its value."""
+    """Yield the public methods, without evaluating properties."""
     for name, found in inspect.getmembers_static(type(obj)):
         is_method = inspect.isfunction(found) or isinstance(found, classmethod | staticmethod)
         if is_method and not name.startswith("_"):

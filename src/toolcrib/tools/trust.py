@@ -1,10 +1,10 @@
-"""What an author trusts of the tools that were imported.
+"""What an author trusts of imported tools.
 
-A definition that a file or a server brought was written by somebody else: whatever it claims, a call of
-its tool asks, and what the tool gives taints the run, until the author says otherwise of that very
-definition. The rule: trust is of a tool's name and its definition's digest, so that another definition
-of the name is not trusted. What the one who wrote it claims (hints) can only make it stricter, and is
-in that digest, as everything is that toolcrib reads of the definition.
+A definition from a file or a server was written by somebody else. Whatever it claims, calls of its
+tool need approval and its results taint the run, until the author trusts exactly that definition.
+Rule: trust is bound to a tool's name and its definition's digest, so that another definition under
+the same name is not trusted. The publisher's claims (hints) can only make a tool stricter. The
+digest covers them, and everything else that toolcrib reads from the definition.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ ClaimName: TypeAlias = Literal["read_only"]
 class ReadOnly(Checked, msgspec.Struct, frozen=True):
     """The author has read the definition: the tool only reads, and runs without asking.
 
-    `digest` is that of the definition that was read (`toolcrib tools show` prints it); left out, it
-    is looked up in the lock file. What the tool gives still taints the run, unless
+    `digest` is the digest of the definition that was read (`toolcrib tools show` prints it). If it
+    is left out, it is looked up in the lock file. The tool's results still taint the run, unless
     `untrusted_output=False`.
     """
 
@@ -38,9 +38,9 @@ class ReadOnly(Checked, msgspec.Struct, frozen=True):
 
 
 class Trusted(Checked, msgspec.Struct, frozen=True):
-    """The author has read the definition: the tool may run without asking, effects and all.
+    """The author has read the definition: the tool may run without asking, including its effects.
 
-    `digest` and `untrusted_output` are those of `ReadOnly`.
+    `digest` and `untrusted_output` are as in `ReadOnly`.
     """
 
     digest: str = ""
@@ -52,7 +52,7 @@ Trusts: TypeAlias = Mapping[str, Trust]
 
 
 class Pins(Protocol):
-    """Knows the digests of imported definitions that somebody has read: a `Lock`."""
+    """Knows the digests of imported definitions that somebody has read, as a `Lock` does."""
 
     def origins(self) -> frozenset[str]: ...
 
@@ -60,9 +60,9 @@ class Pins(Protocol):
 class Imported(NamedTuple):
     """Remembers what an imported tool was before anybody trusted it.
 
-    `definition` is the one that asks, `brought` what was brought, with all its claims, whatever its
-    handler and its marks here, `own` the marks that hold once it is trusted, and `trust` what the
-    author says of it, in force or lapsed.
+    `definition` is the one that needs approval. `brought` is what was imported, with all its
+    claims, regardless of its handler and its marks here. `own` are the marks that hold once it is
+    trusted. `trust` is the author's trust, in force or lapsed.
     """
 
     definition: ToolDefinition
@@ -77,11 +77,12 @@ class Imported(NamedTuple):
 
     @property
     def claims(self) -> ClaimName | Literal[""]:
-        """The claim that its author makes and nothing enforces: whoever trusts the tool reads it."""
+        """The claim that its publisher makes and nothing enforces, for whoever decides to trust
+        it."""
         return "read_only" if self.brought.annotations.read_only else ""
 
     def otherwise(self) -> str:
-        """Return the digest that it would have with the other claim: that to read only, or none."""
+        """Return the digest that the definition would have with the opposite read-only claim."""
         said = self.brought.annotations
         other = msgspec.structs.replace(said, read_only=not said.read_only)
         return msgspec.structs.replace(self.brought, annotations=other).digest
@@ -90,11 +91,11 @@ class Imported(NamedTuple):
 def trusted_by(
     definition: ToolDefinition, imported: Imported | None, trust: Trust, pins: Pins | None
 ) -> tuple[ToolDefinition, Imported]:
-    """Return the definition as the author trusts it, if the digest is the one that was read.
+    """Return the definition as the author trusts it, if its digest is the one that was read.
 
     If it is not, the trust has lapsed: the tool asks as before, and a warning is logged. Raises
-    DefinitionError for a tool that was not imported, for what is no trust, and for one without a digest
-    where there is no lock to look it up.
+    DefinitionError for a tool that was not imported, for a wrong kind of trust, and for trust
+    without a digest if there is no lock to look it up.
     """
     name = definition.name
     if not isinstance(trust, ReadOnly | Trusted):
@@ -128,7 +129,7 @@ def trusted_by(
 
 
 def _claimed(imported: Imported) -> str:
-    """Return what differs where nothing but the claim to read only does."""
+    """Return the addition to the warning if the definition differs only in its read-only claim."""
     if imported.claims:
         return (
             ": all that differs is that it claims to read only (readOnlyHint). Earlier versions of "

@@ -124,7 +124,7 @@ MADE_UP = (
 
 
 READ_UNTRUSTED = "read_untrusted"
-"""The note on a call whose tool tainted an inner run. Whoever receives its outcome again is
+"""The note on a call inside whose tool a run was tainted. Whoever receives its outcome again is
 tainted, too."""
 
 
