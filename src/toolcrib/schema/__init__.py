@@ -1,4 +1,5 @@
-"""JSON Schema: derived from Python, guarded, compiled to validators. Knows no tools."""
+"""JSON Schema: derive schemas from Python, limit them, compile validators. Knows nothing of
+tools."""
 
 from toolcrib.schema.bundle import bundle_refs
 from toolcrib.schema.derive import (

@@ -1,8 +1,9 @@
-"""Several schema files as one: what they refer to in each other is taken in, at build time.
+"""Combine several schema files into one at build time, including everything they refer to in each
+other.
 
-What a reference leads to becomes a definition of its own in the first file, once, however often it is
-referred to: so files may refer to each other in a circle. The first file keeps its own places, so
-that what refers to them needs no change.
+Each target of a reference becomes a definition in the first file, once, however often it is
+referred to, so files may refer to each other in a circle. The first file keeps its own layout, so
+that references to it need no change.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ from toolcrib.schema.references import (
 from toolcrib.values.json import JsonObject, json_copy
 from toolcrib.values.typed import check_type
 
-# Schema files of one folder, each read once. No reference leads out of the folder, or to the network.
+# The schema files of one folder, each read once. No reference leads out of the folder or to the
+# network.
 #
-# What is checked is where a path really leads: after `..` and links.
+# The check uses the real path, after resolving `..` and links.
 
 
 MAX_FILES = 200
@@ -42,7 +44,7 @@ _SHOWN = 200
 
 
 class SchemaFile:
-    """One file: `path` is where it really lies, `shown` how it is called below the folder."""
+    """One file: `path` is its real location, `shown` its name relative to the folder."""
 
     __slots__ = ("path", "references", "schema", "shown")
 
@@ -61,7 +63,7 @@ class SchemaFiles:
         try:
             found = path.resolve(strict=True)
             self._root = (path.parent if root is None else root).resolve(strict=True)
-        except (OSError, RuntimeError) as error:  # the latter: links in a circle, before 3.13
+        except (OSError, RuntimeError) as error:  # the latter: circular links, before 3.13
             reason = getattr(error, "strerror", None) or "links in a circle"
             raise SourceError(f"the schema {path} cannot be read: {reason}") from None
         if not found.is_relative_to(self._root):
@@ -74,7 +76,7 @@ class SchemaFiles:
             raise self.main.error("a schema to bundle is a JSON object")
 
     def follow(self, file: SchemaFile, ref: str, place: Place) -> SchemaFile:
-        """Return the file that a `$ref` in another file means. Raises SchemaError, naming both."""
+        """Return the file that a `$ref` in another file means. Raises SchemaError naming both."""
         written = ref.partition("#")[0]
         name = unquote(written)
         if _SCHEME.match(name) or name.startswith(("/", "\\")) or "?" in written:
@@ -86,7 +88,7 @@ class SchemaFiles:
         try:
             found = (file.path.parent / name).resolve()
             is_file = found.is_file()
-        except (OSError, RuntimeError, ValueError):  # a NUL, a name too long, links in a circle
+        except (OSError, RuntimeError, ValueError):  # a NUL, an overlong name, circular links
             raise file.error(f"$ref {ref[:_SHOWN]!r} names no file", place) from None
         if not found.is_relative_to(self._root):
             raise file.error(
@@ -120,7 +122,7 @@ class SchemaFiles:
 
 
 def _read(path: Path) -> Any:
-    """Read a file of strict JSON. Raise ValueError, without a word of the file's, for any other."""
+    """Parse a file as strict JSON. Raises ValueError, without content of the file, if it is not."""
     with path.open("rb") as opened:
         data = opened.read(MAX_BYTES * 4 + 1)
     if len(data) > MAX_BYTES * 4:
@@ -145,16 +147,18 @@ _HOLDS = frozenset((Role.ONE, Role.MANY, Role.NAMED, Role.PATTERNS, Role.SHELF))
 
 
 def bundle_refs(path: str | Path, *, root: str | Path | None = None) -> JsonObject:
-    """Return the schema in a JSON file (UTF-8), with all that it refers to in other local files.
+    """Return the schema in a JSON file (UTF-8), including everything it refers to in other local
+    files.
 
-    `$ref`s such as `other.json`, `defs/x.json#/definitions/Y`, `./a.json#anchor` are read relative
-    to the file that they stand in, whatever its `$id`. The definitions are added to `$defs`
-    (`definitions` in draft 7) under the last name of their pointer, or the name of their file;
-    where that is taken, with `_2`, `_3` and so on, in the order in which they are met.
-    `root` is the folder that no reference leads out of; by default the one that the file is in.
+    `$ref`s such as `other.json`, `defs/x.json#/definitions/Y`, `./a.json#anchor` are resolved
+    relative to the file that contains them, whatever its `$id`. The definitions are added to
+    `$defs` (`definitions` in draft 7) under the last name of their pointer, or the name of their
+    file. If that is taken, they get `_2`, `_3` and so on, in the order in which they are met.
+    `root` is the folder that no reference may leave; by default the one that the file is in.
 
-    Raises SourceError if the file itself cannot be read, SchemaError, naming file and pointer, for
-    anything else: a reference outward or to nothing, a file that is no JSON, too much of them.
+    Raises SourceError if the file itself cannot be read, and SchemaError, naming file and pointer,
+    for anything else: a reference outside or to nothing, a file that is not JSON, too many files or
+    too much text.
     """
     check_type("path", path, (str, Path), "the path of a file, str or Path")
     check_type("root", root, (str, Path, NoneType), "the path of a folder, str or Path, or None")
@@ -165,7 +169,7 @@ def bundle_refs(path: str | Path, *, root: str | Path | None = None) -> JsonObje
 
 
 class _AdoptedDefinition(msgspec.Struct, frozen=True):
-    """A definition that is taken in: where it comes from, and what it is called in the whole."""
+    """A definition that is included: where it comes from, and its name in the result."""
 
     file: SchemaFile
     node: Any
@@ -174,7 +178,7 @@ class _AdoptedDefinition(msgspec.Struct, frozen=True):
 
 
 class _At(NamedTuple):
-    """Says where a copy stands; `embedded` below an `$id` that is not its file's."""
+    """The position of a copy; `embedded` says that it is below an `$id` that is not its file's."""
 
     file: SchemaFile
     place: Place
@@ -186,7 +190,7 @@ class _At(NamedTuple):
 
 
 class _Bundle:
-    """The definitions so far; the last of them are referred to, and not copied yet."""
+    """The definitions so far. The last of them are referred to, but not copied yet."""
 
     def __init__(self, files: SchemaFiles) -> None:
         self._files, self._main = files, files.main
@@ -203,7 +207,7 @@ class _Bundle:
     def whole(self) -> JsonObject:
         made: JsonObject = self._schema(self._main.schema, _At(self._main, None, foreign=False))
         definitions: dict[str, Any] = {}
-        while len(definitions) < len(self._taken):  # each copy may take in more
+        while len(definitions) < len(self._taken):  # each copy may include more
             taken = list(self._taken.values())[len(definitions)]
             at = _At(taken.file, taken.place, foreign=True)
             definitions[taken.name] = self._schema(taken.node, at)
@@ -213,7 +217,7 @@ class _Bundle:
         return made
 
     def _schema(self, node: Any, at: _At) -> Any:
-        """Return a copy in which each `$ref` leads to where its target lies in the whole."""
+        """Return a copy in which each `$ref` points to its target's place in the result."""
         if not isinstance(node, dict):
             return node
         self._copied += 1 + len(node)
@@ -229,10 +233,10 @@ class _Bundle:
             if role is Role.REF and isinstance(value, str):
                 made[key] = self._reference(key, value, at)
             elif role in _HOLDS:
-                if not (at.foreign and role is Role.SHELF):  # nothing leads there any more
+                if not (at.foreign and role is Role.SHELF):  # nothing refers there any more
                     made[key] = self._below(role, value, at.below(key))
             elif at.foreign and role in (Role.ID, Role.ANCHOR, Role.DIALECT):
-                # All that refers to these names has been rewritten, and they might be taken.
+                # All references to these names have been rewritten, and the names might be taken.
                 self._check_dialect(key, value, at)
             else:
                 made[key] = value

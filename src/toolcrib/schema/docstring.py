@@ -1,7 +1,6 @@
-"""Docstrings as documentation: Google, NumPy and reST, each read in one pass over the lines.
+"""Read docstrings in Google, NumPy and reST style, each in one pass over the lines.
 
-Nothing here raises, and nothing takes longer than a docstring is long: what stands in no known form
-is description.
+Nothing here raises, and reading takes linear time. Text in no known form is description.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import NamedTuple
 
-MAX_CHARS = 16_384  # of one docstring; no more of it is read
+MAX_CHARS = 16_384  # of one docstring; the rest is not read
 _PARAMETERS = frozenset(
     ("args", "arguments", "parameters", "params", "attributes", "keyword args", "keyword arguments",
      "other parameters")
@@ -36,7 +35,7 @@ _TYPE = re.compile(r"[\w.]+(?:\[[^\n]*\])?(?:[ \t]*\|[ \t]*[\w.]+(?:\[[^\n]*\])?
 
 
 class DocumentedSignature(NamedTuple):
-    """Holds the parts of a docstring: the text before its sections, a line a parameter, the result."""
+    """The parts of a docstring: the text outside its sections, a line per parameter, the result."""
 
     description: str
     parameters: Mapping[str, str]
@@ -44,7 +43,7 @@ class DocumentedSignature(NamedTuple):
 
 
 def read_docstring(text: object) -> DocumentedSignature:
-    """Read a docstring, and never raise: one in no known style is a description as a whole."""
+    """Read a docstring. Never raises: a docstring in no known style is a description as a whole."""
     if not isinstance(text, str) or not text.strip():
         return DocumentedSignature("", {})
     clean = _outdented(text[:MAX_CHARS])
@@ -58,7 +57,8 @@ def read_docstring(text: object) -> DocumentedSignature:
 
 
 def _outdented(text: str) -> str:
-    """Remove the indentation that all lines but the first have, and the empty lines around."""
+    """Remove the indentation that all lines but the first share, and the empty lines around the
+    text."""
     if "\n" not in text:
         return text.expandtabs().strip()
     first, *rest = text.expandtabs().split("\n")
@@ -68,7 +68,8 @@ def _outdented(text: str) -> str:
 
 
 def class_doc(cls: type) -> str | None:
-    """Return what the author wrote; else `@dataclass` and NamedTuple write a signature there."""
+    """Return the author's docstring, not the signature that `@dataclass` and NamedTuple
+    generate."""
     doc = cls.__dict__.get("__doc__")
     generated = is_dataclass(cls) or issubclass(cls, tuple)
     if not isinstance(doc, str) or (generated and doc.startswith(f"{cls.__name__}(")):
@@ -77,7 +78,7 @@ def class_doc(cls: type) -> str | None:
 
 
 def _gather(sections: Iterator[tuple[str, list[str]]], *, google: bool) -> DocumentedSignature:
-    """Gather the sections; what stands in none, be it before or after one, is the description."""
+    """Gather the sections. Text outside sections, before or after one, is the description."""
     description: list[str] = []
     parameters: dict[str, str] = {}
     returns = ""
@@ -128,7 +129,7 @@ def _numpy_sections(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _items(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """Yield each line that is indented as the first one, and the deeper ones that follow it."""
+    """Yield each line that is indented like the first one, with the deeper lines that follow it."""
     margin: int | None = None
     head, body = "", list[str]()
     for line in lines:
@@ -146,7 +147,8 @@ def _items(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _named(head: str) -> tuple[str, str]:
-    """Split `name (type, optional): text` into name and text; the type's brackets may hold colons."""
+    """Split `name (type, optional): text` into name and text; the type's brackets may contain
+    colons."""
     name, colon, rest = head.partition(":")
     if _OPENING.isdisjoint(name):
         return (name, rest) if colon else ("", "")
@@ -162,21 +164,22 @@ def _named(head: str) -> tuple[str, str]:
 
 
 def _result(lines: Sequence[str]) -> str:
-    """Return the description of a result, without the type that may stand before it."""
+    """Return the description of a result, without the type that may precede it."""
     said = _joined(lines)
     first, colon, rest = said.partition(":")
     return rest.strip() if colon and _TYPE.fullmatch(first.strip()) else said
 
 
 def _numpy_result(lines: Sequence[str]) -> str:
-    """Return what is said below the type; of several results, what is said of each."""
+    """Return the description below the type, or those of several results."""
     found = [(head, _joined(body)) for head, body in _items(lines)]
     said = [body for _, body in found if body]
     return "\n".join(said) if said else ""
 
 
 def _rest(lines: Sequence[str]) -> DocumentedSignature:
-    """Read `:param type name: text`, with the lines below it up to the next paragraph at the margin."""
+    """Read `:param type name: text`, with the lines below it up to the next paragraph at the
+    margin."""
     description: list[str] = []
     fields: list[tuple[str, str, list[str]]] = []
     in_field = False
@@ -200,7 +203,7 @@ def _rest(lines: Sequence[str]) -> DocumentedSignature:
 
 
 def _joined(lines: Sequence[str]) -> str:
-    """Join lines, without the indentation that all but the first have."""
+    """Join lines, without the indentation that all but the first share."""
     first, rest = lines[0].strip() if lines else "", lines[1:]
     if not any(rest):
         return first

@@ -1,9 +1,9 @@
-"""Estimate how much work it is to say what is wrong with a value, before it is done.
+"""Estimate the work of explaining why a value is invalid, before doing it.
 
-Whether a value is valid is quick to tell. Listing the reasons is not: where a schema is recursive and
-offers alternatives, each level of the value multiplies them; and each reason comes with a copy of the
-part that it is about, and of the values that were allowed. A small value could hold the process for
-hours, or fill its memory.
+Finding out whether a value is valid is fast. Listing the reasons is not. If a schema is recursive
+and offers alternatives, each level of the value multiplies them. Each reason also contains a copy
+of the part that it concerns, and of the allowed values. A small value could occupy the process for
+hours, or exhaust its memory.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from toolcrib.schema.references import REFS, References
 from toolcrib.values.remembered import remembered
 
 MAX_STEPS = 20_000  # pairs of a subschema and a part of the value
-MAX_COPIED = 500_000  # nodes, in all reasons there may be: 0.2 s and 100 MB
+MAX_COPIED = 500_000  # nodes, in all possible reasons: 0.2 s and 100 MB
 _TEXT = 50  # bytes that count as much as a node
 _LISTS = ("allOf", "anyOf", "oneOf")
 _SINGLES = ("not", "if", "then", "else")
-_DEPENDENT = ("dependentSchemas", "dependencies")  # lists of names, among draft 7's, are skipped
-# Keywords of one draft only: to the other draft they are data, of any form.
+_DEPENDENT = ("dependentSchemas", "dependencies")  # draft 7's lists of names are skipped
+# Keywords of one draft only. In the other draft they are data, of any form.
 _OF_ONE_DRAFT = {"prefixItems": list, "dependentSchemas": dict, "dependentRequired": dict}
 _OTHER_MEMBERS = ("additionalProperties", "unevaluatedProperties")
 _OTHER_ITEMS = ("items", "contains", "additionalItems", "unevaluatedItems")
-# Those that look into an object or an array.
+# Keywords that look into an object or an array.
 _LOOKING = frozenset(
     (
         "properties",
@@ -44,7 +44,8 @@ _LOOKING = frozenset(
 
 
 def explainable(references: References, schema: Any, value: Any) -> bool:
-    """Return whether a validator meets at most MAX_STEPS pairs and copies at most MAX_COPIED nodes."""
+    """Return whether a validator meets at most MAX_STEPS pairs and copies at most MAX_COPIED
+    nodes."""
     weights = _Weights()
     copied = 0
     met = chain([(schema, value)], pairs(references, schema, value))
@@ -75,7 +76,7 @@ class _Weights:
 
 
 def _copied(weights: _Weights, node: dict[str, Any], part: Any) -> int:
-    """Return what all that one subschema may find wrong with a part would copy."""
+    """Return how much the reasons that one subschema may give about a part would copy."""
     reasons = len(node) + len(node.get("required", ()))
     if isinstance(part, dict):
         reasons += sum(map(len, _said(node, "dependentRequired").values()))
@@ -85,7 +86,8 @@ def _copied(weights: _Weights, node: dict[str, Any], part: Any) -> int:
 
 
 def pairs(references: References, schema: Any, value: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the pairs of a subschema and a part of the value that a validator meets below the top."""
+    """Yield the pairs of a subschema and a part of the value that a validator meets below the
+    top."""
     stack = [(schema, value)]
     while stack:
         node, part = stack.pop()
@@ -101,7 +103,7 @@ def _next(references: References, node: dict[str, Any], part: Any) -> Iterator[t
 
 
 def _in_place(references: References, node: dict[str, Any]) -> Iterator[Any]:
-    """Yield the subschemas that judge the very part that `node` judges."""
+    """Yield the subschemas that apply to the same part as `node`."""
     for keyword in _LISTS:
         yield from node.get(keyword, ())
     yield from (node[keyword] for keyword in _SINGLES if keyword in node)
@@ -120,7 +122,7 @@ def _below(node: dict[str, Any], part: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _said(node: dict[str, Any], keyword: str) -> Any:
-    """Return the value of a keyword, or an empty one where it is absent or of another form."""
+    """Return the value of a keyword, or an empty one if it is absent or of another form."""
     form = _OF_ONE_DRAFT.get(keyword, dict)
     value = node.get(keyword)
     return value if isinstance(value, form) else form()
@@ -142,23 +144,24 @@ def _members(node: dict[str, Any], part: dict[str, Any]) -> Iterator[tuple[Any, 
 
 def _items(node: dict[str, Any], part: list[Any]) -> Iterator[tuple[Any, Any]]:
     items = node.get("items")
-    first = items if isinstance(items, list) else _said(node, "prefixItems")  # a list: draft 7
+    first = items if isinstance(items, list) else _said(node, "prefixItems")  # a list in draft 7
     others = [node[keyword] for keyword in _OTHER_ITEMS if isinstance(node.get(keyword), dict)]
     yield from zip(first, part, strict=False)
     for child in part:
         yield from ((other, child) for other in others)
 
 
-# Estimate how long matching a value's texts with a schema's patterns takes, before it is done.
+# Estimate the time to match a value's strings with a schema's patterns, before doing it.
 #
-# The engine never goes back in a text, and yet takes time in proportion to the text and to the pattern:
-# one large pattern could hold the process for minutes over a text of a megabyte.
+# The engine does not backtrack, but its time is proportional to both text and pattern. One large
+# pattern could occupy the process for minutes on a text of a megabyte.
 
 
-# Bytes of text times bytes of compiled patterns. At the worst measured, 0.15 ns for each, it is 1.8 s.
+# Bytes of text times bytes of compiled patterns. At the worst rate measured, 0.15 ns each, this is
+# 1.8 s.
 MAX_MATCHING = 12_000_000_000
 _MOST_NODES = 100_000  # of the arguments of a call
-MAX_PAIRS = 200_000  # of a subschema and a part of the value, while that is counted
+MAX_PAIRS = 200_000  # of a subschema and a part of the value, while counting
 LARGEST_PATTERN = 5 << 19  # bytes; `^.{1,2400}$` is as large
 _SIZES: tuple[int, ...] = tuple(LARGEST_PATTERN * 8**step // 10**step for step in range(30, -1, -1))
 
@@ -166,7 +169,7 @@ _SIZES: tuple[int, ...] = tuple(LARGEST_PATTERN * 8**step // 10**step for step i
 def matchable(inspected: Inspected, schema: Any, value: Any) -> bool:
     """Return whether matching a value with the schema's patterns takes at most MAX_MATCHING steps.
 
-    Bounds that are quick to tell come first: they settle all but long texts.
+    Quick upper bounds come first. They are enough for all but long texts.
     """
     work = _text_bytes(value) * inspected.matches
     if work * LARGEST_PATTERN <= MAX_MATCHING:
@@ -186,23 +189,24 @@ MAX_COMPARED = 100_000_000  # units of `constants`: 1 s
 
 
 def never_compares_much(inspected: Inspected) -> bool:
-    """Return whether no value that may be sent could take MAX_COMPARED."""
+    """Return whether no value that may be sent can exceed MAX_COMPARED."""
     return inspected.compared * EXTREME * _MOST_NODES <= MAX_COMPARED
 
 
 class _Judging(msgspec.Struct, frozen=True):
-    """Holds what judges one part of a value: all constants, and the subschemas that look into it."""
+    """What applies to one part of a value: all constants, and the subschemas that look into it."""
 
     constants: Constants
     within: tuple[dict[str, Any], ...]
 
 
 class Comparing:
-    """Tells whether comparing a value with the constants of one schema takes at most MAX_COMPARED."""
+    """Decides whether comparing a value with the constants of one schema takes at most
+    MAX_COMPARED."""
 
     def __init__(self, inspected: Inspected, schema: Any) -> None:
         self._most = inspected.compared
-        self._schema = schema  # kept alive, so that the ids of its parts stay theirs
+        self._schema = schema  # kept alive, so that the ids of its parts stay unique
         self._references = References(schema)
         self._known: dict[int, _Judging] = {}
 
@@ -254,7 +258,8 @@ _NOTHING = _Judging(Constants(), ())
 
 @remembered(1 << 20)
 def pattern_bytes(pattern: str) -> int:
-    """Return the bytes of a compiled pattern, as the engine counts them; up to a quarter more."""
+    """Return the size of a compiled pattern, as the engine counts it; at most a quarter too
+    large."""
     found = bisect_left(_SIZES, True, key=lambda size: _compiles(pattern, size))
     return _SIZES[min(found, len(_SIZES) - 1)]
 
@@ -280,7 +285,7 @@ def _matching(node: Any, part: Any) -> int:
 
 
 def _text_bytes(value: Any) -> int:
-    """Return the bytes of all texts and keys together."""
+    """Return the bytes of all strings and keys together."""
     total = 0
     stack = [value]
     while stack:

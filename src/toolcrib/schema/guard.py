@@ -1,8 +1,8 @@
-"""Limits on schemas that come from outside: an expensive or outward one is refused at registration.
+"""Limits on schemas from outside. Registration refuses those that are expensive or refer outside.
 
-A validator walks a schema as often as its `$ref`s expand, and one written to do so can hold a
-process for minutes ("billion laughs"). So size, depth and expansions are counted before a validator
-is compiled, and a `$ref` may only point into the schema itself: nothing is ever fetched.
+A validator walks a schema as often as its `$ref`s expand, and a hostile one can occupy a process
+for minutes ("billion laughs"). So size, depth and expansions are counted before a validator is
+compiled, and a `$ref` may only point into the schema itself: nothing is ever fetched.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from toolcrib.schema.references import (
     pointer_to,
 )
 
-# Check first whether an author's object is JSON at all, and of a bearable size.
+# First check whether an author's object is JSON at all, and not too large.
 #
-# The walk is counted, so that an object that holds itself, or one small object a million times (an
-# alias bomb in YAML), is refused after a limit of steps; only then is it safe to write it out.
+# The walk is counted. An object that contains itself, or one small object a million times (an alias
+# bomb in YAML), is refused after a limit of steps. Only then is it safe to write it as text.
 
 
 MAX_DEPTH = 100
@@ -43,16 +43,17 @@ _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1
 
 
 def schema_text(schema: object) -> str:
-    """Return a schema as text, key by key as its author wrote it. Raise as `check_shape` does."""
+    """Return a schema as text, with the keys in the author's order. Raises as `check_shape`
+    does."""
     check_shape(schema)
     try:
         return orjson.dumps(schema).decode()
-    except TypeError:  # a tuple, a float or a dict of a class of its own
+    except TypeError:  # a tuple, or a subclass of float or dict
         raise SchemaError("it is not JSON: it holds values of classes of their own") from None
 
 
 def check_shape(schema: object) -> None:
-    """Raise SchemaError, with a pointer, for what is no JSON, too deep, or too large.
+    """Raise SchemaError, with a pointer, for anything that is not JSON, too deep, or too large.
 
     Limits: depth 100, 50,000 nodes, 1,000,000 bytes of text, integers of 64 bits.
     """
@@ -98,7 +99,7 @@ def _members(place: Place, node: Any) -> Iterable[tuple[Any, Any]]:
 
 
 def _other(stack: list[tuple[Place, int, Any]], place: Place, depth: int, value: Any) -> int:
-    """Return the bytes of a number, and put off a subclass of what JSON has."""
+    """Return the bytes of a number; put a subclass of a JSON type back on the stack."""
     if isinstance(value, int):
         if not _INT_MIN <= value <= _INT_MAX:
             raise SchemaError(
@@ -139,37 +140,37 @@ def _encoded(text: str, place: Place) -> int:
         ) from None
 
 
-# What it costs to compare a value with the constants of a schema, in units of 10 ns.
+# The cost of comparing a value with the constants of a schema, in units of 10 ns.
 #
-# A validator looks up texts in an `enum` of texts, and whole numbers in one of whole numbers. It
-# compares anything else with one constant after the other: numbers with a fraction as exact fractions,
-# which takes microseconds, and ten times that for very small or very large ones; objects and arrays
-# node by node.
+# A validator looks up strings in an `enum` of strings, and whole numbers in one of whole numbers.
+# Anything else it compares with one constant after the other. Numbers with a fraction are compared
+# as exact fractions, which takes microseconds, and ten times that for very small or very large
+# ones. Objects and arrays are compared node by node.
 
 
 LISTED = ("enum", "const")
 BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 COMPARED = frozenset((*LISTED, *BOUNDS))
 
-_STEP = 2  # for a constant of any kind
+_STEP = 2  # for any constant
 _INTEGER = 30
 _CONTAINER = 40  # for each node of the value
 _NUMBER = 300
-EXTREME = 32  # a number far from 1 takes so many times as long
+EXTREME = 32  # how many times longer a number far from 1 takes
 _FAR = 60  # powers of two
-_EXACT = 1 << 53  # beyond it, an integer is compared as a fraction is
+_EXACT = 1 << 53  # beyond it, an integer is compared like a fraction
 
 
 def is_extreme(number: float) -> bool:
-    """Return whether a number takes long to compare, as a fraction of very many digits."""
+    """Return whether a number is slow to compare, as a fraction with very many digits."""
     return number.__class__ is float and abs(frexp(number)[1]) > _FAR
 
 
 class Constants(NamedTuple):
-    """The constants of one keyword, how many are compared one by one, and what that costs.
+    """The constants of one keyword: how many are compared one by one, and what that costs.
 
-    `integer` is the cost for a whole number, `number` that for any other one, `extreme` that for one
-    far from 1, and `node` that for each node of an object or an array. What is looked up is free.
+    `integer` is the cost for a whole number, `number` for any other number, `extreme` for a number
+    far from 1, and `node` for each node of an object or array. Lookups are free.
     """
 
     listed: int = 0
@@ -180,7 +181,7 @@ class Constants(NamedTuple):
 
     @property
     def most(self) -> int:
-        """Return the largest cost for one node of a value; an extreme number is `EXTREME` nodes."""
+        """The largest cost for one node of a value; an extreme number counts as `EXTREME` nodes."""
         return _STEP * self.listed + max(self.integer, self.number, self.node)
 
     def cost(self, part: Any, weight: int) -> int:
@@ -201,11 +202,11 @@ _FREE = Constants()
 
 
 def constants(keyword: str, said: Any) -> Constants:
-    """Return what one keyword of a schema has to compare a value with."""
+    """Return the constants of one keyword of a schema."""
     if keyword not in COMPARED:
         return _FREE
     if keyword in BOUNDS:
-        if said.__class__ is not float:  # of other types: data of an unknown keyword
+        if said.__class__ is not float:  # other types: the keyword is unknown, and this is data
             return _FREE
         return _counted([said])
     listed = said if keyword == "enum" and said.__class__ is list else [said]
@@ -250,21 +251,21 @@ def _leaves(data: Any) -> list[Any]:
     return found
 
 
-# Walk a schema once, down to its `$ref`s, and note its size, its references and its names.
+# Walk a schema once, down to its `$ref`s, and note its size, references and names.
 #
-# Only subschemas are walked as such; data in between (an `enum`, a `default`, unknown keywords) is
-# weighed and not read.
+# Only subschemas are interpreted. Data between them (an `enum`, a `default`, unknown keywords) is
+# weighed but not interpreted.
 
 
 _SHOWN = 200
 _UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
-_AGAIN = 3  # to tell what was evaluated, a validator judges the subschemas in place once more
+_AGAIN = 3  # to know what was evaluated, a validator applies the subschemas in place again
 _FEW = frozenset((dict, list))
 METASCHEMAS = {
     Draft.D2020: "https://json-schema.org/draft/2020-12/schema",
     Draft.D7: "http://json-schema.org/draft-07/schema#",
 }
-# To a draft these are data, of any form; to whoever reads schemas of both drafts they are not.
+# In one draft these are data, of any form; code that reads schemas of both drafts interprets them.
 _OTHER_DRAFT = {
     Draft.D2020: (Draft.D7, frozenset(("additionalItems",))),
     Draft.D7: (
@@ -274,10 +275,10 @@ _OTHER_DRAFT = {
         ).union(_UNEVALUATED),
     ),
 }
-# Looked up once: this is walked for every schema.
+# Looked up once, because every schema is walked.
 _role_of = ROLES.get
 _PATTERNS = Role.PATTERNS
-# Definitions are judged where a `$ref` leads to them, and not where they lie.
+# Definitions are applied where a `$ref` points to them, not where they are defined.
 _PASSED = {
     Role.ONE: 1,
     Role.MANY: 1,
@@ -288,7 +289,8 @@ _PASSED = {
 
 
 class Ref(msgspec.Struct, frozen=True):
-    """`weight` is how often its target is judged; `in_place`: on the same value as the part is."""
+    """A reference. `weight` is how often its target is applied; `in_place`: to the same value as
+    the part."""
 
     place: Place
     target: str
@@ -297,16 +299,16 @@ class Ref(msgspec.Struct, frozen=True):
     in_place: bool
 
 
-# A subschema that is still to be walked: its place, itself, its depth, how often it is judged, whether
-# on the same value as the part is, and whether it lies in something with an `$id` of its own.
+# A subschema still to be walked: its place, itself, its depth, how often it is applied, whether to
+# the same value as the part is, and whether it is inside something with its own `$id`.
 Step: TypeAlias = tuple[Place, Any, int, int, bool, bool]
 
 
 class Surveyed(msgspec.Struct):
-    """A schema, or what one `$ref` leads to, without what the `$ref`s in it lead to.
+    """A schema or the target of one `$ref`, without the targets of the `$ref`s inside it.
 
-    `matches` counts its patterns, each as often as it is matched with one and the same text, and
-    `compared` what one node of a value may cost to be compared with its constants (`constants`).
+    `matches` counts its patterns, each as often as it is matched against the same text. `compared`
+    is the most that comparing one node of a value with its constants may cost (`constants`).
     """
 
     node: Any
@@ -318,12 +320,13 @@ class Surveyed(msgspec.Struct):
     matches: int = 0
     compared: int = 0
     refs: list[Ref] = []
-    patterns: set[str] = set()  # each has its own: a struct copies an empty one
+    patterns: set[str] = set()  # one each: structs copy an empty default
     anchors: set[str] = set()
 
 
 def survey(node: Any, place: Place, draft: Draft, *, whole: bool = False) -> Surveyed:
-    """Raise SchemaError, with a pointer, for a reference outward and for names that are not clear."""
+    """Survey one part. Raises SchemaError, with a pointer, for an outside reference or an ambiguous
+    name."""
     part = Surveyed(node, place, whole=whole)
     stack: list[Step] = [(place, node, 0, 1, True, False)]
     while stack:
@@ -338,7 +341,7 @@ def survey(node: Any, place: Place, draft: Draft, *, whole: bool = False) -> Sur
 
 
 def _walked(part: Surveyed, step: Step, draft: Draft) -> list[Step]:
-    """Note what one subschema says; gives those below it, the first one last."""
+    """Note what one subschema says; return those below it, the first one last."""
     place, node, depth, weight, direct, embedded = step
     count = 1 + len(node)
     inner = weight
@@ -407,7 +410,7 @@ def _note(part: Surveyed, step: Step, key: str, draft: Draft) -> None:
 
 
 def _named(part: Surveyed, step: Step, draft: Draft) -> Step:
-    """Note the names of a part; below an `$id`, `#/…` would mean a place in that part."""
+    """Note the names of a part. Below an `$id`, `#/…` would mean a place in that part."""
     place, node, depth, weight, direct, _ = step
     for name in anchors_of(node, draft):
         if name in part.anchors:
@@ -437,8 +440,11 @@ def _check_dialect(node: dict[str, Any], place: Place, draft: Draft) -> None:
 
 
 def _check_other_draft(node: dict[str, Any], place: Place, draft: Draft) -> None:
-    """Hold the keywords of the other draft to their form there, and what is below them to both drafts:
-    a draft skips what it does not know, whatever is in it, and here it is looked into."""
+    """Check that keywords of the other draft have their form there, and what is below them in both
+    drafts.
+
+    A draft ignores unknown keywords, whatever they contain, but the code here looks into them.
+    """
     other, keywords = _OTHER_DRAFT[draft]
     for key in keywords.intersection(node):
         below = children(place, key, node[key])
@@ -470,22 +476,22 @@ def _nodes_below(data: Any) -> int:
     return total
 
 
-# Count how large a schema would be with every `$ref` replaced by what it points to.
+# Count how large a schema would be with every `$ref` replaced by its target.
 #
-# A `$ref` back into what is being expanded (recursion) ends there: a validator follows it only as
-# deep as the value goes, and the value's depth is limited. One that comes back without a step into
-# the value would never end, and is refused. No recursion in here: a chain of `$ref`s may be longer
-# than Python's stack.
+# A `$ref` back into a part being expanded (recursion) ends there: a validator follows it only as
+# deep as the value goes, and the value's depth is limited. A `$ref` that returns without a step
+# into the value would never end, and is refused. The code is not recursive, because a chain of
+# `$ref`s may be longer than Python's stack.
 
 
-MAX_EXPANSIONS = 10_000  # of what one `$ref` points to
+MAX_EXPANSIONS = 10_000  # of the target of one `$ref`
 MAX_EXPANDED = 1_000_000  # of the whole schema
-MAX_EXPANDED_DEPTH = 400  # times the depth of a value, this is what a validator's stack has to bear
-MAX_VISITED = 200_000  # nodes that are looked at while counting
+MAX_EXPANDED_DEPTH = 400  # a validator's stack has to bear this times the depth of a value
+MAX_VISITED = 200_000  # nodes that are visited while counting
 
 
 class Expanded(NamedTuple):
-    """`patterns` are those of all that is reached; the others count what `Surveyed`'s count."""
+    """`patterns` are those of all reachable parts; the other fields are totals as in `Surveyed`."""
 
     patterns: frozenset[str]
     matches: int
@@ -493,7 +499,7 @@ class Expanded(NamedTuple):
 
 
 class _ExpandingPart:
-    """A part that is being expanded: the `$ref`s that are still to be followed, and the sum."""
+    """A part being expanded: the `$ref`s still to be followed, and the totals."""
 
     __slots__ = ("compared", "depth", "matches", "part", "refs", "total")
 
@@ -535,7 +541,7 @@ def check_expansions(whole: Surveyed, references: References, draft: Draft) -> E
         current.total += total * ref.weight
         current.matches += matches * ref.weight
         current.compared += compared * ref.weight
-        if ref.weight:  # else it lies in a definition, and counts where that is referred to
+        if ref.weight:  # otherwise it is in a definition, and counts where that is referred to
             current.depth = max(current.depth, ref.depth + below)
     _check_circles(parts, references)
     patterns = frozenset(pattern for part in parts.values() for pattern in part.patterns)
@@ -552,7 +558,7 @@ def _check_size(current: _ExpandingPart, whole: Surveyed) -> None:
 
 
 def _target(references: References, ref: Ref) -> Any:
-    """Return the schema that a reference leads to, with no `$id` on the way to change its meaning."""
+    """Return the target of a reference, with no `$id` on the way that would change its meaning."""
     node = references.resolve(ref.target)
     if node is None:
         raise SchemaError(
@@ -573,7 +579,7 @@ def _target(references: References, ref: Ref) -> Any:
 
 
 def _check_circles(parts: dict[int, Surveyed], references: References) -> None:
-    """Refuse a circle of parts in which each judges the very value that the one before it does."""
+    """Refuse a circle of parts that all apply to the same value."""
     done: set[int] = set()
     for start, part in parts.items():
         path: list[tuple[int, list[Ref]]] = [(start, _in_place(part))]
@@ -605,12 +611,12 @@ def _in_place(part: Surveyed) -> list[Ref]:
 MAX_PATTERNS = 1000
 
 
-_NO_PATTERNS: frozenset[str] = frozenset()  # one for all: each empty frozenset takes 216 bytes
+_NO_PATTERNS: frozenset[str] = frozenset()  # shared: each empty frozenset takes 216 bytes
 
 
 class Inspected(NamedTuple):
-    """Holds the dialect of a checked schema, its patterns, how many of them one text may meet, and what
-    comparing one node of a value with its constants may cost."""
+    """The dialect of a checked schema, its patterns, how many of them one text may meet, and the
+    most that comparing one node of a value with its constants may cost."""
 
     draft: Draft
     patterns: frozenset[str] = frozenset()
@@ -623,14 +629,14 @@ def check_schema(schema: dict[str, Any]) -> None:
 
     It must be JSON; of draft 2020-12 or draft 7; at most 100 deep, of 50,000 nodes and 1,000,000
     bytes; its references lead into itself, not in a circle, and expand to at most 1,000,000 nodes.
-    Patterns are judged when a validator is compiled.
+    Patterns are checked when a validator is compiled.
     """
     check_shape(schema)
     inspect_schema(schema)
 
 
 def inspect_schema(schema: dict[str, Any]) -> Inspected:
-    """Do what `check_schema` does, for what is known to be JSON of a bearable size."""
+    """Do what `check_schema` does, for a schema that is known to be JSON of an acceptable size."""
     draft = draft_of(schema)
     whole = survey(schema, None, draft, whole=True)
     patterns = frozenset(whole.patterns) if whole.patterns else _NO_PATTERNS

@@ -1,8 +1,8 @@
-"""The portable subset of JSON Schema: what every model endpoint takes as the author wrote it.
+"""The portable subset of JSON Schema: what every model endpoint accepts as the author wrote it.
 
-An author who stays inside it gets the same schema everywhere; outside it, each wire makes a view of
-its own (see `lower`). `X or null` is what every Optional is: it is reported as `doubtful`, since each
-endpoint can be given it in some form, while a real union is `refused`.
+A schema inside it is the same everywhere. For a schema outside it, each wire makes its own view
+(see `lower`). `X or null`, which every Optional is, is only `doubtful`, because each endpoint can
+be given it in some form. A real union is `refused`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from toolcrib.schema.lower.tree import (
 from toolcrib.schema.references import References, subschemas
 from toolcrib.values.json import JsonObject
 
-# What every endpoint here takes.
+# What every supported endpoint accepts.
 PORTABLE = Dialect(
     name="portable",
     keywords=frozenset({"type", "items", "description", "enum", "properties", "required"}),
@@ -56,10 +56,10 @@ _Found: TypeAlias = "tuple[str, Effect, str]"  # keyword, effect, message
 def check_portable(schema: JsonObject) -> tuple[Loss, ...]:
     """Return what an endpoint of the lowest common denominator rejects in a schema, with its place.
 
-    Nothing for a schema in the portable subset: one object at the top, closed or not, with typed
-    properties, arrays and enums, constraints on single values, and plain references into `$defs`
-    that do not recur. `doubtful` are nullable values and maps, which some endpoints take; all else
-    that is named is `refused` by at least one. The schema is one that `check_schema` passed.
+    The result is empty for the portable subset: one object at the top, closed or not, with typed
+    properties, arrays and enums, constraints on single values, and plain, non-recursive references
+    into `$defs`. Nullable values and maps, which some endpoints accept, are `doubtful`; everything
+    else that is reported is `refused` by at least one. The schema must have passed `check_schema`.
     """
     tree: JsonObject = copied(schema)
     where = pointers(tree)
@@ -129,7 +129,7 @@ def _references(node: JsonObject) -> Iterator[_Found]:
 
 
 def _recursive(tree: JsonObject) -> set[str]:
-    """Return the references that lead, by however many steps, into a circle."""
+    """Return the references that lead into a circle, directly or indirectly."""
     references = References(tree)
     refs = {r for _, n in subschemas(tree) if isinstance(r := n.get("$ref"), str)}
     leads = {ref: _refs_below(references.resolve(ref), ref == "#") for ref in refs}

@@ -16,11 +16,11 @@ import jiter
 from toolcrib.errors import SchemaError
 from toolcrib.values.json import JsonValue
 
-# Where subschemas lie in a schema, and by which drafts it can be read.
+# Where subschemas are in a schema, and by which drafts it can be read.
 #
-# Everything that is not named here is data: a `$ref` inside an `enum`, a `default` or a property that
-# is called `$ref` refers to nothing. The keywords of both drafts are taken together: what one of them
-# does not know is only looked at more carefully than it needs to be.
+# Everything not named here is data: a `$ref` inside an `enum`, a `default` or a property named
+# `$ref` refers to nothing. The keywords of both drafts are combined. A keyword that one of them
+# does not know is only examined more carefully than necessary.
 
 
 class Draft(StrEnum):
@@ -36,7 +36,7 @@ class Role(IntEnum):
     ONE = 1  # a schema (`items` may be a list of them, in draft 7)
     MANY = 2  # a list of schemas
     NAMED = 3  # schemas by name
-    SHELF = 4  # schemas by name that apply only where a `$ref` leads to them
+    SHELF = 4  # schemas by name that apply only where a `$ref` points to them
     REF = 5
     ANCHOR = 6
     ID = 7
@@ -65,7 +65,7 @@ ROLES: dict[str, Role] = {
 }  # fmt: skip
 REFS = ("$ref", "$dynamicRef")
 SHELVES = ("$defs", "definitions")
-# These apply to the very value that the schema around them applies to, not to a part of it.
+# These apply to the same value as the schema around them, not to a part of it.
 IN_PLACE = frozenset(
     ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies")
 )
@@ -79,7 +79,8 @@ _DRAFTS = {
 def draft_of(schema: dict[str, Any], default: Draft = Draft.D2020) -> Draft:
     """Return the draft that `$schema` names (with or without `#`, by http or https).
 
-    Raises SchemaError, at `/$schema`, for any other: read as another draft it would mean another thing.
+    Raises SchemaError, at `/$schema`, for any other draft, because the schema would mean something
+    else.
     """
     named = schema.get("$schema")
     if named is None and "$schema" not in schema:
@@ -101,12 +102,12 @@ _role_of = ROLES.get
 _ONE, _MANY = Role.ONE, Role.MANY
 _BY_NAME = frozenset((Role.NAMED, Role.SHELF, Role.PATTERNS))
 _ANCHORS = ("$anchor", "$dynamicAnchor")
-# A place in a schema as a chain of keys, the last one first: most are never shown.
+# A place in a schema as a chain of keys, the last one first, because most are never shown.
 Place: TypeAlias = "tuple[Place, object] | None"
 
 
 class References:
-    """Finds where the `$ref`s of one schema lead; each is looked up once."""
+    """Finds the targets of the `$ref`s of one schema; each is looked up once."""
 
     def __init__(self, schema: Any) -> None:
         self._schema = schema
@@ -122,7 +123,8 @@ class References:
         return self._found[ref]
 
     def crosses_id(self, ref: str) -> bool:
-        """Return whether a pointer leads into a part with an `$id`, where `#/…` means another place."""
+        """Return whether a pointer leads into a part with an `$id`, where `#/…` means another
+        place."""
         node = self._schema
         for token in _tokens(ref) if ref.startswith("#/") else ():
             node = _step(node, token)
@@ -148,7 +150,8 @@ def resolve_ref(schema: Any, ref: str) -> Any:
 
 
 def anchors_of(node: dict[str, Any], draft: Draft) -> list[str]:
-    """Return the names that a subschema gives itself; in draft 7 that is an `$id` such as `#name`."""
+    """Return the names that a subschema declares for itself; in draft 7 an `$id` such as
+    `#name`."""
     if draft is Draft.D7:
         own = node.get("$id")
         return [own[1:]] if isinstance(own, str) and len(own) > 1 and own[0] == "#" else []
@@ -221,7 +224,7 @@ def _is_index(key: str) -> bool:
 
 
 def pointer_to(place: Place) -> str:
-    """Return a place as a JSON Pointer, cut where it would be very long."""
+    """Return a place as a JSON Pointer, cut if it would be very long."""
     tokens: list[str] = []
     while place is not None:
         place, key = place
@@ -245,15 +248,18 @@ def name_of(pointer: str) -> str:
 
 
 def remove_at(value: JsonValue, pointer: str) -> None:
-    """Take out of a JSON value what is at a place."""
+    """Remove what is at a place from a JSON value."""
     node, found = _above(value, pointer)
     if isinstance(node, dict | list):
         del node[found[-1]]  # type: ignore[arg-type]
 
 
 def _above(value: JsonValue, pointer: str) -> tuple[JsonValue, tuple[str | int, ...]]:
-    """Return the list or object that a JSON Pointer points into, also within a text of JSON, and all
-    its steps. Raises LookupError, TypeError and ValueError where there is none."""
+    """Return the list or object that a JSON Pointer points into, and all its steps.
+
+    The pointer may lead into a string of JSON. Raises LookupError, TypeError and ValueError if
+    there is no such place.
+    """
     node: Any = value
     found: list[str | int] = []
     for token in steps_of(pointer):
@@ -266,8 +272,8 @@ def _above(value: JsonValue, pointer: str) -> tuple[JsonValue, tuple[str | int, 
 
 
 def read_text(text: str) -> Any:
-    """Read JSON that stands within a text. Raises ValueError for what is no JSON, and for a key that is
-    there twice: which of the two is meant, nobody can say."""
+    """Parse JSON inside a string. Raises ValueError for invalid JSON and for a repeated key, whose
+    meaning would be ambiguous."""
     return jiter.from_json(text.encode(), allow_inf_nan=False, catch_duplicate_keys=True)
 
 
@@ -276,11 +282,11 @@ def steps_of(pointer: str) -> list[str]:
     return [token.replace("~1", "/").replace("~0", "~") for token in pointer.split("/")[1:]]
 
 
-# Dotted paths into JSON (`total`, `items[].id`, `[].name`): the language of allowlists.
+# Dotted paths into JSON (`total`, `items[].id`, `[].name`), the language of allowlists.
 
 
 EACH = "[]"
-# What these say is about other values than those that a result has.
+# Schemas under these describe values other than those of a result.
 _ELSEWHERE = frozenset(("not", "if"))
 _FORMS = IN_PLACE.union(
     ("type", "enum", "const", "properties", "patternProperties", "additionalProperties"),
@@ -290,7 +296,7 @@ _FORMS = IN_PLACE.union(
 
 @lru_cache(maxsize=4096)
 def split_path(path: str) -> tuple[str, ...]:
-    """Split `items[].id` into `("items", "[]", "id")`. Raise ValueError for an empty step."""
+    """Split `items[].id` into `("items", "[]", "id")`. Raises ValueError for an empty step."""
     steps: list[str] = []
     for part in path.split("."):
         name = part

@@ -1,7 +1,7 @@
-"""Validators: does a value match a schema, and if not, where and why.
+"""Validators: whether a value matches a schema and, if not, where and why.
 
-Any library can be behind the small protocol here. A schema is checked before a validator is made of
-it, whichever it is: what a validator is given is JSON, of a bearable size, and refers to itself only.
+Any library can be used through the small protocol here. Whichever it is, a schema is checked before
+a validator is made of it: it is JSON, not too large, and refers only to itself.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from toolcrib.schema.references import Draft, References, escape_pointer, subsch
 from toolcrib.values.call import ValidatorInfo
 from toolcrib.values.json import JsonObject, canonical_json, json_copy
 
-# Why a value is not valid, in words made from the schema and the kind of the failure alone.
+# Explain why a value is invalid, using only the schema and the kind of the failure.
 #
-# Even a masked validator text repeats the key names that a model made up: nothing of a value is said
-# but its JSON type.
+# Even masked messages of a validator repeat the key names that a model made up. So messages say
+# nothing about a value except its JSON type.
 
 
 _LONGEST = 400  # characters of a message
@@ -42,8 +42,11 @@ _CLOSED = (["additionalProperties"], ["propertyNames"])
 
 
 def reasons(error: jsonschema_rs.ValidationError) -> Iterator[jsonschema_rs.ValidationError]:
-    """Yield what is wrong in the one alternative that the value is meant for, by its type or its tag;
-    else what is missing in all of its type, else the error itself."""
+    """Yield what is wrong in the one alternative that the value is meant for, by its type or its tag.
+
+    If there is no single one, yield what all alternatives of its type lack, or else the error
+    itself.
+    """
     close = _close_branches(error)
     tagged = [branch for branch in close if not any(_is_tag(e, error) for e in branch)]
     if len(tagged) == 1:
@@ -58,7 +61,8 @@ def reasons(error: jsonschema_rs.ValidationError) -> Iterator[jsonschema_rs.Vali
 def _close_branches(
     error: jsonschema_rs.ValidationError,
 ) -> list[list[jsonschema_rs.ValidationError]]:
-    """Return the alternatives of an anyOf that fail for more than the type of the value."""
+    """Return the alternatives of an anyOf that fail for other reasons than the type of the
+    value."""
     if error.kind.name not in _ALTERNATIVES:
         return []
     branches = error.kind.as_dict().get("context", [])
@@ -68,7 +72,7 @@ def _close_branches(
 def _missing_in_each(
     of: jsonschema_rs.ValidationError, branches: list[list[jsonschema_rs.ValidationError]]
 ) -> list[jsonschema_rs.ValidationError]:
-    """Return the required properties that the value lacks in each of several alternatives."""
+    """Return the required properties that the value lacks in every one of several alternatives."""
     lacking = [
         {
             str(reason.kind.as_dict()["property"]): reason
@@ -83,14 +87,15 @@ def _missing_in_each(
 
 
 def _is_tag(error: jsonschema_rs.ValidationError, of: jsonschema_rs.ValidationError) -> bool:
-    """Return whether a property of the value itself is another than the one that was demanded."""
+    """Return whether a direct property of the value differs from the required constant."""
     return error.kind.name in _TAGS and error.instance_path[:-1] == of.instance_path
 
 
 def _tags(
     of: jsonschema_rs.ValidationError, branches: list[list[jsonschema_rs.ValidationError]]
 ) -> str:
-    """Say what a property may be that has another value than each of several alternatives demands."""
+    """List the allowed values of a property whose value is wrong in every one of several
+    alternatives."""
     demanded = [
         {
             str(reason.instance_path[-1]): reason.kind.as_dict()
@@ -113,7 +118,7 @@ def _is_type(error: jsonschema_rs.ValidationError, of: jsonschema_rs.ValidationE
 
 
 def describe(error: jsonschema_rs.ValidationError) -> str:
-    """Return one sentence, cut where the schema's own words are very long."""
+    """Return one sentence, cut if the schema's own words are very long."""
     said = _said(error)
     return said if len(said) <= _LONGEST else f"{said[: _LONGEST - 1]}…"
 
@@ -137,7 +142,7 @@ def _types(facts: dict[str, Any], value: object) -> str:
 def _alternatives(
     error: jsonschema_rs.ValidationError, branches: list[list[jsonschema_rs.ValidationError]]
 ) -> str:
-    """Name the types that the alternatives want, where the value is of none of them."""
+    """Name the types that the alternatives require, if the value has none of them."""
     kind = kind_of(error.instance)
     if not all(branches):
         return f"matches more than one of the alternatives, got {kind}"
@@ -163,7 +168,7 @@ def _options(facts: dict[str, Any], _value: object) -> str:
 
 
 def _show(value: Any) -> str:
-    """Show a value as the model has to write it, but for the quotes around text."""
+    """Show a value as the model has to write it, without quotes around strings."""
     return value if isinstance(value, str) else canonical_json(value)
 
 
@@ -180,7 +185,7 @@ _LOCAL_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?", re.IGN
 
 
 def _format(name: str, value: object) -> str:
-    """Name the wanted format with an example; a missing offset is common, and named."""
+    """Name the required format with an example. A missing offset is common, so it is named."""
     example = _EXAMPLES.get(name)
     said = f"expected text in the format '{name}'"
     if example is not None:
@@ -215,7 +220,7 @@ _MESSAGES: dict[str, Callable[[dict[str, Any], object], str]] = {
 
 
 def kind_of(value: object) -> str:
-    """Return the JSON type of a value, which is all that a message may say of it."""
+    """Return the JSON type of a value, which is all that a message may say about it."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -236,11 +241,12 @@ _COMPILERS = {
     Draft.D2020: jsonschema_rs.Draft202012Validator,
     Draft.D7: jsonschema_rs.Draft7Validator,
 }
-# The drafts' own schemas, which come with the library.
+# The drafts' own schemas, which are part of the library.
 
 
 class Violation(NamedTuple):
-    """`path` is a JSON Pointer into the value, with `*` for keys that the schema does not declare."""
+    """`path` is a JSON Pointer into the value, with `*` for keys that the schema does not
+    declare."""
 
     path: str
     keyword: str
@@ -255,14 +261,14 @@ _TOO_LONG = Violation("", "pattern", "the texts are too long for the patterns of
 
 
 _MISFIT = "does not fit the schema, in more ways than can be listed"
-_WHOLE = "urn:toolcrib:whole"  # by which a schema around the whole one refers to a part of it
+_WHOLE = "urn:toolcrib:whole"  # identifies the whole schema in references from a schema around it
 
 
 class Validator(Protocol):
-    """Declares what a pluggable validator has to do; `info` goes into the provenance of each call.
+    """The interface of a pluggable validator; `info` goes into the provenance of each call.
 
-    It changes nothing in a value. Where one raises, or answers anything but True and False, it cannot
-    say: nothing runs, its author is told, and the call ends as `unusable_tool`.
+    It must not change the value. If it raises, or returns anything but True and False, nothing
+    runs, its author is told, and the call ends as `unusable_tool`.
     """
 
     @property
@@ -273,25 +279,25 @@ class Validator(Protocol):
     def is_valid(self, value: object, /) -> bool: ...
 
     def violations(self, value: object, /) -> tuple[Violation, ...]:
-        """Return why a value is not valid; nothing where the reasons would take too long to list.
+        """Return why a value is invalid; empty if the reasons would take too long to list.
 
-        A message reaches the model and the records: it must not repeat the value.
+        A message reaches the model and the records, so it must not repeat the value.
         """
         ...
 
 
-# Makes a validator of a schema that `check_schema` took; raises SchemaError if it cannot. What a
-# library of others makes of patterns is its own affair: most of them backtrack.
+# Makes a validator of a schema that `check_schema` accepted. Raises SchemaError if it cannot. How
+# another library handles patterns is its own affair; most of them backtrack.
 ValidatorFactory: TypeAlias = Callable[[JsonObject], Validator]
 
 
 class JsonSchemaValidator:
     """`jsonschema-rs`, offline, with formats checked and patterns in linear time.
 
-    A value is not valid if it would take too long to match its texts with patterns, or to compare it
-    with constants. `inspected` is given where `check_schema` has taken the schema already. With its
-    `text`, a schema without such work is kept as that text, and read when the first value is to be
-    explained. Raises SchemaError if the schema cannot be used or compiled.
+    A value is refused if matching its strings with patterns, or comparing it with constants, would
+    take too long. `inspected` is given if `check_schema` has already accepted the schema. If `text`
+    is given and the schema needs no such work, only the text is kept, and parsed when the first
+    value has to be explained. Raises SchemaError if the schema cannot be used or compiled.
     """
 
     def __init__(
@@ -314,7 +320,7 @@ class JsonSchemaValidator:
 
     @cached_property
     def info(self) -> ValidatorInfo:
-        """Its version is looked up when it is first asked for: that takes as long as some imports."""
+        """The version is looked up on first access, because that takes as long as some imports."""
         return ValidatorInfo("jsonschema-rs", _installed_version(), self._compiled_at)
 
     @cached_property
@@ -343,7 +349,8 @@ class JsonSchemaValidator:
         return tuple(found)
 
     def _misfits(self, value: object) -> Iterator[Violation]:
-        """Yield the properties that do not fit by themselves, where the reasons would be too many."""
+        """Yield the properties that are invalid on their own, if there would be too many
+        reasons."""
         declared = self._schema.get("properties")
         if not (isinstance(value, dict) and isinstance(declared, dict)):
             return
@@ -354,7 +361,7 @@ class JsonSchemaValidator:
         below = "definitions" if self._inspected.draft is Draft.D7 else "$defs"
         try:
             apart = _compiled({below: {"whole": whole}, "properties": parts}, self._inspected)
-        except SchemaError:  # by an $id of its own it is not found
+        except SchemaError:  # it is not found because of its own $id
             return
         for name in declared:
             if name in value and not apart.is_valid({name: value[name]}):
@@ -380,10 +387,10 @@ def compile_validator(schema: dict[str, Any]) -> Validator:
     return JsonSchemaValidator(schema)
 
 
-# A plain schema is compiled at its first use: of many tools, few are called.
+# A plain schema is compiled at its first use, because of many tools only few are called.
 #
-# It is plain if the drafts' own schema takes it, and nothing in it could fail later: no pattern, which
-# the engine may refuse, and no reference.
+# It is plain if the drafts' own schema accepts it and nothing in it could fail later: no pattern,
+# which the engine may refuse, and no reference.
 
 
 def is_plain(text: str, schema: dict[str, Any], inspected: Inspected) -> bool:
@@ -395,11 +402,11 @@ def is_plain(text: str, schema: dict[str, Any], inspected: Inspected) -> bool:
     return valid
 
 
-_UNUSABLE = ValidatorInfo("unusable", "", 0.0)  # of what cannot be compiled
+_UNUSABLE = ValidatorInfo("unusable", "", 0.0)  # for a schema that cannot be compiled
 
 
 class DeferredValidator:
-    """Does what `JsonSchemaValidator` does with a schema that `is_plain`, compiled at its first use."""
+    """A `JsonSchemaValidator` for a schema that `is_plain`, compiled at its first use."""
 
     __slots__ = ("_made", "_text")
 
@@ -426,14 +433,15 @@ class DeferredValidator:
         return made.violations(value)
 
     def _compiled(self) -> JsonSchemaValidator:
-        """Of several threads at once each compiles the same, and one of those is kept."""
+        """Compile the schema. Several threads may do so at once; one of the equal results is
+        kept."""
         schema = json_copy(self._text)
         self._made = made = JsonSchemaValidator(schema, inspect_schema(schema), self._text)
         return made
 
 
 def check_keywords(schema: dict[str, Any], inspected: Inspected) -> None:
-    """Check that each keyword has a value of its form, for what `jsonschema-rs` does not compile yet.
+    """Check that each keyword's value has the right form, for schemas that are not compiled yet.
 
     Raises SchemaError, with a pointer.
     """
@@ -446,7 +454,7 @@ def check_keywords(schema: dict[str, Any], inspected: Inspected) -> None:
 
 
 def _judged(schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the schema, and what its `$ref`s lead to outside of the places of subschemas."""
+    """Yield the schema, and the targets of its `$ref`s that are not at the places of subschemas."""
     references = References(schema)
     known: set[int] = set()
     stack: list[tuple[str, Any]] = [("", schema)]
@@ -483,13 +491,14 @@ def _compiled(schema: dict[str, Any], inspected: Inspected) -> Any:
 
 @lru_cache(maxsize=64)
 def _pattern_options(patterns: int) -> jsonschema_rs.RegexOptions:
-    """Limit patterns by a shared budget: compiling one takes time in proportion to its limit."""
+    """Limit patterns by a shared budget, because compiling one takes time proportional to its
+    limit."""
     shared = _PATTERNS_BYTES // max(patterns, 1)
     return jsonschema_rs.RegexOptions(size_limit=min(LARGEST_PATTERN, shared))
 
 
 def _why(error: jsonschema_rs.ValidationError) -> str:
-    """Say why a schema is unusable; the library refuses every pattern as a `format`."""
+    """Say why a schema is unusable. The library reports every invalid pattern as a `format`."""
     where = error.instance_path
     if where[-1:] == ["pattern"] or where[-2:-1] == ["patternProperties"]:
         text = str(error.instance if where[-1:] == ["pattern"] else where[-1])
@@ -507,7 +516,7 @@ def _meta(draft: Draft) -> Any:
 
 @cache
 def _installed_version() -> str:
-    from importlib.metadata import version  # 10 ms, which `import toolcrib` need not pay
+    from importlib.metadata import version  # 10 ms that `import toolcrib` need not spend
 
     return version("jsonschema-rs")
 
@@ -517,7 +526,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _declared_names(schema: Any) -> Iterator[str]:
-    """Yield the names of properties, in data too: a `$ref` may make a schema of it."""
+    """Yield the names of properties, also in data, because a `$ref` may make a schema of it."""
     stack = [schema]
     while stack:
         node = stack.pop()
@@ -530,13 +539,14 @@ def _declared_names(schema: Any) -> Iterator[str]:
             stack += node
 
 
-# Validators of other makes, held to what the protocol promises.
+# Other validators, held to what the protocol promises.
 #
-# They fail closed, and never as a fault of the value: what one raises is raised.
+# They fail closed and never as a fault of the value: exceptions are passed on.
 
 
 class ForeignValidator:
-    """A validator of others. Its `info` is read now, once. Raises TypeError for what is no answer."""
+    """Another library's validator. Its `info` is read once, now. Raises TypeError for an invalid
+    answer."""
 
     __slots__ = ("_made", "info")
 
@@ -561,16 +571,16 @@ def made_by(factory: ValidatorFactory, schema: JsonObject) -> Validator:
     return made if isinstance(made, JsonSchemaValidator) else ForeignValidator(made)
 
 
-# A validator that is compiled at its first use; its schema is checked now.
+# A validator that is compiled at its first use, while its schema is checked now.
 #
-# It fails closed: one that turns out not to compile raises whenever it is asked.
+# It fails closed: if the schema turns out not to compile, each use raises.
 
 
 class LazyValidator:
     """Compiles `schema` with `factory` once, whichever thread comes first.
 
-    Raises SchemaError at once for a schema that `check_schema` refuses, or whose keywords are not of
-    their form; each later use raises `error`, if that is why it could not be compiled.
+    Raises SchemaError at once for a schema that `check_schema` refuses, or that has a keyword of
+    the wrong form. If it cannot be compiled, each later use raises `error`.
     """
 
     __slots__ = ("_factory", "_lock", "_made", "_text", "error")
@@ -586,7 +596,8 @@ class LazyValidator:
 
     @property
     def info(self) -> ValidatorInfo:
-        """That of the compiled validator, which is compiled for it; `unusable` if it cannot be."""
+        """The info of the compiled validator, which is compiled for this; `unusable` if it cannot
+        be."""
         try:
             made = self._made or self._compiled()
         except SchemaError:
@@ -612,7 +623,7 @@ class LazyValidator:
                     self.error = error
                 except KeyboardInterrupt:
                     raise
-                except BaseException as error:  # noqa: BLE001  a factory of others, or a panic in Rust
+                except BaseException as error:  # noqa: BLE001  another factory, or a panic in Rust
                     self.error = SchemaError(f"no validator can be made ({type(error).__name__})")
                     self.error.__cause__ = error
                 else:

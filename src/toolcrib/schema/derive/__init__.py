@@ -1,10 +1,10 @@
-"""Python signatures as JSON Schemas, by pydantic; and readers that make typed arguments of JSON.
+"""Derive JSON Schemas from Python signatures, using pydantic, and build typed arguments from JSON.
 
-What is plain JSON by its hint (`str`, `list[str]`, `dict[str, Any]` …) is passed on as it is; only a
-hint that promises something else (a date, a dataclass, a whole number where JSON has `3.0`) gets a
-converter, so that the common call pays for nothing. Each value that a derived schema accepts makes
-typed arguments, but for those that `EXCEPTIONS` lists; a hint that JSON Schema cannot express, or
-only a part of it, is an error.
+Values whose hint is plain JSON (`str`, `list[str]`, `dict[str, Any]` …) are passed on unchanged.
+Only a hint that promises something else (a date, a dataclass, a whole number where JSON has `3.0`)
+gets a converter, so that ordinary calls pay nothing. Every value that a derived schema accepts can
+be built as typed arguments, except those listed in `EXCEPTIONS`. A hint that JSON Schema cannot
+express, or only in part, is an error.
 """
 
 from toolcrib.schema.derive.adapters import UNCHANGED_TYPES, Converter

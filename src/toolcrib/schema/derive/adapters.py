@@ -1,4 +1,5 @@
-"""Find what reads typed values from JSON: cached adapters of pydantic, and converters of our own."""
+"""Provide what reads typed values from JSON: cached pydantic adapters, and toolcrib's own
+converters."""
 
 from __future__ import annotations
 
@@ -39,10 +40,10 @@ from toolcrib.schema.derive.plain import is_field
 from toolcrib.schema.derive.reading import TypedReader
 from toolcrib.values.json import is_whole
 
-# Build the core schema of a simple dataclass from those of its fields.
+# Build the core schema of a simple dataclass from the core schemas of its fields.
 #
-# pydantic takes a millisecond to read a dataclass. Most have plain fields, whose hints recur from class
-# to class: each such hint is read once. What is not plain to the letter is left to pydantic.
+# pydantic takes a millisecond to read a dataclass. Most have plain fields whose hints recur in
+# other classes, so each such hint is read once. A class with anything else is left to pydantic.
 
 
 _HOOKS = ("__get_pydantic_core_schema__", "__pydantic_core_schema__", "__pydantic_config__")
@@ -56,14 +57,14 @@ _SCALARS = (str, int, float, bool, type(None))
 
 
 class FlatAdapter(msgspec.Struct, frozen=True):
-    """Has the part of a TypeAdapter that is needed."""
+    """The part of a TypeAdapter's interface that is needed."""
 
     core_schema: Any
     validator: Any
 
 
 def flat_adapter(hint: Any) -> FlatAdapter | None:
-    """Return the adapter of a simple dataclass, a list of one, or one that may be None; else None."""
+    """Return the adapter of a simple dataclass, a list of one, or an optional one; else None."""
     origin, arguments = origin_and_args(hint)
     if origin is list and arguments and (core := _core_of(arguments[0])) is not None:
         core = core_schema.list_schema(core)
@@ -81,7 +82,7 @@ def _core_of(cls: Any) -> Any:
     if any(hasattr(cls, hook) for hook in _HOOKS) or getattr(cls, "__parameters__", None):
         return None
     declared = cls.__dataclass_fields__.values()
-    if any(field._field_type.name not in _FIELD_KINDS for field in declared):  # type: ignore[attr-defined]  # noqa: SLF001  nothing public tells an InitVar
+    if any(field._field_type.name not in _FIELD_KINDS for field in declared):  # type: ignore[attr-defined]  # noqa: SLF001  no public API tells an InitVar
         return None
     hints = quick_class_hints(cls)
     if hints is None:
@@ -126,7 +127,7 @@ def _takes_nothing(factory: Callable[..., Any]) -> bool:
 
 
 def _leaf_core(hint: Any) -> Any:
-    """Return the core schema of a hint that names no model: made once for all that say the same."""
+    """Return the core schema of a hint that names no model, cached for all equal hints."""
     key = _leaf_key(hint)
     if key is None:
         return None
@@ -144,9 +145,9 @@ _MAX_CORES = 4096
 
 
 def _leaf_key(hint: Any) -> Hashable:
-    """Return all that a leaf's schema depends on; None for what is no leaf.
+    """Return everything that a leaf's schema depends on, or None if the hint is not a leaf.
 
-    A `Field` is another object in each class, and equal to none: what it says is the key.
+    `Field` objects of different classes are never equal, so their contents form the key.
     """
     if hint is Any or (hint.__class__ is type and hint in _LEAVES):
         return hint
@@ -164,7 +165,8 @@ def _leaf_key(hint: Any) -> Hashable:
 
 
 def _field_key(extra: Any) -> Hashable:
-    """Return what a `Field` says, if that is no more than a description and constraints of scalars."""
+    """Return the contents of a `Field` if it has only a description and constraints with scalar
+    values."""
     if not is_field(extra) or not extra.is_required():
         return None
     key: list[Hashable] = []
@@ -188,9 +190,9 @@ def _constraint_key(constraint: Any) -> Hashable:
     return (type(constraint), *((type(part), part) for part in said))
 
 
-# A TypedDict of `typing` is unreadable to pydantic before Python 3.12.
+# Before Python 3.12, pydantic cannot read a TypedDict of `typing`.
 #
-# Such a class is given the hook that an author could give it, which describes an equal TypedDict of
+# Such a class is given the hook that an author could write. It describes an equal TypedDict of
 # `typing_extensions`.
 
 
@@ -199,7 +201,8 @@ _ONE_TWIN = threading.Lock()  # `lru_cache` alone would let two threads each mak
 
 
 def make_readable(hint: Any) -> None:
-    """Give the hook to each TypedDict of `typing` in a hint, and in the fields of what it names."""
+    """Add the hook to each TypedDict of `typing` in a hint, and in the fields of the classes it
+    names."""
     for found in _typed_dicts(hint):
         setattr(found, _HOOK, classmethod(_describe_twin))
 
@@ -269,15 +272,15 @@ def _twin(cls: Any) -> Any:
 Converter: TypeAlias = Callable[[Any], Any]
 Adapter: TypeAlias = TypeAdapter[Any] | FlatAdapter
 _SHOWN = 200
-# pydantic's advice is for those who need no JSON.
+# This advice of pydantic is not for types that have to be JSON.
 _ADVICE = ". Set `arbitrary_types_allowed"
 _SAYS_ITSELF = (PydanticUserError, CoreSchemaError, TypeError, NameError)
 
 
 def whole(value: float) -> int:
-    """Return a whole number as an int: JSON Schema takes `3.0` for an integer, Python does not.
+    """Return a whole number as an int: JSON Schema accepts `3.0` as an integer, Python does not.
 
-    A schema given by the author may let other values through: they are refused, not rounded.
+    An author's own schema may admit other values. They are refused, not rounded.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return value
@@ -293,30 +296,30 @@ def real(value: float) -> float:
 
 
 def text(value: str) -> str:
-    """Return a text, which a schema that the author wrote need not ask for."""
+    """Return a string. An author's own schema need not require one."""
     if isinstance(value, str):
         return value
     raise ValueError("not a text")
 
 
 def truth(value: bool) -> bool:
-    """Return a boolean, which a schema that the author wrote need not ask for."""
+    """Return a boolean. An author's own schema need not require one."""
     if isinstance(value, bool):
         return value
     raise ValueError("not true or false")
 
 
 UNCHANGED_TYPES: Mapping[Converter, type] = {whole: int, real: float, text: str, truth: bool}
-"""What a converter gives back as it came, which saves the call of most of them."""
+"""The type that each converter returns unchanged, so that most calls of it can be skipped."""
 
 
 def reader(adapter: Adapter) -> TypedReader:
-    """Return what makes a typed value of valid JSON."""
+    """Return a reader that makes a typed value of valid JSON."""
     return TypedReader(adapter.core_schema, adapter.validator.validate_json)
 
 
 def whole_numbers(value: Any) -> Any:
-    """Return the same JSON with `3.0` as `3`, which strict readers want for an integer."""
+    """Return the same JSON with `3.0` as `3`, which strict readers require for an integer."""
     if isinstance(value, float) and is_whole(value):
         return int(value)
     if isinstance(value, list):
@@ -327,15 +330,16 @@ def whole_numbers(value: Any) -> Any:
 
 
 def adapter_for(hint: Any, what: str) -> Adapter:
-    """Return the adapter of a hint. Raise DefinitionError, beginning with `what`, if unreadable."""
+    """Return the adapter of a hint. Raises DefinitionError, beginning with `what`, if it is
+    unreadable."""
     try:
         return _adapter(hint)
-    except Exception as error:  # noqa: BLE001  a type of others may have hooks that raise anything
+    except Exception as error:  # noqa: BLE001  another author's type may have hooks that raise anything
         raise inexpressible(hint, what, error) from None
 
 
 def inexpressible(hint: Any, what: str, error: Exception) -> DefinitionError:
-    """Say why `hint` has no schema, in pydantic's words; of other code's error only the type."""
+    """Say why `hint` has no schema, in pydantic's words; for errors of other code only the type."""
     if isinstance(error, PydanticOmit):
         said = "SkipJsonSchema leaves it out"
     elif isinstance(error, PydanticUndefinedAnnotation):
@@ -354,7 +358,7 @@ def inexpressible(hint: Any, what: str, error: Exception) -> DefinitionError:
 
 
 def _injected(hint: Any, what: str, said: str) -> str:
-    """Return what to do about a parameter whose class the program provides, and no model sends."""
+    """Say what to do about a parameter whose class the program provides and no model can send."""
     if not (isinstance(hint, type) and what.startswith("parameter") and repr(hint) in said):
         return ""
     name = show(hint)
@@ -379,7 +383,7 @@ def _adapter(hint: Any) -> Adapter:
 
 
 class _Key:
-    """A hint that is equal to what is made of the same parts, and keeps them alive."""
+    """A hint that is equal to others made of the same parts, and keeps the parts alive."""
 
     __slots__ = ("hint", "parts")
 
@@ -403,8 +407,9 @@ def _cached_adapter(key: _Key) -> Adapter:
 
 
 def _pydantic_adapter(_toolcrib_hint: Any) -> TypeAdapter[Any]:
-    """Make an adapter under odd names: pydantic looks up hints in its caller's frame, too."""
+    """Make an adapter. The names here are odd because pydantic also looks up hints in its caller's
+    frame."""
     if (_toolcrib_made := TypeAdapter(_toolcrib_hint)).pydantic_complete:
         return _toolcrib_made
-    _toolcrib_made.rebuild(force=True, raise_errors=True)  # says which name it is that is missing
+    _toolcrib_made.rebuild(force=True, raise_errors=True)  # names what is missing
     return _toolcrib_made

@@ -1,7 +1,8 @@
-"""What a schema has to say so that each value it accepts can be built: pydantic's own says less.
+"""Tighten pydantic's schemas, so that each value that a schema accepts can be built.
 
-Functions from constraints to schemas, and the list of what JSON Schema cannot say. Patterns run in
-linear time and use no look-around; they stay short, since a model reads them.
+This module has functions from constraints to schemas, and the list of what JSON Schema cannot
+express. Patterns run in linear time and use no look-around. They stay short, because a model reads
+them.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Any
 
 from toolcrib.values.json import JsonObject, JsonValue
 
-# The one list of values that a derived schema accepts and its hint does not: such a call ends as
-# `invalid_arguments` at the stage `instantiate`. Each has a row in
+# The complete list of values that a derived schema accepts and its hint does not. A call with one
+# ends as `invalid_arguments` at the stage `instantiate`. Each has a row in
 # tests/schema/derive/test_constraints_exceptions.py.
 EXCEPTIONS: Mapping[str, str] = {
     "author's code": "validators of fields and models, and constructors, that raise",
@@ -49,8 +50,8 @@ TIME = r"^([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,6})?)?"
 OFFSET = r"(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
 DATE = r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
 LOCAL = r"T([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,6})?)?$"
-# ISO 8601, with a sign and fractions of a second. Within these digits no sum is more than 999,999,999
-# days, and none of the time part 2^32 seconds.
+# ISO 8601, with a sign and fractions of a second. With these numbers of digits, no sum exceeds
+# 999,999,999 days, and no time part 2^32 seconds.
 _DAYS = "[0-9]{1,5}[YMWD]"
 _HOURS = "[0-9]{1,5}H|[0-9]{1,7}M"
 _SECONDS = r"[0-9]{1,9}(\.[0-9]{1,6})?S"
@@ -63,7 +64,7 @@ _UNSIGNED = r"[0-9]+(\.[0-9]+)?"
 _LISTED_BITS = 6
 _SCALARS = ["string", "number", "boolean", "null"]
 
-# By the `format` that pydantic writes, where no validator knows that format.
+# By the `format` that pydantic writes, if no validator knows that format.
 FORMATS: Mapping[str, JsonObject] = {
     "ipvanyaddress": {"anyOf": [{"format": "ipv4"}, {"format": "ipv6"}]},
     "fraction": {"type": ["number", "string"], "pattern": FRACTION},  # before pydantic 2.14
@@ -80,10 +81,11 @@ FORMATS: Mapping[str, JsonObject] = {
 
 
 def decimal(limits: Mapping[str, Any]) -> JsonObject:
-    """Return a `Decimal` as a number or as text, without the exponents that would fill a memory.
+    """Return the schema of a `Decimal` as a number or string, without exponents that would exhaust
+    memory.
 
-    Bounds can be said of numbers only, and the number of digits of text only: a decimal with bounds
-    comes as a number, one with nothing but `max_digits` as text.
+    JSON Schema can bound only numbers, and limit digits only in strings. So a decimal with bounds
+    is a number, and one with only `max_digits` is a string.
     """
     digits, places = limits.get("max_digits"), limits.get("decimal_places")
     bounds = _bounds(limits)
@@ -94,7 +96,7 @@ def decimal(limits: Mapping[str, Any]) -> JsonObject:
     if digits is not None and not bounds:
         if places is None:
             return text | {"maxLength": digits}
-        if digits == places:  # 0 is refused then, and 0.0 is not
+        if digits == places:  # then 0 is refused, and 0.0 is not
             return {"type": "string", "pattern": rf"^-?0?\.[0-9]{{1,{places}}}$"}
     number: JsonObject = {"type": "number", **bounds}
     if places is not None:
@@ -120,7 +122,7 @@ def _decimal_pattern(digits: int | None, places: int | None) -> str:
 
 
 def fraction(limits: Mapping[str, Any]) -> JsonObject:
-    """Return a `Fraction` as a number, or as text of two whole numbers."""
+    """Return the schema of a `Fraction`, as a number or as a string of two whole numbers."""
     bounds = _bounds(limits)
     text: JsonObject = {"type": "string", "pattern": FRACTION}
     number: JsonObject = {"type": "number", **bounds}
@@ -136,7 +138,8 @@ def _bounds(limits: Mapping[str, Any]) -> dict[str, float | int]:
 
 
 def stripped(minimum: int) -> str:
-    """Return a pattern for text of at least `minimum` characters without the space around it."""
+    """Return a pattern for a string of at least `minimum` characters without surrounding
+    whitespace."""
     solid = r"[^\s\x85]"
     return solid if minimum == 1 else rf"{solid}[\s\S]{{{minimum - 2},}}{solid}"
 
@@ -154,20 +157,20 @@ def url(limits: Mapping[str, Any]) -> JsonObject:
 
 
 def moment(limits: Mapping[str, Any]) -> JsonObject:
-    """Return the schema of an instant: with an offset (RFC 3339), unless the hint wants none."""
+    """Return the schema of an instant, with an offset (RFC 3339) unless the hint requires none."""
     if limits.get("tz_constraint") == "naive":
         return {"type": "string", "pattern": DATE + LOCAL}
     return {"type": "string", "format": "date-time"}
 
 
 def clock(limits: Mapping[str, Any]) -> JsonObject:
-    """Return the schema of a time of day: RFC 3339 wants an offset, which it can do without."""
+    """Return the schema of a time of day. RFC 3339 requires an offset, which is optional here."""
     offset = {"naive": "", "aware": OFFSET}.get(str(limits.get("tz_constraint")), f"{OFFSET}?")
     return {"type": "string", "pattern": f"{TIME}{offset}$"}
 
 
 def choices(values: Sequence[Any]) -> list[Any] | None:
-    """Return these values as JSON gives them back; None if it does not have one of them."""
+    """Return these values as JSON gives them back; None if JSON cannot represent one of them."""
     plain = [value.value if isinstance(value, Enum) else value for value in values]
     good = all(
         value is None
@@ -197,7 +200,8 @@ def flags(kind: type[Flag]) -> JsonObject | None:
 
 
 def distinct(values: Sequence[Any]) -> list[Any]:
-    """Return the first of values that are one as JSON: aliases, and members next to their values."""
+    """Return the values without those that are equal as JSON: aliases, and members next to their
+    values."""
     found: dict[tuple[type, str], Any] = {}
     for value in values:
         plain = value.value if isinstance(value, Enum) else value
@@ -206,12 +210,12 @@ def distinct(values: Sequence[Any]) -> list[Any]:
 
 
 def scalar_items(items: Mapping[str, Any]) -> JsonObject:
-    """Return the schema of a set's items: scalars, where the hint does not say."""
+    """Return the schema of a set's items: scalars, if the hint does not say."""
     return dict(items) if items else {"type": list(_SCALARS)}
 
 
 def _finite(bound: Any) -> float | int | None:
-    """Return a bound as JSON has it: an integer of 64 bits, or a float."""
+    """Return a bound as JSON represents it: an integer of 64 bits, or a float."""
     if bound is None or not isfinite(bound):
         return None
     whole = int(bound)

@@ -1,8 +1,8 @@
-"""Walk and rewrite pydantic's core schemas, which say what stands where in what a hint reads.
+"""Walk and rewrite pydantic's core schemas, which describe the structure of what a hint reads.
 
-Two rewritings stand here: regular expressions that are arguments (`re.Pattern`) are compiled only after
-that work was counted; and what is made of plain fields alone gets a schema that takes no value but one
-that is read as it was sent.
+Two rewrites are here. Regular expressions that are arguments (`re.Pattern`) are compiled only after
+their cost was counted. Core schemas made only of plain fields are narrowed to values that are read
+exactly as they were sent.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ def is_core(node: Any) -> bool:
 
 
 def parts_of(node: Any) -> list[Any]:
-    """Return what may hold core schemas in a core schema, or in a list or a dict of them."""
+    """Return the parts of a core schema, list or dict that may contain core schemas."""
     if not isinstance(node, dict):
         return list(node) if isinstance(node, list | tuple) else []
-    core = is_core(node)  # else a dict of fields, which may have any name
+    core = is_core(node)  # otherwise a dict of fields, with any names
     return [part for key, part in node.items() if not (core and key in NO_PARTS)]
 
 
 def core_schemas(core: Any) -> Iterator[dict[str, Any]]:
-    """Yield each core schema in a core schema once, itself included.
+    """Yield each core schema in a core schema once, including itself.
 
-    A tool with a model walks through it several times: what `is_core` and `parts_of` say stands here
-    without a call for each node.
+    It is walked several times for a tool with a model, so `is_core` and `parts_of` are inlined here
+    to avoid a call per node.
     """
     pending: list[Any] = [core] if isinstance(core, _HOLDERS) else []
     seen = set[int]()
@@ -55,26 +55,27 @@ def core_schemas(core: Any) -> Iterator[dict[str, Any]]:
 
 _HOLDERS = (dict, list, tuple)
 CLASSES = frozenset(("model-fields", "dataclass-args", "typed-dict"))
-# The members of a core schema that hold no core schemas of what is read.
+# The members of a core schema that contain no core schemas of values.
 NO_PARTS = frozenset(
     ("cls", "config", "default", "expected", "function", "members", "metadata", "serialization")
 )
 
 
 def choices_of(union: Any) -> list[Any]:
-    """Return the core schemas of the branches of a union; tags that only lead to another are none."""
+    """Return the core schemas of the branches of a union, without tags that only refer to another
+    branch."""
     if union["type"] == "tagged-union":
         return [choice for choice in union["choices"].values() if isinstance(choice, dict)]
     return [choice[0] if isinstance(choice, tuple) else choice for choice in union["choices"]]
 
 
 def holds_factory(core: Any) -> bool:
-    """Return whether a default anywhere in what is read is made by a factory."""
+    """Return whether a factory makes a default anywhere in this core schema."""
     return any("default_factory" in node for node in core_schemas(core))
 
 
 def factory_of(core: Any) -> Callable[..., Any] | None:
-    """Return the factory that makes a field's default, if one does."""
+    """Return the factory that makes a field's default, if there is one."""
     while "default_factory" not in core:
         core = core.get("schema")
         if not isinstance(core, dict):
@@ -93,7 +94,7 @@ def fields_of(core: Any) -> Iterator[tuple[str, Any]]:
 
 
 def is_pydantics(core: Any) -> bool:
-    """Return whether a step is pydantic's own, or a class of the standard library that it makes."""
+    """Return whether a step is pydantic's own, or builds a class of the standard library."""
     if not core["type"].startswith("function-"):
         return True
     function = core["function"]["function"]
@@ -106,7 +107,7 @@ def is_pydantics(core: Any) -> bool:
 
 
 def code_name(core: Any) -> str:
-    """Return the name of the author's function in a step; empty where it is none of theirs."""
+    """Return the name of the author's function in a step, or "" if it is not the author's."""
     if is_pydantics(core):
         return ""
     function = core["function"]["function"]
@@ -116,8 +117,8 @@ def code_name(core: Any) -> str:
 
 
 def code_of_class(core: Any) -> tuple[str, ...]:
-    """Return the names of what an author's class does with its own fields: validators of the whole, a
-    constructor, `__post_init__`."""
+    """Return the names of an author's code that handles the fields of a class: validators of the
+    whole object, a constructor, `__post_init__`."""
     after = core.get("post_init")
     method = "__post_init__" if after is True else after or (core.get("custom_init") and "__init__")
     found = [f"{core['cls'].__qualname__}.{method}"] if method else []
@@ -129,7 +130,7 @@ def code_of_class(core: Any) -> tuple[str, ...]:
 
 
 def codes_in(core: Any) -> tuple[str, ...]:
-    """Return the names of all code of the author's in what is read."""
+    """Return the names of all code of the author's in a core schema."""
     found: dict[str, None] = {}
     for node in core_schemas(core):
         if node["type"] in ("model", "dataclass"):
@@ -139,7 +140,7 @@ def codes_in(core: Any) -> tuple[str, ...]:
 
 
 def makes_secret(core: Any) -> bool:
-    """Return whether a step makes one of pydantic's secrets, whatever a schema says of it."""
+    """Return whether a step makes one of pydantic's secrets, whatever its schema says."""
     if not core["type"].startswith("function-"):
         return False
     function = core["function"]["function"]
@@ -150,7 +151,7 @@ def makes_secret(core: Any) -> bool:
 
 
 def rewritten(node: Any, change: Callable[[Any], Any]) -> Any:
-    """Return a core schema with `change` applied to each in it, from the inside."""
+    """Return a core schema with `change` applied to each core schema in it, from the inside out."""
     if isinstance(node, list | tuple):
         return type(node)(rewritten(part, change) for part in node)
     if not isinstance(node, dict):
@@ -164,16 +165,16 @@ def rewritten(node: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def definitions_of(core: Any) -> list[Any]:
-    """Return what the references in a core schema lead to."""
+    """Return the definitions that references in a core schema point to."""
     known = [node for node in core_schemas(core) if node["type"] == "definitions"]
     return [one for each in known for one in each["definitions"]]
 
 
 # Count the work of compiling a regular expression before `re` sees it.
 #
-# Python compiles a range of a character class (`[a-z]`) letter by letter: up to 20 ms for one that is
-# wide, so that a pattern of a few KB took seconds. The work is counted with what a value makes its
-# reader read again, in units of a byte that is read again, 0.1 µs; measured with Python 3.11.
+# Python compiles a range of a character class (`[a-z]`) letter by letter. A wide one takes up to 20
+# ms, so a pattern of a few KB could take seconds. The work is added to what a value makes its
+# reader read again. The unit is one byte read again, 0.1 µs, measured with Python 3.11.
 
 _LETTER = 100
 _RANGE = 3_000
@@ -183,7 +184,7 @@ _TOO_MUCH = "The arguments hold regular expressions that take too long to read. 
 
 
 def counting_patterns(core: Any) -> Any:
-    """Return a core schema that reads the same, and counts the work of reading regular expressions."""
+    """Return an equivalent core schema that counts the work of reading regular expressions."""
     if not any(map(_reads_pattern, core_schemas(core))):
         return core
     return rewritten(core, _counting)
@@ -200,7 +201,7 @@ def _counting(core: Any) -> Any:
         return core
     function: Callable[[Any], Any] = core["function"]["function"]
 
-    @wraps(function)  # it still is pydantic's own
+    @wraps(function)  # it is still recognised as pydantic's own
     def read(value: Any) -> Any:
         if isinstance(value, str):
             spend_reading(_work(value), _TOO_MUCH)
@@ -214,18 +215,19 @@ def _work(pattern: str) -> int:
     return _LETTER * len(pattern) + _RANGE * pattern.count("-") + wide
 
 
-# Narrow a core schema to values that are read as they were sent.
+# Narrow a core schema to values that are read exactly as they were sent.
 #
-# Rule: of a value that the narrowed schema takes, in Python's mode, nothing is left out, added or
-# changed: each text, number, boolean and null is the one that was sent, and each object has its own
-# fields, all of them and no other. So what was read need not be compared with what was sent. A schema
-# in which anything is said that is not listed here, such as a default, an alias or a function of the
-# author's, has no such form.
+# Rule: reading a value that the narrowed schema accepts, in Python mode, leaves out, adds and
+# changes nothing. Each string, number, boolean and null is the one that was sent, and each object
+# has all its own fields and no others. So the result need not be compared with what was sent. A
+# core schema that uses anything not listed here, such as a default, an alias or an author's
+# function, has no narrowed form.
 
 _LENGTH = ("min_length", "max_length")
 _BOUNDS = ("ge", "gt", "le", "lt", "multiple_of")
 _FIELD = ("schema", "name", "kw_only", "frozen")
-_SAYS_NOTHING = frozenset(("type", "ref", "metadata", "serialization", "strict"))  # of what is read
+# Keys that do not change what is read.
+_SAYS_NOTHING = frozenset(("type", "ref", "metadata", "serialization", "strict"))
 _PLAIN = {
     kind: _SAYS_NOTHING.union(keys)
     for kind, keys in {
@@ -258,17 +260,18 @@ _NARROWED: dict[str, dict[str, Any]] = {
 }
 _CONFIG = frozenset(("title", "extra_fields_behavior"))
 _TEXT = {"type": "str"}
-_A_FLOAT = core_schema.is_instance_schema(float)  # pydantic takes an integer for one
+_A_FLOAT = core_schema.is_instance_schema(float)  # pydantic accepts an integer for one
 
 
 def exactly(kind: type) -> Any:
-    """Return a core schema that takes the texts, numbers or booleans of one class, as they are."""
+    """Return a core schema that accepts strings, numbers or booleans of exactly one class,
+    unchanged."""
     return {"type": kind.__name__, "strict": True} if kind is not float else _A_FLOAT
 
 
 def narrowed(core: Any) -> Any:
-    """Return a core schema that takes no value but one that is read as it was sent; None if there is
-    no such form of this one."""
+    """Return a core schema that accepts only values that are read as they were sent; None if there
+    is none."""
     if not all(map(_is_plain, core_schemas(core))):
         return None
     return rewritten(core, _narrow)

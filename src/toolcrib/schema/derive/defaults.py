@@ -1,15 +1,15 @@
 """Defaults: what a tool gets for an argument that was not sent, and what a schema shows of it.
 
-Rule: None is always a default, whatever the hint. Any other value is of its hint as it is, or is read
-by the hint's strict reader (`when: date = "2020-01-01"`), and the tool gets the value that was read.
-A value that does neither is refused at registration, in the fields of nested classes too. A value
-that JSON does not have (a sentinel, a callable, a connection, a secret) is kept as it is and shown
-as `{"default": "<type>"}`. A field's default is set by its class, which nobody else may change: one
-that would have to be read is refused, unless the class reads it itself, strictly, in each call
-(`validate_default=True`; a text is then a URL or a secret, and never a date).
+Rule: None is always a valid default, whatever the hint. Any other value either fits its hint as it
+is, or is read by the hint's strict reader (`when: date = "2020-01-01"`), and the tool gets the
+value that was read. A value that does neither is refused at registration, in the fields of nested
+classes too. A value without a JSON form (a sentinel, a callable, a connection, a secret) is kept as
+it is and shown as `{"default": "<type>"}`. A field's default is set by its class, which nobody else
+may change. If it would have to be read, it is refused, unless the class itself reads it strictly in
+each call (`validate_default=True`; a string can then become a URL or a secret, but never a date).
 
-A schema shows a default if it is JSON, the schema accepts it, and it hides nothing: a model copies
-what it is shown, and providers check it. Any other takes effect in Python all the same.
+A schema shows a default if it is JSON, the schema accepts it, and it hides nothing, because a model
+copies what it is shown and providers check it. Any other default still takes effect in Python.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from toolcrib.values.json import JsonValue, canonical_json
 
 _KINDS = {str: "string", bool: "boolean", int: "integer", float: "number", NoneType: "null"}
 _SIMPLE = frozenset(_KINDS.values())
-STEADY = frozenset((str, bool, int, NoneType))  # what JSON has as it is
+STEADY = frozenset((str, bool, int, NoneType))  # types that JSON represents unchanged
 _BOUNDS = {
     "minimum": operator.ge,
     "maximum": operator.le,
@@ -72,9 +72,9 @@ _UNION = frozenset(("anyOf", "title", "description"))
 _LARGE = 2**63
 _PLAIN = (str, bytes, int, float, complex, list, tuple, dict, set, frozenset)
 _OF_FIELDS = frozenset(("model", "dataclass", "named-tuple", "call"))
-# What is wrong with a default only on some days or machines, or by the author's own validators:
-# those never ran on defaults, and `= ""` with a validator that wants text is a common way to write
-# "not set".
+# Errors about a default that depend on the day or the machine, or come from the author's own
+# validators. Those never ran on defaults, and `= ""` with a validator that requires text is a
+# common way to write "not set".
 _NOT_THE_HINT = frozenset(
     (
         *("value_error", "assertion_error", "date_past", "date_future", "datetime_past"),
@@ -85,17 +85,17 @@ _NOT_THE_HINT = frozenset(
 
 
 class Factory(msgspec.Struct, frozen=True):
-    """A default that is made anew for each call: `field(default_factory=list)`."""
+    """A default that is made for each call: `field(default_factory=list)`."""
 
     make: Callable[[], Any]
 
 
 class Default(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds what a tool gets for one parameter that was not sent.
+    """What a tool gets for one parameter that was not sent.
 
-    `value` is what the tool gets; `shown` is what policies, approvers and records see, as JSON. If
-    `is_json` is False, `shown` is `{"default": "<type>"}` and takes no part in comparisons. With a
-    `factory` the value is not known before a call: `for_call` makes it, once for each call.
+    `value` is what the tool gets; `shown` is the JSON that policies, approvers and records see. If
+    `is_json` is False, `shown` is `{"default": "<type>"}` and is left out of comparisons. With a
+    `factory` the value is not known before a call: `for_call` makes it, once per call.
     """
 
     value: Any
@@ -109,7 +109,7 @@ class Default(msgspec.Struct, frozen=True, kw_only=True):
         return shown
 
     def by_type(self) -> JsonValue:
-        """Return what stands for the value where nobody may see it."""
+        """Return the placeholder for the value where nobody may see it."""
         return mark_of(type(self.value)) if self.is_json else self.shown
 
     def for_call(
@@ -118,10 +118,10 @@ class Default(msgspec.Struct, frozen=True, kw_only=True):
         values: FactoryValues | None = None,
         read: Callable[[Any], Any] | None = None,
     ) -> Default:
-        """Return the default of one call, with a value that no other call shares.
+        """Return the default for one call, with a value that no other call shares.
 
-        A factory asks `values`, under the name of its parameter; `read` reads what is sent for that.
-        Raises FactoryFailed, without `values` what a factory raises.
+        A factory asks `values`, under the name of its parameter; `read` reads the JSON form of such
+        a value. Raises FactoryFailed, or without `values` whatever the factory raises.
         """
         if self.factory is not None:
             reader = _Parameter(read)
@@ -136,7 +136,7 @@ class Default(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Parameter(msgspec.Struct, frozen=True):
-    """Knows what the factory of a parameter's default may make."""
+    """Converts the values that a parameter's default factory may make to and from JSON."""
 
     read: Callable[[Any], Any] | None
 
@@ -153,9 +153,9 @@ def _reader_of(read: Callable[[Any], Any] | None) -> Callable[[], TypedReader] |
 
 
 def default_of(value: Any, read: Callable[[], TypedReader] | None = None) -> Default:
-    """Return a default with its JSON, if it has one; sets in an order that is the same everywhere.
+    """Return a default with its JSON, if it has one. Sets get an order that is the same everywhere.
 
-    `read` gives the reader of its hint, which knows the names that fields are sent under.
+    `read` returns the reader of its hint, which knows the names that fields are sent under.
     """
     try:
         if not _has_no_json(value):
@@ -174,8 +174,8 @@ def default_of(value: Any, read: Callable[[], TypedReader] | None = None) -> Def
 
 
 def _named(value: Any, read: TypedReader, otherwise: JsonValue) -> Any:
-    """Return a default as it would be sent, MISSING if it cannot be; otherwise what it holds, if it is
-    not of its hint."""
+    """Return a default as it would be sent, or MISSING if it cannot be sent; `otherwise` if it does
+    not fit its hint."""
     try:
         shown = read.shown(value)
     except Differs:
@@ -194,9 +194,9 @@ def made_by(factory: Callable[[], Any]) -> Default:
 
 
 def read_default(given: Any, hint: Any, adapter: Adapter | None) -> Default:
-    """Return the default of a parameter with this hint; without an adapter its hint says nothing.
+    """Return the default of a parameter with this hint; without an adapter the hint requires nothing.
 
-    Raises DefinitionError for a value that the hint does not take.
+    Raises DefinitionError for a value that the hint does not accept.
     """
     if isinstance(given, Factory):
         return made_by(given.make)
@@ -210,7 +210,7 @@ def read_default(given: Any, hint: Any, adapter: Adapter | None) -> Default:
 
 
 def _check_copied(given: Any) -> None:
-    """Raise DefinitionError for a default that is JSON, of which a call cannot get a copy."""
+    """Raise DefinitionError for a JSON default that cannot be copied for each call."""
     if given.__class__ in STEADY:
         return
     try:
@@ -223,10 +223,10 @@ def _check_copied(given: Any) -> None:
 
 
 def check_nested(core: Any) -> None:
-    """Judge the defaults of the fields in a core schema, at every depth.
+    """Check the defaults of all fields in a core schema, at every depth.
 
-    Raises DefinitionError, naming the field, for one that its own hint does not take, and for one that
-    is no instance of it and that its class does not read.
+    Raises DefinitionError, naming the field, for a default that its own hint does not accept, and
+    for one that would have to be read but that its class does not read.
     """
     _check_sets(core)
     shared: list[Any] = []
@@ -257,11 +257,12 @@ def check_nested(core: Any) -> None:
 
 
 def _check_sets(core: Any) -> None:
-    """Raise DefinitionError for items of a set that a factory would make other ones each time.
+    """Raise DefinitionError for set items with fields whose factory may make a different value each
+    time.
 
-    An item is found in its set by what it equals, which cannot be told from what was sent then. A
-    factory that is a class (`frozenset`) makes equal values, and what a dataclass does not compare
-    may be any.
+    An item is found in its set by equality, so such an item could not be matched to what was sent.
+    A factory that is a class (`frozenset`) makes equal values, and a field that a dataclass does
+    not compare may differ.
     """
     for node in _in_sets(core):
         for name in _made_anew(node):
@@ -273,7 +274,7 @@ def _check_sets(core: Any) -> None:
 
 
 def _in_sets(core: Any) -> Iterator[Any]:
-    """Yield the core schemas in the items of sets, and what they refer to."""
+    """Yield the core schemas in the items of sets, and those they refer to."""
     nodes = list(core_schemas(core))
     shared = {node["ref"]: node for node in nodes if "ref" in node}
     sets = (node for node in nodes if node["type"] in ("set", "frozenset"))
@@ -286,7 +287,7 @@ def _in_sets(core: Any) -> Iterator[Any]:
 
 
 def _made_anew(node: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the fields of a class that a factory makes, and by which its objects are compared."""
+    """Yield the fields of a class that a factory makes and that its equality compares."""
     inner = node.get("schema")
     model = node["type"] == "model" and node["cls"].__eq__ is BaseModel.__eq__
     if not model and node["type"] != "dataclass":
@@ -305,7 +306,8 @@ def _made_anew(node: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _shown(given: Any, adapter: Adapter) -> Any:
-    """Return what a call shows of a field's default; MISSING for what is passed on as it is."""
+    """Return what a call shows of a field's default; MISSING if the default is passed on as it
+    is."""
     try:
         return reader(adapter).shown(given)
     except Differs:
@@ -313,7 +315,7 @@ def _shown(given: Any, adapter: Adapter) -> Any:
 
 
 def _reads_strictly(given: Any, validator: SchemaValidator) -> bool:
-    """Return whether a class with `validate_default=True` takes this default in each call."""
+    """Return whether a class with `validate_default=True` accepts this default in each call."""
     try:
         validator.validate_python(given, strict=True)
     except ValidationError:
@@ -325,14 +327,14 @@ _CORE_KINDS = {"str": "string", "bool": "boolean", "int": "integer", "float": "n
 
 
 def _plain_type(core: Mapping[str, Any]) -> str:
-    """Return the type of a core schema without constraints, which needs no validator; else nothing."""
+    """Return the type of a core schema without constraints, which needs no validator; else ""."""
     return core["type"] if core.keys() <= {"type", "metadata", "serialization", "strict"} else ""
 
 
 def _with_defaults(core: Any, shared: list[Any]) -> Iterator[tuple[str, Any, bool]]:
     """Yield each default in a core schema, with its field's name and whether its class reads it.
 
-    Definitions go into `shared`.
+    Definitions are collected in `shared`.
     """
     pending: list[tuple[str, Any, bool]] = [("", core, False)]
     seen = set[int]()
@@ -358,9 +360,10 @@ def _with_defaults(core: Any, shared: list[Any]) -> Iterator[tuple[str, Any, boo
 
 
 def _read(given: Any, adapter: Adapter, hint: str) -> Default:
-    """Return a default as it is if it is of its hint, else read from JSON.
+    """Return a default as it is if it fits its hint, or else read it from JSON.
 
-    Validators may raise anything. Of `Json[…]`, what its text would hold is a default, too.
+    Validators may raise anything. For `Json[…]`, the value that its text would contain is accepted,
+    too.
     """
     core = adapter.core_schema
     if core["type"] == "json" and not isinstance(given, str | bytes):
@@ -373,7 +376,7 @@ def _read(given: Any, adapter: Adapter, hint: str) -> Default:
     except ValidationError as error:
         if _NOT_THE_HINT.issuperset(fault["type"] for fault in error.errors(include_url=False)):
             return default_of(given)
-    except Exception:  # noqa: BLE001  an author's validator, which needs more than the value
+    except Exception:  # noqa: BLE001  an author's validator that needs more than the value
         return default_of(given)
     said = _json_value(given)
     if said is MISSING and not (isinstance(given, _PLAIN) or is_secret(given)):
@@ -389,7 +392,8 @@ def _read(given: Any, adapter: Adapter, hint: str) -> Default:
 
 
 def _json_value(given: Any) -> Any:
-    """Return the JSON for a reader; MISSING for what has none, and for members of Enums: sentinels."""
+    """Return the JSON to read; MISSING for a value without any, and for Enum members, which are
+    sentinels."""
     if (isinstance(given, Enum) and not isinstance(given, _PLAIN)) or _has_no_json(given):
         return MISSING
     try:
@@ -401,18 +405,19 @@ def _json_value(given: Any) -> Any:
 def _is_itself(given: Any, validated: Any) -> bool:
     """Return whether a default stayed what it is, at any depth, when its hint validated it.
 
-    pydantic takes a dict for a model, a text for JSON or a secret: that is read, or nobody reads it.
+    pydantic accepts a dict for a model, and a string for JSON or a secret. Such a default has to be
+    read, or it would reach the tool unread.
     """
     if validated is given:
         return True
-    if isinstance(given, bool):  # `Literal[1]` takes True, which equals 1 in Python
+    if isinstance(given, bool):  # `Literal[1]` accepts True, which equals 1 in Python
         return False
     kind = validated.__class__
     if validated is MISSING:  # a key that is sent under another name
         return False
     if isinstance(given, int | float) and kind in (float, complex):
         return True
-    if not isinstance(given, kind):  # a `Page` fits `Page[int]`, of which it is no instance
+    if not isinstance(given, kind):  # a `Page` fits `Page[int]` without being an instance
         generic = getattr(kind, "__pydantic_generic_metadata__", {})
         return generic.get("origin") is given.__class__
     if isinstance(given, dict):
@@ -425,9 +430,10 @@ def _is_itself(given: Any, validated: Any) -> bool:
 
 
 def _is_made_by_author(given: Any, validated: Any, core: Any) -> bool:
-    """Return whether an author's validator, on a value or an item of it, may have made another type.
+    """Return whether an author's validator, on a value or its items, may have made another type.
 
-    Those do not judge defaults. An object of fields, a secret or a URL is what pydantic makes.
+    Those validators do not judge defaults. An object of fields, a secret or a URL is made by
+    pydantic.
     """
     if isinstance(given, bool) or is_secret(validated) or hasattr(validated, "unicode_string"):
         return False
@@ -445,7 +451,7 @@ def _is_made_by_author(given: Any, validated: Any, core: Any) -> bool:
 
 
 def _has_no_json(value: Any) -> bool:
-    """Return whether a value is one that must not be turned into JSON, or loses what it is by that."""
+    """Return whether a value must not be converted to JSON, or would lose its meaning by that."""
     if isinstance(value, Iterator) or is_secret(value):
         return True
     if isinstance(value, Mapping):
@@ -460,11 +466,10 @@ def _has_no_json(value: Any) -> bool:
 
 
 def steady_json(value: Any) -> Any:
-    """Return a value as JSON, the same in each process: sets have no order of their own.
+    """Return a value as JSON, the same in each process, although sets have no order.
 
-    An object is what it holds, whatever its serializers write and its excluded fields leave out.
-
-    Raises PydanticSerializationError for what is not JSON.
+    An object is converted by its attributes, whatever its serializers write and its excluded fields
+    omit. Raises PydanticSerializationError for a value without JSON form.
     """
     if value.__class__ in STEADY:
         return value
@@ -497,12 +502,13 @@ def can_be_shown(value: Any, schema: Mapping[str, Any], definitions: Mapping[Any
     try:
         schema_text([value])
         return compile_validator({**schema, "$defs": dict(definitions)}).is_valid(value)
-    except SchemaError:  # the value is no JSON; or what it refers to is not known yet
+    except SchemaError:  # the value is not JSON, or a reference is not known yet
         return False
 
 
 def _judge(value: Any, schema: Mapping[str, Any]) -> bool | None:
-    """Return whether the schema accepts a default; None if only a validator can say, which is rare."""
+    """Return whether the schema accepts a default; None if only a validator can tell, which is
+    rare."""
     if "anyOf" in schema and schema.keys() <= _UNION:
         judged = [_judge(value, part) for part in schema["anyOf"]]
         return True if True in judged else None if None in judged else False
@@ -524,14 +530,16 @@ def _judge(value: Any, schema: Mapping[str, Any]) -> bool | None:
 
 
 def _has_secret(schema: Mapping[str, Any], definitions: Mapping[Any, Any]) -> bool:
-    """Return whether a value of the schema may hold a secret: masked, it is no value to copy."""
+    """Return whether a value of the schema may contain a secret. Masked, it is not a value to
+    copy."""
     return any(node.get("writeOnly") is True for node in with_definitions([schema], definitions))
 
 
 def with_definitions(
     schemas: Iterable[Any], definitions: Mapping[Any, Any]
 ) -> Iterator[Mapping[str, Any]]:
-    """Yield each object in these schemas, and in the definitions that they refer to, at any remove."""
+    """Yield each object in these schemas, and in the definitions they refer to, directly or
+    indirectly."""
     pending: list[Any] = list(schemas)
     seen = set[str]()
     while pending:
@@ -548,5 +556,5 @@ def with_definitions(
 
 
 def named_in(node: Mapping[str, Any]) -> str:
-    """Return the name of the definition that the `$ref` of a schema leads to; empty without one."""
+    """Return the name of the definition that a schema's `$ref` points to; empty without one."""
     return str(node.get("$ref", "")).rpartition("/")[2]

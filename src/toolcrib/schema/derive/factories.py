@@ -1,17 +1,19 @@
-"""The values that the default factories of a call made, which every building of the call gets again.
+"""Store the values of a call's default factories, so that each time the call is built it gets the
+same.
 
-Rule: a default factory runs once a call. A call is built more than once: for a policy that looks at
-its tool, in a subprocess, after it waited for an approval, perhaps in another process. So the core
-schema of a hint asks `FactoryValues` for each default that a factory is to make (`replayable`): the
-first time the factory runs and its value is stored, from then on a copy is handed out, in the same
-order. Reading is deterministic but for its factories: the same text asks for the same values in the
-same order, whatever unions, sets, texts of JSON and validators do meanwhile, and a validator sees each
-time what it saw the first time.
+Rule: a default factory runs once per call. A call is built more than once: for a policy that looks
+at its tool, in a subprocess, after it waited for an approval, perhaps in another process. So the
+core schema of a hint is rewritten (`replayable`) to ask `FactoryValues` for each default that a
+factory makes. The first time, the factory runs and its value is stored. After that, copies are
+handed out in the same order. Apart from its factories, reading is deterministic: the same text asks
+for the same values in the same order, whatever unions, sets, JSON strings and validators do in
+between. A validator sees the same value each time.
 
-For another process a value is stored as JSON, if its hint reads exactly that value from it: the same
-classes, with the same attributes. What JSON does not give back (a connection, an object of a subclass)
-is made `anew` there, where the call runs only if its effective arguments are the same as before. What
-these show by its type alone is `lost`: nobody can say whether it is the value that was asked about.
+For another process a value is stored as JSON, if the hint reads exactly that value back: the same
+classes with the same attributes. A value that JSON cannot restore (a connection, an object of a
+subclass) is made `anew` there. The call then runs only if its effective arguments are the same as
+before. A value shown only by its type is `lost`: nobody can tell whether it is the value that was
+asked about.
 """
 
 from __future__ import annotations
@@ -39,19 +41,19 @@ from toolcrib.values.json import JsonValue
 
 
 class Codec(Protocol):
-    """Writes what a factory may make as JSON, and reads it again."""
+    """Converts the values that a factory may make to JSON and back."""
 
     def shown(self, value: Any) -> Any:
-        """Return the value as JSON; `MISSING` for one that is none."""
+        """Return the value as JSON; `MISSING` if it has no JSON form."""
         ...
 
     def __call__(self, shown: JsonValue, /) -> Any:
-        """Return the value of this JSON. Raises whatever a reader raises."""
+        """Return the value for this JSON. Raises whatever a reader raises."""
         ...
 
 
 class _Value:
-    """Holds a value as it was when its factory had made it: a connection stays what it is."""
+    """Holds a value as its factory made it; a connection stays the same object."""
 
     __slots__ = ("_codec", "_value", "is_json")
 
@@ -64,7 +66,7 @@ class _Value:
         return own_copy(self._value)
 
     def json(self) -> list[JsonValue]:
-        """Return the JSON of the value, in a list; an empty one where JSON does not give it back."""
+        """Return the value's JSON in a list, which is empty if JSON cannot restore the value."""
         if not self.is_json:
             return []
         try:
@@ -76,7 +78,7 @@ class _Value:
 
 
 class _Saved:
-    """Holds a value of a call that was saved."""
+    """Holds a value of a saved call."""
 
     __slots__ = ("_listed",)
 
@@ -88,14 +90,15 @@ class _Saved:
             return MISSING
         try:
             return codec(self._listed[0])
-        except Exception:  # noqa: BLE001  the author's own code; the call will be another one
+        except Exception:  # noqa: BLE001  the author's own code; the call will differ
             return MISSING
 
 
 class FactoryFailed(Exception):  # noqa: N818  its cause is the failure
     """The default factory of `field` raised `__cause__`.
 
-    It is no ValueError: a validator around the field would tell it as a fault of what was sent.
+    It is not a ValueError, because a validator around the field would report that as a fault of the
+    arguments.
     """
 
     def __init__(self, field: str) -> None:
@@ -104,10 +107,10 @@ class FactoryFailed(Exception):  # noqa: N818  its cause is the failure
 
 
 class Made(msgspec.Struct, frozen=True):
-    """The very value that a factory gave when it was asked under `key`, not its JSON.
+    """The actual value that a factory returned when it was asked under `key`, not its JSON.
 
-    `source` is the `Made` that it came from, None where the factory has run; `has_data` says that the
-    factory was given the fields before its own.
+    `source` is the `Made` that it was copied from, or None if the factory ran. `has_data` says that
+    the factory received the fields before its own.
     """
 
     key: str
@@ -126,18 +129,19 @@ class Made(msgspec.Struct, frozen=True):
         return self.value if copied is MISSING else copied
 
 
-_MOST_COMPARED = 100  # values, for each place; where it would take more, its origin is unknown
+_MOST_COMPARED = 100  # values per place; beyond this, the origin is unknown
 _COPIED = (list, tuple, deque, set, frozenset, dict)
 UNKNOWN: Any = object()
-"""The origin of what a validator made of a factory's value: nobody can say which value it was."""
+"""The origin of a value that a validator made from a factory's value: it cannot be traced back."""
 
 
 class AddedDefaults(msgspec.Struct, frozen=True):
-    """The defaults of a call: the origin of each, by the steps that lead to it, and all that `asked`.
+    """The defaults of a call: the origin of each, by the steps that lead to it, and everything
+    `asked` for.
 
-    An origin is None for a constant, else what the factory gave for this very place. `sets` point to
-    what has no order. `given` are the values that the tool was given, by name or as one object, None
-    where they are no more than JSON.
+    An origin is None for a constant, or else what the factory returned for this very place. `sets`
+    points to collections without an order. `given` are the values that the tool was given, by name
+    or as one object; None if they are only JSON.
     """
 
     origins: dict[tuple[str | int, ...], Made | None]
@@ -159,7 +163,7 @@ class AddedDefaults(msgspec.Struct, frozen=True):
             origins[steps(at)] = None if factory is None else origin
         left = [made for same in known.values() for made in same]
         for at, value, factory in noted if left else ():
-            # a list that `validate_default` has read is another one, which equals it
+            # `validate_default` turns a list into another, equal list
             if origins[steps(at)] is UNKNOWN and isinstance(value, _COPIED):
                 for index, one in enumerate(left[:_MOST_COMPARED]):
                     if one.factory is factory and _alike(one.value, value):
@@ -169,12 +173,12 @@ class AddedDefaults(msgspec.Struct, frozen=True):
 
 
 class FactoryValues:
-    """The values that the default factories of one call made: by factory, in the order of asking.
+    """The values that the default factories of one call made, by factory and in the order of asking.
 
-    `before` has them by the key of asking, `pool` by the author's factory, whoever asks it; None in a
-    list has the factory run. `asked` are all that were given, and `added` is what they weigh. `anew`
-    says that one that was made before had to be made anew, and `lost` that nothing shows whether it is
-    the same.
+    `before` holds earlier values by the key of asking. `pool` holds them by the author's factory,
+    whoever asks it. If an entry is None, the factory runs. `asked` lists everything that was handed
+    out, and `added` is its weight. `anew` says that an earlier value had to be made again, and
+    `lost` that nothing shows whether it is the same.
     """
 
     __slots__ = ("_before", "_made", "_pool", "_scope", "added", "anew", "asked", "lost")
@@ -200,7 +204,7 @@ class FactoryValues:
 
     @classmethod
     def of_json(cls, saved: Mapping[str, JsonValue]) -> FactoryValues:
-        """Return the values of a call that was saved; what is no part of one is made anew."""
+        """Return the values of a saved call. Anything that is not one is made again."""
         lists = {key: stored for key, stored in saved.items() if isinstance(stored, list)}
         return cls({key: list(map(_Saved, stored)) for key, stored in lists.items()})
 
@@ -208,7 +212,7 @@ class FactoryValues:
         return {key: [one.json() for one in stored] for key, stored in self._made.items()}
 
     def again(self) -> FactoryValues:
-        """Return values that hand out what was stored here."""
+        """Return values that hand out again what was stored here."""
         values = FactoryValues(self._made)
         values.anew, values.lost = self.anew, self.lost
         return values
@@ -216,9 +220,9 @@ class FactoryValues:
     def value(
         self, key: str, factory: Callable[..., Any], codec: Codec, *data: Any, field: str = ""
     ) -> Any:
-        """Return the next value of the factory of `field`: what it made before, else what it makes now.
+        """Return the next value of the factory of `field`: the stored one, or else a new one.
 
-        Raises FactoryFailed, and TooMuchWorkError if all of them together are too much.
+        Raises FactoryFailed, and TooMuchWorkError if all values together are too large.
         """
         stored = self._before.get(key) or self._pool.get(id(factory))
         source = stored.popleft() if stored else None
@@ -240,7 +244,7 @@ class FactoryValues:
     def reading(self, scope: str, read: Callable[[], Any]) -> Any:
         """Return what `read` returns, while the factories of a replayable core schema ask here.
 
-        `scope` tells the factories of this reader from those of another one.
+        `scope` distinguishes the factories of this reader from those of another.
         """
         self._scope = scope
         before = _CURRENT.set(self)
@@ -254,15 +258,16 @@ class FactoryValues:
 
 
 Pinned: TypeAlias = Mapping[str, JsonValue] | FactoryValues | None
-"""What default factories made for a call before: as JSON, or, in the same process, the very values."""
+"""What default factories made earlier for a call: as JSON or, in the same process, the actual
+values."""
 _CURRENT: ContextVar[FactoryValues | None] = ContextVar("_CURRENT", default=None)
 
 
 def replayable(core: Any, codec_of: Callable[[Any], Codec]) -> Any:
-    """Return a core schema whose default factories ask the `FactoryValues` of the call that is read.
+    """Return a core schema whose default factories ask the `FactoryValues` of the call being read.
 
     `codec_of` makes the codec of a factory from the core schema of its field. A validator of this
-    core schema must not use the ready-made ones of classes, which do not ask.
+    core schema must not use the prebuilt validators of classes, which do not ask.
     """
     number = count()
 
@@ -286,7 +291,7 @@ def _with_definitions(core: Any, whole: Any) -> Any:
 
 
 class _Asking:
-    """A factory that asks, if a call is being read; it may take the fields before its own."""
+    """A factory that asks, while a call is being read; it may receive the fields before its own."""
 
     __slots__ = ("_codec", "_factory", "_index", "field")
 
@@ -314,7 +319,7 @@ def _run(field: str, factory: Callable[..., Any], *data: Any) -> Any:
 
 
 class _Lazy:
-    """A codec that is made when a call is saved, or built from a saved one."""
+    """A codec that is made only when a call is saved, or built from a saved one."""
 
     __slots__ = ("_made", "_make")
 
@@ -342,12 +347,12 @@ def _shown(value: Any) -> Any:
 
 
 def _is_shown(value: Any, codec: Codec) -> bool:
-    """Return whether whoever looks at a call sees more of a value than its type."""
+    """Return whether someone who looks at a call sees more of a value than its type."""
     if plain_default(value) is MISSING:
         return False
     try:
         return codec.shown(value) is not MISSING
-    except Differs:  # it is no value of its hint, and shown as it is
+    except Differs:  # it does not fit its hint, and is shown as it is
         return True
     except Exception:  # noqa: BLE001  an author's class may raise anything
         return False

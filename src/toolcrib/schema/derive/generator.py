@@ -1,13 +1,14 @@
 """Write pydantic's core schemas as JSON Schema, tight for arguments and loose for results.
 
-Where a hint makes something for a model to fill in (`validation`), its schema takes no more than can be
-built; what a tool returns (`serialization`) it describes loosely, so that each value of the hint fits.
+The schema for arguments (`validation`) accepts only what can be built. The schema for results
+(`serialization`) is loose, so that each value of the hint fits.
 
 Rule: an object of declared fields (a model, a dataclass, a TypedDict) that says nothing about other
-properties is closed in an input schema, at every depth. The converter drops a property that no field
-takes, so an open schema would let an approver read a value that the tool never gets. `extra="allow"`
-and what an author writes by hand (`json_schema_extra`, a hook of the class) about other properties
-stand. Output schemas stay open: a result may have more than its hint says.
+properties is closed in an input schema, at every depth. The converter drops a property that no
+field takes, so with an open schema an approver could read a value that the tool never gets.
+`extra="allow"` is respected, and so is anything an author writes by hand about other properties
+(`json_schema_extra`, a hook of the class). Output schemas stay open: a result may have more than
+its hint says.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from toolcrib.schema.references import IN_PLACE
 Json: TypeAlias = dict[str, Any]
 Mode: TypeAlias = Literal["validation", "serialization"]
 
-# What a type may have said about its schema, where that is no function to be called.
+# Metadata that a type may have about its schema and that is not a function to call.
 _SIMPLE = frozenset(("pydantic_js_updates", "pydantic_js_prefer_positional_arguments"))
 _FUNCTIONS = "pydantic_js_functions"
 _MODEL_HOOK = BaseModel.__get_pydantic_json_schema__.__func__  # type: ignore[attr-defined]
@@ -53,19 +54,19 @@ _ODD = re.compile(r"[^a-zA-Z0-9_-]+")
 
 
 class SchemaGenerator(GenerateJsonSchema):
-    """Definitions are named after their classes, `Address` and `Address_2` where two share a name."""
+    """Names definitions after their classes, `Address` and `Address_2` if two share a name."""
 
     mode: Mode = "validation"
 
     def __init__(self, mode: Mode) -> None:
         super().__init__()
         self.mode = mode
-        self.cores: Json = {}  # by their ref, what others refer to
+        self.cores: Json = {}  # referenced core schemas, by their ref
         self._invalid: dict[str, PydanticInvalidForJsonSchema] = {}
         self._names: dict[str, str] = {}
         self._may_have_orphans = False
         self._hooked = set[int]()  # classes whose own functions run now, by the id of their core
-        self._described = set[int]()  # those of them whose fields were described on the way
+        self._described = set[int]()  # those of them whose fields were described meanwhile
         self._tagged: list[tuple[Json, list[str]]] = []  # a branch, and the names its tag may have
 
     def build_schema_type_to_method(self) -> Any:
@@ -86,7 +87,7 @@ class SchemaGenerator(GenerateJsonSchema):
         return made, {name: node for name, node in shared.items() if name in reached}
 
     def generate_inner(self, schema: Any) -> Json:
-        """Return what pydantic makes, by a shorter path where no function is to be called."""
+        """Return what pydantic generates, by a shorter path if no function has to be called."""
         metadata = schema.get("metadata")
         has_functions = metadata and not metadata.keys() <= _SIMPLE and not _is_plain(metadata)
         if has_functions or (self.mode == "serialization" and "serialization" in schema):
@@ -108,9 +109,10 @@ class SchemaGenerator(GenerateJsonSchema):
         return dict(reference)
 
     def by_functions(self, schema: Any) -> Json:
-        """Return what a type's functions, and its serializer, make of its schema.
+        """Return what a type's functions and its serializer make of its schema.
 
-        A class is closed after its functions ran: they may add properties to what its fields say.
+        A class is closed after its functions ran, because they may add properties to those of its
+        fields.
         """
         function = schema.get("function")
         if isinstance(function, dict) and function.get("function") is _importer():
@@ -129,7 +131,8 @@ class SchemaGenerator(GenerateJsonSchema):
         return made
 
     def _declared(self, schema: Any, made: Json) -> Json:
-        """Return the schema of a class with fields, closed unless its configuration says otherwise."""
+        """Return the schema of a class with fields, closed unless its configuration says
+        otherwise."""
         made = _documented(made, schema.get("cls"))
         if self.mode == "serialization" or _allows_extra(schema):
             return made
@@ -139,7 +142,7 @@ class SchemaGenerator(GenerateJsonSchema):
         return _closed(made)
 
     def definitions_schema(self, schema: Any) -> Json:
-        """Read definitions; what is wrong with one is an error only where something refers to it."""
+        """Read definitions. A faulty one is an error only if something refers to it."""
         self._may_have_orphans = True
         self.cores |= {core["ref"]: core for core in schema["definitions"]}
         for core in schema["definitions"]:
@@ -150,7 +153,7 @@ class SchemaGenerator(GenerateJsonSchema):
         return self.generate_inner(schema["schema"])
 
     def emit_warning(self, kind: Any, detail: str) -> None:
-        """Raise an error for what pydantic would leave out of a union with a warning."""
+        """Raise an error for what pydantic would drop from a union with a warning."""
         if kind == "skipped-choice":
             raise PydanticInvalidForJsonSchema(detail)
 
@@ -173,14 +176,15 @@ class SchemaGenerator(GenerateJsonSchema):
         return made if can_be_shown(made["default"], rest, self.definitions) else rest
 
     def field_title_should_be_set(self, schema: Any) -> bool:
-        """Leave out the title of a property, which repeats its name; an item of a tuple has none."""
+        """Omit the title of a property, which repeats its name. Items of a tuple have no title."""
         return not schema["type"].endswith("-field") and super().field_title_should_be_set(schema)
 
     def sort(self, value: Any, parent_key: str | None = None) -> Any:
         return value
 
     def get_defs_ref(self, core_mode_ref: Any) -> Any:
-        """Return a readable name, the same in each process: ids only tell classes apart."""
+        """Return a readable name, the same in each process; ids are only used to distinguish
+        classes."""
         core_ref = core_mode_ref[0]
         if core_ref not in self._names:
             plain = _PATHS.sub("", _IDS.sub("", core_ref))
@@ -194,11 +198,11 @@ class SchemaGenerator(GenerateJsonSchema):
     def encode_default(self, dft: Any) -> Any:
         try:
             return steady_json(dft)
-        except (ValueError, TypeError) as error:  # bytes that are no text, for one
+        except (ValueError, TypeError) as error:  # for example bytes that cannot be decoded
             raise PydanticSerializationError("a default that is no JSON") from error
 
     def field_is_present(self, field: Any) -> bool:
-        """Leave out what a constructor does not take, and in results what only a constructor has."""
+        """Omit what a constructor does not take, and in results what only a constructor has."""
         if self.mode == "serialization":
             return not field.get("init_only") and super().field_is_present(field)
         if field.get("init") is False:
@@ -250,7 +254,7 @@ class SchemaGenerator(GenerateJsonSchema):
         return self._temporal(super().timedelta_schema(schema), bounded, "^-?P")
 
     def _temporal(self, base: Json, wanted: Json, pattern: str | None) -> Json:
-        """Return the wanted schema, or leave a number (by a model's configuration) a number."""
+        """Return the wanted schema, but keep a number if a model's configuration asks for one."""
         if self.mode == "validation":
             return wanted
         if base.get("type") != "string" or pattern is None:
@@ -289,7 +293,7 @@ class SchemaGenerator(GenerateJsonSchema):
         return super().literal_schema(distinct)
 
     def enum_schema(self, schema: Any) -> Json:
-        """List each member once: an alias is another name for one, and JSON has its value."""
+        """List each member once. An alias is another name for a member, and JSON has its value."""
         members = constraints.distinct(schema["members"])
         if not members:
             raise PydanticInvalidForJsonSchema("an Enum without members")
@@ -319,7 +323,8 @@ class SchemaGenerator(GenerateJsonSchema):
         raise PydanticInvalidForJsonSchema(f"JSON has no {named}")
 
     def generator_schema(self, schema: Any) -> Json:
-        """Refuse a generator as an argument: pydantic hands it on unread, faults and all."""
+        """Refuse a generator as an argument: pydantic passes it on unread, including invalid
+        items."""
         if self.mode == "validation":
             raise PydanticInvalidForJsonSchema(
                 "a Generator, or an Iterable in a class, is read while the tool runs; use a list"
@@ -359,7 +364,8 @@ class SchemaGenerator(GenerateJsonSchema):
         return self._mapping(schema, super().counter_schema(schema))
 
     def _mapping(self, schema: Any, made: Json) -> Json:
-        """Say which keys can be read: pydantic says too little of some, nothing of patterns."""
+        """State which keys can be read. pydantic states too little for some, and nothing about
+        patterns."""
         if self.mode == "serialization":
             made.pop("propertyNames", None)
             return made
@@ -373,7 +379,7 @@ class SchemaGenerator(GenerateJsonSchema):
         return made
 
     def _names_of(self, keys: Any) -> Json:
-        """Return the schema of the property names that make keys of this type."""
+        """Return the schema of the property names from which keys of this type can be made."""
         self._may_have_orphans = True
         kind = keys["type"]
         if kind == "custom-error":
@@ -394,7 +400,7 @@ class SchemaGenerator(GenerateJsonSchema):
 
 
 class _Methods(dict[str, Any]):
-    """The method for each type of a core schema, looked up when it is needed."""
+    """The method for each type of a core schema, looked up on demand."""
 
     def __init__(self, generator: GenerateJsonSchema) -> None:
         super().__init__()
@@ -423,7 +429,8 @@ def _demand_tag(branch: Json, names: list[str], definitions: Json) -> None:
 
 
 def _tag_names(discriminator: Any) -> list[str]:
-    """Return the names by which pydantic looks for a tag: a field's own name, its alias, or both."""
+    """Return the names by which pydantic looks for a tag: a field's own name, its alias, or
+    both."""
     if isinstance(discriminator, str):
         return [discriminator]
     paths = [[step] if isinstance(step, str) else step for step in discriminator]
@@ -447,7 +454,7 @@ def _known_formats(made: Json, mode: Mode) -> Json:
 
 
 def _allows_extra(core: Any) -> bool:
-    """Return whether the author's configuration, inherited or not, takes other properties."""
+    """Return whether the author's configuration, inherited or not, allows other properties."""
     said = core.get("extra_behavior") or core.get("config", {}).get("extra_fields_behavior")
     return bool(said == "allow")
 
@@ -461,9 +468,9 @@ def _closed(made: Json) -> Json:
 
 
 def _documented(made: Json, cls: Any) -> Json:
-    """Describe a class by its docstring, and its fields by what the docstring says of them.
+    """Describe a class by its docstring, and its fields by what the docstring says about them.
 
-    What the author said elsewhere (`Field(description=…)`, `json_schema_extra`) stands.
+    Descriptions from elsewhere (`Field(description=…)`, `json_schema_extra`) take precedence.
     """
     _describe_annotated(made.get("properties", {}), cls)
     text = class_doc(cls) if isinstance(cls, type) else None
@@ -485,7 +492,8 @@ def _documented(made: Json, cls: Any) -> Json:
 
 
 def _describe_annotated(properties: Json, cls: Any) -> None:
-    """Set descriptions from hints such as `Annotated[int, "how many"]`; a `Field` has precedence."""
+    """Set descriptions from hints such as `Annotated[int, "how many"]`; a `Field` has
+    precedence."""
     if not isinstance(cls, type) or not properties:
         return
     if issubclass(cls, BaseModel):
@@ -503,7 +511,7 @@ def without(node: Json, *keys: str) -> Json:
     return {key: value for key, value in node.items() if key not in keys}
 
 
-# Whether what is made of JSON may stand in a set.
+# Whether a value made from JSON is hashable.
 
 
 _UNHASHABLE = frozenset(
@@ -513,9 +521,9 @@ _INNER = ("schema", "json_schema", "fields", "arguments_schema", "items_schema",
 
 
 def can_be_hashed(core: Mapping[str, Any], definitions: Mapping[str, Any]) -> bool:
-    """Return whether what a core schema makes may stand in a set; `definitions` by their ref.
+    """Return whether what a core schema makes is hashable; `definitions` are keyed by their ref.
 
-    Anything at all (`Any`) may, of what JSON has, if it is a scalar: see `scalar_items`.
+    `Any` counts as hashable, because only JSON scalars are admitted for it: see `scalar_items`.
     """
     pending, seen = [core], set[str]()
     while pending:
@@ -538,7 +546,7 @@ def can_be_hashed(core: Mapping[str, Any], definitions: Mapping[str, Any]) -> bo
 
 
 def _hashes_its_fields(cls: type) -> bool:
-    """Return whether `dataclass` or pydantic wrote the hash function of a class."""
+    """Return whether `dataclass` or pydantic generated the hash function of a class."""
     code = getattr(cls.__hash__, "__code__", None)
     return code is not None and (
         code.co_filename == "<string>" or cls.__hash__.__module__.startswith("pydantic.")
@@ -569,7 +577,7 @@ def _core(hint: Any) -> Any:
 
 @cache
 def _secret_serializer() -> object:
-    """Return the function that marks a secret, however it is subclassed and subscribed."""
+    """Return the function that marks a secret, however it is subclassed or subscripted."""
     return _core(pydantic.Secret[int])["serialization"]["function"]
 
 

@@ -1,4 +1,4 @@
-"""Read type hints before pydantic does: those it need not see, and those it would misread."""
+"""Handle type hints before pydantic does: those it need not see, and those it would misread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LISTS = (collections.abc.Iterable, collections.abc.Collection, collections.abc.
 
 
 def origin_and_args(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Return `get_origin` and `get_args`, for the most common hints without a search."""
+    """Return `get_origin` and `get_args`, with a shortcut for the most common hints."""
     kind = hint.__class__
     if kind is types.GenericAlias:
         return hint.__origin__, hint.__args__
@@ -32,7 +32,7 @@ def origin_and_args(hint: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 def direct(hint: Any) -> dict[str, Any] | None:
-    """Return the schema of a hint that is made of JSON's own types only; None for any other."""
+    """Return the schema of a hint made only of JSON's own types; None for any other."""
     if hint.__class__ is type:
         kind = _TYPES.get(hint)
         if kind is not None:
@@ -53,12 +53,13 @@ def direct(hint: Any) -> dict[str, Any] | None:
 
 
 def is_plain(hint: Any) -> bool:
-    """Return whether every JSON value that fits the hint's schema is already a value of the hint."""
+    """Return whether every JSON value that fits the hint's schema is already a value of the
+    hint."""
     if hint in (str, bool, None, type(None), Any, dict, list):
         return True
     origin, arguments = origin_and_args(hint)
     if origin is Literal:
-        return all(a.__class__ in _PLAIN_CHOICES for a in arguments)  # a member of an Enum is made
+        return all(a.__class__ in _PLAIN_CHOICES for a in arguments)  # Enum members are built
     if origin is Annotated:
         return is_plain(arguments[0]) and all(
             type(extra).__module__ == "pydantic.fields" for extra in arguments[1:]
@@ -83,8 +84,8 @@ def annotated_text(hint: Any) -> str:
 def with_lists(hint: Any) -> Any:
     """Replace each Iterable, Collection and Container by a list, however deep in the hint.
 
-    pydantic would hand the first on unread, so that what is wrong in it shows in the tool; the
-    others it does not know. Raises TypeError for what it would misread.
+    pydantic would pass an Iterable on unread, so that an invalid item fails only inside the tool.
+    It does not know the others. Raises TypeError for hints that pydantic would misread.
     """
     if hint.__class__ is type:
         return hint
@@ -99,7 +100,7 @@ def with_lists(hint: Any) -> Any:
         inner = with_lists(arguments[0])
         return hint if inner is arguments[0] else Annotated[(inner, *hint.__metadata__)]
     if any(getattr(argument, "__unpacked__", False) for argument in arguments):
-        raise TypeError("an unpacked tuple; use tuple[T, ...]")  # a tuple in the tuple to pydantic
+        raise TypeError("an unpacked tuple; use tuple[T, ...]")  # pydantic would nest it
     made = tuple(map(with_lists, arguments))
     if all(new is old for new, old in zip(made, arguments, strict=True)):
         return hint
@@ -107,20 +108,21 @@ def with_lists(hint: Any) -> Any:
 
 
 def identity(hint: Any) -> Hashable:
-    """Return a key that is equal for hints of the same objects in the same order, and for no others.
+    """Return a key that is equal only for hints made of the same objects in the same order.
 
-    `int | str` and `str | int` are equal, and have different schemas; so may be constraints, whose
-    `==` and `repr` are their authors' own. It holds as long as the hint lives.
+    `int | str` and `str | int` are equal but have different schemas. The same may hold for
+    constraints, whose `==` and `repr` are written by their authors. The key is valid as long as the
+    hint lives.
     """
     arguments = hint if isinstance(hint, list) else get_args(hint)
     return (id(get_origin(hint)), *map(identity, arguments)) if arguments else id(hint)
 
 
 def show(hint: Any) -> str:
-    """Name a class, and show any other hint as it is written, shortened where it is long.
+    """Name a class, and show any other hint as it is written, shortened if it is long.
 
-    One that cannot be written is named by its kind: Python writes no integer of more than 4,300 digits,
-    and the `repr` of a constraint is its author's own.
+    A hint that cannot be written is named by its kind: Python writes no integer of more than 4,300
+    digits, and the `repr` of a constraint is its author's code.
     """
     if isinstance(hint, type) and get_origin(hint) is None:
         text = hint.__qualname__
@@ -132,10 +134,11 @@ def show(hint: Any) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
-# Resolve annotations to types and compile each text once: the same few hints recur everywhere.
+# Resolve annotations to types, compiling each text once, because the same few hints recur
+# everywhere.
 #
-# This is `typing.get_type_hints` for what is plain; whatever is not is left to it, and so are the
-# errors.
+# This replaces `typing.get_type_hints` for plain hints. Any other hint, and all errors, are left to
+# `typing`.
 
 
 MAX_LEVELS = 100  # as deep as a schema may be; a deeper hint would exhaust Python's stack
@@ -145,7 +148,7 @@ _UNRESOLVED = (str, ForwardRef)
 def quick_hints(
     annotations: Mapping[str, Any], globalns: dict[str, Any], localns: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """Return the types that annotations name, or None where it takes more to tell."""
+    """Return the types that annotations name, or None if `typing` has to resolve them."""
     found: dict[str, Any] = {}
     try:
         for name, hint in annotations.items():
@@ -153,13 +156,13 @@ def quick_hints(
             if not _is_resolved(read):
                 return None
             found[name] = type(None) if read is None else read
-    except Exception:  # noqa: BLE001  typing says it better
+    except Exception:  # noqa: BLE001  `typing` gives a better message
         return None
     return found
 
 
 def quick_class_hints(cls: type) -> dict[str, Any] | None:
-    """Return the types of the fields of a class and its bases, each read in its own module."""
+    """Return the types of the fields of a class and its bases, each resolved in its own module."""
     found: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         annotations = inspect.get_annotations(base)
@@ -173,7 +176,7 @@ def quick_class_hints(cls: type) -> dict[str, Any] | None:
 
 
 def _read(hint: str, globalns: dict[str, Any], localns: Mapping[str, Any]) -> Any:
-    """Evaluate the author's annotation, as typing does; a name alone need not be compiled."""
+    """Evaluate an author's annotation, as `typing` does. A single name need not be compiled."""
     if hint in localns:
         return localns[hint]
     if hint in globalns:
@@ -182,7 +185,7 @@ def _read(hint: str, globalns: dict[str, Any], localns: Mapping[str, Any]) -> An
 
 
 def too_deep(hint: Any) -> bool:
-    """Return whether a hint is nested deeper than MAX_LEVELS, without using the stack."""
+    """Return whether a hint is nested deeper than MAX_LEVELS, without recursion."""
     level = [hint]
     for _ in range(MAX_LEVELS):
         below = [part for node in level for part in _below(node)]

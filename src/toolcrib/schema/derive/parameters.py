@@ -1,4 +1,4 @@
-"""The schema of a function's parameters, of one object that is all of them, and of a result.
+"""Derive the schema of a function's parameters, of one object that is all of them, and of a result.
 
 Errors name the parameter: `parameter 'x': …`, `the arguments: …`, `the return type: …`.
 """
@@ -42,7 +42,7 @@ NO_DEFAULT: Any = object()
 
 
 class Parameter(NamedTuple):
-    """One parameter that the model fills in; `default` is NO_DEFAULT if it has to.
+    """One parameter that the model fills in; `default` is NO_DEFAULT if it is required.
 
     A `Factory` as default makes one for each call.
     """
@@ -54,7 +54,7 @@ class Parameter(NamedTuple):
 
 
 class DerivedInput(msgspec.Struct, frozen=True):
-    """`schema` for the model; `converters` for the parameters that are not plain JSON.
+    """`schema` is for the model; `converters` has the parameters that are not plain JSON.
 
     `defaults` has those of the parameters that the model may leave out.
     """
@@ -65,7 +65,7 @@ class DerivedInput(msgspec.Struct, frozen=True):
 
 
 class DerivedObject(NamedTuple):
-    """`schema` of one object that is all the arguments; `convert` makes it of them."""
+    """`schema` describes one object that is all the arguments; `convert` builds it from them."""
 
     schema: JsonObject
     convert: TypedReader
@@ -74,8 +74,8 @@ class DerivedObject(NamedTuple):
 def derive_input(parameters: Sequence[Parameter]) -> DerivedInput:
     """Return the schema of an object with these parameters as its only properties.
 
-    Raises DefinitionError, naming the parameter, for a hint that JSON Schema cannot express, and for
-    a default that does not fit its hint.
+    Raises DefinitionError, naming the parameter, for a hint that JSON Schema cannot express, and
+    for a default that does not fit its hint.
     """
     properties = {p.name: made for p in parameters if (made := direct(p.hint)) is not None}
     adapters = {
@@ -114,11 +114,11 @@ def derive_object(hint: Any) -> DerivedObject:
 
 
 def converters_for(parameters: Sequence[Parameter]) -> Mapping[str, Converter]:
-    """Return a converter for each parameter of a tool whose schema its author gave.
+    """Return a converter for each parameter of a tool whose author gave the schema.
 
-    Such a schema may let more through than the hint takes, so each hint is read, plain ones too; a
-    null is taken where it is the default. Raises DefinitionError, naming the parameter, for a hint
-    that pydantic cannot read.
+    Such a schema may admit more than the hint accepts, so every value is read by its hint, plain
+    ones too. A null is accepted where it is the default. Raises DefinitionError, naming the
+    parameter, for a hint that pydantic cannot read.
     """
     made = _converters(parameters, {})
     for name, hint, default, _ in parameters:
@@ -134,10 +134,10 @@ def converters_for(parameters: Sequence[Parameter]) -> Mapping[str, Converter]:
 def defaults_of(
     parameters: Sequence[Parameter], adapters: Mapping[str, Adapter] | None = None
 ) -> dict[str, Default]:
-    """Return what the tool gets for each parameter that is not sent; `adapters` are those made already.
+    """Return what the tool gets for each parameter that is not sent; `adapters` are already made ones.
 
     Raises DefinitionError, naming the parameter, for a default that does not fit its hint, whether
-    it is the parameter's or that of a field in its class.
+    it belongs to the parameter or to a field in its class.
     """
     known = adapters or {}
     made: dict[str, Default] = {}
@@ -164,9 +164,9 @@ def _check_nested(adapter: Adapter, what: str) -> None:
 
 
 def derive_output(hint: Any, description: str = "") -> JsonObject | None:
-    """Return the schema of what a tool returns, as JSON; None where the hint says nothing.
+    """Return the schema of what a tool returns, as JSON; None if the hint says nothing.
 
-    `description` says what the result is, where the hint does not.
+    `description` describes the result, if the hint does not.
     """
     if hint is Any or hint is None or hint is type(None):
         return None
@@ -180,7 +180,8 @@ def derive_output(hint: Any, description: str = "") -> JsonObject | None:
 
 
 def converter_for(hint: Any) -> Converter | None:
-    """Return the converter of a valid JSON value to what `hint` promises; None if it needs none."""
+    """Return the converter from a valid JSON value to what `hint` promises; None if none is
+    needed."""
     return _converters([Parameter("", hint)], {}).get("")
 
 
@@ -205,7 +206,8 @@ def _named(parameter: str) -> str:
 def _adapted_schemas(
     parameters: Sequence[Parameter], adapters: Mapping[str, Adapter]
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
-    """Return the schemas of parameters that are more than JSON's own types, and what they share."""
+    """Return the schemas of parameters that are more than JSON's own types, and their shared
+    definitions."""
     if not adapters:
         return {}, {}
     try:
@@ -213,7 +215,7 @@ def _adapted_schemas(
             (name, adapter.core_schema) for name, adapter in adapters.items()
         )
     except Exception:
-        for parameter in parameters:  # one by one, to say which
+        for parameter in parameters:  # one by one, to know which one failed
             if parameter.name in adapters:
                 adapter = adapters[parameter.name]
                 _schema_of(adapter, parameter.hint, _named(parameter.name), "validation")
@@ -223,7 +225,7 @@ def _adapted_schemas(
 def _set_default(
     described: dict[str, Any], default: Default | None, definitions: Mapping[str, Any]
 ) -> None:
-    """Show a default in its schema, if it may; any other takes effect in Python alone."""
+    """Show a default in its schema, if allowed; any other takes effect only in Python."""
     described.pop("default", None)
     if default is not None and default.is_json:
         shown = default.shown
@@ -232,10 +234,11 @@ def _set_default(
 
 
 def _schema_of(adapter: Adapter, hint: Any, what: str, mode: Mode) -> dict[str, Any]:
-    """Return one schema with its `$defs`; a definition that only the top refers to is the top."""
+    """Return one schema with its `$defs`. A definition that only the top refers to becomes the
+    top."""
     try:
         made, shared = SchemaGenerator(mode).derive([("", adapter.core_schema)])
-    except Exception as error:  # noqa: BLE001  a type of others may have hooks that raise anything
+    except Exception as error:  # noqa: BLE001  another author's type may have hooks that raise anything
         raise inexpressible(hint, what, error) from None
     top = made[""]
     name = named_in(top)
@@ -254,9 +257,9 @@ def _refers(node: Any, ref: str) -> bool:
 
 # Check a schema that the author gave against the hints of the function.
 #
-# Rule: a parameter whose schema and whose hint have no JSON type in common could never be called, and
-# is refused at registration. Of what JSON Schema says more than types nothing is compared: the author
-# knows what a pattern is for. A parameter that the schema does not declare needs no readable hint.
+# Rule: if a parameter's schema and hint have no JSON type in common, the tool could never be
+# called, and it is refused at registration. Only types are compared: the author knows what a
+# pattern is for. A parameter that the schema does not declare needs no readable hint.
 
 
 _ALL = frozenset(("array", "boolean", "integer", "null", "number", "object", "string"))
@@ -265,7 +268,7 @@ _DEEPEST = 20
 
 
 def readable(declared: Mapping[str, Any], parameters: Sequence[Parameter]) -> list[Parameter]:
-    """Return the parameters; an unreadable hint of one that the schema does not declare becomes Any."""
+    """Return the parameters, with Any for an unreadable hint that the schema does not declare."""
     return [
         one if one.name in declared or _can_be_read(one) else one._replace(hint=Any)
         for one in parameters
@@ -273,7 +276,7 @@ def readable(declared: Mapping[str, Any], parameters: Sequence[Parameter]) -> li
 
 
 def check_types(schema: JsonObject, parameters: Sequence[Parameter]) -> None:
-    """Raise DefinitionError, naming the parameter, where its schema contradicts its hint."""
+    """Raise DefinitionError, naming the parameter, if its schema contradicts its hint."""
     properties = schema.get("properties", {})
     if not isinstance(properties, dict):
         return
@@ -301,7 +304,8 @@ def _can_be_read(parameter: Parameter) -> bool:
 
 
 def secret_parameters(parameters: Sequence[Parameter]) -> list[str]:
-    """Return the names of those whose hints read a secret: a schema of the author's need not say so."""
+    """Return the names of parameters whose hints read a secret, which an author's own schema need
+    not say."""
     return [one.name for one in parameters if direct(one.hint) is None and _reads_secret(one.hint)]
 
 
@@ -314,7 +318,8 @@ def _reads_secret(hint: Any) -> bool:
 
 
 def _says_what_it_reads(parameter: Parameter) -> bool:
-    """Return whether a hint's schema says what may come: a validator before it may take anything."""
+    """Return whether a hint's schema describes its input. A validator before it may accept
+    anything."""
     if direct(parameter.hint) is not None:
         return True
     pending: list[Any] = [adapter_for(parameter.hint, f"parameter '{parameter.name}'").core_schema]
@@ -351,7 +356,7 @@ def _own_types(node: Mapping[str, Any]) -> frozenset[str]:
     listed = [said] if isinstance(said, str) else said if isinstance(said, list) else list(_ALL)
     found = (
         frozenset(listed) if _ALL.issuperset(listed) else _ALL
-    )  # what is no type is reported later
+    )  # an invalid type is reported later
     if "number" in found:
         found |= {"integer"}
     values = [node["const"]] if "const" in node else node.get("enum")

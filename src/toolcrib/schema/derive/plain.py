@@ -1,6 +1,6 @@
-"""A Python value of any kind as the JSON that it is, and JSON values compared.
+"""Convert any Python value to the JSON it represents, and compare JSON values.
 
-Attributes count, not what a class says of itself: secrets are opened, enums are their values.
+Attributes count, not a class's own serialization: secrets are unwrapped, enums become their values.
 """
 
 from __future__ import annotations
@@ -30,30 +30,33 @@ from pydantic_core import (
 from toolcrib.values.json import JsonObject, canonical_json
 
 MISSING: Any = object()
-WRITTEN = (Fraction, PurePath, ZoneInfo)  # a text as JSON, which pydantic does not write of all
+WRITTEN = (Fraction, PurePath, ZoneInfo)  # strings in JSON; pydantic does not write all of them
 NUMBERS = (int, float)
 _SCALARS = frozenset((str, int, float, bool, type(None)))
 
 
 def classes_of(module: str, *names: str) -> tuple[type, ...]:
-    """Return classes of a module that takes long to import; none where nobody has imported it, for no
-    value is of one of them then."""
+    """Return classes of a module that is slow to import.
+
+    The result is empty if nobody has imported the module, because then no value is of these
+    classes.
+    """
     known = sys.modules.get(module)
     return tuple(vars(known)[name] for name in names if hasattr(known, name))
 
 
 def is_field(value: Any) -> bool:
-    """Return whether a value is what pydantic's `Field(…)` gives."""
+    """Return whether a value is the result of pydantic's `Field(…)`."""
     return isinstance(value, classes_of("pydantic.fields", "FieldInfo"))
 
 
 def mark_of(kind: Any) -> JsonObject:
-    """Return the mark that is shown in place of a value: the name of its class, or of its factory."""
+    """Return the mark shown in place of a value: the name of its class, or of its factory."""
     return {"default": getattr(kind, "__name__", type(kind).__name__)}
 
 
 def is_mark(value: Any) -> bool:
-    """Return whether a value may be a mark, which is no value to send."""
+    """Return whether a value may be a mark, which must not be sent."""
     return (
         isinstance(value, dict)
         and value.keys() == {"default"}
@@ -71,7 +74,7 @@ def is_secret(value: Any) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """Return a value of any kind as JSON, secrets unwrapped; `MISSING` for what is none."""
+    """Return any value as JSON, with secrets unwrapped; `MISSING` if it has no JSON form."""
     kind = value.__class__
     if kind in _SCALARS:
         return value if kind is not float or isfinite(value) else MISSING
@@ -92,10 +95,10 @@ def plain(value: Any) -> Any:
 
 
 def number_of(value: Any, shown: Any) -> Any:
-    """Return the number that a `Decimal` or a `Fraction` is as JSON, if it is one; else `shown`."""
+    """Return the JSON number of a `Decimal` or a `Fraction`, if it has one; else `shown`."""
     if not isinstance(value, Decimal | Fraction):
         return shown
-    with suppress(ValueError, ArithmeticError):  # NaN, and what is beyond every float
+    with suppress(ValueError, ArithmeticError):  # NaN, and numbers beyond every float
         if value == int(value):
             return int(value)
         number = float(value)
@@ -107,8 +110,9 @@ def number_of(value: Any, shown: Any) -> Any:
 def attributes_of(value: Any) -> Any:
     """Return the fields of an object, by the names that they are sent under, and declared extras.
 
-    A RootModel is what it holds. Serializers and excluded fields do not matter. What else is in an
-    object (set by `__post_init__`, kept by a `cached_property`) is no argument, and nobody's to see.
+    A RootModel is replaced by what it holds. Serializers and excluded fields do not matter.
+    Anything else in an object (set by `__post_init__`, kept by a `cached_property`) is not an
+    argument and is not shown.
     """
     if isinstance(value, BaseModel):
         if isinstance(value, classes_of("pydantic.root_model", "RootModel")):
@@ -126,7 +130,7 @@ def attributes_of(value: Any) -> Any:
 
 
 def extras_of(value: Any, named: Collection[str]) -> dict[str, Any]:
-    """Return what an object that its author opened holds under other names than its fields'."""
+    """Return what an object whose class allows extras holds under names other than its fields'."""
     if isinstance(value, BaseModel):
         return value.__pydantic_extra__ or {}
     opened = getattr(type(value), "__pydantic_config__", {}).get("extra") == "allow"
@@ -135,14 +139,14 @@ def extras_of(value: Any, named: Collection[str]) -> dict[str, Any]:
 
 
 def held_by(value: Any) -> Any:
-    """Return all that an object holds, declared or not, by name."""
+    """Return everything that an object holds, declared or not, by name."""
     kept = extras_of(value, ()) if isinstance(value, BaseModel) else attributes_of(value)
     return {**kept, **getattr(value, "__dict__", {})}
 
 
 def defaults_by_key(value: Any) -> dict[str, Any]:
-    """Return the constants that the class of an object has for its fields, by each name that they may
-    be sent under."""
+    """Return the constant defaults of an object's fields, by each name that a field may be sent
+    under."""
     return {
         key: field.default
         for key, (_, field) in fields_by_key(value).items()
@@ -151,7 +155,8 @@ def defaults_by_key(value: Any) -> dict[str, Any]:
 
 
 def parts_by_key(value: Any) -> Any:
-    """Return the parts of a value by the steps that lead to them in its JSON; none of what has none."""
+    """Return the parts of a value by the steps that lead to them in its JSON; empty if it has no
+    parts."""
     if isinstance(value, classes_of("pydantic.root_model", "RootModel")):
         return parts_by_key(attributes_of(value))
     if is_object(value):
@@ -172,7 +177,7 @@ def parts_by_key(value: Any) -> Any:
 
 
 def fields_by_key(value: Any) -> dict[str, tuple[str, Any]]:
-    """Return the fields of an object with their names, by each name that they may be sent under."""
+    """Return an object's fields with their names, by each name that they may be sent under."""
     if not is_object(value):
         return {}
     declared = getattr(type(value), "__pydantic_fields__", None)
@@ -186,8 +191,10 @@ def fields_by_key(value: Any) -> dict[str, tuple[str, Any]]:
 
 
 def same_values(one: Any, other: Any) -> bool:
-    """Return whether two values are of the same classes, with the same attributes, at any depth, and
-    what pydantic does not take apart is equal."""
+    """Return whether two values have the same classes and the same attributes, at any depth.
+
+    Objects that pydantic does not take apart are compared with `==`.
+    """
     if one.__class__ is not other.__class__:
         return False
     if is_object(one):
@@ -210,10 +217,13 @@ def is_object(value: Any) -> bool:
 
 
 def own_copy(value: Any) -> Any:
-    """Return a copy of what pydantic takes apart. All else in it (a sentinel, a connection) is passed
-    as the object that it is, and so is what its author's class does not let be copied."""
+    """Return a copy of what pydantic takes apart.
+
+    All other objects in it (a sentinel, a connection), and those whose class cannot be copied, are
+    passed on as the same objects.
+    """
     pending, seen = [value], dict[int, Any]()
-    memo: dict[int, Any] = {}  # what `deepcopy` takes for copied
+    memo: dict[int, Any] = {}  # marks objects as already copied for `deepcopy`
     while pending:
         part = pending.pop()
         if id(part) in seen:
@@ -235,7 +245,7 @@ def own_copy(value: Any) -> Any:
 
 
 def holds_secret(value: Any) -> bool:
-    """Return whether there is a secret in a value, at any depth."""
+    """Return whether a value contains a secret, at any depth."""
     pending, seen = [value], set[int]()
     while pending:
         part = pending.pop()
@@ -254,10 +264,11 @@ def holds_secret(value: Any) -> bool:
 
 
 def plain_default(value: Any) -> Any:
-    """Return as JSON what no schema may call a secret; `MISSING` for what holds one."""
+    """Return a value as JSON for a place where no schema marks secrets; `MISSING` if it contains
+    one."""
     try:
         return MISSING if holds_secret(value) else plain(value)
-    except RecursionError:  # it holds itself
+    except RecursionError:  # it contains itself
         return MISSING
 
 
@@ -277,7 +288,7 @@ def _plain_text(value: Any) -> Any:
         return str.__str__(value)
     if isinstance(value, WRITTEN):
         return str(value)
-    if isinstance(value, Iterator):  # to look at one is to use it up
+    if isinstance(value, Iterator):  # looking at one would use it up
         return MISSING
     try:
         made = to_jsonable_python(value, by_alias=True, round_trip=True)
@@ -285,7 +296,7 @@ def _plain_text(value: Any) -> Any:
     except (PydanticSerializationError, ValueError, TypeError, RecursionError):
         owner = type(value).__module__.partition(".")[0]
         return str(value) if owner in ("pydantic", "pydantic_core") else MISSING
-    except Exception:  # noqa: BLE001  a serializer of the author's
+    except Exception:  # noqa: BLE001  an author's serializer
         return MISSING
     return made
 

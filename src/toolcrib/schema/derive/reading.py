@@ -83,9 +83,9 @@ from toolcrib.values.json import JsonObject, JsonValue, canonical_json, json_byt
 # Check objects of declared fields against what was sent: models, dataclasses, TypedDicts,
 # NamedTuples.
 #
-# Rule: each property that was sent is the attribute of its field, or an extra that the author's type
-# takes; each field that was not sent is a default, shown and noted as one. What a class is given and
-# does not keep (an `InitVar`) is read once more, by its own hint.
+# Rule: each property that was sent is the attribute of its field, or an extra that the author's
+# type allows. Each field that was not sent is a default, and is shown and noted as one. A value
+# that a class receives but does not keep (an `InitVar`) is read a second time, by its own hint.
 
 
 _UNCHANGING = frozenset((str, int, float, bool, bytes, type(None)))
@@ -95,9 +95,9 @@ _LOST = "the tool would not get this property"
 class FieldPart(msgspec.Struct):
     """A field: its attribute, the names that it is sent under (the first is shown), and its plan.
 
-    `default` is what is passed where it was not sent: MISSING if it has to be sent, a FactoryValue if a
-    factory makes it. `reader` reads it without the class around it, and so an InitVar (`init_only`)
-    once more, since no attribute keeps it.
+    `default` is what is passed if the field was not sent: MISSING if it is required, a FactoryValue
+    if a factory makes it. `reader` reads the field without the class around it. An InitVar
+    (`init_only`) is read that way a second time, because no attribute keeps it.
     """
 
     name: str
@@ -110,7 +110,7 @@ class FieldPart(msgspec.Struct):
     required: bool
 
     def alone(self, sent: JsonValue) -> Any:
-        """Return the value as it is read by itself. Raises what its reader raises."""
+        """Return the value as it is read separately. Raises what its reader raises."""
         return self.reader.read(self.node.whole(sent))
 
     def may_be(self, sent: JsonValue) -> bool:
@@ -118,7 +118,7 @@ class FieldPart(msgspec.Struct):
 
     @property
     def weight(self) -> int:
-        """Return what this field adds where it was not sent."""
+        """The weight that this field adds if it was not sent."""
         if self.default is MISSING:
             return 0
         return len(self.keys[0]) + _weight(self.default)
@@ -127,7 +127,8 @@ class FieldPart(msgspec.Struct):
 class FieldsPart(Part):
     """An object of declared fields: a model, a dataclass, a TypedDict (`cls` is None), a NamedTuple.
 
-    `code` names what of the author's has the whole object in hand, and may change no field of it.
+    `code` names the author's code that receives the whole object, and must not change any of its
+    fields.
     """
 
     def __init__(
@@ -189,7 +190,7 @@ class FieldsPart(Part):
         return [(field, field.weight) for field in self._fields]
 
     def fits(self, value: Any) -> bool:
-        """Return whether a value is of this very class: a subclass has fields unknown here."""
+        """Return whether a value is of exactly this class. A subclass has fields unknown here."""
         if self._cls is None:
             return isinstance(value, dict)
         return value.__class__ is self._cls
@@ -235,7 +236,8 @@ class FieldsPart(Part):
     def _check_default(
         self, value: Any, field: FieldPart, made: dict[str, Any], at: At, found: Findings
     ) -> None:
-        """Show and note a field that was not sent, and give the object its own copy of the default."""
+        """Show and note a field that was not sent, and give the object its own copy of the
+        default."""
         item = field.default if field.init_only else self._attribute(value, field.name)
         if item is MISSING:
             return
@@ -256,7 +258,7 @@ class FieldsPart(Part):
         if field.init_only:
             shown = field.node.check(field.alone(sent), sent, at, found)
             anew = field.node.check(field.alone(sent), sent, at, Findings())
-            if not same_json(anew, shown):  # a factory made a part of it, or a validator
+            if not same_json(anew, shown):  # a factory or a validator made a part of it
                 raise Differs(at, "the tool would read another value each time")
             return shown
         if item is MISSING:
@@ -276,10 +278,11 @@ class FieldsPart(Part):
         return getattr(value, name, MISSING)
 
     def _shown(self, value: Any, at: At, found: Findings) -> Any:
-        """Return all of an object that was not sent, or `MISSING` if a part of it is no JSON.
+        """Return the JSON of an object that was not sent, or `MISSING` if a part of it has no JSON
+        form.
 
-        One that a validator made gets copies of its own: a part may be a default of its class. Such a
-        part is shown by its type where it is no JSON.
+        An object that a validator made gets its own copies of its parts, because a part may be a
+        default of its class. Such a part is shown by its type if it has no JSON form.
         """
         made = {}
         for field in self._fields:
@@ -304,7 +307,7 @@ class FieldsPart(Part):
     def _check_extras(
         self, value: Any, sent: Any, made: dict[str, Any], at: At, found: Findings
     ) -> None:
-        """Check properties that no field declares, where the author's type takes them."""
+        """Check properties that no field declares, if the author's type allows them."""
         extras = self._extras_of(value)
         named = {name for field in self._fields for name in (field.name, *field.keys)}
         for key in sent.keys() - made.keys():
@@ -331,9 +334,9 @@ class FieldsPart(Part):
 
 
 def _reads_alone(field: FieldPart, sent: JsonValue) -> bool:
-    """Return whether a field by itself is what was sent for it: then its hint has changed nothing.
+    """Return whether a field, read separately, equals what was sent, so that its hint changed nothing.
 
-    One whose reading would ask a factory is not read once more.
+    A field whose reading would ask a factory is not read again.
     """
     if holds_factory(field.reader.core):
         return False
@@ -345,9 +348,9 @@ def _reads_alone(field: FieldPart, sent: JsonValue) -> bool:
 
 
 def _default(field: FieldPart, value: Any, at: At, found: Findings) -> tuple[Any, Any]:
-    """Show a value that was not sent, and note its place; also return one for this instance alone.
+    """Show a value that was not sent, and note its place; also return a copy for this instance alone.
 
-    What pydantic does not take apart (a sentinel, a connection) stays the object that it is.
+    Objects that pydantic does not take apart (a sentinel, a connection) are not copied.
     """
     found.defaults.append((at, value, field.factory))
     shown = _shown_default(field.node, value)
@@ -364,24 +367,26 @@ def _default(field: FieldPart, value: Any, at: At, found: Findings) -> tuple[Any
 
 
 def _shown_default(node: Part, value: Any) -> Any:
-    """Return a value that was not sent, as JSON; `MISSING` for one that is none."""
+    """Return the JSON of a value that was not sent; `MISSING` if it has none."""
     try:
         return node.check(value, MISSING, None, Findings())
-    except Differs:  # a default need not be of its hint
+    except Differs:  # a default need not fit its hint
         return plain_default(value)
-    except RecursionError:  # it holds itself
+    except RecursionError:  # it contains itself
         return MISSING
 
 
 def _shown_part(node: Part, value: Any, at: At, found: Findings) -> Any:
-    """Return a part of an object that was not sent, as JSON; `MISSING` for one that is none. Of what a
-    validator made, the defaults without JSON are noted."""
+    """Return the JSON of a part of an object that was not sent; `MISSING` if it has none.
+
+    In an object that a validator made, defaults without JSON form are noted.
+    """
     if not found.made:
         return _shown_default(node, value)
     mark = found.mark()
     try:
         shown = node.check(value, MISSING, at, found)
-    except Differs:  # a validator need not keep to its hint
+    except Differs:  # a validator's result need not fit the hint
         shown = plain_default(value)
     except RecursionError:
         shown = MISSING
@@ -391,8 +396,10 @@ def _shown_part(node: Part, value: Any, at: At, found: Findings) -> Any:
 
 
 def _mark_default(value: Any, field: FieldPart, item: Any, at: At, found: Findings) -> Any:
-    """Show a default without JSON, of an object that a validator made, by its type. Raise Differs for
-    what was sent, and became a value without JSON."""
+    """Show by its type a default without JSON form, in an object that a validator made.
+
+    Raises Differs if the value was sent and became a value without JSON form.
+    """
     was_sent = isinstance(value, BaseModel) and field.name in value.model_fields_set
     if was_sent or field.default is MISSING:
         raise Differs(at, code=A_VALIDATOR)
@@ -407,11 +414,12 @@ def _weight(default: Any) -> int:
 
 
 class TypedReader:
-    """Makes a typed value of valid JSON; called, it gives the value alone.
+    """Makes a typed value of valid JSON. Calling it returns just the value.
 
-    Where a hint is made of plain fields only, a narrowed schema takes most values, and only as they
-    were sent. Of others pydantic's own dump of the value tells at once whether all of it, but for its
-    defaults, is what was sent; what differs, or may differ in another hint, is walked.
+    If a hint consists of plain fields only, a narrowed schema accepts most values, and only exactly
+    as they were sent. For the others, pydantic's own dump of the value is compared with what was
+    sent, except for defaults. A value that differs, or whose hint makes the dump unreliable, is
+    walked.
     """
 
     __slots__ = (
@@ -420,7 +428,7 @@ class TypedReader:
     )
 
     def __init__(self, core: Any, validate_json: Callable[..., Any]) -> None:
-        self._at_once: Any = MISSING  # made when it is first needed
+        self._at_once: Any = MISSING  # made when first needed
         self._core = core
         self._validate = validate_json
         self._hashes = _holds_hashes(core)
@@ -440,25 +448,28 @@ class TypedReader:
 
     @property
     def narrowed(self) -> Any:
-        """The core schema that takes only what is read as it was sent; None for a hint without one."""
+        """The core schema that accepts only values read as they were sent; None if the hint has
+        none."""
         return narrowed(self._core)
 
     @property
     def reads_texts(self) -> bool:
-        """Whether it reads JSON within a text, of which pydantic names places as if it were none."""
+        """Whether it reads JSON inside a string. pydantic names places in there as if they were not
+        in a string."""
         return self._texts
 
     def shown(self, value: Any) -> Any:
-        """Return a value that was not sent, as JSON; `MISSING` for one that is none. Raise Differs."""
+        """Return the JSON of a value that was not sent; `MISSING` if it has none. Raises
+        Differs."""
         return self.node.check(value, MISSING, None, Findings())
 
     def read(
         self, sent: JsonValue, at: At, found: Findings, values: FactoryValues | None = None
     ) -> tuple[Any, JsonValue]:
-        """Return the typed value, and the JSON that it is; default factories ask `values`.
+        """Return the typed value and its JSON; default factories ask `values`.
 
-        Raise Differs, ValidationError, SchemaError, ValueError for numbers that Python does not write,
-        TooMuchWorkError, and what an author's validator raises.
+        Raises Differs, ValidationError, SchemaError, ValueError for numbers that Python does not
+        write, TooMuchWorkError, and whatever an author's validator raises.
         """
         at_once = self._at_once
         if at_once is MISSING:
@@ -467,7 +478,7 @@ class TypedReader:
             try:
                 return at_once(sent), sent
             except ValidationError:
-                pass  # what it is that differs, is found below
+                pass  # the difference is found below
         outer, OF_THREAD.rereading = OF_THREAD.rereading, Rereading()
         try:
             return self._read(sent, at, found, values)
@@ -494,9 +505,9 @@ class TypedReader:
         return value, self.node.check(value, sent, at, found)
 
     def _check_added(self, text: bytes, sent: JsonValue, found: Findings) -> None:
-        """Raise TooMuchWorkError if the defaults of all objects that were sent would be too much.
+        """Raise TooMuchWorkError if the defaults of all objects that were sent would be too large.
 
-        That is counted only where there may be as many: short texts hold few objects.
+        They are counted only if there may be that many: short texts contain few objects.
         """
         most = self._most_added
         if most is None:
@@ -511,7 +522,8 @@ class TypedReader:
                 raise TooMuchWorkError(ADDS_TOO_MUCH)
 
     def _with_integers(self, written: bytes, sent: JsonValue) -> bytes:
-        """Return the text of what was sent with whole floats as integers where the hint is an int."""
+        """Return the text of what was sent, with whole floats written as integers where the hint is
+        an int."""
         if (
             _POINT.search(written) is not None
             or _EXPONENT.search(written) is not None
@@ -521,12 +533,15 @@ class TypedReader:
         return written
 
     def _dumped(self, value: Any, written: bytes, sent: JsonValue, at: At, found: Findings) -> Any:
-        """Return pydantic's own dump of the value if, but for its defaults, it is what was sent, to the
-        last digit; else `MISSING`. `written` is the text of what was sent."""
+        """Return pydantic's own dump of the value if, apart from defaults, it equals what was sent
+        exactly.
+
+        Otherwise return `MISSING`. `written` is the text of what was sent.
+        """
         try:
             serializer = cast("SchemaSerializer", self._serializer)
             if serializer.to_json(value, warnings=False) == written:
-                return sent  # all of it, and in the order of the fields
+                return sent  # everything, and in the order of the fields
             told = orjson.dumps(sent, option=_SORTED)
             dumped = serializer.to_python(value, mode="json", warnings=False)
             if orjson.dumps(dumped, option=_SORTED) == told:
@@ -542,7 +557,7 @@ class TypedReader:
 
     @property
     def node(self) -> Part:
-        """Return the plan of this hint, made when it is first needed."""
+        """The plan of this hint, made when first needed."""
         if self._node is None:
             self._node = _Planner().plan(self._core, {})
             if _is_faithful(self._core, {}):
@@ -551,8 +566,10 @@ class TypedReader:
 
 
 def _reading_at_once(core: Any) -> Callable[[Any], Any] | None:
-    """Return what reads a value if that is read as it was sent, and else raises ValidationError; None
-    for a hint that has no narrowed form."""
+    """Return a function that reads values exactly as they were sent, or raises ValidationError.
+
+    Return None for a hint that has no narrowed form.
+    """
     narrow = narrowed(core)
     return None if narrow is None else SchemaValidator(narrow, _use_prebuilt=False).validate_python
 
@@ -560,9 +577,12 @@ def _reading_at_once(core: Any) -> Callable[[Any], Any] | None:
 def reading_at_once(
     converters: Mapping[str, Callable[..., Any]], unchanged: Mapping[Callable[..., Any], type]
 ) -> Callable[[JsonObject], dict[str, Any]] | None:
-    """Return what reads all arguments of a call, by the readers of their hints and by converters that
-    leave values of one class `unchanged`, if each is read as it was sent, and else raises
-    ValidationError; None where a hint has no narrowed form."""
+    """Return a function that reads all arguments of a call exactly as they were sent, or raises
+    ValidationError.
+
+    It uses the readers of their hints, and treats converters in `unchanged` as accepting one class.
+    Return None if a hint has no narrowed form.
+    """
     fields = {}
     for name, converter in converters.items():
         core = converter.narrowed if isinstance(converter, TypedReader) else None
@@ -579,10 +599,11 @@ def reading_at_once(
 
 
 _SORTED = orjson.OPT_SORT_KEYS
-# Whole floats, as `json_bytes` writes them; within a text it may err. Apart, each is found quickly.
+# Whole floats, as `json_bytes` writes them. A match inside a string is a false positive. The two
+# patterns are fast to search for separately.
 _POINT = re.compile(rb"\.0(?![0-9])")
 _EXPONENT = re.compile(rb"e[+-]?[0-9]")
-_LONG = 1_000  # bytes, in which a set may hold items enough to be slow
+_LONG = 1_000  # bytes; from here on a set may hold enough items to be slow
 _SCALARS = frozenset(("str", "int", "float", "bool", "none"))
 _LEAVES = frozenset(
     ("literal", "enum", "date", "time", "datetime", "uuid", "decimal", "definition-ref")
@@ -597,7 +618,7 @@ _TEXT = {"type": "str"}
 _CONTAINERS = (ListPart, SetPart, DictPart, FieldsPart, InsidePart, NullablePart, UnionPart)
 
 
-_NAME = 30  # letters of the name of a field, on average at most
+_NAME = 30  # letters of a field's name, on average at most
 _LITTLE_ADDED = MAX_ADDED // 16  # by one parameter
 
 
@@ -606,26 +627,26 @@ def _has_default(core: Any) -> bool:
 
 
 class JsonTextPart(Part):
-    """JSON within a text (`Json[…]`): no schema judges it, so all checks of it are made here.
+    """JSON inside a string (`Json[…]`). No schema checks it, so all its checks are made here.
 
-    A key that is said twice, or that no field takes, is refused; a default is added to the text,
-    which then is the canonical text of what was read.
+    A repeated key, or one that no field takes, is refused. A default is added to the text, which
+    then is the canonical text of what was read.
     """
 
     def __init__(self, inner: Part) -> None:
         self._inner = inner
 
     def whole(self, sent: JsonValue) -> JsonValue:
-        """Write the text anew only where that changes a number: `1.0` of an `int` in it."""
+        """Rewrite the text only if that changes a number, such as `1.0` for an `int` in it."""
         if not isinstance(sent, str):
             return sent
         try:
             said = read_text(sent)
             if kept_apart(sent.encode()) is not None:
-                return sent  # read as it is: none of its floats is an integer
+                return sent  # none of its floats is an integer, so it is read as it is
             text = json_bytes(said)
             whole = json_bytes(self._inner.whole(said))
-        except ValueError:  # `check` says what is wrong with it; pydantic reads it all the same
+        except ValueError:  # `check` reports the error; pydantic still reads the text
             with suppress(ValueError):
                 self._inner.whole(jiter.from_json(sent.encode()))
             return sent
@@ -651,7 +672,7 @@ class JsonTextPart(Part):
             text = canonical_json(shown)
         except Differs as differs:
             raise Differs(at, differs.text) from None
-        except ValueError:  # a key that is said twice, a number that is none
+        except ValueError:  # a repeated key, or an invalid number
             raise Differs(at) from None
         if inner.normalised:
             found.normalised.append(at)
@@ -659,7 +680,8 @@ class JsonTextPart(Part):
 
 
 class _Planner:
-    """Makes the plan of a hint from pydantic's core schema of it, which says what stands where."""
+    """Makes the plan of a hint from pydantic's core schema, which describes the structure of the
+    value."""
 
     def __init__(self) -> None:
         self._cores: dict[str, Any] = {}
@@ -754,7 +776,8 @@ class _Planner:
         )
 
     def _function_after(self, core: Any, config: Any) -> Part:
-        """Plan a validator around a part; one of a whole object may not change its fields."""
+        """Plan a validator around a part. A validator of a whole object must not change its
+        fields."""
         inner = self.plan(core["schema"], config)
         if is_pydantics(core):
             if isinstance(inner, _CONTAINERS) and not _is_scalars(inner):
@@ -798,7 +821,7 @@ class _Planner:
         return FieldsPart(core["cls"], fields, self._extras(inner, config), code_of_class(core))
 
     def _typed_dict(self, core: Any, config: Any) -> Part:
-        config = core.get("config") or config  # it takes that of the class around it
+        config = core.get("config") or config  # it uses the config of the class around it
         fields = [self._field(name, said, config) for name, said in core["fields"].items()]
         return FieldsPart(None, fields, self._extras(core, config))
 
@@ -845,12 +868,13 @@ class _Planner:
         )
 
     def _part_reader(self, core: Any, config: Any) -> PartReader:
-        """Return what reads this part alone, with the definitions that it may refer to."""
+        """Return a reader for this part alone, with the definitions that it may refer to."""
         return PartReader(core_schema.definitions_schema(core, list(self._cores.values())), config)
 
 
 def _holds_hashes(core: Any) -> bool:
-    """Return whether Python hashes a part of what is read: a set's items, or keys that are no text."""
+    """Return whether Python hashes parts of the value: the items of a set, or keys that are not
+    strings."""
     return any(
         node["type"] in ("set", "frozenset")
         or (node["type"] == "dict" and node.get("keys_schema", _TEXT)["type"] != "str")
@@ -859,16 +883,18 @@ def _holds_hashes(core: Any) -> bool:
 
 
 def _is_scalars(part: Part) -> bool:
-    """Return whether pydantic makes a value of a text or a number here, such as a size in bytes."""
+    """Return whether pydantic makes a value from a string or a number here, such as a size in
+    bytes."""
     return isinstance(part, UnionPart) and all(isinstance(c, ScalarPart) for c in part.choices)
 
 
 class FactoryValue:
-    """Stands for what a factory made for a constructor, which nobody else can see."""
+    """Stands for what a factory made for a constructor, which nothing else can see."""
 
 
 def _constant_default(core: Any) -> Any:
-    """Return what a constructor gets for a field that was not sent; MISSING if it has to be sent."""
+    """Return what a constructor gets for a field that was not sent; MISSING if the field is
+    required."""
     while "default" not in core:
         if "default_factory" in core:
             return FactoryValue()
@@ -879,8 +905,11 @@ def _constant_default(core: Any) -> Any:
 
 
 def _is_faithful(core: Any, config: Mapping[str, Any]) -> bool:
-    """Return whether pydantic writes a value as it reads it, or as another text: plain fields, under
-    their own names, with no serializer, alias, secret or validator of their own anywhere."""
+    """Return whether pydantic writes a value as it reads it, or as a different text.
+
+    That holds for plain fields under their own names, without serializers, aliases, secrets or
+    validators anywhere.
+    """
     kind = core["type"]
     if kind == "definitions":
         return all(_is_faithful(each, {}) for each in (core["schema"], *core["definitions"]))

@@ -1,20 +1,20 @@
 """Check that a typed value, converted from JSON once and strictly, is what was sent.
 
-Rule: what a tool gets is what was sent, or the call is refused. A value is read once, in pydantic's
-strict JSON mode. That alone is not enough: validators of a whole model, `Enum._missing_`, aliases and
-`Field(strict=False)` can still make another value of what was sent. So the value that was read is
-compared with what was sent, attribute by attribute (serializers and excluded fields do not matter),
-and written as JSON again. Where the two differ, the difference is
+Rule: a tool gets what was sent, or the call is refused. A value is read once, in pydantic's strict
+JSON mode. That alone is not enough: validators of a whole model, `Enum._missing_`, aliases and
+`Field(strict=False)` can still turn it into another value. So the value that was read is compared
+with what was sent, attribute by attribute (serializers and excluded fields do not matter), and
+written as JSON again. A difference between the two is one of these:
 
 - a canonical form (an equal number, the same instant, the order of a set, a UUID in lower case):
-  the form that was read is taken;
-- made by an author's own validator on that very value, or by `strip_whitespace` and the like: taken,
-  and noted as `normalised`;
-- anything else: `Differs`, with its place. Nothing of it runs.
+  the form that was read is used;
+- made by an author's own validator on that very value, or by `strip_whitespace` and the like: the
+  new value is used, and noted as `normalised`;
+- anything else: `Differs`, with its place. The call does not run.
 
-A value that was not sent (a default) is written down too, and its place is noted. Objects of classes
-that pydantic does not take apart are not looked into: what their code was given is what was sent.
-Objects of declared fields are in `reading`.
+A value that was not sent (a default) is written, too, and its place is noted. Objects of classes
+that pydantic does not take apart are not examined: what their code was given is what was sent.
+Objects of declared fields are handled in `reading`.
 """
 
 from __future__ import annotations
@@ -70,13 +70,15 @@ _TEXT_CHANGES = ("strip_whitespace", "to_lower", "to_upper")
 
 
 def changes_text(core: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
-    """Return whether pydantic strips a text of this core schema, or changes its case."""
+    """Return whether pydantic strips a string of this core schema, or changes its case."""
     return any(core.get(name) or config.get(f"str_{name}") for name in _TEXT_CHANGES)
 
 
-class Differs(Exception):  # noqa: N818  a finding; it never leaves the reader
-    """The value that was read is not what was sent; where, and in safe text how. `code` names the
-    author's code that made it so, where nothing else can have."""
+class Differs(Exception):  # noqa: N818  an internal finding; it never leaves the reader
+    """The value that was read is not what was sent. Holds the place and a safe description.
+
+    `code` names the author's code that caused it, if nothing else can have.
+    """
 
     def __init__(
         self,
@@ -91,7 +93,7 @@ class Differs(Exception):  # noqa: N818  a finding; it never leaves the reader
 
 
 A_VALIDATOR = ("a validator",)
-"""The code that made None of what was sent: a reader never does."""
+"""The code that turned what was sent into None. Readers never do that."""
 
 
 class TooMuchWorkError(Exception):
@@ -105,12 +107,12 @@ class TooMuchWorkError(Exception):
 
 
 class Findings:
-    """Collects places that were not sent, and places that an author's validator changed.
+    """Collects the places that were not sent, and the places that an author's validator changed.
 
-    `defaults` point into what is shown, where the items of a set are sorted and keys have a canonical
-    form, and have the values themselves; `normalised` points into what was sent, and so do `sets`,
-    whose items are not shown in the order in which they were sent. `made` is True of a value that an
-    author's validator made.
+    `defaults` holds places in the value as it is shown (the items of a set are sorted, and keys are
+    in canonical form), with the values themselves. `normalised` and `sets` point into what was
+    sent; the items of the latter are not shown in the order in which they were sent. `made` says
+    that an author's validator made the value being checked.
     """
 
     __slots__ = ("added", "defaults", "known", "made", "normalised", "sets")
@@ -127,7 +129,7 @@ class Findings:
         return len(self.defaults), len(self.normalised), len(self.sets)
 
     def shown_at(self, at: At, step: str | int, noted: slice) -> None:
-        """Show the defaults that were noted below one item of `at` below `step` of it."""
+        """Move the noted defaults below one item of `at` to where they are shown, below `step`."""
         depth = len(steps(at))
         for index in range(*noted.indices(len(self.defaults))):
             was, value, factory = self.defaults[index]
@@ -146,7 +148,7 @@ class Findings:
 
 
 class Taken:
-    """The defaults that were taken out of JSON: where each stood, in order to be put back there."""
+    """The defaults that were taken out of JSON, with their places, so that they can be put back."""
 
     __slots__ = ("_places", "found")
 
@@ -172,15 +174,17 @@ def steps(at: At) -> tuple[str | int, ...]:
 
 
 MAX_ADDED = 1 << 20
-"""What defaults may add to the arguments of a call, in bytes of JSON; a second to build."""
-_NODE = 20  # bytes that take as long to build as a value does
-_FACTORY = 8 * _NODE  # what it takes to ask a factory
+"""The limit on what defaults may add to the arguments of a call, in bytes of JSON; a second to
+build."""
+_NODE = 20  # bytes that take as long to build as one value
+_FACTORY = 8 * _NODE  # the cost of asking a factory
 ADDS_TOO_MUCH = "Defaults would make the arguments too large. Send fewer objects."
 Added: TypeAlias = dict[tuple[int, int], int]
 
 
 def weight_of_default(shown: Any, *, factory: bool = False) -> int:
-    """Return what one default weighs, as JSON; `MISSING` is one that is none, or is not known yet."""
+    """Return the weight of one default, given as JSON; `MISSING` if it has none or is not known
+    yet."""
     weight = _FACTORY if factory else 0
     if shown.__class__ is str:
         return weight + _NODE + len(shown)
@@ -199,20 +203,22 @@ def weight_of_default(shown: Any, *, factory: bool = False) -> int:
 
 
 class Part:
-    """Walks one part of a hint. By itself, it takes what is equal as JSON."""
+    """Walks one part of a hint. The base class accepts values that are equal as JSON."""
 
     def whole(self, sent: JsonValue) -> JsonValue:
-        """Return what was sent, with whole numbers written as such where an integer is wanted."""
+        """Return what was sent, with whole numbers written as integers where an integer is
+        required."""
         return sent
 
     def fits(self, _value: Any) -> bool:
-        """Return whether a value may have come from here, for a union to choose a branch quickly."""
+        """Return whether a value may come from this part, so that a union can choose a branch
+        quickly."""
         return True
 
     def check(self, value: Any, sent: Any, at: At, _found: Findings) -> Any:
-        """Return the JSON of `value` if it is what was sent. Raise Differs.
+        """Return the JSON of `value` if it is what was sent. Raises Differs.
 
-        Of a default, `sent` is `MISSING`, and so is what is returned for one that is no JSON.
+        For a default, `sent` is `MISSING`. The result is `MISSING` for a default without JSON form.
         """
         shown = plain(value)
         if sent is MISSING or (shown is not MISSING and same_json(shown, sent)):
@@ -220,26 +226,29 @@ class Part:
         raise Differs(at)
 
     def take_out(self, value: Any, sent: Any, dumped: Any, at: At, taken: Taken) -> None:
-        """Take out of `dumped`, which pydantic wrote of `value`, the defaults that were not sent."""
+        """Remove from `dumped`, pydantic's dump of `value`, the defaults that were not sent."""
 
     def takes(self, _sent: JsonValue) -> bool:
         """Return whether what was sent may be meant for this branch of a union."""
         return True
 
     def added(self, _sent: JsonValue, _known: Added) -> int:
-        """Return what the defaults weigh that reading adds to what was sent; at most, in a union."""
+        """Return the weight of the defaults that reading adds to what was sent; for a union, the
+        maximum."""
         return 0
 
 
 MAX_REREAD = 10_000_000
-"""Bytes that the parts of one value may be read again, about a second; arguments have a million."""
-_REREAD_CALL = 24  # what a call costs, in bytes
+"""The bytes that the parts of one value may be read again, about a second. Arguments have a
+million."""
+_REREAD_CALL = 24  # the cost of a call, in bytes
 
 
 class Rereading(msgspec.Struct):
-    """Counts what is read again of one value: what is nested in sets or `InitVar` multiplies.
+    """Counts what is read again of one value, because nesting in sets or `InitVar` multiplies.
 
-    `known` has, by a union and a part of what was sent, both kept alive, what its branches made of it.
+    `known` maps a union and a part of what was sent, both kept alive, to what its branches made of
+    it.
     """
 
     spent: int = 0
@@ -252,7 +261,7 @@ class _OfThread(threading.local):
 
 
 OF_THREAD = _OfThread()
-"""Has the count of the value that this thread reads."""
+"""The count for the value that this thread is reading."""
 
 
 def spend_reading(units: int, text: str) -> None:
@@ -264,7 +273,8 @@ def spend_reading(units: int, text: str) -> None:
 
 
 class PartReader:
-    """Reads JSON by one part of a hint alone, as the class around it does: `config` is that class's."""
+    """Reads JSON by one part of a hint alone, as its class would. `config` is the config of that
+    class."""
 
     __slots__ = ("_config", "_made", "core")
 
@@ -283,7 +293,7 @@ class PartReader:
         return self._made.validate_json(text, strict=True)
 
     def try_read(self, sent: JsonValue) -> Any:
-        """Return the value; `MISSING` for what cannot be read."""
+        """Return the value, or `MISSING` if it cannot be read."""
         try:
             return self.read(sent)
         except (ValidationError, SchemaError, ValueError):
@@ -291,22 +301,25 @@ class PartReader:
 
 
 READ_FROM_TEXT = (bytes, bytearray, datetime, time, re.Pattern)
-"""Types of which a hint may read the usual text as another value: as base64, without flags."""
+"""Types for which a hint may read their usual text as a different value: as base64, or without
+flags."""
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Return whether two values are equal and of one class; times with the same offset, too."""
+    """Return whether two values are equal and of the same class; for times, also with the same
+    offset."""
     if one.__class__ is not other.__class__ or one != other:
         return False
     return not isinstance(one, datetime | time) or bool(one.utcoffset() == other.utcoffset())
 
 
 class LeafPart(Part):
-    """A value that is one text or number as JSON, or one that only pydantic can tell.
+    """A value that is one string or number in JSON, or one that only pydantic understands.
 
-    The canonical form of a text is the value's own text, where that is read as this very value (the
-    address alone of "Ada <ada@example.org>", never what a Base64 text decodes to). With `as_number` the
-    schema takes numbers alone, so that a default, too, is shown as one where nothing of it is lost.
+    The canonical form of a string is the value's own text, if that is read as this same value (just
+    the address of "Ada <ada@example.org>", but never what a Base64 text decodes to). With
+    `as_number` the schema accepts only numbers, so a default is shown as a number, too, if that
+    loses nothing.
     """
 
     def __init__(
@@ -326,7 +339,7 @@ class LeafPart(Part):
         shown = plain(value)
         if sent is MISSING:
             if isinstance(value, READ_FROM_TEXT) and not self._reads_as(shown, value):
-                return MISSING  # a default would be shown as what is another value
+                return MISSING  # a default would be shown as another value
             return number_of(value, shown) if self._as_number else shown
         if shown is not MISSING and same_json(shown, sent):
             return shown
@@ -341,12 +354,12 @@ class LeafPart(Part):
         return shown if texts and self._reads_as(shown, value) else sent
 
     def _reads_as(self, sent: Any, value: Any) -> bool:
-        """Return whether a text, read by this type alone, is this value."""
+        """Return whether a text, read by this type alone, gives this value."""
         return _is_same(self._reader.try_read(sent), value)
 
 
 class ScalarPart(Part):
-    """JSON's own texts, numbers, booleans and null: equal, or another value."""
+    """JSON's own strings, numbers, booleans and null: equal, or a different value."""
 
     def __init__(self, kind: str, *, changes_text: bool = False) -> None:
         self._kind = kind
@@ -384,7 +397,7 @@ class ScalarPart(Part):
 
 
 def unchanged(sent: JsonValue, made: JsonValue) -> JsonValue:
-    """Return a list or an object itself where no part of it was made anew."""
+    """Return the original list or object if no part of it was replaced."""
     before: Any = sent.values() if isinstance(sent, dict) else sent
     after: Any = made.values() if isinstance(made, dict) else made
     return sent if all(map(is_, before, after)) else made
@@ -395,7 +408,7 @@ def _whole_number(sent: JsonValue) -> JsonValue:
 
 
 def _as_float(sent: Any) -> float | None:
-    """Return the float nearest to an integer, which policies, records and the tool see from here on."""
+    """Return the float nearest to an integer, which policies, records and the tool then see."""
     try:
         return float(sent) if sent.__class__ is int else None
     except OverflowError:
@@ -406,14 +419,14 @@ _LITERALS = frozenset((str, int, bool, float, bytes, type(None)))
 
 
 class ChoicePart(Part):
-    """A Literal or an Enum: one of the values that are written there, and no other that equals it."""
+    """A Literal or an Enum: exactly one of the listed values, not another value that equals it."""
 
     def __init__(self, members: Sequence[Any]) -> None:
         values = [plain(member) for member in members]
         self._whole = any(value.__class__ is int for value in values)
         self._scalars = {(m.__class__, m) for m in members if m.__class__ in _LITERALS}
         self._texts = {value for value in values if isinstance(value, str)}
-        self._members = {id(m): m for m in members}  # of an Enum each is there once
+        self._members = {id(m): m for m in members}  # each Enum member exists once
 
     def whole(self, sent: JsonValue) -> JsonValue:
         return _whole_number(sent) if self._whole else sent
@@ -422,7 +435,7 @@ class ChoicePart(Part):
         return not isinstance(sent, str) or sent in self._texts
 
     def fits(self, value: Any) -> bool:
-        kind = value.__class__  # looked up: there may be as many members as there are values
+        kind = value.__class__  # a lookup, because there may be as many members as values
         return (kind, value) in self._scalars if kind in _LITERALS else id(value) in self._members
 
 
@@ -438,7 +451,8 @@ class AnythingPart(Part):
 
 
 class AroundPart(Part):
-    """A part around another one, which is found when it is first needed: hints may be recursive."""
+    """A part around another part, which is resolved when first needed because hints may be
+    recursive."""
 
     def __init__(self, inner: Part | Callable[[], Part]) -> None:
         self._given = inner
@@ -463,7 +477,7 @@ class AroundPart(Part):
 
 
 class AuthoredPart(AroundPart):
-    """A value on which an author's own validator stands: what it makes is taken, and noted."""
+    """A value with an author's own validator: its result is used, and noted."""
 
     def takes(self, _sent: JsonValue) -> bool:
         return True
@@ -487,21 +501,21 @@ class AuthoredPart(AroundPart):
         if sent is MISSING:
             return shown
         if shown is MISSING and (_is_infinite(value) or self._is_apart(value)):
-            raise Differs(at, code=A_VALIDATOR)  # nobody who decides could see it
-        if shown is MISSING or same_json(shown, sent):  # an object: its code had what was sent
+            raise Differs(at, code=A_VALIDATOR)  # nobody who decides on the call could see it
+        if shown is MISSING or same_json(shown, sent):  # an object: its code got what was sent
             return sent
         found.normalised.append(at)
         found.defaults += findings.defaults
         return shown
 
     def _is_apart(self, value: Any) -> bool:
-        """Return whether a value has parts, by its hint."""
+        """Return whether a value has parts, according to its hint."""
         kinds = (dict, list, tuple, set, frozenset, deque)
         return isinstance(value, kinds) or (is_object(value) and self.inner.fits(value))
 
 
 def _is_infinite(value: Any) -> bool:
-    """Return whether a value is an infinity, or NaN."""
+    """Return whether a value is an infinity or NaN."""
     return isinstance(value, float) and not math.isfinite(value)
 
 
@@ -522,7 +536,7 @@ class NullablePart(AroundPart):
 
 
 class InsidePart(AroundPart):
-    """Walks what pydantic wraps around a plan of its own: a secret is opened, a reference followed."""
+    """Handles pydantic's own wrappers: it unwraps a secret and follows a reference."""
 
     def fits(self, value: Any) -> bool:
         return is_secret(value) or self.inner.fits(value)
@@ -534,7 +548,7 @@ class InsidePart(AroundPart):
 
 
 class RootPart(AroundPart):
-    """A RootModel: what it holds is all of it."""
+    """A RootModel, which stands for the value it holds."""
 
     def __init__(self, cls: Any, inner: Part) -> None:
         super().__init__(inner)
@@ -550,10 +564,11 @@ class RootPart(AroundPart):
 
 
 class UnionPart(Part):
-    """The first branch that the value can have come from; a pair is looked at once, however deep.
+    """The first branch that the value can come from. Each pair of value and JSON is checked once,
+    at any depth.
 
-    What a branch normalised has to stay of that branch: where the form that everybody sees would be
-    read by another one (text that is stripped to a date), the call is refused.
+    A value that a branch normalised must stay in that branch. If the form that everybody sees would
+    be read by another branch (a string stripped to a date), the call is refused.
     """
 
     def __init__(self, choices: Sequence[Part], reader: PartReader) -> None:
@@ -562,7 +577,8 @@ class UnionPart(Part):
         self.takes_float = any(getattr(c, "takes_float", False) for c in choices)
 
     def whole(self, sent: JsonValue) -> JsonValue:
-        """Return what all branches make of it, each part once a union: branches within multiply."""
+        """Return what all branches make of it. Each part is done once per union, as nested branches
+        multiply."""
         if sent.__class__ is float and self.takes_float:
             return sent
         known, made = OF_THREAD.rereading.known, sent
@@ -619,7 +635,7 @@ class UnionPart(Part):
             fitting[0].take_out(value, sent, dumped, at, taken)
 
     def _check_stays(self, value: Any, shown: Any, at: At) -> None:
-        again = self._reader.try_read(shown)  # whether the form is valid is for the schema to say
+        again = self._reader.try_read(shown)  # validity is for the schema to judge
         if again is not MISSING and again.__class__ is not value.__class__:
             raise Differs(at)
 
@@ -635,7 +651,7 @@ class UnionPart(Part):
 
 
 class ListPart(Part):
-    """Lists, tuples and what else is an array and keeps its order."""
+    """Lists, tuples and other arrays that keep their order."""
 
     def __init__(self, items: Sequence[Part], variadic: int | None) -> None:
         self._items = items
@@ -686,15 +702,16 @@ class ListPart(Part):
 
 
 def _check_spread(items: Iterable[Any]) -> None:
-    """Raise TooMuchWorkError if too many items have one hash: a set compares each pair of those.
+    """Raise TooMuchWorkError if too many items have the same hash, because a set compares each pair
+    of them.
 
-    Python hashes numbers, and what is made of them, in a way that whoever sends them knows.
+    Python hashes numbers, and values made of them, predictably, so a sender could exploit this.
     """
     met: Counter[int] = Counter()
     for item in items:
         try:
             key = hash(item)
-        except TypeError:  # it fits no set, as the reader will say
+        except TypeError:  # it fits no set, as the reader will report
             continue
         met[key] += 1
         if met[key] > _MAX_OF_ONE_HASH:
@@ -702,9 +719,9 @@ def _check_spread(items: Iterable[Any]) -> None:
 
 
 class SetPart(Part):
-    """Sets: whatever their order, and however often an item was sent.
+    """Sets, in any order, with items sent any number of times.
 
-    Items that are two to everybody else and one to Python are refused.
+    Items that are equal in Python but differ for everybody else are refused.
     """
 
     def __init__(self, item: Part, kind: type, reader: PartReader) -> None:
@@ -732,7 +749,7 @@ class SetPart(Part):
         if not self.fits(value) or not (sent is MISSING or isinstance(sent, list)):
             raise Differs(at)
         if sent is MISSING:
-            # a copy within an item may have another hash
+            # A copy inside an item may have another hash.
             items = [self._item.check(item, MISSING, (at, 0), Findings()) for item in value]
             return (
                 MISSING if any(i is MISSING for i in items) else sorted(items, key=canonical_json)
@@ -746,7 +763,7 @@ class SetPart(Part):
             if item is MISSING or item not in own:
                 raise Differs((at, index))
             mark = len(found.defaults)
-            if item in met:  # said twice; to Python `1` is `True`, and an instant has many texts
+            if item in met:  # sent twice; in Python `1` is `True`, and an instant has many texts
                 again = self._item.check(item, one, (at, index), found)
                 if canonical_json(again) != met[item][0]:
                     raise Differs(at, _ONE_OF_TWO)
@@ -766,16 +783,16 @@ class SetPart(Part):
         return [by_text[text] for text in sorted(by_text)]
 
     def _check_own(self, item: Any, sent: JsonValue, at: At, found: Findings) -> Any:
-        """Hold the very item that the tool gets: one that equals it may differ from it."""
+        """Check the actual item that the tool gets, because an equal one may differ from it."""
         hashed = hash(item)
         shown = self._item.check(item, sent, at, found)
-        if hash(item) != hashed:  # a default of its own made it another item
+        if hash(item) != hashed:  # a copied default made it a different item
             raise Differs(at, "a default of this item cannot be copied in a set. Send the field")
         return shown
 
 
 class DictPart(Part):
-    """Mappings; their keys are texts as JSON, whatever they are read as."""
+    """Mappings, whose keys are strings in JSON, whatever they are read as."""
 
     def __init__(self, value: Part, keys: Any, config: Mapping[str, Any]) -> None:
         self._value = value
@@ -834,7 +851,7 @@ class DictPart(Part):
                 self._value.take_out(value[key], item, dumped[key], (at, key), taken)
 
     def _name(self, key: Any) -> Any:
-        if is_secret(key):  # two secrets are two names; who shows them masks them
+        if is_secret(key):  # two secrets are two names; the display masks them
             key = plain(key)
         if key.__class__ is str:
             return key
@@ -845,7 +862,7 @@ class DictPart(Part):
             return shown if isinstance(shown, str) or shown is MISSING else canonical_json(shown)
 
     def _reads_as(self, name: str, key: Any) -> bool:
-        """Return whether the name, read as a key of this type alone, is this key."""
+        """Return whether the name, read as a key of this type alone, gives this key."""
         if self._keys is None:
             return bool(name == key)
         again = self._keys.try_read({name: None})

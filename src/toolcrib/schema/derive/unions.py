@@ -1,17 +1,17 @@
-"""Unions are converted with bounded work, whatever the hint and whatever is sent.
+"""Convert unions with bounded work, whatever the hint and whatever is sent.
 
-pydantic tries each branch of a union, twice, and keeps the best. Where branches hold unions themselves
-(`And | Or | Not | Leaf`), each level of a value multiplies the tries: 300 bytes took seconds. And of a
-class beside a free object (`Options | dict[str, int]`) it prefers the class, which drops what it does
+pydantic tries each branch of a union, twice, and keeps the best. If branches contain unions (`And |
+Or | Not | Leaf`), each level of a value multiplies the tries: 300 bytes took seconds. For a class
+next to a free object (`Options | dict[str, int]`) it prefers the class, which drops what it does
 not declare.
 
-Rule: the schema chooses the branch before anything is converted. What needs no validator (the
-JSON type, the names of the properties, tags such as `kind: Literal["and"]`) leaves one branch of most
-unions; among several, the one whose schema accepts the value is taken. Only where several schemas
-accept it does pydantic try those unions as it would by itself, once for each value: what it took is
-known from then on, so that tries do not multiply (`_Trial`). All of it is counted, in nodes of the
-value times branches: above MAX_WORK the conversion ends with TooMuchWorkError. An author's own
-discriminator stays as it is: it takes one branch already.
+Rule: the schema chooses the branch before anything is converted. Quick checks (the JSON type, the
+names of the properties, tags such as `kind: Literal["and"]`) leave one branch of most unions. Among
+several, the one whose schema accepts the value is used. Only if several schemas accept it does
+pydantic try the union as it normally would. That happens once for each value: the result is
+remembered, so that tries do not multiply (`_Trial`). All work is counted, in nodes of the value
+times branches; above MAX_WORK the conversion ends with TooMuchWorkError. An author's own
+discriminator is left unchanged, because it already selects one branch.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ MAX_WORK = 400_000
 """Nodes times branches; less than a second. The largest arguments have 100,000 nodes."""
 
 _OUTSIDE = ("ref", "serialization", "metadata")
-_TRIES = 4  # pydantic tries each branch in two modes, and what it makes is thrown away
-_LOOKED_UP = 2  # a value is written as JSON to be found among those that are known
+_TRIES = 4  # pydantic tries each branch in two modes, and the result is thrown away
+_LOOKED_UP = 2  # a value is written as JSON to look it up among the known ones
 _TEXT = 50  # bytes that are written as fast as a node
-_EMPTY = (list, dict, set)  # factories that nobody can notice
+_EMPTY = (list, dict, set)  # factories without side effects
 _LISTED = 40  # constants that are compared with a value as fast as a branch is tried
 _ANY = "toolcrib: more than one branch"
 _TYPES: Mapping[type, tuple[str, ...]] = {
@@ -63,10 +63,10 @@ _SCALARS = (str, bool, int, float, type(None))
 
 
 class _Work(threading.local):
-    """Holds what is left of the budget of the conversion that this thread is in."""
+    """The remaining budget of the conversion in this thread."""
 
     left = MAX_WORK
-    taken: dict[tuple[int, bytes], str] | None = None  # branches by union and value; of JSON alone
+    taken: dict[tuple[int, bytes], str] | None = None  # branches by union and value; only for JSON
 
     def spend(self, units: int) -> None:
         self.left -= units
@@ -78,11 +78,11 @@ _work = _Work()
 
 
 def bounded(adapter: Adapter) -> Adapter:
-    """Return the same adapter, as calls are read by it: it counts its work.
+    """Return the adapter that calls use, which counts its work.
 
-    Regular expressions are counted before they are compiled. Where a union holds another one, or a
-    class beside a free object, the validator chooses branches by their schema; its default factories
-    ask the `FactoryValues` of the call.
+    Regular expressions are counted before they are compiled. If a union contains another one, or a
+    class next to a free object, the validator chooses branches by their schemas. Its default
+    factories ask the `FactoryValues` of the call.
     """
     core = counting_patterns(adapter.core_schema)
     nodes = list(core_schemas(core))
@@ -96,7 +96,8 @@ def bounded(adapter: Adapter) -> Adapter:
 
 
 class BoundedValidator:
-    """A SchemaValidator for one hint, made at its first use. `risky` has the ids of its unions."""
+    """A SchemaValidator for one hint, made at its first use. `risky` holds the ids of its
+    unions."""
 
     def __init__(self, core: Any, risky: set[int]) -> None:
         self._core = core
@@ -106,7 +107,7 @@ class BoundedValidator:
         return self._counted(lambda: self._validator.validate_python(value, strict=strict), None)
 
     def validate_json(self, text: bytes, *, strict: bool | None = None) -> Any:
-        """Raise TooMuchWorkError, and what a SchemaValidator raises."""
+        """Validate JSON. Raises TooMuchWorkError, and what a SchemaValidator raises."""
         return self._counted(lambda: self._validator.validate_json(text, strict=strict), {})
 
     def _counted(
@@ -122,7 +123,7 @@ class BoundedValidator:
     @cached_property
     def _validator(self) -> SchemaValidator:
         core = _Choosing(self._core, self._risky).core if self._risky else self._core
-        # Those of classes choose no branches, and do not ask for values.
+        # The prebuilt validators of classes choose no branches, and do not ask for values.
         return SchemaValidator(replayable(core, _codec_of), _use_prebuilt=False)
 
 
@@ -131,11 +132,12 @@ def _codec_of(core: Any) -> TypedReader:
 
 
 class _Choosing:
-    """A core schema whose risky unions choose their branch; each branch is a definition, used twice."""
+    """A core schema whose risky unions choose their branch. Each branch is a definition, because it
+    is used twice."""
 
     def __init__(self, core: Any, risky: set[int]) -> None:
         self._risky = risky
-        # a trial would call the author's factories once more
+        # A trial would call the author's factories once more.
         factories = (node.get("default_factory", list) for node in core_schemas(core))
         self._is_tried = all(factory in _EMPTY for factory in factories)
         self._generator = SchemaGenerator("validation")
@@ -162,9 +164,9 @@ class _Choosing:
         return self._choosing(node, made) if id(node) in self._risky else made
 
     def _choosing(self, union: Any, made: Any) -> Any:
-        """Choose a branch by the schemas; where they do not tell, try the union as it was.
+        """Choose a branch by the schemas; if they do not decide, try the original union.
 
-        Its branches have labels: without, a validator's name would hold the names of all below it.
+        Its branches have labels. Without them, a validator's name would contain all names below it.
         """
         schemas = [self._generator.generate_inner(core) for core in choices_of(union)]
         choices = [
@@ -195,7 +197,7 @@ class _Choosing:
 
 
 class _Trial:
-    """Has pydantic take a branch of a union, to know which one it is, and throws away what it makes."""
+    """Lets pydantic choose a branch of a union, and discards the value that it makes."""
 
     def __init__(self, union: Any, whole: _Choosing) -> None:
         self._union = union
@@ -210,7 +212,7 @@ class _Trial:
         return self._whole.validator_of({**self._union, "choices": choices})
 
     def taken(self, text: bytes) -> str | None:
-        """Return the branch that is taken; None if none of them is."""
+        """Return the chosen branch, or None if there is none."""
         try:
             label: str = self._validator.validate_json(text, strict=True)
         except ValidationError:
@@ -223,10 +225,11 @@ def _label(label: str, _made: Any) -> str:
 
 
 class BranchChooser:
-    """Finds which branch of a union a value is of: its number as text, or _ANY if nothing tells.
+    """Finds the branch of a union that a value belongs to: its number as a string, or _ANY if
+    undecided.
 
-    Where the schemas do not tell, the `trial` does, once for each value of a conversion. Of what no
-    branch takes the first that it may be says why.
+    If the schemas do not decide, the `trial` does, once for each value of a conversion. For a value
+    that no branch accepts, the first possible branch reports the error.
     """
 
     def __init__(
@@ -275,7 +278,8 @@ class _Branch:
         self._node = self._resolved(schema)
 
     def may_be(self, value: Any) -> bool:
-        """Return whether a value may be of this branch, judged without a look into its parts."""
+        """Return whether a value may belong to this branch, without examining nested objects and
+        arrays."""
         return self._fits(self._node, value) and (
             not isinstance(value, dict) or self._has_properties(value)
         )
@@ -287,7 +291,7 @@ class _Branch:
     def _judge(self) -> Validator | None:
         try:
             return compile_validator({"$defs": dict(self._shared), "allOf": [self._schema]})
-        except SchemaError:  # such as a reference to what this generator does not have
+        except SchemaError:  # such as a reference that this generator does not have
             return None
 
     def _has_properties(self, value: Mapping[str, Any]) -> bool:
@@ -345,8 +349,12 @@ _FREE = frozenset(("any", "dict", "ordered-dict", "counter", "defaultdict"))
 
 
 def _is_risky(union: Any, shared: Mapping[str, Any]) -> bool:
-    """Return whether pydantic alone may try the branches of a union for too long, since one holds a
-    union (itself included), or take the wrong one, since a class and a free object are in them."""
+    """Return whether pydantic alone might try the branches of a union for too long, or choose the
+    wrong one.
+
+    The first can happen if a branch contains a union (including this one), the second if there are
+    a class and a free object.
+    """
     held = set[str]()
     for node in _held(union, shared):
         held.add("any" if _is_open(node) else node["type"])
@@ -357,13 +365,13 @@ def _is_risky(union: Any, shared: Mapping[str, Any]) -> bool:
 
 
 def _is_open(node: Any) -> bool:
-    """Return whether a class takes what it does not declare, by its author's word."""
+    """Return whether a class is declared to allow undeclared properties."""
     config = node.get("config") or {}
     return "allow" in (node.get("extra_behavior"), config.get("extra_fields_behavior"))
 
 
 def _held(union: Any, shared: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the core schemas in the branches of a union, behind references too."""
+    """Yield the core schemas in the branches of a union, also behind references."""
     seen = set[str]()
     pending = choices_of(union)
     while pending:

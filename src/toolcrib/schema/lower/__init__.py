@@ -1,4 +1,4 @@
-"""Views of an author's schema for endpoints that take less than all of JSON Schema."""
+"""Views of an author's schema for endpoints that do not support all of JSON Schema."""
 
 from toolcrib.schema.lower.restore import ViewRestorer
 from toolcrib.schema.lower.tree import Dialect, Effect, Loss, Lowered

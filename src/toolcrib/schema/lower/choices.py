@@ -1,6 +1,6 @@
-"""The same said with other keywords, where a dialect does not know the ones that the author chose.
+"""Express a schema with other keywords if a dialect lacks those that the author used.
 
-Each rule takes a part and gives a part; one that has nothing to say gives back what it got.
+Each rule takes a part and returns a part; a rule that does not apply returns its input.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from toolcrib.schema.lower.tree import (
 from toolcrib.schema.references import REFS
 from toolcrib.values.json import JsonObject, canonical_json
 
-# Several schemas that all apply, as one: what `allOf` says without saying `allOf`.
+# Merge schemas that all apply into one: the meaning of `allOf` without `allOf`.
 #
-# Nothing is guessed: where one schema cannot say what two say together, there is no merged one.
+# Nothing is guessed: if one schema cannot express what two express together, they are not merged.
 
 
 class UnmergeableError(Exception):
-    """There is no one schema for both; `keyword` is why."""
+    """The two schemas cannot be merged into one; `keyword` is why."""
 
     def __init__(self, keyword: str) -> None:
         super().__init__(keyword)
@@ -34,7 +34,7 @@ class UnmergeableError(Exception):
 
 
 def merge_schemas(first: JsonObject, second: JsonObject) -> JsonObject:
-    """Return a schema for what is valid under both, or raise UnmergeableError."""
+    """Return a schema for what is valid under both. Raises UnmergeableError."""
     _check_close_object(first, second)
     _check_close_object(second, first)
     result = dict(first)
@@ -51,7 +51,7 @@ def merge_schemas(first: JsonObject, second: JsonObject) -> JsonObject:
 
 
 def _check_close_object(closed: JsonObject, other: JsonObject) -> None:
-    """Refuse to merge where one restricts undeclared properties that the other declares."""
+    """Refuse to merge if one schema restricts undeclared properties that the other declares."""
     declared: Any = closed.get("properties", {})
     added: Any = other.get("properties", {})
     if all(name in declared for name in added):
@@ -84,7 +84,7 @@ def _common_values(first: Any, second: Any) -> Any:
 
 
 def _both(first: Any, second: Any) -> Any:
-    """Return both; they are merged in their turn, when they are lowered."""
+    """Return both; they are merged later, when they are lowered."""
     return {"allOf": [first, second]}
 
 
@@ -131,7 +131,7 @@ _MERGING: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-# A part and all that applies at the same place: its references and the members of `allOf`.
+# A part and everything else that applies to its value: its references and the members of `allOf`.
 
 
 _MOST_PIECES = 200
@@ -140,9 +140,9 @@ _Piece: TypeAlias = "tuple[JsonObject, object]"  # what applies, and the part th
 
 
 def flatten(ctx: Context, node: JsonObject, *, top: bool = False) -> tuple[JsonObject, list[int]]:
-    """Return the part without what its dialect lacks, and the ids of what was inlined for it.
+    """Return the part without keywords that its dialect lacks, and the ids of what was inlined for it.
 
-    At the top, `allOf` that cannot be merged is left for wrapping.
+    An `allOf` at the top that cannot be merged is left for wrapping.
     """
     if node.keys().isdisjoint(_TOGETHER):
         return node, []
@@ -172,7 +172,7 @@ def flatten(ctx: Context, node: JsonObject, *, top: bool = False) -> tuple[JsonO
 
 
 def _one_reference(ctx: Context, node: JsonObject) -> JsonObject:
-    """Replace `allOf` around a single member, next to annotations only, by that member."""
+    """Replace an `allOf` with a single member, next to annotations only, by that member."""
     members = node.get("allOf")
     if ctx.refs != "plain" or not isinstance(members, list) or len(members) != 1:
         return node
@@ -193,7 +193,7 @@ def _wants_target(ctx: Context, node: JsonObject, *, top: bool) -> bool:
 
 
 def _gather(ctx: Context, node: JsonObject) -> tuple[list[_Piece], list[int]]:
-    """Return what applies at a part, each piece once, with the part that says so."""
+    """Return everything that applies at a part, each piece once, with the part that says so."""
     pieces: list[_Piece] = []
     opened: list[int] = []
     stack: list[Any] = [node]
@@ -218,11 +218,11 @@ def _gather(ctx: Context, node: JsonObject) -> tuple[list[_Piece], list[int]]:
 
 _SCALARS = frozenset({"string", "number", "integer", "boolean", "null"})
 _MOST_BRANCHES = 64
-_REWRITTEN = frozenset({"items", "prefixItems", "oneOf", "anyOf", "const"})  # what a rule is for
+_REWRITTEN = frozenset({"items", "prefixItems", "oneOf", "anyOf", "const"})  # they have a rule
 
 
 def rewrite(ctx: Context, node: JsonObject) -> JsonObject:
-    """Return a part in the keywords of the dialect, as far as it has some for it."""
+    """Return a part in the keywords of the dialect, as far as it can express it."""
     if node.keys().isdisjoint(_REWRITTEN):
         return node
     for rule in _REWRITING:
@@ -243,7 +243,7 @@ def _tuple_of_draft7(_ctx: Context, node: JsonObject) -> JsonObject:
 
 
 def _tuple(ctx: Context, node: JsonObject) -> JsonObject:
-    """Turn members by position into items of any of their kinds."""
+    """Turn items by position into items of any of their kinds."""
     members = node.get("prefixItems")
     if not isinstance(members, list) or ctx.keeps("prefixItems"):
         return node
@@ -276,7 +276,7 @@ def _all_differ(ctx: Context, branches: list[Any]) -> bool:
 
 
 def differ(ctx: Context, first: Any, second: Any) -> bool:
-    """Return whether it is plain that no value is valid under both: by type, or by a tag."""
+    """Return whether types or tags make it obvious that no value is valid under both."""
     one, other = target_of(ctx.references, first), target_of(ctx.references, second)
     if one is None or other is None:
         return False
@@ -309,7 +309,8 @@ def _values(node: JsonObject) -> set[str] | None:
 
 
 def _distributed(ctx: Context, node: JsonObject) -> JsonObject:
-    """Move what stands next to the alternatives into each: a closed object has nothing next to it."""
+    """Move the keywords next to the alternatives into each of them, because nothing may stand next
+    to closed objects."""
     branches = node.get("anyOf")
     if not ctx.dialect.closed or not isinstance(branches, list):
         return node
@@ -322,7 +323,7 @@ def _distributed(ctx: Context, node: JsonObject) -> JsonObject:
         try:
             spread += _under(ctx, base, branch)
         except UnmergeableError as reason:
-            # Of another type or value than the base: nothing can match that alternative.
+            # Its type or values differ from the base, so nothing can match that alternative.
             if reason.keyword not in ("type", "enum"):
                 ctx.add_loss(
                     node, "anyOf", "refused", "its alternatives cannot be closed one by one"
@@ -331,7 +332,7 @@ def _distributed(ctx: Context, node: JsonObject) -> JsonObject:
 
 
 def _under(ctx: Context, base: JsonObject, branch: Any) -> list[Any]:
-    """Return an alternative together with what holds for all of them. Raises UnmergeableError."""
+    """Return an alternative together with what applies to all of them. Raises UnmergeableError."""
     if not isinstance(branch, dict):
         return [base] if branch is True else []
     target = target_of(ctx.references, branch)
@@ -346,7 +347,8 @@ def _under(ctx: Context, base: JsonObject, branch: Any) -> list[Any]:
 
 
 def _without_any_of(ctx: Context, node: JsonObject) -> JsonObject:
-    """Turn alternatives of plain types into a list of types; of others, keep at least the types."""
+    """Turn alternatives of plain types into a list of types; for others, keep at least the
+    types."""
     branches = node.get("anyOf")
     if not isinstance(branches, list) or ctx.keeps("anyOf") or "type" in node:
         return node
@@ -361,7 +363,8 @@ def _without_any_of(ctx: Context, node: JsonObject) -> JsonObject:
 
 
 def without_null(ctx: Context, node: JsonObject) -> JsonObject | None:
-    """Return the part without null, if it is a value or null and the dialect has no alternatives."""
+    """Return the part without null, if it is a value or null and the dialect has no
+    alternatives."""
     union = "anyOf" if "anyOf" in node else "oneOf"
     branches = node.get(union)
     if not isinstance(branches, list) or len(branches) != 2 or ctx.keeps("anyOf"):
@@ -392,9 +395,9 @@ _REWRITING: tuple[Callable[[Context, JsonObject], JsonObject], ...] = (
 )
 
 
-# Closed objects: nothing undeclared; and, where a dialect wants it, every property required.
+# Close objects: no undeclared properties and, if a dialect requires it, every property required.
 #
-# What the author opened is reported as a loss; what can only be open is refused.
+# Closing what the author left open is reported as a loss. What can only be open is refused.
 
 
 _REST = ("additionalProperties", "unevaluatedProperties")
@@ -422,7 +425,7 @@ def close_object(ctx: Context, node: JsonObject, view: JsonObject, *, top: bool)
 
 
 def _fill(ctx: Context, declared: Any, properties: Any, required: list[str]) -> None:
-    """Let optional properties take null, in place; say so where null has a meaning already."""
+    """Let optional properties accept null, in place; report where null already has a meaning."""
     for name in [name for name in properties if name not in required]:
         ctx.filled = True
         part = declared[name]
@@ -452,13 +455,13 @@ def _check_rest(ctx: Context, node: JsonObject, *, top: bool) -> None:
 
 
 def _about_null(schema: Any) -> str:
-    """Return the keyword of an optional part that has most to do with its taking null."""
+    """Return the keyword of an optional part that best explains why it accepts null."""
     keywords = ("default", "type", "enum", "const", "anyOf", "oneOf", "allOf", *REFS)
     return next((keyword for keyword in keywords if keyword in schema), "type")
 
 
 def make_nullable(view: JsonObject) -> JsonObject:
-    """Return the view of a property that may be left out, which takes null as well."""
+    """Return the view of an optional property, which also accepts null."""
     kinds = names_in(view.get("type"))
     alternatives = view.get("anyOf")
     if isinstance(alternatives, list):

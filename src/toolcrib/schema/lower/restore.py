@@ -1,10 +1,11 @@
-"""Restore arguments that were made for a view to the terms of the author's schema.
+"""Translate arguments made for a view back into the terms of the author's schema.
 
-Nulls that stand for nothing go, and what was wrapped is unwrapped. A null goes only where it is the
-value of an optional property that does not take null; where it is taken, it means null, and the
-default goes out as its value. Below a union it goes only where the whole value can have been made in
-one way alone, and what is left fits no other alternative. The work is bounded: what would take more is
-passed on unchanged, for that schema to judge.
+Nulls that stand for absent properties are removed, and wrapped arguments are unwrapped. A null is
+removed only if it is the value of an optional property that does not accept null. If the property
+accepts null, it means null, and in the other direction a missing property is written as its
+default. Below a union a null is removed only if the whole value can have been made in just one way,
+and the rest fits no other alternative. The work is bounded: arguments that would take more are
+passed on unchanged, for the author's schema to judge.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from toolcrib.schema.references import REFS, References, subschemas
 from toolcrib.schema.validator import Validator, compile_validator, kind_of
 from toolcrib.values.json import JsonObject, JsonValue, is_whole
 
-# Judge whether a value can have been made for an alternative of a union: by what can be seen at once
-# (the type, `const` and `enum` tags, what is required), and by validators where that leaves several.
+# Decide whether a value can have been made for an alternative of a union: by quick checks (the
+# type, `const` and `enum` tags, what is required), and by validators if several remain.
 
 
 _ROOT = "#/$defs/whole"
 
 
 def may_be(references: References, branch: Any, value: JsonValue) -> bool:
-    """Return whether nothing that can be seen at once speaks against an alternative."""
+    """Return whether the quick checks do not rule out an alternative."""
     for _ in range(10):
         if not isinstance(branch, dict):
             return branch is not False
@@ -47,7 +48,7 @@ def may_be(references: References, branch: Any, value: JsonValue) -> bool:
 
 
 def _is_of(branch: JsonObject, value: JsonValue) -> bool:
-    """Return whether a value has a type, and is one of the values, that an alternative names."""
+    """Return whether a value has the type, and is one of the values, that an alternative names."""
     return _kind_fits(branch, value) and _is_listed(branch, value)
 
 
@@ -82,14 +83,14 @@ def _members_fit(references: References, branch: JsonObject, value: JsonObject) 
 
 
 def _tag(references: References, schema: Any) -> JsonObject | None:
-    """Return the part that lists the values of a property, one reference away at most."""
+    """Return the part that lists the values of a property, at most one reference away."""
     if isinstance(schema, dict) and isinstance(schema.get("$ref"), str):
         schema = references.resolve(schema["$ref"])
     return schema if isinstance(schema, dict) and ("const" in schema or "enum" in schema) else None
 
 
 class BranchValidators:
-    """Validators for parts of a schema, each compiled when it is first asked."""
+    """Validators for parts of a schema, each compiled when first needed."""
 
     def __init__(self, schema: JsonObject, references: References) -> None:
         self._schema = schema
@@ -99,9 +100,9 @@ class BranchValidators:
         self._validators: dict[int, Validator | None] = {}
 
     def accepts(self, branch: Any, value: JsonValue, count: Callable[[], None]) -> bool:
-        """Return whether a value is valid under an alternative, or may be: where no validator can say.
+        """Return whether a value is valid under an alternative, or may be, if no validator can tell.
 
-        `count` is called for each pair of a subschema and a part of the value that is met.
+        `count` is called for each pair of a subschema and a part of the value.
         """
         if not isinstance(branch, dict):
             return branch is not False
@@ -131,7 +132,7 @@ class BranchValidators:
 
 
 def _moved(schema: JsonObject) -> JsonObject:
-    """Return a copy in which references into the whole lead to where the whole is put."""
+    """Return a copy whose references into the whole point to where the whole is placed."""
     copy: JsonObject = copied(schema)
     for _, node in list(subschemas(copy)):
         for keyword in REFS:
@@ -142,15 +143,15 @@ def _moved(schema: JsonObject) -> JsonObject:
 
 
 MAX_STEPS = 50_000  # pairs of a part of the schema and a part of the arguments
-MAX_PAIRS = 40_000  # of a subschema and a part of the arguments that validators meet, in one go
+MAX_PAIRS = 40_000  # of a subschema and a part of the arguments, met by validators in one go
 _UNIONS = ("anyOf", "oneOf")
 
 
 class ViewRestorer(msgspec.Struct, frozen=True, dict=True):
-    """Between arguments for a view and for the author's schema, which `text` is as JSON.
+    """Translates between arguments for a view and for the author's schema, whose JSON is `text`.
 
-    `wrapper` is the one property of a wrapped top; `filled`: in the view every property is
-    required, what is optional being null. Two are equal, and can be pickled, by these three.
+    `wrapper` is the one property of a wrapped top. `filled` says that the view requires every
+    property, and optional ones may be null. These three determine equality, and make it picklable.
     """
 
     text: str
@@ -162,7 +163,7 @@ class ViewRestorer(msgspec.Struct, frozen=True, dict=True):
         return _Author(working_copy(json.loads(self.text)))
 
     def restore(self, arguments: JsonObject) -> JsonObject:
-        """Return what a model sent for the view, in the author's terms, and leave the input alone."""
+        """Return arguments sent for the view in the author's terms; leave the input unchanged."""
         inner = arguments
         if self.wrapper is not None and list(arguments) == [self.wrapper]:
             held = arguments[self.wrapper]
@@ -193,7 +194,7 @@ class _TooMuchError(Exception):
 
 
 class _Author:
-    """The author's schema, and what is found out about its parts."""
+    """The author's schema, and what is known about its parts."""
 
     def __init__(self, schema: JsonObject) -> None:
         self.schema = schema
@@ -202,28 +203,34 @@ class _Author:
         self.branches = BranchValidators(schema, self.references)
 
 
-# Find out what a value was made for, then write that.
+# First find out what a value was made for, then write that.
 #
-# A union is read first, without the nulls that stand for nothing, however deep: for which alternatives
-# can the value have been made, and in how many ways? A view requires every property: an alternative
-# that has others is none of them; neither is one under which what is left is not valid. If nulls are
-# dropped and there are several ways, here or in any part below, all of the value stays as it was sent.
-# If there is one, the value is written for it, its nulls dropped; where that fits another alternative,
-# too, they become defaults; where that fits one, too, all of the value stays.
+# A union is first read at every depth, ignoring nulls that stand for absent properties. Which
+# alternatives can the value have been made for, and in how many ways? A view requires every
+# property, so an alternative with other properties is ruled out. So is one under which the rest is
+# not valid.
+#
+# If nulls are removed and there are several ways, here or in any part below, the whole value stays
+# as it was sent. If there is one way, the value is written for it without its nulls. If that fits
+# another alternative, too, the nulls become defaults. If that also fits another one, the whole
+# value stays.
 
 
 _Step: TypeAlias = Literal["read", "drop", "fill"]
-"""`read`: find out, on the way back, what was meant; `drop`, `fill`: write that, without its nulls or
-with defaults for them."""
+"""`read`: find out, on the way back, what was meant. `drop` and `fill`: write that, without its
+nulls or with defaults in their place."""
 _WRITING: Mapping[_Step, tuple[_Step, ...]] = {"drop": ("drop", "fill"), "fill": ("fill",)}
 _Around: TypeAlias = tuple[Sequence[JsonObject], Sequence[Any]]
-"""What applies to a value besides: parts, and unions of which no alternative is chosen yet."""
+"""What also applies to a value: parts, and unions of which no alternative is chosen yet."""
 
 
 class _Converted(NamedTuple):
-    """A value as it is on the other side, and in how many ways it can have been made: none, one, or 2
-    for several. Of its properties, how many nothing declares, how many that a view has are missing, and
-    how many are nulls that stand for nothing."""
+    """A converted value, and the number of ways in which it can have been made: 0, 1, or 2 for
+    several.
+
+    Also counts its properties that nothing declares (`undeclared`), the properties of the view that
+    it lacks (`missing`), and its nulls that stand for absent properties (`nulls`).
+    """
 
     value: Any
     ways: int = 1
@@ -233,14 +240,14 @@ class _Converted(NamedTuple):
 
 
 class _Alternative(NamedTuple):
-    """An alternative, and the value as it would come out by it."""
+    """An alternative, and the value as it would be converted by it."""
 
     branch: Any
     converted: _Converted
 
 
 class _Conversion:
-    """One set of arguments on its way out or back; each part is done once in each step."""
+    """One conversion of arguments, to the view or back. Each part is done once in each step."""
 
     def __init__(self, author: _Author, *, out: bool) -> None:
         self._author = author
@@ -250,7 +257,7 @@ class _Conversion:
         self._pairs = 0
 
     def convert(self, schemas: list[Any], value: JsonValue, step: _Step) -> _Converted:
-        """Convert a value that all of some schemas describe."""
+        """Convert a value that all of the given schemas describe."""
         if not schemas or (step != "read" and not isinstance(value, dict | list)):
             return _Converted(value)
         key = tuple(map(id, schemas)), id(value), step
@@ -269,7 +276,7 @@ class _Conversion:
             raise _TooMuchError
 
     def _convert(self, schemas: list[Any], value: Any, step: _Step, around: _Around) -> _Converted:
-        """Convert a value by all that applies to it, with one alternative of each union."""
+        """Convert a value by everything that applies to it, with one alternative of each union."""
         parts, unions = list(around[0]), list(around[1])
         seen = set(map(id, parts))  # a part may lead back to itself
         stack = list(schemas)
@@ -316,7 +323,8 @@ class _Conversion:
         return written._replace(value=value, ways=2)
 
     def _meant(self, likely: list[Any], value: Any, around: _Around) -> _Alternative:
-        """Return the alternative that a value was made for, with the number of ways in all of them."""
+        """Return the alternative that a value was made for, with the number of ways over all of
+        them."""
         step: _Step = "drop" if self._out else "read"
         found = [_Alternative(one, self._convert([one], value, step, around)) for one in likely]
         least = min(map(self._amiss, found))
@@ -332,12 +340,13 @@ class _Conversion:
         return _Alternative(branch, converted)
 
     def _amiss(self, one: _Alternative) -> tuple[bool, int, bool]:
-        """Return what can be seen that speaks against an alternative; the least of several is best."""
+        """Return the evidence against an alternative; the one with the least is best."""
         converted = one.converted
         return not converted.ways, converted.undeclared, not self._out and converted.missing > 0
 
     def _is_valid(self, one: _Alternative, value: Any, around: _Around) -> bool:
-        """Return whether a value, in the author's terms, is valid under an alternative, or may be."""
+        """Return whether a value, in the author's terms, is or may be valid under an
+        alternative."""
         branch, converted = one
         if self._out:
             return self._accepts(branch, value)
@@ -349,8 +358,10 @@ class _Conversion:
         return written.ways > 1 or self._accepts(branch, written.value)
 
     def _is_told(self, written: _Converted, way: _Step, chosen: Any, branches: Any) -> bool:
-        """Return whether what is written without its nulls fits no alternative but the chosen one; what
-        has defaults instead has to fit that one."""
+        """Return whether the written value fits no alternative but the chosen one.
+
+        A value with defaults in place of nulls also has to fit the chosen one.
+        """
         if not written.nulls:
             return True
         if way == "fill" and not self._accepts(chosen, written.value):
@@ -399,7 +410,7 @@ class _Conversion:
         return _Converted(result, ways, undeclared, missing, nulls)
 
     def _fill(self, declared: list[Any], required: set[str], result: JsonObject) -> None:
-        """Fill in what is left out: null, or the default where null would mean null."""
+        """Fill in missing properties: null, or the default if null would mean null."""
         for properties in declared:
             for name, schema in properties.items():
                 if name not in result and name not in required and schema is not False:
@@ -416,7 +427,7 @@ class _Conversion:
         return converted
 
     def _default(self, schemas: list[Any]) -> JsonValue:
-        """Return the schema's own default of a property, null where it has none."""
+        """Return the schema's own default of a property, or null if it has none."""
         defaults = (default_of(self._author.references, schema) for schema in schemas)
         default: JsonValue = next((found[0] for found in defaults if found), None)
         return default
@@ -440,14 +451,14 @@ class _Conversion:
 
 
 def _places(part: JsonObject) -> list[Any]:
-    """Return what a part says of items by their position; a list under `items` is draft 7's."""
+    """Return the schemas for items by position; in draft 7 these are a list under `items`."""
     items: Any = part.get("items")
     first: Any = items if isinstance(items, list) else part.get("prefixItems", [])
     return first if isinstance(first, list) else []
 
 
 def _items(part: JsonObject, index: int) -> list[Any]:
-    """Return what a part says of the item at an index."""
+    """Return the schemas for the item at an index."""
     first = _places(part)
     if index < len(first):
         return [first[index]]

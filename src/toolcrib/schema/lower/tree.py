@@ -1,7 +1,7 @@
-"""The parts of a schema: which keywords hold further schemas, and where a part lies.
+"""The parts of a schema: which keywords contain further schemas, and where a part is.
 
-Lowering works on a private copy, so that nothing it makes shares a part with the author's schema and
-each part has one place.
+Lowering works on a private copy, so that nothing it makes shares a part with the author's schema
+and each part has one place.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ LISTS = _with_role(Role.MANY)
 SINGLES = _with_role(Role.ONE)
 SHELVES = _with_role(Role.SHELF)
 _MOST_REFS = 10  # that lead from one to the next
-# What serves references and the document, and says nothing of values.
+# Keywords for references and the document, which say nothing about values.
 DOCUMENT = frozenset(("$schema", "$id", "$vocabulary", "$anchor", "$dynamicAnchor")) | SHELVES
-# What says nothing about which values are valid.
+# Keywords that do not affect which values are valid.
 ANNOTATIONS = DOCUMENT.union(
     (
-        "discriminator",  # which property tells alternatives apart (OpenAPI)
+        "discriminator",  # the property that tells alternatives apart (OpenAPI)
         "title",
         "description",
         "default",
@@ -52,7 +52,7 @@ ASSERTIONS = frozenset(
      "contentMediaType", "contentSchema")
 )  # fmt: skip
 
-# A part that was made, what it was made from, and from where its keywords come.
+# A new part, what it was made from, and where its keywords come from.
 _Made: TypeAlias = "tuple[object, object, Mapping[str, object]]"
 
 
@@ -84,7 +84,7 @@ def names_in(value: object) -> list[str]:
 
 
 def target_of(references: References, node: Any) -> JsonObject | None:
-    """Return a part, or what it refers to if it is only a reference."""
+    """Return a part, or its target if it is only a reference."""
     *_, last = _chain(references, node)
     return last if isinstance(last, dict) and not _ref_of(last) else None
 
@@ -96,7 +96,7 @@ def default_of(references: References, node: Any) -> tuple[Any, ...]:
 
 
 def _chain(references: References, node: Any) -> Iterator[Any]:
-    """Yield a part, what it refers to, what that refers to …, up to a limit."""
+    """Yield a part, its reference's target, that one's target and so on, up to a limit."""
     yield node
     for _ in range(_MOST_REFS):
         ref = _ref_of(node) if isinstance(node, dict) else None
@@ -111,8 +111,8 @@ def _ref_of(node: JsonObject) -> str | None:
 
 
 class Places:
-    """Finds where the parts of a schema lie, and what is made of them; looked
-    up when a loss is reported."""
+    """Finds where the parts of a schema are, and what they were made from, when a loss is
+    reported."""
 
     def __init__(self, schema: JsonObject) -> None:
         self._schema = schema
@@ -122,16 +122,16 @@ class Places:
     def made(
         self, new: JsonObject, source: object, origins: Mapping[str, object] | None = None
     ) -> JsonObject:
-        """Note what a part was made from, and its keywords where these differ.
+        """Note what a part was made from, and its keywords where their origin differs.
 
-        All stay alive, so that no id is used again.
+        All are kept alive, so that no id is reused.
         """
         if new is not source:
             self._made[id(new)] = new, source, origins or {}
         return new
 
     def source(self, part: object, keyword: str) -> object:
-        """Return the part of the schema that a keyword of this one comes from."""
+        """Return the part of the schema that a keyword of this part comes from."""
         while id(part) in self._made:
             _, source, origins = self._made[id(part)]
             part = origins.get(keyword, source)
@@ -145,7 +145,7 @@ class Places:
 
 
 def pointers(schema: object) -> dict[int, str]:
-    """Return where each object of a schema lies, by its id."""
+    """Return the pointer of each object of a schema, by its id."""
     found = {}
     stack: list[tuple[str, object]] = [("", schema)]
     while stack:
@@ -158,21 +158,22 @@ def pointers(schema: object) -> dict[int, str]:
     return found
 
 
-# The values of lowering: the dialect of JSON Schema that an endpoint takes, and what a view loses.
+# The values of lowering: the dialect of JSON Schema that an endpoint supports, and what a view
+# loses.
 #
-# The author's schema is never changed. A view of it is a fresh object, made for one dialect; it comes
-# with a list of what it no longer says, and with a restorer of the arguments that were made for it.
+# The author's schema is never changed. A view is a fresh object for one dialect. It comes with a
+# list of what it no longer says, and with a restorer for arguments made for it.
 
 
 Effect: TypeAlias = Literal["refused", "lost", "doubtful"]
 
 
 class Loss(NamedTuple):
-    """Names a keyword that a view leaves out or says in another way.
+    """A keyword that a view omits or expresses differently.
 
     `pointer` is a JSON Pointer into the author's schema; `keyword` is the keyword there. `refused`:
     the endpoint would refuse the tool. `lost`: the view says less than the author's schema, which
-    still judges the arguments. `doubtful`: it works, and may surprise.
+    still judges the arguments. `doubtful`: it works, but may surprise.
     """
 
     pointer: str
@@ -182,7 +183,7 @@ class Loss(NamedTuple):
 
 
 class Lowered(msgspec.Struct, frozen=True):
-    """A view; `restorer` is None where whatever fits the view is sent as the author wants it."""
+    """A view; `restorer` is None if whatever fits the view is already in the author's terms."""
 
     schema: JsonObject
     losses: tuple[Loss, ...]
@@ -190,20 +191,24 @@ class Lowered(msgspec.Struct, frozen=True):
 
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
-    """Says which part of JSON Schema an endpoint takes; None for a set means everything.
+    """The part of JSON Schema that an endpoint supports; None for a set means everything.
 
-    `keywords` and `formats` are those it keeps: what can be said with the kept ones is (`oneOf` as
-    `anyOf`, `const` as `enum`, `allOf` merged), the rest moves into descriptions where it can.
-    `root_without`: keywords that the top may not have; a top that needs one is wrapped in a
-    property. `refs`: `any` local one, only `#` and `#/$defs/x` (`plain`), or `none` (they are
-    inlined, recursion to `unroll` levels). `ref_siblings`: whether `$ref` may have neighbours.
-    `closed`: every object is closed and every part typed, and what cannot be is refused, recursion
-    that would be cut too; `all_required`: every property is also required, what is optional
-    being nullable. `booleans`: whether `true` and `false` are known as schemas.
-    `need_items`: whether an array must say its items. `lookaround`: whether patterns may have it.
-    `property_names`: a pattern for the names at the top. `max_…` limit the whole view; `max_names`
-    is in characters, of property and definition names, enum and const values; `max_long_enum` too,
-    of one enum of over 250 values. Schemas over `compact_over` bytes of JSON are shortened.
+    `keywords` and `formats` are those it supports. Other keywords are expressed with supported ones
+    if possible (`oneOf` as `anyOf`, `const` as `enum`, `allOf` merged), and the rest moves into
+    descriptions where it can. `root_without`: keywords not allowed at the top; a schema that needs
+    one there is wrapped in a property. `refs`: `any` local one, only `#` and `#/$defs/x` (`plain`),
+    or `none` (they are inlined, recursion to `unroll` levels). `ref_siblings`: whether `$ref` may
+    have neighbours.
+
+    `closed`: every object is closed and every part typed. What cannot be is refused, and so is
+    recursion that would have to be cut. `all_required`: every property is also required, and
+    optional ones are nullable. `booleans`: whether `true` and `false` are supported as schemas.
+    `need_items`: whether an array must declare its items. `lookaround`: whether patterns may use
+    it. `property_names`: a pattern for the names at the top.
+
+    `max_…` limit the whole view. `max_names` is in characters, over property and definition names,
+    enum and const values; so is `max_long_enum`, for one enum of more than 250 values. Schemas over
+    `compact_over` bytes of JSON are shortened.
     """
 
     name: str
@@ -227,15 +232,16 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     compact_over: int | None = None
 
 
-# Find out from a schema alone whether it takes `null`.
+# Find out from a schema alone whether it accepts `null`.
 #
-# Only `type`, `enum`, `const`, references and combinations can refuse null: all other keywords speak of
-# values of other types. So this is exact, and needs no validator. It ends, since a schema that
-# `check_schema` passed never leads back to itself without a step into the value.
+# Only `type`, `enum`, `const`, references and combinations can refuse null; all other keywords
+# apply to values of other types. So the answer is exact and needs no validator. The search ends,
+# because a schema that `check_schema` passed never leads back to itself without a step into the
+# value.
 
 
 class Nulls:
-    """Answers for the parts of one schema, kept once they are known; threads may share them."""
+    """Answers for the parts of one schema, and caches the answers. Threads may share it."""
 
     def __init__(self, references: References) -> None:
         self._references = references
@@ -277,14 +283,14 @@ class Nulls:
 # The state of one lowering: the schema, the dialect, losses, definitions.
 
 
-MAX_INLINED = 2_000  # parts of a view in which references are replaced by what they lead to
+MAX_INLINED = 2_000  # parts of a view in which references are replaced by their targets
 MAX_LEVELS = 64
 # What a keyword that the author did not write was made from.
 _BEFORE = {"anyOf": ("oneOf",), "enum": ("const",), "items": ("prefixItems",)}
 
 
 class Context:
-    """Made for one call of `lower`; the rules of the walk are functions over it."""
+    """Made for one call of `lower`. The rules of the walk are functions that take it."""
 
     def __init__(self, schema: JsonObject, dialect: Dialect) -> None:
         self.root: JsonObject = working_copy(schema)
@@ -294,7 +300,7 @@ class Context:
         self.nulls = Nulls(self.references)
         self.places = Places(self.root)
         self.open: Counter[int] = Counter()
-        self.definitions: dict[str, Any] = {}  # name to what it stands for in the author's schema
+        self.definitions: dict[str, Any] = {}  # name to its target in the author's schema
         self.spent = 0
         self.level = 0
         self.wrapped = False
@@ -303,7 +309,7 @@ class Context:
         self._losses: dict[Loss, None] = {}
 
     def add_loss(self, part: object, keyword: str, effect: Effect, message: str) -> None:
-        """Note a loss; that of a part which is inlined twice counts once."""
+        """Note a loss. A loss in a part that is inlined twice counts once."""
         source = self.places.source(part, keyword)
         if isinstance(source, dict) and keyword not in source:
             keyword = next((k for k in _BEFORE.get(keyword, ()) if k in source), keyword)
@@ -313,7 +319,7 @@ class Context:
         return tuple(self._losses)
 
     def keeps(self, keyword: str, *, top: bool = False) -> bool:
-        """Return whether a keyword may stand in a view, or at its top."""
+        """Return whether a keyword may be used in a view, or at its top."""
         if keyword in DOCUMENT and self.refs != "any":
             return False
         if top and keyword in self.dialect.root_without:
@@ -321,7 +327,8 @@ class Context:
         return self.dialect.keywords is None or keyword in self.dialect.keywords
 
     def is_exhausted(self, opened: list[int]) -> bool:
-        """Return whether what was opened is open often enough, or the view is large enough."""
+        """Return whether one of the opened targets is open often enough, or the view is large
+        enough."""
         limit = self.dialect.unroll if self.refs == "none" else 1
         if any(self.open[target] >= limit for target in opened):
             return True

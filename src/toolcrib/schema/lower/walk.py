@@ -1,7 +1,7 @@
-"""One walk over a schema makes its view, the same for all dialects: what differs is data.
+"""Make a view in one walk over the schema. The code is the same for all dialects, which are data.
 
-Each part is flattened (references, `allOf`), said with other keywords where the dialect lacks some,
-written out keyword by keyword, and finished (sentences, types, closing).
+Each part is flattened (references, `allOf`), expressed with other keywords if the dialect lacks
+some, written keyword by keyword, and finished (sentences, types, closing).
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from toolcrib.schema.references import REFS, children
 from toolcrib.schema.validator import kind_of
 from toolcrib.values.json import JsonObject, canonical_json
 
-# Shorter views of very large schemas, by stages, the same for the same schema.
+# Shorten views of very large schemas, in stages and deterministically.
 #
-# Names, types and `required` of the top stay whatever happens; what goes first is what a model needs
-# least. Only wider views come out: nothing valid becomes invalid.
+# Names, types and `required` of the top always stay. What a model needs least goes first.
+# Shortening only widens a view: nothing valid becomes invalid.
 
 _DROPPED_TEXTS = frozenset(
     ["title", "$comment", "examples", "default", "deprecated", "readOnly", "writeOnly"]
@@ -64,9 +64,9 @@ def compact(
     """Return a view of at most `max_bytes` (see `size_of`), if possible, and what each stage removed.
 
     Stages: titles, comments, examples and defaults; all but the first sentence of descriptions;
-    descriptions below the top's properties; then, with `cut`, conditions and negations, and ever more
-    of what lies deep, to its type alone. The losses tell how many, not each. To be cut, a view refers
-    to nothing but its definitions.
+    descriptions below the top's properties; then, with `cut`, conditions and negations, and deep
+    parts, from more and more levels, down to their types alone. The losses give counts, not single
+    items. A view to be cut must refer to nothing but its definitions.
     """
     view = copied(schema)
     losses: list[Loss] = []
@@ -85,7 +85,7 @@ def compact(
 
 
 def size_of(view: JsonObject) -> int:
-    """Return the bytes of a view as JSON, in ASCII and without white space."""
+    """Return the bytes of a view as JSON, in ASCII and without whitespace."""
     return len(json.dumps(view, separators=(",", ":")))
 
 
@@ -130,7 +130,7 @@ def _without_nested(view: JsonObject) -> Loss | None:
 
 
 def _without_conditions(view: JsonObject) -> Loss | None:
-    """Remove conditions first: cutting the parts of a negation would make it take less."""
+    """Remove conditions first: cutting the parts of a negation would make the view accept less."""
     count = 0
     for node, _ in _parts(view):
         narrowing = _NARROWING & node.keys()
@@ -187,7 +187,7 @@ _SHORTENING: tuple[Callable[[JsonObject], Loss | None], ...] = (
 )
 
 
-# The limits that an endpoint sets to a whole view, and what goes over them.
+# An endpoint's limits on a whole view, and what exceeds them.
 
 
 _LONG_ENUM = 250
@@ -202,7 +202,7 @@ class _Sizes(NamedTuple):
 
 
 def over_limits(view: JsonObject, dialect: Dialect) -> Iterator[Loss]:
-    """Yield a refusal for each limit of the dialect that the view is over."""
+    """Yield a refusal for each limit of the dialect that the view exceeds."""
     limits = (
         ("properties", "levels of objects", dialect.max_depth),
         ("properties", "properties", dialect.max_properties),
@@ -244,7 +244,7 @@ def _sizes(view: JsonObject) -> _Sizes:
     return _Sizes(depth, properties, enum, long_enum, names)
 
 
-# What an endpoint does not know of a schema, said in plain words for a description.
+# What an endpoint does not support of a schema, in plain words for a description.
 
 _LONGEST = 200  # of a value quoted in words
 _ZERO = frozenset({"minItems", "minLength", "minProperties"})
@@ -255,7 +255,7 @@ _ANYTHING = frozenset(
 
 
 def says_nothing(keyword: str, value: object) -> bool:
-    """Return whether a keyword with this value admits everything."""
+    """Return whether a keyword with this value allows everything."""
     if keyword in _ANYTHING:
         return value is True or value == {}
     if keyword == "uniqueItems":
@@ -266,13 +266,13 @@ def says_nothing(keyword: str, value: object) -> bool:
 
 
 def sentence(keyword: str, value: Any) -> str:
-    """Return a sentence for a keyword, or nothing where none would help a model."""
+    """Return a sentence for a keyword, or "" if none would help a model."""
     phrase = _PHRASES.get(keyword)
     return phrase(value) if phrase else ""
 
 
 def with_sentences(description: object, sentences: list[str]) -> str:
-    """Return a description and what is added to it."""
+    """Return a description with sentences added."""
     text = description.strip() if isinstance(description, str) else ""
     if text and text[-1] not in ".!?:;,":
         text += "."
@@ -359,13 +359,13 @@ _PHRASES: dict[str, Callable[[Any], str]] = {
 }
 
 
-_BOOLEAN = frozenset({"additionalProperties", "unevaluatedProperties"})  # known as such everywhere
+_BOOLEAN = frozenset({"additionalProperties", "unevaluatedProperties"})  # may be booleans
 _CLOSING = frozenset({"additionalProperties", "unevaluatedProperties", "patternProperties"})
 _LOOKAROUND = ("(?=", "(?!", "(?<=", "(?<!")
 
 
 def view_of(ctx: Context, node: Any) -> Any:
-    """Return the view of one part and of what lies below it."""
+    """Return the view of one part and of what is below it."""
     if not isinstance(node, dict):
         return _boolean(ctx, node)
     ctx.spent += 1
@@ -382,7 +382,8 @@ def view_of(ctx: Context, node: Any) -> Any:
 
 
 def _or_null(view: JsonObject) -> JsonObject:
-    """Let the view of a part take null by its type; one without a type takes null already."""
+    """Let the view of a part accept null by its type. A part without a type accepts null
+    already."""
     kinds = names_in(view.get("type"))
     if kinds and "null" not in kinds:
         view["type"] = [*kinds, "null"]
@@ -399,7 +400,7 @@ def _boolean(ctx: Context, value: Any) -> Any:
 
 
 def _cut(ctx: Context, node: JsonObject, flat: JsonObject) -> JsonObject:
-    """Reduce a part to its type: the model does not see what lies below."""
+    """Reduce a part to its type. The model does not see what is below."""
     if ctx.dialect.closed:
         inlined = "it is recursive, or too much to be inlined"
         extended = "a recursive part that is extended cannot be a definition"
@@ -415,7 +416,7 @@ def _cut(ctx: Context, node: JsonObject, flat: JsonObject) -> JsonObject:
 
 
 def write_part(ctx: Context, node: JsonObject, *, top: bool = False) -> JsonObject:
-    """Write out a part that needs no more rewriting, keyword by keyword, and finish it."""
+    """Write a part that needs no more rewriting, keyword by keyword, and finish it."""
     view: JsonObject = {}
     sentences: list[str] = []
     for keyword, value in node.items():
@@ -476,7 +477,8 @@ def _reference(ctx: Context, ref: Any) -> Any:
 
 
 def _described(ctx: Context, node: JsonObject, keyword: str, value: Any, *, top: bool) -> list[str]:
-    """Return the sentence for a keyword that the dialect does not know, and the loss if it is one."""
+    """Return the sentence for a keyword that the dialect does not support, and note it if it is a
+    loss."""
     if says_nothing(keyword, value):
         return []
     said = sentence(keyword, value) if ctx.keeps("description", top=top) else ""
@@ -495,13 +497,14 @@ def _needs_items(ctx: Context, node: JsonObject, view: JsonObject) -> None:
 
 
 def _lone_reference(ctx: Context, _node: JsonObject, view: JsonObject) -> None:
-    """Keep a description of a reference that may have no neighbours, one level further out."""
+    """Move a reference that may have no neighbours one level down, so that its description
+    stays."""
     if "$ref" in view and len(view) > 1 and not ctx.dialect.ref_siblings and ctx.refs == "plain":
         view["anyOf"] = [{"$ref": view.pop("$ref")}]
 
 
 def _typed(ctx: Context, node: JsonObject, view: JsonObject) -> None:
-    """Give every part a type where objects must be closed, if its keywords show one."""
+    """Give every part a type, if its keywords show one, for dialects with closed objects."""
     for keyword in ("properties", "items", "anyOf"):
         if keyword in node and True in _booleans_in(node[keyword]):
             ctx.add_loss(node, keyword, "refused", "a part without a type is not known there")
@@ -534,10 +537,10 @@ _FINISHES: tuple[Callable[[Context, JsonObject, JsonObject], None], ...] = (
 )
 
 
-# Find out quickly whether a dialect takes a schema unchanged.
+# Find out quickly whether a dialect accepts a schema unchanged.
 #
-# Most schemas are taken so by most endpoints. A yes is exact: lowering would change nothing and lose
-# nothing. A no only means that lowering has to look.
+# Most endpoints accept most schemas unchanged. A yes is exact: lowering would change nothing and
+# lose nothing. A no only means that lowering has to look.
 
 
 _NOT_PLAIN = DOCUMENT.union(REFS)
@@ -573,7 +576,7 @@ def _plain_top(schema: JsonObject, dialect: Dialect) -> bool:
 
 
 def _plain(node: JsonObject, dialect: Dialect) -> bool:
-    """Return whether the keywords of a part stay, whatever lies below it."""
+    """Return whether the keywords of a part stay, whatever is below it."""
     keywords, formats = dialect.keywords, dialect.formats
     if keywords is not None and not node.keys() <= keywords:
         return False
@@ -587,7 +590,7 @@ def _plain(node: JsonObject, dialect: Dialect) -> bool:
 
 
 def _below(node: JsonObject) -> Iterator[Any]:
-    """Yield the parts right below a part; None for what is plainly no part, such as an empty union."""
+    """Yield the parts directly below a part; None for an invalid one, such as an empty union."""
     for keyword, value in node.items():
         kind = value.__class__
         if keyword in MAPS and kind is dict:
@@ -603,18 +606,18 @@ def _says_items(node: JsonObject) -> bool:
     return not arrays or "items" in node or "prefixItems" in node
 
 
-# The top of a view: a plain object, or one property that holds what the top may not say.
+# The top of a view: a plain object, or one property that holds what the top may not express.
 
 
-WRAPPER = "arguments"  # the one property of a wrapped top, with `_` added where the author has it
+WRAPPER = "arguments"  # the one property of a wrapped top, with `_` added if the author uses it
 _DOCUMENT = ("$defs", "definitions", "$schema", "$id")
 
 
 def lower(schema: JsonObject, dialect: Dialect) -> Lowered:
     """Return the view of a schema in a dialect, what it loses, and the restorer of its arguments.
 
-    The schema is left as it is and shares nothing with the view. Raises nothing for a schema that
-    passed `check_schema` and compiles; that one should have is the caller's to see to.
+    The schema is left unchanged and shares nothing with the view. Never raises for a schema that
+    passed `check_schema` and compiles; the caller has to ensure both.
     """
     if accepts_unchanged(schema, dialect):
         return Lowered(copied(schema), ())
@@ -641,7 +644,7 @@ def _lowered(schema: JsonObject, dialect: Dialect) -> Lowered:
 def _top(ctx: Context) -> tuple[JsonObject, str | None]:
     flat, opened = flatten(ctx, ctx.root, top=True)
     if opened and ctx.refs == "any":
-        ctx.refs = "plain"  # the top is a copy: what it calls an anchor would be there twice
+        ctx.refs = "plain"  # the top is a copy, so its anchors would exist twice
     flat = rewrite(ctx, flat)
     if _must_wrap(ctx, flat):
         return _wrapped(ctx, flat)
@@ -653,7 +656,7 @@ def _top(ctx: Context) -> tuple[JsonObject, str | None]:
     return view, None
 
 
-_OBJECT: JsonObject = {"type": "object"}  # arguments are, whatever else the author admits
+_OBJECT: JsonObject = {"type": "object"}  # arguments are objects, whatever else the author allows
 
 
 def _must_wrap(ctx: Context, flat: JsonObject) -> bool:
@@ -677,7 +680,7 @@ _ROOT_TEXTS = frozenset({"description"})
 
 
 def _wrapped(ctx: Context, flat: JsonObject) -> tuple[JsonObject, str]:
-    """Put the whole under one property; references into it become references to definitions."""
+    """Put the whole under one property. References into it become references to definitions."""
     taken = _declared(ctx, flat)
     name = WRAPPER
     while name in taken:
@@ -707,7 +710,7 @@ def _declared(ctx: Context, flat: JsonObject) -> set[str]:
 
 
 def _define(ctx: Context, view: JsonObject) -> None:
-    """Lower what is referred to, and what that refers to in its turn."""
+    """Lower what is referred to, and what that refers to, and so on."""
     done: JsonObject = {}
     while len(done) < len(ctx.definitions):
         for name, target in list(ctx.definitions.items()):
