@@ -1,4 +1,4 @@
-"""What in a catalog a provider would refuse, a model would miss, or a reader would confuse."""
+"""Find what a provider would refuse, a model would miss, or a reader would confuse in a catalog."""
 
 from toolcrib.lint.check import check_tools
 from toolcrib.lint.rules import RULES, Finding, Rule

@@ -1,6 +1,6 @@
-"""`check_tools`: all rules over all tools, and what each provider makes of them.
+"""`check_tools`: apply all rules to all tools, and check what each provider makes of them.
 
-The order of findings does not depend on chance.
+The order of findings is deterministic.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _MOST_TOOLS = {
     "openai-responses": 128,  # as refused by servers of that format (zed-industries/zed#42393)
     "gemini": 512,  # "At most 512 function declarations" (google-gemini/gemini-cli#19083)
 }
-"""How many tools one request may offer, where that is known."""
+"""How many tools one request may offer, if that is known."""
 
 
 def chosen_forms(providers: Iterable[str] | None) -> tuple[ToolForm, ...]:
-    """Return the forms of these names, or all; `openai` stands for both of OpenAI's.
+    """Return the named forms, or all of them; `openai` stands for both of OpenAI's.
 
-    Raises RequestError for a name that nobody knows.
+    Raises RequestError for an unknown name.
     """
     if providers is None:
         return tuple(FORMS.values())
@@ -58,7 +58,7 @@ def _means(provider: str, name: str) -> bool:
 def check_form(
     form: ToolForm, definitions: Sequence[ToolDefinition]
 ) -> Iterator[tuple[int | None, RuleFault]]:
-    """Yield each fault with the position of its tool, None for the catalog as a whole."""
+    """Yield each fault with the position of its tool, or None for the catalog as a whole."""
     views = tool_views(form, definitions)
     for place, view in enumerate(views):
         schema = view.definition.input_schema or {}
@@ -101,10 +101,10 @@ def _fault(form: ToolForm, view: ToolView, loss: Loss) -> RuleFault:
 
 
 def _of_no_use(form: ToolForm, loss: Loss, schema: JsonObject) -> bool:
-    """Return whether a loss is true of nearly every tool, with nothing to be done about it.
+    """Return whether a loss applies to nearly every tool, with nothing to be done about it.
 
-    A model need not read that an object takes no other properties; and `strict` is asked for
-    where there is a strict mode.
+    A model need not read that an object takes no other properties. `strict` is requested only where
+    there is a strict mode.
     """
     if loss.effect == "refused":
         return False
@@ -116,7 +116,7 @@ def _of_no_use(form: ToolForm, loss: Loss, schema: JsonObject) -> bool:
 
 
 def _cut_alike(views: Sequence[ToolView]) -> Iterator[tuple[int, RuleFault]]:
-    """Yield names that would be one name, were it not for the hash at the end of their wire names."""
+    """Yield names whose wire names differ only in the hash at their end."""
     seen: dict[str, str] = {}
     for place, view in enumerate(views):
         own = view.definition.name
@@ -139,7 +139,7 @@ OWN = "toolcrib"
 
 
 class Gathered(NamedTuple):
-    """One thing that was given: its definition, if it is one, and what a catalog would refuse."""
+    """One given item: its definition, if it has one, and why a catalog would refuse it."""
 
     name: str
     definition: ToolDefinition | None
@@ -147,9 +147,9 @@ class Gathered(NamedTuple):
 
 
 def gather(tools: Tools) -> list[Gathered]:
-    """Return the tools in the order given. A second tool of one name has no definition.
+    """Return the tools in the order given. A second tool with the same name has no definition.
 
-    Raises DefinitionError if `tools` holds no tools at all, as a text does.
+    Raises DefinitionError if `tools` contains no tools at all, like a string.
     """
     names, taken = Names(), set[str]()
     found: list[Gathered] = []
@@ -175,7 +175,7 @@ def _gathered(place: int, thing: Any) -> Gathered:
 
 
 def _name(place: int, thing: Any) -> str:
-    """Return the name of a tool if it can be shown; else its place in the list, from 1."""
+    """Return the name of a tool if it can be shown; else its position in the list, from 1."""
     name = thing.get("name") if isinstance(thing, Mapping) else getattr(thing, "__name__", None)
     return name if isinstance(name, str) and name.strip() else f"#{place}"
 
@@ -185,7 +185,7 @@ def _refusal(thing: Any, error: DefinitionError) -> RuleFault:
         return RuleFault("definition", "", _unnamed(str(error)), "refused")
     part = "input_schema"
     if isinstance(thing, Mapping) and "output_schema" in thing:
-        try:  # without it, is all well?
+        try:  # is it valid without the output schema?
             tool_from_dict({k: v for k, v in thing.items() if k != "output_schema"}, {}, ())
             part = "output_schema"
         except DefinitionError:
@@ -194,18 +194,18 @@ def _refusal(thing: Any, error: DefinitionError) -> RuleFault:
 
 
 def _unnamed(message: str) -> str:
-    """Return a message without the name at its beginning, which the finding has."""
+    """Return a message without the leading name, which the finding has already."""
     return re.sub(r"^tool '[^']{1,128}'(?:, (?:in|out)put_schema)?: ", "", message)
 
 
 def check_tools(tools: Tools, providers: Iterable[str] | None = None) -> list[Finding]:
-    """Return what is refused, lost or doubtful about each tool, whoever the provider is and for each.
+    """Return what is refused, lost or doubtful about each tool, in general and for each provider.
 
-    `tools`: a catalog, or a list of tools, catalogs and definition dictionaries, where a dictionary
-    that is no definition becomes a finding and the others are checked all the same. `providers`:
-    names of `toolcrib.wire` forms (`openai` for both of OpenAI's), all of them if left out. Findings
-    are in the order of the tools, then of providers, rules and pointers; those about all tools
-    together come last. Nothing is imported, sent or run.
+    `tools`: a catalog, or a list of tools, catalogs and definition dictionaries. A dictionary that
+    is not a definition becomes a finding, and the others are still checked. `providers`: names of
+    `toolcrib.wire` forms (`openai` for both of OpenAI's); all of them if omitted. Findings are
+    sorted by tool, then by provider, rule and pointer; those about all tools together come last.
+    Nothing is imported, sent or run.
 
         assert not [f for f in check_tools(catalog) if f.effect == "refused"]
 
@@ -220,7 +220,7 @@ def check_tools(tools: Tools, providers: Iterable[str] | None = None) -> list[Fi
     found = [(place, OWN, one.fault) for place, one in enumerate(gathered) if one.fault]
     for at, provider, fault in _faults(definitions, forms):
         place = len(gathered) if at is None else whole[at]
-        if fault.rule != "name" or provider or place not in clashing:  # it is refused: enough
+        if fault.rule != "name" or provider or place not in clashing:  # a refused one needs no more
             found.append((place, provider, fault))
     found.sort(key=lambda f: (f[0], order[f[1]], RULES.index(f[2].rule), f[2].pointer))
     names = [one.name for one in gathered] + [""]

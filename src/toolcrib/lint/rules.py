@@ -1,6 +1,6 @@
-"""The rules of the linter, and `Finding`, which tells of one thing that is worth a reader's time.
+"""The rules of the linter, and `Finding`, which reports one thing that is worth a reader's time.
 
-First come the rules that look at one tool, then those that compare the tools of a catalog.
+Rules for a single tool come first, then those that compare the tools of a catalog.
 """
 
 from __future__ import annotations
@@ -24,32 +24,33 @@ from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject, JsonValue, is_whole, json_copy
 
 Rule: TypeAlias = Literal[
-    "definition",  # it cannot be a tool: what registration would say
+    "definition",  # it cannot be a tool: the error of registration
     "name",  # taken, changed on the wire, or easily confused with another
-    "limit",  # more tools, or a longer description, than an endpoint takes
-    "schema",  # what a provider's view of the schema cannot say
+    "limit",  # more tools, or a longer description, than an endpoint accepts
+    "schema",  # what a provider's view of the schema cannot express
     "description",  # missing, too short, or nothing but the name
     "parameter",  # parameters without a description
     "similar",  # two tools described in the same words
-    "conflict",  # parameters named alike that mean different things
+    "conflict",  # parameters with the same name and different meanings
     "spelling",  # one parameter under several names
     "default",  # a default that the schema itself refuses
     "enum",  # an enum without a type
-    "keyword",  # a keyword that is likely misspelt, or a format that nothing checks
-    "open",  # arguments that it does not declare run, and no record shows them
+    "keyword",  # a keyword that is probably misspelt, or a format that nothing checks
+    "open",  # undeclared arguments run, and no record shows them
     "text",  # hidden characters, or sentences that give a model orders
 ]
 RULES: tuple[Rule, ...] = get_args(Rule)
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """Tells of one thing in a tool; `pointer` (`/input_schema/properties/id`) leads into its dictionary
-    form.
+    """Reports one thing about a tool; `pointer` (`/input_schema/properties/id`) leads into its
+    dictionary form.
 
-    `tool` is "" for what is true of all of them together. `provider` is "" for what is so whoever
-    the provider is, and "toolcrib" for what toolcrib itself refuses. `refused`: the request or the
-    registration fails; `lost`: the model sees less than the definition says; `doubtful`: it
-    works, and a model or a reader may be misled. `message` says what, and what to do.
+    `tool` is "" for a finding about all of them together. `provider` is "" for a finding that does
+    not depend on the provider, and "toolcrib" for what toolcrib itself refuses. `refused`: the
+    request or the registration fails; `lost`: the model sees less than the definition says;
+    `doubtful`: it works, but may mislead a model or a reader. `message` says what is wrong, and
+    what to do.
     """
 
     tool: str
@@ -61,7 +62,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RuleFault(msgspec.Struct, frozen=True):
-    """A finding on its way: the rules know neither the tool's place nor the provider."""
+    """A finding without the tool's position and the provider, which the rules do not know."""
 
     rule: Rule
     pointer: str
@@ -69,10 +70,10 @@ class RuleFault(msgspec.Struct, frozen=True):
     effect: Effect = "doubtful"
 
 
-# What the rules read of a tool: words in the form that is compared, and places in a schema.
+# What the rules read from a tool: words in a comparable form, and places in a schema.
 
 MAX_CHARS = 8_192
-"""How much of a description is read: a longer one costs no more."""
+"""How much of a description is read, so that a longer one costs no more."""
 
 _WORD = re.compile(r"[^\W_]+")
 _HUMPS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+|[^\W_A-Za-z0-9]+")
@@ -85,7 +86,7 @@ _EMPTY = frozenset(
 
 
 def words(text: str) -> list[str]:
-    """Lower-case words after NFKC; scripts without spaces come as runs."""
+    """Return lower-case words after NFKC; scripts without spaces give unbroken runs."""
     return _WORD.findall(unicodedata.normalize("NFKC", text[:MAX_CHARS]).lower())
 
 
@@ -95,13 +96,13 @@ def name_words(name: str) -> tuple[str, ...]:
 
 
 def told(text: str) -> frozenset[str]:
-    """Return the words that tell something, without endings: those that a name may repeat."""
+    """Return the meaningful words of a text, without endings, for comparison with a name."""
     return frozenset(stem(word) for word in words(text) if word not in _EMPTY)
 
 
 def stem(word: str) -> str:
-    """Return a word without a plural or a verb's ending. Crude on purpose: both sides are treated
-    alike."""
+    """Return a word without a plural or verb ending. This is deliberately crude: both sides are
+    treated alike."""
     for ending in ("ing", "es", "ed", "s", "e"):
         if word.endswith(ending) and len(word) - len(ending) >= 3:
             return word[: -len(ending)]
@@ -109,17 +110,17 @@ def stem(word: str) -> str:
 
 
 def spaceless(text: str) -> bool:
-    """Return whether it is in a script that puts no spaces between words,
-    so that words tell no length."""
+    """Return whether the text is in a script without spaces between words, so that words do not
+    measure its length."""
     return any(
         "\u3040" <= c <= "\u9fff" or "\uac00" <= c <= "\ud7af" or "\u0e00" <= c <= "\u0eff"
         for c in text
     )
 
 
-# Where in a schema something stands: its subschemas and its properties, with pointers.
+# Where something is in a schema: its subschemas and its properties, with pointers.
 #
-# No `$ref` is followed, so each place is visited once; what a `$ref` leads to stands in `$defs`.
+# No `$ref` is followed, so each place is visited once; targets of `$ref`s are in `$defs`.
 
 
 class Property(NamedTuple):
@@ -131,12 +132,14 @@ class Property(NamedTuple):
 
 
 def subschemas(schema: JsonObject) -> Iterator[tuple[str, JsonObject]]:
-    """Return each subschema that is an object with its pointer, itself first, in document order."""
+    """Return each subschema that is an object with its pointer, the schema itself first, in
+    document order."""
     return ((pointer_to(place), node) for place, node in references.subschemas(schema))
 
 
 def properties(schema: JsonObject) -> Iterator[Property]:
-    """Yield each property of each object in it that is a schema of its own (not True or False)."""
+    """Yield each property of each object in a schema whose own schema is an object (not True or
+    False)."""
     for pointer, node in subschemas(schema):
         found = node.get("properties")
         if isinstance(found, dict):
@@ -147,7 +150,7 @@ def properties(schema: JsonObject) -> Iterator[Property]:
 
 
 def described(schema: JsonObject, root: References) -> bool:
-    """Return whether it is described: itself, or by each property within it."""
+    """Return whether a schema is described: itself, or each property in it."""
     if _said(schema, root):
         return True
     within = list(properties(schema))
@@ -155,7 +158,8 @@ def described(schema: JsonObject, root: References) -> bool:
 
 
 def _said(schema: JsonObject, root: References) -> bool:
-    """Return whether it, what its `$ref` leads to, or one of its variants has a description."""
+    """Return whether a schema, the target of its `$ref`, or one of its variants has a
+    description."""
     if _ref_has_text(schema, root) or _has_text(schema) or "const" in schema:
         return True
     variants = [v for key in ("anyOf", "oneOf", "allOf") for v in _list(schema.get(key))]
@@ -174,8 +178,8 @@ def _has_text(schema: JsonObject) -> bool:
 
 
 def types(schema: JsonObject) -> frozenset[str] | None:
-    """Return the JSON types that it takes, without null, integers as
-    numbers; None if it does not say."""
+    """Return the JSON types that a schema accepts, without null and with integers as numbers; None
+    if unstated."""
     given = schema.get("type")
     if isinstance(given, str):
         given = [given]
@@ -199,14 +203,15 @@ def _list(value: JsonValue) -> list[JsonValue]:
 
 # Rule `text`: what a description hides from a reader, or tells a model to do.
 #
-# A description goes into the model's context unchanged ("tool poisoning"). Characters that a
-# reader cannot see, and sentences that speak to the model about other instructions or about keeping
-# something from the user, are worth a look. These are patterns: what they do not find may still be
-# harmful, and the lock file is what keeps a text that was read from changing.
+# A description goes into the model's context unchanged ("tool poisoning"). Invisible characters,
+# and sentences that speak to the model about other instructions or about keeping something from the
+# user, are worth a look. These are only patterns. What they do not find may still be harmful, and
+# the lock file is what keeps a text that was read from changing.
 
 _QUOTED = 60
-# Zero-width and other invisible ones, bidirectional overrides and isolates, tags, controls.
-# ZWNJ and ZWJ (200c, 200d), LRM and RLM (200e, 200f) belong to scripts and emoji: only beside ASCII.
+# Zero-width and other invisible characters, bidirectional overrides and isolates, tags, controls.
+# ZWNJ and ZWJ (200c, 200d), LRM and RLM (200e, 200f) belong to scripts and emoji, so they count
+# only next to ASCII.
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u180e\u200b\u202a-\u202e"
     "\u2028\u2029\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb\ud800-\udfff"
@@ -239,7 +244,7 @@ _ORDERS: dict[str, re.Pattern[str]] = {
 
 
 def check_texts(form: JsonObject) -> Iterator[RuleFault]:
-    """Yield every string of a tool's dictionary form, keys included."""
+    """Check every string of a tool's dictionary form, including keys."""
     for pointer, text in _strings(form):
         yield from _hidden(pointer, text)
         yield from _ordering(pointer, text)
@@ -273,8 +278,7 @@ def _ordering(pointer: str, text: str) -> Iterator[RuleFault]:
 
 
 def _untagged(text: str) -> str:
-    """Return tag characters as the ASCII that they hide: some models read it, so it is read here
-    too."""
+    """Return tag characters as the ASCII that they hide, because some models read it."""
     if text.isascii():
         return text
     return "".join(chr(ord(c) - 0xE0000) if 0xE0020 <= ord(c) < 0xE007F else c for c in text)
@@ -294,7 +298,7 @@ def _strings(form: JsonObject) -> Iterator[tuple[str, str]]:
             waiting += [(f"{pointer}/{i}", v) for i, v in reversed(list(enumerate(value)))]
 
 
-# The other rules that look at one tool: what its definition leaves out, or says against itself.
+# The other rules for a single tool: what its definition leaves out, or where it contradicts itself.
 
 MIN_WORDS = 3
 """A description of fewer words is very short."""
@@ -313,7 +317,7 @@ _PYTHON: dict[str, tuple[type, ...]] = {
 
 
 def check_single(definition: ToolDefinition) -> Iterator[RuleFault]:
-    """Yield all faults of one definition, whoever the provider is."""
+    """Yield all faults of one definition that do not depend on the provider."""
     yield from _description(definition)
     schema = definition.input_schema
     if schema is not None:
@@ -358,7 +362,8 @@ def _words(number: int) -> str:
 
 
 def _parameters(schema: JsonObject) -> Iterator[RuleFault]:
-    """Yield at most one fault a tool: somebody who describes one parameter describes all of them."""
+    """Yield at most one fault per tool: an author who describes one parameter will describe all of
+    them."""
     root, known = References(schema), list(properties(schema))
     bare = [p for p in known if not described(p.schema, root)]
     if not bare:
@@ -396,7 +401,8 @@ def _defaults(schema: JsonObject) -> Iterator[RuleFault]:
         )
 
 
-# What JSON Schema and OpenAPI know. Any other keyword is an annotation, which judges nothing.
+# The keywords that JSON Schema and OpenAPI know. Any other keyword is an annotation, which checks
+# nothing.
 _KEYWORDS = frozenset(references.ROLES) | frozenset(
     """
     $comment $vocabulary const contentEncoding contentMediaType default dependentRequired deprecated
@@ -411,7 +417,8 @@ CHECKED_FORMATS = frozenset(
     json-pointer regex relative-json-pointer time uri uri-reference uri-template uuid
     """.split()  # noqa: SIM905  readable as text
 )
-# What is checked by the hint that it was derived from, or says how a text is to be shown or encoded.
+# Formats that are checked by the hint they were derived from, or that only say how a string is
+# shown or encoded.
 _OTHER_FORMATS = frozenset(
     """
     base64url binary byte color directory-path file-path ipv4interface ipv4network ipv6interface
@@ -434,7 +441,7 @@ def _keywords(schema: JsonObject) -> Iterator[RuleFault]:
 
 
 def _formats(schema: JsonObject) -> Iterator[RuleFault]:
-    """Yield at most one fault a tool, at the first of the formats that nothing checks."""
+    """Yield at most one fault per tool, at the first format that nothing checks."""
     found: dict[str, str] = {}
     for pointer, node in subschemas(schema):
         name = node.get("format")
@@ -473,7 +480,8 @@ def _short(value: JsonValue) -> str:
 
 
 def _fits(node: JsonObject, shelves: JsonObject) -> bool:
-    """Judge a default with the `$defs` of the whole; what cannot be judged alone counts as fitting."""
+    """Check a default with the `$defs` of the whole schema. If it cannot be checked separately, it
+    counts as valid."""
     value = node["default"]
     if node.keys() <= _PLAIN:
         verdict = _plainly(node.get("type"), value)
@@ -488,7 +496,7 @@ def _fits(node: JsonObject, shelves: JsonObject) -> bool:
 
 
 def _plainly(kind: JsonValue, value: JsonValue) -> bool | None:
-    """Return the verdict on a schema that is a type and nothing else, without compiling it."""
+    """Return the verdict on a schema that consists only of a type, without compiling it."""
     if kind is None:
         return True
     if not isinstance(kind, str) or kind not in _PYTHON:
@@ -510,22 +518,23 @@ def _enums(schema: JsonObject) -> Iterator[RuleFault]:
             )
 
 
-# Rule `name`: names that a model or a reader takes for one another. Beyond what a catalog refuses,
-# worth a look are names of the same words in another order, names that differ only in their digits, or
-# by one letter within a word (a typing error, or two spellings). A plural is no such error: `get_user`
-# and `get_users` are often both wanted.
+# Rule `name`: names that a model or a reader confuses.
+#
+# Beyond what a catalog refuses, these are worth a look: names of the same words in another order,
+# and names that differ only in their digits, or by one letter within a word (a typing error, or two
+# spellings). A plural is not such an error: `get_user` and `get_users` are often both wanted.
 
 _LONG = 5
-"""A word of fewer letters is another word with one letter changed (`min` and `mid`)."""
+"""With fewer letters, changing one letter makes a different word (`min` and `mid`)."""
 
 _DIRECTIONS = frozenset(
     ("to", "from", "into", "in", "of", "by", "as", "for", "before", "after", "2")
 )
-"""Between them, order is meaning: `celsius_to_fahrenheit`."""
+"""Around these words the order has a meaning: `celsius_to_fahrenheit`."""
 
 
 def check_names(names: Sequence[str]) -> Iterator[tuple[int, RuleFault]]:
-    """Yield each name that is easily taken for an earlier one, with its place."""
+    """Yield each name that is easily confused with an earlier one, with its position."""
     told: set[int] = set()
     for key, how in _KEYS:
         seen: dict[object, int] = {}
@@ -555,7 +564,7 @@ def _undigited(name: str) -> Iterator[object]:
 
 
 def _one_letter(name: str) -> Iterator[object]:
-    """Yield forms: words that share one are a letter apart, or have two letters swapped."""
+    """Yield forms: two words that share one differ by a letter, or have two letters swapped."""
     parts = name_words(name)
     for place, word in enumerate(parts):
         if len(word) >= _LONG and word.isalpha():
@@ -572,8 +581,8 @@ _KEYS: tuple[tuple[Callable[[str], Iterator[object]], str], ...] = (
 
 
 def _slip(name: str, other: str) -> bool:
-    """Return whether a letter was added, changed or swapped with its
-    neighbour, other than for a plural."""
+    """Return whether a letter was added, changed or swapped with its neighbour, other than for a
+    plural."""
     pairs = zip(name_words(name), name_words(other), strict=True)
     ((one, two),) = [(a, b) for a, b in pairs if a != b]
     if len(one) != len(two):
@@ -589,20 +598,22 @@ def _slip(name: str, other: str) -> bool:
 # Rule `similar`: two tools that are described in the same words.
 #
 # The measure is the Jaccard index of the sets of words, |A ∩ B| / |A ∪ B|, over lower-case words
-# after NFKC, of the first 8,192 characters: `SIMILAR` and more is the same. Two descriptions that
-# differ in just the words in which the names differ (create/delete) tell a model what it needs, and
-# are let pass. Candidates come from an inverted index over each set's rarest words: for an index of
-# at least t, two sets share one of the |A| - ceil(t·|A|) + 1 rarest words of each (prefix filtering,
-# Chaudhuri et al. 2006, "A primitive operator for similarity joins"), so few pairs are compared.
+# after NFKC, of the first 8,192 characters. `SIMILAR` or more counts as the same. If two
+# descriptions differ exactly in the words in which the names differ (create/delete), they tell a
+# model what it needs, and pass.
+#
+# Candidates come from an inverted index over each set's rarest words. For an index of at least t,
+# two sets share one of the |A| - ceil(t·|A|) + 1 rarest words of each (prefix filtering, Chaudhuri
+# et al. 2006, "A primitive operator for similarity joins"), so few pairs are compared.
 
 SIMILAR = 0.9
-_CHECKED = 300  # entries of the index for one description: with more, there are other troubles
+_CHECKED = 300  # index entries for one description; with more, there are other problems
 
 _Words: TypeAlias = frozenset[str]
 
 
 def check_similar(definitions: Sequence[ToolDefinition]) -> Iterator[tuple[int, RuleFault]]:
-    """Yield each description that is nearly an earlier one's, with the place of its tool."""
+    """Yield each description that nearly repeats an earlier one, with the position of its tool."""
     texts = [frozenset(words(d.description)) for d in definitions]
     counts = Counter(word for text in texts for word in text)
     index: defaultdict[str, list[int]] = defaultdict(list)
@@ -653,15 +664,16 @@ def _fault(other: ToolDefinition, *, exact: bool) -> RuleFault:
     )
 
 
-# Rules `conflict` and `spelling`: parameters across tools, which a model carries from one to another.
+# Rules `conflict` and `spelling`: parameters across tools, whose meaning a model carries from one
+# to another.
 #
-# What one tool calls `id` and gives as a number, another should not want as text; what one counts in
+# If one tool takes `id` as a number, another should not take it as a string. If one counts in
 # seconds, another should not count in milliseconds. One meaning should have one spelling. Each such
-# parameter is told once for a catalog, at the tool that is in the minority. That two tools mean
-# different things by a common word (`name`, `query`) is how words are, and no fault.
+# parameter is reported once per catalog, at the tool that is in the minority. It is normal, and no
+# fault, that two tools mean different things by a common word (`name`, `query`).
 
 
-# Words that name a role and no thing: their type is the tool's business.
+# Words that name a role and no thing. Their type depends on the tool.
 _ROLES = frozenset(
     """
     a arg args argument arguments array b body c config content criteria data default details
@@ -714,14 +726,16 @@ _Use: TypeAlias = "tuple[int, Property]"
 
 
 class _ParameterMeasure(NamedTuple):
-    """Says `what` a parameter is by one measure; parameters that differ in it conflict."""
+    """Says `what` a parameter is by one measure; parameters whose results differ are in
+    conflict."""
 
     what: str
     of: Callable[[Property, References], str | None]
 
 
 def check_shared(definitions: Sequence[ToolDefinition]) -> Iterator[tuple[int, RuleFault]]:
-    """Yield each parameter that is not the same thing everywhere, with the place of the odd tool."""
+    """Yield each parameter that is not the same thing everywhere, with the position of the odd
+    tool."""
     schemas = [definition.input_schema or {} for definition in definitions]
     uses: defaultdict[str, list[_Use]] = defaultdict(list)
     spelled: defaultdict[str, dict[str, list[_Use]]] = defaultdict(dict)
@@ -787,7 +801,7 @@ def _unit_of(kind: str) -> Callable[[Property, References], str | None]:
     units = _UNITS[kind]
 
     def unit(found: Property, _root: References) -> str | None:
-        """Return the unit that its description names, if it names just one."""
+        """Return the unit that a parameter's description names, if it names exactly one."""
         text = found.schema.get("description")
         if not isinstance(text, str):
             return None
