@@ -74,8 +74,9 @@ from toolcrib.wire.results import IMAGES, PDF, in_blocks
 
 # The content blocks of an assistant's message: assembled, kept to be sent back, and sent back.
 #
-# What comes back to Anthropic is the list of blocks as it was, since a signature of thinking covers its
-# place among them; but the calls and the text are those of the message, which may have been changed.
+# Anthropic gets back the list of blocks as it was, because the signature of thinking covers its
+# place among them. But the calls and the text are those of the message, which may have been
+# changed.
 
 
 _DELTAS = {
@@ -91,21 +92,21 @@ _DIRECT = ({"type": "direct"}, None)
 
 
 def delta_of(delta: dict[str, Any]) -> tuple[str, str]:
-    """Return the kind of block that a delta adds to, and the member that
-    it brings; empty if unknown."""
+    """Return the kind of block that a delta adds to, and the member that it carries; empty if
+    unknown."""
     kind = delta.get("type")
     if isinstance(kind, str) and kind in _DELTAS:
         return _DELTAS[kind]
-    is_input = isinstance(delta.get("partial_json"), str)  # whatever it calls itself
+    is_input = isinstance(delta.get("partial_json"), str)  # whatever its declared type
     return _DELTAS["input_json_delta"] if is_input else ("", "")
 
 
 class ContentBlock:
-    """A block that may still grow; `form` is what it began as, `number` its place in the reply.
+    """A block that may still grow; `form` is its first form, `number` its place in the reply.
 
-    Of a call, `given` is the input that came with its beginning, as text, and `input` that of its
-    deltas, `bare` whether the first of them said nothing but its type; `stopped` is whether the
-    provider said that the block is whole.
+    For a call, `given` is the input that came with its beginning, as text, and `input` the input of
+    its deltas. `bare` says that the first delta contained only its type. `stopped` says that the
+    provider declared the block complete.
     """
 
     __slots__ = (
@@ -132,7 +133,7 @@ class ContentBlock:
         self._citations: list[Any] = []
 
     def is_again(self, form: Any) -> bool:
-        """Return whether a beginning at the same index is that of this call, said again."""
+        """Return whether a beginning at the same index repeats the beginning of this call."""
         if self.kind != "tool_use" or not isinstance(form, dict):
             return False
         if self.stopped and not self.form.get("id"):
@@ -140,14 +141,18 @@ class ContentBlock:
         return all(form.get(key) == self.form.get(key) for key in ("type", "id", "name"))
 
     def is_bare(self, delta: dict[str, Any], member: str) -> bool:
-        """Return whether a delta is the empty one that Anthropic begins each input with, as gateways
-        send it that leave out what is empty. If a piece was lost there, the input is no JSON."""
+        """Return whether a delta is the empty one with which Anthropic begins each input.
+
+        Gateways that omit empty members send it bare. If a piece was lost there, the input is not
+        JSON.
+        """
         first = not (self.bare or self.input)
         self.bare = self.bare or (first and member == "partial_json" and delta.keys() == {"type"})
         return first and self.bare
 
     def is_other(self, form: Any) -> bool:
-        """Return whether a beginning at the same index gives the id of this call to another tool."""
+        """Return whether a beginning at the same index gives the id of this call to another
+        tool."""
         given = self.form.get("id")
         is_call = (
             self.kind == "tool_use" and isinstance(form, dict) and form.get("type") == self.kind
@@ -160,11 +165,11 @@ class ContentBlock:
         return bool(self.form.get("name")) or self.stopped
 
     def takes(self, kind: str) -> bool:
-        """Return whether a delta for blocks of that kind may be for this one."""
+        """Return whether this block may take a delta for blocks of that kind."""
         return not kind or kind == self.kind or self.kind not in _KINDS
 
     def add(self, member: str, value: Any) -> None:
-        """Take what a delta brings; of an unknown one the members become those of the block."""
+        """Add what a delta carries. The members of an unknown delta become members of the block."""
         if member == "citation":
             self._citations.append(value)
         elif member:
@@ -173,7 +178,7 @@ class ContentBlock:
             self.form = self.form | value | {"type": self.kind}
 
     def whole(self) -> dict[str, Any]:
-        """Return the block as it would have come in one piece; that of a call without its input."""
+        """Return the block as it would have come in one piece; a call comes without its input."""
         form = dict(self.form)
         for member, pieces in self._pieces.items():
             text = "".join(pieces)
@@ -191,8 +196,8 @@ class ContentBlock:
 
 
 def kept(blocks: Iterable[ContentBlock], *, cut: bool) -> list[dict[str, Any]]:
-    """Return what has to be sent back of these blocks: all of them, or none
-    if text and calls say it all."""
+    """Return what has to be sent back of these blocks: all of them, or none if text and calls say
+    it all."""
     forms = [block.whole() for block in blocks]
     if all(map(_plain, forms)):
         return []
@@ -200,8 +205,7 @@ def kept(blocks: Iterable[ContentBlock], *, cut: bool) -> list[dict[str, Any]]:
 
 
 def replayed(state: Any, text: str, calls: Sequence[SentCall]) -> list[dict[str, Any]]:
-    """Return an assistant's content: text and calls, at their places
-    among the blocks that were kept."""
+    """Return an assistant's content: text and calls, at their places among the kept blocks."""
     known = state if isinstance(state, list) else []
     forms = [form for form in known if isinstance(form, dict) and _usable(form, cut=False)]
     said = "".join(form["text"] for form in forms if form.get("type") == "text")
@@ -233,7 +237,8 @@ def _plain(form: dict[str, Any]) -> bool:
 
 
 def _usable(form: dict[str, Any], *, cut: bool) -> bool:
-    """Return whether Anthropic would take the block back: not so thinking or a call that was cut."""
+    """Return whether Anthropic would accept the block back. It refuses thinking and calls that were
+    cut."""
     kind = form.get("type")
     if kind == "text":
         return isinstance(form.get("text"), str)
@@ -242,15 +247,16 @@ def _usable(form: dict[str, Any], *, cut: bool) -> bool:
     return "input" not in form or isinstance(form["input"], dict)
 
 
-# The messages of an Anthropic request: content blocks, and all results of a turn in one message.
+# The messages of an Anthropic request: content blocks, with all results of a turn in one message.
 #
-# What says nothing is left out: Anthropic refuses a message, and a text, without a printing character.
+# Empty items are left out, because Anthropic refuses a message or a text without a printing
+# character.
 
 
 class AnthropicHistory(History):
-    """https://platform.claude.com/docs/en/api/messages/create, `messages`.
+    """Writes `messages`: https://platform.claude.com/docs/en/api/messages/create
 
-    Several messages of one role in a row are one turn to Anthropic.
+    Anthropic treats several consecutive messages of one role as one turn.
     """
 
     ids = IdRule("A-Za-z0-9_-", 64)
@@ -261,10 +267,10 @@ class AnthropicHistory(History):
         return []
 
     def user(self, message: Message) -> Sequence[Any]:
-        """Write a user's text alone, or blocks where there are any, the `images` first.
+        """Write a user's text alone, or blocks if there are any, with the `images` first.
 
-        https://platform.claude.com/docs/en/build-with-claude/vision, …/pdf-support: images and PDFs,
-        with their data or at an address.
+        https://platform.claude.com/docs/en/build-with-claude/vision, …/pdf-support: images and
+        PDFs, with their data or at an address.
         """
         if not message.images and not message.parts:
             return _message("user", message.content if message.content.strip() else "")
@@ -284,11 +290,11 @@ class AnthropicHistory(History):
         )
 
     def _found(self, result: SentResult) -> dict[str, Any] | None:
-        """Return the result of a search that brings tools: references to them, and nothing else.
+        """Return the result of a search that brings tools: only references to them.
 
-        https://platform.claude.com/docs/en/agents-and-tools/tool-use/tool-search-tool
-        #custom-tool-search-implementation, and the type `ToolReferenceBlockParam` of the `anthropic`
-        package. Of a tool that is in the list there can be none; the model has it there.
+        https://platform.claude.com/docs/en/agents-and-tools/tool-use/tool-search-tool#custom-tool-search-implementation
+        and the type `ToolReferenceBlockParam` of the `anthropic` package. A tool that is in the
+        list cannot be referenced; the model has it there already.
         """
         names = [self._wire_name(own) for own in self.brings(result.message)]
         content = [{"type": "tool_reference", "tool_name": name} for name in names]
@@ -326,7 +332,7 @@ def _result(result: SentResult, media: frozenset[str]) -> dict[str, Any]:
 
 
 def _shown(part: Media, _at: int) -> dict[str, Any] | None:
-    """Return the block of an image, or of a PDF; Anthropic fetches from https addresses only."""
+    """Return the block of an image or a PDF. Anthropic fetches from https addresses only."""
     data = inline_data(part)
     if data is None and not part.url.startswith("https://"):
         return None
@@ -347,16 +353,16 @@ def _image(image: Image) -> dict[str, Any]:
     head, _, data = image.url.partition(";base64,")
     if image.data:
         source = {"type": "base64", "media_type": image.media_type, "data": image.data}
-    elif head.startswith("data:") and data:  # of addresses, Anthropic takes only https
+    elif head.startswith("data:") and data:  # Anthropic accepts only https addresses
         media_type = head.removeprefix("data:").partition(";")[0]
         source = {"type": "base64", "media_type": media_type, "data": data}
     return {"type": "image", "source": source}
 
 
-# The reply under construction: what events and whole bodies of Anthropic's messages add to it.
+# The reply under construction: what events and complete bodies of Anthropic's messages add to it.
 #
-# A reply is a list of content blocks, numbered in a stream. Calls of our tools and text become what
-# they are on every wire; the provider's own tools and thinking are nothing that we run or show.
+# A reply is a list of content blocks, numbered in a stream. Calls of our tools and text are handled
+# as on every wire. The provider's own tools are not run here, and thinking is not part of the text.
 # Shapes: https://platform.claude.com/docs/en/api/messages, …/build-with-claude/streaming
 
 
@@ -367,9 +373,9 @@ _EVENTS: dict[str, tuple[str, ...]] = {
     "content_block_stop": ("index",),
     "message_delta": ("delta",),
     "message_stop": (),
-    "ping": ("index",),  # 0, of servers that write every member
+    "ping": ("index",),  # 0, from servers that write every member
 }
-"""The events, and in which of their members a piece of a call may stand."""
+"""The events, and the members in which a piece of a call may be."""
 _INPUT_TOKENS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
@@ -390,7 +396,8 @@ _EVENT_SLICES = msgspec.json.Decoder(_RawBlockStart)
 
 
 class AnthropicReply:
-    """Takes events or a body, gives the `Reply`. A call is a block, whatever the block's index."""
+    """Takes events or a body, and gives the `Reply`. Each call is a block, whatever the block's
+    index."""
 
     def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
         self.known = False
@@ -442,8 +449,11 @@ class AnthropicReply:
                 raise reported_error(event)
 
     def _take_aside(self, event: dict[str, Any], *, begins: bool) -> None:
-        """Take what an event says of calls and reasons where a stream does not say them: whole calls,
-        which have to be those of its blocks, and a reason that is no natural end."""
+        """Take calls and reasons from places in an event where a stream does not have them.
+
+        Complete calls there must match those of the blocks. A reason counts only if it is not
+        natural.
+        """
         for holder in (event, event.get("message"), event.get("delta")):
             if isinstance(holder, dict):
                 self.ending.worse(holder.get("stop_reason"))
@@ -459,7 +469,7 @@ class AnthropicReply:
             self._calls.copy(str(provider_id), str(name), "" if placeholder else text)
 
     def _take_message(self, message: Any) -> None:
-        """Take the beginning of a message; if another one had begun, its end is lost."""
+        """Take the beginning of a message. If another one had begun, its end is lost."""
         given = message.get("id") if isinstance(message, dict) else None
         if self._id and given and given != self._id:
             self.ending.sign("incomplete")
@@ -482,7 +492,7 @@ class AnthropicReply:
             self._calls.doubt(before.number, CONTRADICTORY)
             self._calls.doubt(block.number, CONTRADICTORY)
         elif before is not None and before.kind == "tool_use" and not before.announced:
-            self._calls.doubt(block.number, UNENDED)  # pieces came first that may be its own
+            self._calls.doubt(block.number, UNENDED)  # earlier pieces may belong to it
         if before is not None and self._calls.doubt_borrower(before.number):
             self._calls.doubt(block.number, UNENDED)
 
@@ -496,7 +506,7 @@ class AnthropicReply:
         if before is not None and before.kind == "tool_use" and member not in delta:
             if before.is_bare(delta, member):
                 return
-            self._calls.stray()  # what it brings may be input
+            self._calls.stray()  # it may carry input
         block = self._at(index, kind, parts)
         value = delta.get(member) if member else delta
         if member in ("", "citation"):
@@ -507,7 +517,7 @@ class AnthropicReply:
             raise WireError(f"the `{member}` of a delta is not text")
 
     def _begin(self, form: Any, index: object, given: bytes, parts: Parts) -> ContentBlock:
-        """Begin a block; its text is shown at once, its input only when it ends."""
+        """Begin a block. Its text is shown at once, its input only when it ends."""
         if not isinstance(form, dict):
             raise WireError("a content block is not an object")
         block = ContentBlock(len(self._blocks), form)
@@ -530,7 +540,7 @@ class AnthropicReply:
         return block
 
     def _at(self, index: object, kind: str, parts: Parts) -> ContentBlock:
-        """Return the block that a delta adds to; one that nobody has announced begins with it."""
+        """Return the block that a delta adds to. Begin one if it was not announced."""
         block = self._by_index.get(index)
         if block is None and index is None and self._blocks:
             block = self._blocks[-1]
@@ -561,8 +571,11 @@ class AnthropicReply:
         self._calls.end(block.number)
 
     def _settle(self, block: ContentBlock, parts: Parts) -> None:
-        """Settle a call's input: what came with the beginning counts if none followed
-        (gajae-code#1895); if both came, they are copies."""
+        """Settle a call's input.
+
+        The input that came with the beginning counts if none followed (gajae-code#1895). If both
+        came, they must be the same.
+        """
         given, block.given = block.given, ""
         if block.bare and not (given or block.input):
             self._calls.doubt(block.number, CONTRADICTORY)
@@ -582,17 +595,17 @@ class AnthropicReply:
             self._calls.close()
 
     def _take_usage(self, message: Any) -> None:
-        """Take the counts of a stream, which are totals so far; one that is
-        missing, or 0, changes nothing."""
+        """Take the counts of a stream, which are totals so far. A count that is missing or 0
+        changes nothing."""
         usage = message.get("usage") if isinstance(message, dict) else None
         if isinstance(usage, dict):
             self._usage |= {key: count for key, count in usage.items() if count}
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
-        """Return the reply. `ended` is whether the provider said that this was all of it."""
+        """Return the reply. `ended` says whether the provider declared it complete."""
         for block in self._blocks:
             self._settle(block, [])
-        said_how = self._whole or bool(self.ending.reason)  # without, a cut may have been lost
+        said_how = self._whole or bool(self.ending.reason)  # otherwise a cut may have been lost
         self.ending.stopped(ended=ended and said_how)
         calls = self.ending.calls(self._calls)
         state = kept(self._blocks, cut=self.ending.cut is not None)
@@ -612,7 +625,7 @@ def _has_input(form: Any) -> bool:
 
 
 def _inputs(content: list[Any], data: bytes) -> list[bytes]:
-    """Return the inputs of all blocks of a body, as the very bytes."""
+    """Return the inputs of all blocks of a body, as the original bytes."""
     try:
         return [bytes(block.input) for block in _BODY_SLICES.decode(data).content]
     except (ValueError, RecursionError):
@@ -632,9 +645,9 @@ def _again(form: Any) -> bytes:
 
 # Requests of Anthropic's Messages, and the wire's value.
 #
-# What goes out is what the wire has a place for: system messages outside of the list of the others,
-# errors flagged, no output schema, no member that only says the default. Shapes:
-# https://platform.claude.com/docs/en/api/messages/create
+# A request contains only what the wire has a place for: system messages are outside the list of the
+# others, errors are flagged, and there is no output schema and no member that only states the
+# default. Shapes: https://platform.claude.com/docs/en/api/messages/create
 
 
 _OWN_KEYS = frozenset(("model", "messages", "system", "tools", "stream"))
@@ -646,11 +659,12 @@ _MODES = {"auto": "auto", "none": "none", "required": "any", "tool": "tool"}
 def encode(
     wire: Wire, request: ChatRequest, *, model: str, stream: bool, memo: Memo | None
 ) -> HttpRequest:
-    """Return the request for `wire`. Raises RequestError for a history or settings that cannot be sent.
+    """Return the request for `wire`. Raises RequestError for a history or settings that cannot be
+    sent.
 
-    A choice among some tools has no form here: the others are not sent with that request, which
-    costs its cache, and the model cannot call them. Where calls were made and no tool is on offer any
-    more, the tools that were called are named all the same, and may not be called: "Requests which
+    A choice among some tools has no form here. The others are left out of that request, which
+    invalidates its cache, and the model cannot call them. If calls were made and no tool is on
+    offer any more, the called tools are still declared, but may not be called: "Requests which
     include `tool_use` or `tool_result` blocks must define tools".
     """
     tools = remembered_tools(wire, request, memo, model=model)
@@ -685,8 +699,7 @@ def _system(instructions: list[str]) -> str | list[dict[str, str]]:
 def _narrowed(
     wire: Wire, request: ChatRequest, tools: SentTools, choice: ToolChoice
 ) -> tuple[SentTools, ToolChoice]:
-    """Return the tools and the choice that say which are allowed; as they
-    are where there is no need."""
+    """Return the tools and the choice that express which are allowed; unchanged if all are."""
     own = frozenset(request.tool_choice.allowed)
     if choice.mode not in ("auto", "required") or own == tools.names.keys():
         return tools, choice
@@ -696,7 +709,7 @@ def _narrowed(
 
 
 def _choice(choice: ToolChoice | None, parallel: bool | None) -> dict[str, Any]:
-    """Return the choice as Anthropic says it; empty for `auto` with any number of calls."""
+    """Return the choice in Anthropic's form; empty for `auto` with any number of calls."""
     mode = "auto" if choice is None else choice.mode
     form: dict[str, Any] = {"type": _MODES[mode]}
     if choice is not None and mode == "tool":
@@ -707,7 +720,7 @@ def _choice(choice: ToolChoice | None, parallel: bool | None) -> dict[str, Any]:
 
 
 def _settings(wire: Wire, request: ChatRequest, tools: SentTools, model: str) -> dict[str, Any]:
-    """Set the limit on tokens; thinking counts too, so it leaves room for what thinking is told."""
+    """Set the token limit. Thinking counts towards it, so the thinking budget is added."""
     unwanted = frozenset() if tools.names else _ONLY_WITH_TOOLS
     extra = extra_members(request.settings.extra, own=_OWN_KEYS, unwanted=unwanted)
     thinking = extra.get("thinking")
@@ -725,13 +738,16 @@ _BETWEEN_TOOLS = re.compile("claude-sonnet-5-5")
 
 
 def claude_reasoning(effort: Effort, model: str) -> Reasoning:
-    """Return an effort for Claude from 4.6 on, which decides itself how much it thinks; a budget for
-    those before, and for the models of other servers, which know that form.
+    """Return how to ask Claude for an effort.
 
-    https://platform.claude.com/docs/en/build-with-claude/adaptive-thinking (a budget is "not supported
-    for this model" from 4.7 on), `effort` there and `extended-thinking` ("Must be at least 1024 and
-    less than `max_tokens`"). Fable, Mythos and Opus 5.5 always think; Sonnet 5.5 takes `between_tools`
-    for `disabled` (https://platform.claude.com/docs/en/models/sonnet-5-5/overview).
+    From 4.6 on, Claude decides itself how much it thinks. Earlier models, and the models of other
+    servers that know this form, get a budget.
+
+    https://platform.claude.com/docs/en/build-with-claude/adaptive-thinking (a budget is "not
+    supported for this model" from 4.7 on), `effort` there and `extended-thinking` ("Must be at
+    least 1024 and less than `max_tokens`"). Fable, Mythos and Opus 5.5 always think; Sonnet 5.5
+    takes `between_tools` for `disabled`
+    (https://platform.claude.com/docs/en/models/sonnet-5-5/overview).
     """
     tokens = REASONING_TOKENS[effort]
     if "claude" not in model or _BY_BUDGET.search(model):
@@ -750,12 +766,12 @@ def claude_reasoning(effort: Effort, model: str) -> Reasoning:
 _FINISH_REASONS: dict[str, FinishReason] = {
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
-    # The provider's own loop stopped at its limit, or to make room: whoever wants the rest sends the
-    # message back and asks again.
+    # The provider's own loop stopped at its limit, or to make room. To get the rest, send the
+    # message back and ask again.
     "pause_turn": "length",
     "compaction": "length",
     "refusal": "refusal",
-    # What servers that imitate this wire have been seen to say.
+    # Reasons seen from servers that imitate this wire.
     "length": "length",
     "content_filter": "content_filter",
     "content_filtered": "content_filter",
@@ -784,11 +800,12 @@ DIALECT = Dialect(
     compact_over=VERY_LARGE,
 )
 
-# https://platform.claude.com/docs/en/build-with-claude/structured-outputs#json-schema-limitations, as
-# of 2026, which strict tools share: "If you use an unsupported feature, you'll receive a 400 error".
-# Optional properties stay optional. Patterns ("complex patterns may result in 400 errors") and
-# `minItems` (0 and 1 only) go into descriptions. References are taken if they are not recursive, but
-# nothing next to them, and how a definition counts that is used twice is not said: they are inlined.
+# https://platform.claude.com/docs/en/build-with-claude/structured-outputs#json-schema-limitations,
+# as of 2026, which strict tools share: "If you use an unsupported feature, you'll receive a 400
+# error". Optional properties stay optional. Patterns ("complex patterns may result in 400 errors")
+# and `minItems` (0 and 1 only) go into descriptions. References are accepted if they are not
+# recursive and have nothing next to them. How a definition that is used twice counts is not
+# documented, so references are inlined.
 _STRICT_KEYWORDS = frozenset(
     ("type", "properties", "required", "additionalProperties", "items", "anyOf", "enum", "const",
      "title", "description", "default", "format")
@@ -814,7 +831,8 @@ STRICT_DIALECT = Dialect(
 
 
 def _tool(tool: ShownTool) -> dict[str, Any]:
-    """https://platform.claude.com/docs/en/api/messages/create, `tools`: `input_examples` included.
+    """Write a tool, including `input_examples`:
+    https://platform.claude.com/docs/en/api/messages/create, `tools`
 
     Each example has to fit the schema that is sent, or the whole request is refused.
     """
@@ -832,15 +850,16 @@ TOOLS = ToolForm(
     dialect=DIALECT,
     strict_dialect=STRICT_DIALECT,
     # https://platform.claude.com/docs/en/build-with-claude/structured-outputs#schema-complexity-limits.
-    # There are more limits, which have no number ("Schema is too complex for compilation").
+    # There are further limits without a number ("Schema is too complex for compilation").
     strict_limits=StrictLimits(tools=20, optional=24, unions=16),
     shape=_tool,
-    examples=5,  # each costs tokens in every request; more than that teach little
+    examples=5,  # each costs tokens in every request; more teach little
 )
 
 
 def _answer(answer: ShownAnswer) -> dict[str, Any]:
-    """https://platform.claude.com/docs/en/build-with-claude/structured-outputs, `output_config`."""
+    """Write `output_config`:
+    https://platform.claude.com/docs/en/build-with-claude/structured-outputs"""
     return {"format": {"type": "json_schema", "schema": orjson.Fragment(answer.schema)}}
 
 

@@ -1,9 +1,9 @@
-"""What a wire is, a value that says how one provider format is written and read, and what its requests
-share with those of the others.
+"""A wire is a value that says how one provider format is written and read. This module also holds
+what the requests of all wires share.
 
-No IO in this room. An encoder turns semantic types into an `HttpRequest`, a decoder turns bytes
-into a `Reply`; a client moves the bytes between them. A compatible server with one quirk is
-`msgspec.structs.replace(OPENAI_CHAT, field=…)`, never an `if`.
+This package does no IO. An encoder turns semantic types into an `HttpRequest`, a decoder turns
+bytes into a `Reply`, and a client moves the bytes between them. A compatible server with one quirk
+is `msgspec.structs.replace(OPENAI_CHAT, field=…)`, never an `if`.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from toolcrib.wire.history import EncodedList, Histories, History
 from toolcrib.wire.text_calls.syntaxes import TextSyntax
 
 MAX_BYTES = 64 * 1024 * 1024
-"""The most that one event of a stream, or one whole body, may measure (bytes)."""
+"""The limit on one event of a stream, or one complete body, in bytes."""
 MAX_STREAM_BYTES = 4 * MAX_BYTES
-"""The most that a whole stream may measure (bytes)."""
+"""The limit on a complete stream, in bytes."""
 
 
 class HttpRequest(Veiled, msgspec.Struct, frozen=True):
@@ -56,30 +56,34 @@ class HttpRequest(Veiled, msgspec.Struct, frozen=True):
 
 
 class Decoder(Protocol):
-    """The single assembler of one response; its state lives for that response only."""
+    """Assembles one response; its state lives only as long as that response."""
 
     @property
     def done(self) -> bool:
-        """True once no further byte can change the outcome: reading may stop, `finish` is due."""
+        """True once no further byte can change the outcome: stop reading and call `finish`."""
 
     def feed(self, data: bytes) -> list[Piece]:
-        """Return the parts that became known with `data`. Never raises for what the provider sent."""
+        """Return the parts that became known with `data`. Never raises for what the provider
+        sent."""
 
     def finish(self, *, clean: bool = True) -> Reply:
-        """Return the reply. `clean` is whether the transport came to its own end: the last chunk, or
-        the length that it had announced; a body that a closed connection ended has none, and may have
-        been cut there. Raises ProviderError for a reported error, WireError for another format."""
+        """Return the reply. Raises ProviderError for a reported error, WireError for another format.
+
+        `clean` says whether the transport came to its own end: the last chunk, or the announced
+        length. A body that ended because the connection closed has no such end, and may have been
+        cut there.
+        """
 
 
 REMEMBERED_BYTES = 64 * 1_048_576
-"""What a memo keeps of encoded conversations (bytes of memory), unless another limit is given."""
+"""The default limit on the memory that a memo uses for encoded conversations, in bytes."""
 
 
 class Memo:
     """Holds what an encoder keeps between requests, so that a turn costs only what is new in it.
 
-    `tools` are those of the last request, `histories` those of all conversations that take turns, as
-    far as `max_bytes` allow.
+    `tools` are those of the last request. `histories` are those of all concurrent conversations, as
+    far as `max_bytes` allows.
     """
 
     __slots__ = ("histories", "tools")
@@ -100,15 +104,19 @@ class MakeDecoder(Protocol):
 
 
 class Reasoning(msgspec.Struct, frozen=True):
-    """How a provider is asked to reason: members of the body, and how many `tokens` of the limit on
-    tokens that may take, where the provider is told a number."""
+    """How a provider is asked to reason: members of the body, and the `tokens` for it.
+
+    `tokens` is the part of the token limit that reasoning may take, if the provider is given a
+    number.
+    """
 
     members: Mapping[str, Any]
     tokens: int = 0
 
 
 AskReasoning: TypeAlias = Callable[[Effort, str], Reasoning]
-"""Says how a model, by its name, is asked to reason so much. Raises RequestError for what it cannot."""
+"""Says how a model, by its name, is asked for a level of reasoning. Raises RequestError if it
+cannot be."""
 REASONING_TOKENS: Mapping[Effort, int] = {
     "none": 0,
     "minimal": 1_024,
@@ -116,32 +124,43 @@ REASONING_TOKENS: Mapping[Effort, int] = {
     "medium": 8_192,
     "high": 24_576,
 }
-"""What the levels are in tokens, where a provider wants a number: as Google itself maps them, for
-Gemini 2.5 (https://ai.google.dev/gemini-api/docs/openai#thinking). Anthropic takes no less than
-1,024."""
+"""The levels in tokens, for providers that want a number. Google maps them like this for Gemini 2.5
+(https://ai.google.dev/gemini-api/docs/openai#thinking). Anthropic accepts no less than 1,024."""
 
 
 class Wire(msgspec.Struct, frozen=True, kw_only=True):
     """One provider format; `tools` is its form of tools, `history` writes its messages.
 
-    `natural_reasons` are those, in lower case, after which calls may run; `finish_reasons` says what
-    others mean; one that neither lists is `doubtful`, and ends the calls. `auth` makes the headers that
-    carry a key. `default_max_tokens` is sent where a provider insists on a limit and
-    none was asked for. The rest are what servers of one format differ in: `max_tokens_key`;
-    `stream_usage`, whether usage in streams must be asked for; `required_choice`, the word for a
-    choice of at least one tool; `allowed_tools`, whether a choice can be among some of the tools (if
-    not, the others are not sent); `text_calls`, the syntax (or its name) of calls that its models
-    write in their text, which is nothing but text without; `text_calls_trusted`, whether those at its
-    marks run like calls of the wire's own kind; `state_per_server`, whether what one server wants back
-    another one of the format would refuse, and `server` then which one it is; `always_done`, whether a
-    stream without `[DONE]` was cut there, as it is at the `done_servers`; `output`, how it is told the
-    schema of a typed answer, if it can be; `output_tool`, whether a tool is offered whose call is that
-    answer, None where `output` cannot be said beside tools; `result_media`, the media types of content
-    that its models are sent in results (of others they are told), and `result_models` a pattern of the
-    models that take any, without which all do; `prompt_media` and `prompt_models`, likewise, what a
-    user may give, and to which models (anything else is refused); `reasoning`, how its models are asked
-    to reason, if they can be; `deferred`, how it is told the tools that a search found, where it can be
-    told them there; `is_reply`, whether a body, or the first event of a stream, is of this wire.
+    `natural_reasons`, in lower case, are the finish reasons after which calls may run.
+    `finish_reasons` says what others mean. A reason in neither is `doubtful`, and no call of the
+    reply runs. `auth` makes the headers that carry a key. `default_max_tokens` is sent if the
+    provider requires a limit and none was set.
+
+    The other fields are differences between servers of one format:
+
+    * `max_tokens_key`: the member that holds the token limit;
+    * `stream_usage`: whether usage in streams has to be requested;
+    * `required_choice`: the word for a choice of at least one tool;
+    * `allowed_tools`: whether a choice can be among some of the tools (if not, the others are not
+      sent);
+    * `text_calls`: the syntax (or its name) of calls that its models write in their text, which is
+      only text otherwise;
+    * `text_calls_trusted`: whether such calls at the syntax's marks run like the wire's own calls;
+    * `state_per_server`: whether one server refuses the state that another server of the format
+      wants back; `server` is then the server;
+    * `always_done`: whether a stream without `[DONE]` was cut, as it is at the `done_servers`;
+    * `output`: how it is given the schema of a typed answer, if it can be;
+    * `output_tool`: whether a tool is offered whose call is that answer; None: only if `output`
+      cannot be combined with the request's tools;
+    * `result_media`: the media types of content that its models get in results (others are
+      described in text);
+    * `result_models`: a pattern of the models that accept any; all do if it is empty;
+    * `prompt_media`, `prompt_models`: likewise, what a user may send and to which models (anything
+      else is refused);
+    * `reasoning`: how its models are asked to reason, if they can be;
+    * `deferred`: how it is given the tools that a search found at the place where they were found,
+      if it can be;
+    * `is_reply`: whether a body, or the first event of a stream, belongs to this wire.
     """
 
     name: str
@@ -177,12 +196,14 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def keeper(self) -> str:
-        """Whom the state of a reply may go back to: `ProviderState.wire`."""
+        """The identity to which the state of a reply may go back: `ProviderState.wire`."""
         return f"{self.name} at {self.server}" if self.server else self.name
 
     def at(self, host: str, port: int | None = None) -> Wire:
-        """Return the wire as the server of that host name speaks it, at a port of its own or the usual
-        one; a dot at the end of the name names the same."""
+        """Return the wire for the server with this host name, at the given port or the usual one.
+
+        A dot at the end of the name makes no difference.
+        """
         host = host.rstrip(".")
         server = host if port in (None, 80, 443) else f"{host}:{port}"
         known = any(host == name or host.endswith(f".{name}") for name in self.done_servers)
@@ -199,17 +220,17 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def as_offered(tools: object) -> Iterator[HasDefinition]:
-    """Return the tools that an `Offer` holds, of tools in any form; a dictionary's schema is checked.
+    """Return the tools that an `Offer` holds, from tools in any form, with dictionaries' schemas
+    checked.
 
-    Raises DefinitionError for what is no tool, and for a dictionary without a name, or whose schema is
-    none, is not safe to use, or has another name.
+    Raises DefinitionError for an object that is not a tool, and for a dictionary without a name, or
+    whose schema is not one, is not safe to use, or has another key.
     """
     return offered_tools(tools, _checked_text)
 
 
 def _checked_text(name: str, schema: JsonObject) -> str:
-    """Return a schema's text, its keys in their own order, which is the
-    order that a model answers in."""
+    """Return a schema's text with its keys in the original order, in which a model also answers."""
     try:
         text = schema_text(schema)
         _check(text)
@@ -228,14 +249,16 @@ def _check(text: str) -> None:
 
 _PLACE_TEXT = b"\0"
 _PLACE = orjson.Fragment(_PLACE_TEXT)
-"""Stands for the one list of messages: JSON has no such character, not in a text either."""
+"""Placeholder for the one list of messages. JSON never contains this character, not even in a
+string."""
 
 
 class SentTools(msgspec.Struct, frozen=True):
-    """Tools as encoded once, `given` in a `form`; `names` is own name → wire name, `shapes` each alone.
+    """Tools as encoded once, from `given` in a `form`; `names` is own name → wire name, `shapes`
+    each alone.
 
-    Where what a search found is told where it was found, `search` is the tool that finds, by its own
-    name, and `loaded` what it has.
+    If tools found by a search are sent at the place where they were found, `search` is the own name
+    of the search tool, and `loaded` holds the found tools.
     """
 
     given: Sequence[Any]
@@ -248,7 +271,7 @@ class SentTools(msgspec.Struct, frozen=True):
     loaded: Loaded = {}
 
     def wire_name(self, own: str) -> str:
-        """Raise RequestError for a tool that is not on offer."""
+        """Return the wire name. Raises RequestError for a tool that is not on offer."""
         if own not in self.names:
             raise RequestError(f"tool_choice names {own!r}, which is not on offer")
         return self.names[own]
@@ -257,7 +280,7 @@ class SentTools(msgspec.Struct, frozen=True):
 def remembered_tools(
     wire: Wire, request: ChatRequest, memo: Memo | None, *, model: str
 ) -> SentTools:
-    """Return the tools of a request; the same as before are not encoded again. Raises RequestError."""
+    """Return the tools of a request, without encoding the same ones again. Raises RequestError."""
     given = request.tools if isinstance(request.tools, tuple) else tuple(tools_in(request.tools))
     known = memo.tools if memo is not None and isinstance(memo.tools, SentTools) else None
     if known is None or known.form is not wire.tools or not _same(known.given, given):
@@ -268,7 +291,8 @@ def remembered_tools(
 
 
 def _deferred(wire: Wire, request: ChatRequest, tools: SentTools, model: str) -> SentTools:
-    """Return the tools with those apart that results bring, where the provider takes them there."""
+    """Return the tools with those separated that results bring, if the provider accepts them
+    there."""
     form = wire.deferred
     if not is_deferred(form, request, tools.names, wire=wire.name, model=model) or form is None:
         return tools
@@ -293,15 +317,15 @@ def _deferred(wire: Wire, request: ChatRequest, tools: SentTools, model: str) ->
 
 
 def _same(known: Sequence[Any], given: Sequence[Any]) -> bool:
-    """Return whether these are the very same tools; each run of an agent has a list of its own."""
+    """Return whether the items are identical; each run of an agent has its own list of them."""
     return known is given or (len(known) == len(given) and all(map(is_, known, given)))
 
 
 def remembered_history(
     wire: Wire, request: ChatRequest, tools: SentTools, memo: Memo | None, *, model: str
 ) -> History:
-    """Return the history of a request; what was encoded before is not encoded
-    again. Raises RequestError."""
+    """Return the history of a request, without encoding the same messages again. Raises
+    RequestError."""
     histories = (memo or Memo()).histories
     history = wire.history(wire.keeper, wire.tools.names, tools.names)
     history.search, history.loaded = tools.search, tools.loaded
@@ -320,9 +344,9 @@ def remembered_history(
 
 
 def tools_member(tools: SentTools, request: ChatRequest) -> orjson.Fragment | None:
-    """Return the list of tools, the provider's own behind those on offer; None where it would be empty.
+    """Return the list of tools, followed by the provider's own tools; None if it is empty.
 
-    Raises RequestError for a provider's tool that is no JSON.
+    Raises RequestError for a provider's tool that is not JSON.
     """
     provided = request.settings.provider_tools
     if not provided:
@@ -335,9 +359,9 @@ def tools_member(tools: SentTools, request: ChatRequest) -> orjson.Fragment | No
 
 
 def narrowed(wire: Wire, tools: SentTools, allowed: Iterable[str]) -> SentTools:
-    """Return only the tools of these own names; the others are known to the offer, but not on it.
+    """Return only the tools with these own names. The offer knows the others, but does not offer them.
 
-    For wires that can keep a model from a tool in no other way. They are not remembered.
+    For wires that have no other way to keep a model from calling a tool. The result is not cached.
     """
     own = frozenset(allowed)
     if own == tools.names.keys():
@@ -348,7 +372,7 @@ def narrowed(wire: Wire, tools: SentTools, allowed: Iterable[str]) -> SentTools:
 
 
 def checked_choice(choice: ToolChoice, tools: SentTools) -> ToolChoice | None:
-    """Return the choice with wire names; None where nothing need be said. Raises RequestError."""
+    """Return the choice with wire names; None if nothing need be sent. Raises RequestError."""
     if (choice.mode == "auto" and not choice.allowed) or (
         choice.mode == "none" and not tools.names
     ):
@@ -375,7 +399,7 @@ def refuse_single_calls(wire: Wire, request: ChatRequest, tools: SentTools) -> N
 def extra_members(
     extra: Mapping[str, Any], *, own: AbstractSet[str], unwanted: AbstractSet[str] = frozenset()
 ) -> dict[str, Any]:
-    """Return `Settings.extra` but for what is `unwanted`. Raises RequestError for what is the
+    """Return `Settings.extra` without `unwanted` members. Raises RequestError for a member of the
     wire's own."""
     for key in extra:
         if key in own:
@@ -384,9 +408,9 @@ def extra_members(
 
 
 def reasoning_of(wire: Wire, request: ChatRequest, model: str) -> Reasoning:
-    """Return how the model is asked to reason as much as the request says; empty where it says nothing.
+    """Return how to ask the model for the requested level of reasoning; empty if none is requested.
 
-    Raises RequestError for what the wire, or this model of it, cannot be asked for.
+    Raises RequestError for a level that the wire, or this model, does not support.
     """
     effort = request.settings.reasoning
     if effort is None:
@@ -405,9 +429,9 @@ def no_effort(effort: Effort, who: str, *others: Effort) -> RequestError:
 
 
 def add_members(body: dict[str, Any], members: Mapping[str, Any]) -> None:
-    """Add what asks for reasoning to a body, which has what is extra; objects are put together.
+    """Add the members that ask for reasoning to a body with extra members, merging objects.
 
-    Raises RequestError where both say the same: neither is dropped for the other.
+    Raises RequestError if both set the same member, so that neither is dropped.
     """
     for key, value in members.items():
         said = body.get(key)
@@ -423,7 +447,7 @@ def add_members(body: dict[str, Any], members: Mapping[str, Any]) -> None:
 
 
 def sampling(wire: Wire, request: ChatRequest, tokens: int = 0) -> dict[str, Any]:
-    """Return temperature and token limit, as far as they are set, under the names that the wire has.
+    """Return temperature and token limit, if set, under the wire's names.
 
     `tokens` are for reasoning, which counts towards the limit.
     """
@@ -436,10 +460,10 @@ def sampling(wire: Wire, request: ChatRequest, tokens: int = 0) -> dict[str, Any
 
 
 def with_extra(own: Mapping[str, Any], key: str, extra: dict[str, Any]) -> dict[str, Any]:
-    """Return a member that is ours and that `Settings.extra` may add to; what
-    is extra wins, and is taken out.
+    """Return a member of the wire's own, merged with `Settings.extra`, whose values win and are
+    removed from `extra`.
 
-    Raises RequestError if what is extra is not an object.
+    Raises RequestError if the extra value is not an object.
     """
     more = extra.pop(key, None)
     if more is not None and not isinstance(more, Mapping):
@@ -456,10 +480,10 @@ def settings_members(
     own: AbstractSet[str],
     only_with_tools: AbstractSet[str],
 ) -> dict[str, Any]:
-    """Return temperature, token limit, reasoning and `Settings.extra`, as OpenAI's wires have them: in
-    the body.
+    """Return temperature, token limit, reasoning and `Settings.extra`, in the body as OpenAI's
+    wires have them.
 
-    `own` are the members that the request makes itself. Raises RequestError for one in `extra`.
+    `own` are the members that the request sets itself. Raises RequestError for one in `extra`.
     """
     unwanted = frozenset[str]() if tools.names else only_with_tools
     extra = extra_members(request.settings.extra, own=own, unwanted=unwanted)
@@ -483,7 +507,7 @@ def http_request(
     offer: Offer,
     streamed_as: str = "text/event-stream",
 ) -> HttpRequest:
-    """Raise RequestError for settings that are no JSON."""
+    """Return the request. Raises RequestError for settings that are not JSON."""
     lists: list[EncodedList] = []
 
     def place(value: object) -> orjson.Fragment:

@@ -83,21 +83,22 @@ from toolcrib.wire.results import IMAGES, OFFICE, in_blocks
 
 # The content blocks of a model's message: assembled, kept to be sent back, and sent back.
 #
-# What comes back to Bedrock is the list of blocks as it was, since a signature of reasoning covers its
-# place among them; but the calls and the text are those of the message, which may have been changed.
-# Shapes: https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ContentBlock.html
+# Bedrock gets back the list of blocks as it was, because the signature of reasoning covers its
+# place among them. But the calls and the text are those of the message, which may have been
+# changed. Shapes:
+# https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ContentBlock.html
 
 
 _KINDS = ("toolUse", "reasoningContent", "citationsContent", "text")
 _OURS = (None, "tool_use")
-"""The types of a call that is for us to run; one of any other type is the provider's own."""
+"""The types of a call that toolcrib runs. A call of any other type belongs to the provider."""
 
 
 class ConverseBlock:
-    """A block that may still grow; `form` is what it began as, `number` its place in the reply.
+    """A block that may still grow; `form` is its first form, `number` its place in the reply.
 
-    `ours` is whether it is a call, and not one that the provider has run itself; `stopped` is whether
-    the provider said that the block is whole.
+    `ours` says that it is a call that the provider does not run itself. `stopped` says that the
+    provider declared the block complete.
     """
 
     __slots__ = ("_citations", "_pieces", "form", "kind", "number", "ours", "stopped")
@@ -112,7 +113,7 @@ class ConverseBlock:
         self._citations: list[Any] = []
 
     def is_again(self, form: Any) -> bool:
-        """Return whether a beginning at the same index is that of this call, said again."""
+        """Return whether a beginning at the same index repeats the beginning of this call."""
         use = form.get("toolUse") if isinstance(form, dict) else None
         if not self.ours or not isinstance(use, dict):
             return False
@@ -122,7 +123,8 @@ class ConverseBlock:
         return all(use.get(key) == own.get(key) for key in ("toolUseId", "name"))
 
     def is_other(self, form: Any) -> bool:
-        """Return whether a beginning at the same index gives the id of this call to another tool."""
+        """Return whether a beginning at the same index gives the id of this call to another
+        tool."""
         use = form.get("toolUse") if isinstance(form, dict) else None
         given = self.form["toolUse"].get("toolUseId") if self.ours else None
         return isinstance(use, dict) and bool(given) and use.get("toolUseId") == given
@@ -133,7 +135,7 @@ class ConverseBlock:
         return bool(self.form["toolUse"].get("name")) or self.stopped
 
     def takes(self, kind: str) -> bool:
-        """Return whether a delta of that kind may be for this block."""
+        """Return whether this block may take a delta of that kind."""
         if kind == "citation":
             return self.kind in ("", "text")
         return self.kind == kind or (not self.kind and kind != "toolUse")
@@ -143,7 +145,7 @@ class ConverseBlock:
         self._pieces.setdefault(member, []).append(text)
 
     def add_other(self, kind: str, value: Any) -> None:
-        """Take a delta that is neither text nor input: a citation, or more of a block of its own."""
+        """Take a delta that is neither text nor input: a citation, or more of a special block."""
         if kind == "citation":
             self._citations.append(value)
             return
@@ -159,8 +161,8 @@ class ConverseBlock:
             self.form[kind] = value
 
     def whole(self) -> dict[str, Any]:
-        """Return the block as it would have come in one piece; that of a
-        call of ours without its input."""
+        """Return the block as it would have come in one piece; a call of ours comes without its
+        input."""
         if self.ours:
             use = self.form["toolUse"]
             return {"toolUse": {key: use[key] for key in use if key != "input"}}
@@ -184,10 +186,10 @@ class ConverseBlock:
 
 
 def kept(blocks: Iterable[ConverseBlock], *, cut: bool) -> list[dict[str, Any]]:
-    """Return what has to be sent back of these blocks: all of them, or
-    none if text and calls say it all.
+    """Return what has to be sent back of these blocks: all of them, or none if text and calls say
+    it all.
 
-    Of a reply that was cut, reasoning without its signature is no use.
+    Reasoning without its signature, in a reply that was cut, is useless.
     """
     forms = [block.whole() for block in blocks]
     if all(not form or "text" in form or _is_call(form) for form in forms):
@@ -196,10 +198,10 @@ def kept(blocks: Iterable[ConverseBlock], *, cut: bool) -> list[dict[str, Any]]:
 
 
 def replayed(state: Any, text: str, calls: Sequence[SentCall]) -> list[dict[str, Any]]:
-    """Return an assistant's content: text and calls, at their places among the blocks that were kept.
+    """Return an assistant's content: text and calls, at their places among the kept blocks.
 
-    Reasoning that nobody has signed goes back only beside calls, whose results it is for: DeepSeek's
-    models refuse it (langchain-ai/langchain-aws#401), and no other needs it.
+    Unsigned reasoning goes back only with calls, to whose results it belongs. DeepSeek's models
+    refuse it otherwise (langchain-ai/langchain-aws#401), and no other model needs it.
     """
     known = state if isinstance(state, list) else []
     forms = [form for form in known if isinstance(form, dict) and _usable(form)]
@@ -224,7 +226,7 @@ def replayed(state: Any, text: str, calls: Sequence[SentCall]) -> list[dict[str,
 
 
 def text_of(form: dict[str, Any]) -> str:
-    """Return what the block says to the user; with citations it is one level down."""
+    """Return what the block says to the user. With citations, it is one level deeper."""
     if "text" in form:
         return form["text"] if isinstance(form["text"], str) else ""
     cited = form.get("citationsContent")
@@ -245,7 +247,7 @@ def _call(call: SentCall) -> dict[str, Any]:
 
 
 def _is_call(form: dict[str, Any]) -> bool:
-    """Return whether a block is a call for us to run."""
+    """Return whether a block is a call for toolcrib to run."""
     use = form.get("toolUse")
     return isinstance(use, dict) and use.get("type") in _OURS
 
@@ -257,8 +259,8 @@ def _is_unsigned(form: dict[str, Any]) -> bool:
 
 
 def _usable(form: dict[str, Any]) -> bool:
-    """Return whether Bedrock would take the block back: not so a text that
-    is none, or half of an input."""
+    """Return whether Bedrock would accept the block back. It refuses invalid text and half an
+    input."""
     use = form.get("toolUse")
     if "toolUse" in form:
         return isinstance(use, dict) and isinstance(use.get("input", {}), dict)
@@ -266,7 +268,7 @@ def _usable(form: dict[str, Any]) -> bool:
 
 
 def _base64(pieces: list[str]) -> str:
-    """Return pieces that were each encoded by itself as one."""
+    """Join pieces that were each base64-encoded separately."""
     if len(pieces) == 1:
         return pieces[0]
     try:
@@ -275,10 +277,11 @@ def _base64(pieces: list[str]) -> str:
         return "".join(pieces)
 
 
-# The messages of a Converse request: content blocks, and all results of a turn in one message.
+# The messages of a Converse request: content blocks, with all results of a turn in one message.
 #
-# Users and the model take turns, the user first; several messages of one of them in a row are one. What
-# says nothing is left out: "The text field in the ContentBlock object … is blank" is a refusal.
+# The user and the model take turns, the user first; several consecutive messages of one of them are
+# merged. Empty items are left out: "The text field in the ContentBlock object … is blank" is a
+# refusal.
 
 
 _DOCUMENTS = {
@@ -288,17 +291,19 @@ _DOCUMENTS = {
     "application/vnd.ms-excel": "xls",
     f"{OFFICE}.spreadsheetml.sheet": "xlsx",
 }
-"""The documents that are no text; https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_DocumentBlock.html"""
+"""The documents other than text:
+https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_DocumentBlock.html"""
 _FORMATS = {"png": "png", "jpeg": "jpeg", "jpg": "jpeg", "gif": "gif", "webp": "webp"}
 _HEADS = (b'{"role":"user","content":[', b'{"role":"assistant","content":[')
 _END = b"]}"
 _NO_NAME = re.compile(r"[^A-Za-z0-9]+")
 _NOBODY = {"text": "."}
-"""Stands for a user who has said nothing, where the model's message is the first."""
+"""Stands for a user who has said nothing, if the model's message is the first."""
 
 
 class BedrockHistory(History):
-    """https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Message.html"""
+    """Writes `messages`:
+    https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Message.html"""
 
     ids = IdRule("A-Za-z0-9_-", 64)
     given_ids = IdRule("A-Za-z0-9_.:-", 64)
@@ -313,8 +318,8 @@ class BedrockHistory(History):
     def user(self, message: Message) -> Sequence[Any]:
         """Write a user's blocks: images, text and documents.
 
-        https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Message.html: with a
-        document there has to be a text. Documents are told apart by their names.
+        https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Message.html: a document
+        needs a text with it. Documents are told apart by their names.
         """
         said = [*map(_image, message.images), *_text(message.content)]
         if message.parts:
@@ -337,7 +342,7 @@ class BedrockHistory(History):
         return EncodedList((b"[", self._text, b"," if last else b"", last, _END, b"]"))
 
     def _add(self, item: bytes) -> None:
-        """Add a message: those of one role that follow one another are one; the last is still open."""
+        """Add a message. Consecutive messages of one role are merged; the last one stays open."""
         head = _HEADS[not item.startswith(_HEADS[0])]
         if head is self._head:
             self._text += b","
@@ -370,8 +375,10 @@ def _result(result: SentResult, media: frozenset[str]) -> dict[str, Any]:
 
 
 def _shown(name: str, part: Media, at: int) -> dict[str, Any] | None:
-    """Return the block of an image, or of a document. A model may take a document's name for an
-    instruction, so it is one that says nothing: where it stands."""
+    """Return the block of an image or a document.
+
+    A model may mistake a document's name for an instruction, so the name is neutral: its position.
+    """
     data = inline_data(part)
     if data is None and not part.url.startswith("s3://"):
         return None
@@ -385,7 +392,7 @@ def _shown(name: str, part: Media, at: int) -> dict[str, Any] | None:
 
 
 def _image(image: Image) -> dict[str, Any]:
-    """Write an image: data, or an address in S3; Bedrock fetches from nowhere else."""
+    """Write an image: data, or an address in S3. Bedrock fetches from nowhere else."""
     head, _, data = image.url.partition(";base64,")
     if image.url.startswith("s3://"):
         kind = image.media_type or image.url.rpartition(".")[2]
@@ -401,11 +408,11 @@ def _image(image: Image) -> dict[str, Any]:
     return {"image": {"format": known, "source": source}}
 
 
-# The reply under construction: what events and whole bodies of Converse add to it.
+# The reply under construction: what events and complete bodies of Converse add to it.
 #
-# A reply is a list of content blocks, numbered in a stream. Calls of our tools and text become what
-# they are on every wire; the provider's own tools and reasoning are nothing that we run or show.
-# Shapes: https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html,
+# A reply is a list of content blocks, numbered in a stream. Calls of our tools and text are handled
+# as on every wire. The provider's own tools are not run here, and reasoning is not part of the
+# text. Shapes: https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html,
 # …/API_runtime_ConverseStream.html
 
 
@@ -417,7 +424,7 @@ _EVENTS: dict[str, tuple[str, ...]] = {
     "messageStop": (),
     "metadata": (),
 }
-"""The events, and in which of their members a piece of a call may stand."""
+"""The events, and the members in which a piece of a call may be."""
 _INPUT_TOKENS = ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
 
 
@@ -450,7 +457,8 @@ _START_SLICES = msgspec.json.Decoder(_Start)
 
 
 class BedrockReply:
-    """Takes events or a body, gives the `Reply`. A call is a block, whatever the block's index."""
+    """Takes events or a body, and gives the `Reply`. Each call is a block, whatever the block's
+    index."""
 
     def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
         self.known = False
@@ -505,7 +513,7 @@ class BedrockReply:
             self.over = bool(self.ending.reason)
 
     def _take_message(self) -> None:
-        """Take the beginning of a message; if another one had begun, its end is lost."""
+        """Take the beginning of a message. If another one had begun, its end is lost."""
         if self._begun:
             self.ending.sign("incomplete")
         self._begun = True
@@ -526,7 +534,7 @@ class BedrockReply:
             self._calls.doubt(before.number, CONTRADICTORY)
             self._calls.doubt(block.number, CONTRADICTORY)
         elif before is not None and before.ours and not before.announced:
-            self._calls.doubt(block.number, UNENDED)  # pieces came first that may be its own
+            self._calls.doubt(block.number, UNENDED)  # earlier pieces may belong to it
         if before is not None and self._calls.doubt_borrower(before.number):
             self._calls.doubt(block.number, UNENDED)
 
@@ -554,7 +562,7 @@ class BedrockReply:
     def _take_delta(self, index: object, kind: str, value: Any, parts: Parts) -> None:
         before = self._by_index.get(index)
         if before is not None and before.ours and kind not in (*_KINDS, "citation"):
-            self._calls.stray()  # what it brings may be input
+            self._calls.stray()  # it may carry input
         block = self._at(index, kind, parts)
         if kind not in ("text", "citation", "citationsContent"):
             self._text.append(APART)
@@ -574,8 +582,8 @@ class BedrockReply:
             block.add_other(kind, value)
 
     def _at(self, index: object, kind: str, parts: Parts) -> ConverseBlock:
-        """Return the block that a delta adds to; without an announcement,
-        as text has none, it begins."""
+        """Return the block that a delta adds to. Begin one if it was not announced, as text never
+        is."""
         block = self._by_index.get(index)
         if block is None or not block.takes(kind):
             block = self._begin({"toolUse": {}} if kind == "toolUse" else {}, index, "", parts)
@@ -604,7 +612,7 @@ class BedrockReply:
             self._usage |= {key: count for key, count in usage.items() if count is not None}
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
-        """Return the reply. `ended` is whether the provider said that this was all of it."""
+        """Return the reply. `ended` says whether the provider declared it complete."""
         self.ending.stopped(ended=ended)
         calls = self.ending.calls(self._calls)
         state = kept(self._blocks, cut=self.ending.cut is not None)
@@ -624,7 +632,8 @@ def _has_input(form: Any) -> bool:
 
 
 def _inputs(content: list[Any], data: bytes) -> list[str]:
-    """Return the inputs of all blocks of a body, in the very bytes; empty where there are none."""
+    """Return the inputs of all blocks of a body, as the original bytes; empty if a block has
+    none."""
     try:
         return list(map(_slice, _BODY_SLICES.decode(data).output.message.content))
     except (ValueError, RecursionError):
@@ -632,7 +641,7 @@ def _inputs(content: list[Any], data: bytes) -> list[str]:
 
 
 def _input_at_start(form: Any, data: bytes) -> str:
-    """Return the input in a block's beginning, if it has one, though no documentation mentions it."""
+    """Return the input in a block's beginning, if there is one, though it is not documented."""
     try:
         return _slice(_START_SLICES.decode(data).start)
     except (ValueError, RecursionError):
@@ -649,9 +658,9 @@ def _again(form: Any) -> str:
 
 # Requests of Bedrock's Converse and ConverseStream, and the wire's value.
 #
-# What goes out is what the wire has a place for: the model and whether to stream are said in the path,
-# system messages outside of the list of the others, settings in `inferenceConfig`. What only some
-# models have goes through `Settings.extra`, as `additionalModelRequestFields`. Shapes:
+# A request contains only what the wire has a place for: the model and whether to stream are in the
+# path, system messages outside the list of the others, settings in `inferenceConfig`. What only
+# some models support goes through `Settings.extra`, as `additionalModelRequestFields`. Shapes:
 # https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html
 
 
@@ -665,17 +674,18 @@ _FIELDS = "additionalModelRequestFields"
 def encode(
     wire: Wire, request: ChatRequest, *, model: str, stream: bool, memo: Memo | None
 ) -> HttpRequest:
-    """Return the request for `wire`. Raises RequestError for a history or settings that cannot be sent.
+    """Return the request for `wire`. Raises RequestError for a history or settings that cannot be
+    sent.
 
-    A choice of no tool, or among some, has no form here: the others are not sent with that request,
-    which costs its cache. Where calls were made and no tool is left, the tools that were called are
-    named all the same, since "The toolConfig field must be defined when using toolUse and toolResult
-    content blocks", with the remark that they are gone; a call of one is then of a tool that was not
+    A choice of no tool, or among some, has no form here. The others are left out of that request,
+    which invalidates its cache. If calls were made and no tool is left, the called tools are still
+    declared, since "The toolConfig field must be defined when using toolUse and toolResult content
+    blocks", with a remark that they are gone; a call of one is then a call of a tool that was not
     offered. There is no way to ask for one call at a time, so `parallel_calls=False` is refused.
 
-    `Settings.extra["cachePoint"]`, such as `{"type": "default"}`, is put behind the system text and
-    behind the last message: all that is before such a point can be cached, the tools too, among which
-    Nova would refuse it (NousResearch/hermes-agent#97281).
+    `Settings.extra["cachePoint"]`, such as `{"type": "default"}`, is put after the system text and
+    after the last message. Everything before such a point can be cached, including the tools. It is
+    not put among the tools, where Nova would refuse it (NousResearch/hermes-agent#97281).
     """
     sent = remembered_tools(wire, request, memo, model=model)
     history = cast("BedrockHistory", remembered_history(wire, request, sent, memo, model=model))
@@ -692,7 +702,7 @@ def encode(
     refuse_single_calls(wire, request, tools)
     asked = reasoning_of(wire, request, model)
     sampled = sampling(wire, request, asked.tokens)
-    if asked.tokens:  # what Bedrock sends by itself may be less than that
+    if asked.tokens:  # Bedrock's own default may be less
         sampled.setdefault(wire.max_tokens_key, ANTHROPIC.default_max_tokens + asked.tokens)
     if settings := with_extra(sampled, "inferenceConfig", extra):
         body["inferenceConfig"] = settings
@@ -717,7 +727,8 @@ def _mark(point: Any) -> bytes:
 
 
 def _path(wire: Wire, model: str, *, stream: bool) -> str:
-    """Return the path; an ARN is one step of it. A colon stays: URL libraries decode it anyway."""
+    """Return the path. An ARN is one segment of it. A colon is not escaped: URL libraries decode it
+    anyway."""
     try:
         step = quote(model or "", safe=":")
     except UnicodeEncodeError:
@@ -730,7 +741,7 @@ def _path(wire: Wire, model: str, *, stream: bool) -> str:
 def _chosen(
     wire: Wire, request: ChatRequest, tools: SentTools
 ) -> tuple[SentTools, ToolChoice | None]:
-    """Return the tools to send and the choice among them, which is None where nothing need be said."""
+    """Return the tools to send and the choice among them, which is None if nothing need be sent."""
     choice = checked_choice(request.tool_choice, tools)
     if choice is None or choice.mode == "tool":
         return tools, choice
@@ -746,7 +757,7 @@ def _chosen(
 def _tool_config(
     tools: orjson.Fragment | None, history: BedrockHistory, choice: ToolChoice | None
 ) -> dict[str, Any]:
-    """Return tools and choice as Bedrock says them; no choice is `auto`, with any number of calls."""
+    """Return tools and choice in Bedrock's form; no choice is `auto`, with any number of calls."""
     if tools is None:
         gone = (ShownTool(name=name, description=_GONE, schema=_ANY) for name in history.called)
         return {"tools": list(map(TOOLS.shape, gone))} if history.called else {}
@@ -770,17 +781,18 @@ _FINISH_REASONS: dict[str, FinishReason] = {
 
 
 def _tool(tool: ShownTool) -> dict[str, Any]:
-    """https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ToolSpecification.html
+    """Write a tool:
+    https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ToolSpecification.html
 
-    Only `strict: true` is said, which few of the models there know.
+    Only `strict: true` is sent, which few of the models there know.
     """
     spec = described(tool) | {"inputSchema": {"json": tool.schema}}
     return {"toolSpec": spec | {"strict": True} if tool.strict else spec}
 
 
-# What the strictest of the models there take, which are Anthropic's; for all of them, "inputSchema.
-# json.type must be one of the following: object". Strictness: https://docs.aws.amazon.com/bedrock/
-# latest/userguide/structured-output.html.
+# What the strictest models there accept, which are Anthropic's; for all of them, "inputSchema.
+# json.type must be one of the following: object". Strictness:
+# https://docs.aws.amazon.com/bedrock/latest/userguide/structured-output.html.
 TOOLS = ToolForm(
     name="bedrock-converse",
     names=NameRule("A-Za-z0-9_-", 64),
@@ -811,11 +823,12 @@ OUTPUT = OutputForm(
 
 
 def _reasoning(effort: Effort, model: str) -> Reasoning:
-    """Return what the model's own maker takes, which goes through `additionalModelRequestFields`.
+    """Return what the model's maker accepts, which goes through `additionalModelRequestFields`.
 
-    Claude: as at Anthropic. Nova 2: https://docs.aws.amazon.com/nova/latest/nova2-userguide/
-    extended-thinking.html. gpt-oss has three levels: https://docs.aws.amazon.com/bedrock/latest/userguide/
-    model-parameters-openai.html. Of other models, and of an ARN, nobody here knows.
+    Claude: as at Anthropic. Nova 2:
+    https://docs.aws.amazon.com/nova/latest/nova2-userguide/extended-thinking.html. gpt-oss has
+    three levels: https://docs.aws.amazon.com/bedrock/latest/userguide/model-parameters-openai.html.
+    For other models, and for an ARN, it is unknown.
     """
     if "anthropic.claude" in model:
         made = claude_reasoning(effort, model)

@@ -1,39 +1,41 @@
-"""Tool calls, assembled from pieces that servers number, name and repeat as they like, and the end of
-the reply that they stand in.
+"""Assemble tool calls from pieces that servers number, name and repeat in many ways, and decide how
+their reply ended.
 
-The rule for a piece: what its index (without one its id, or the last call) points at is what it
-goes on with, unless it can only be the beginning of another call: another id, or a name once the
-arguments before it are whole. Fragments are joined once, at the end.
+Rule for a piece: it continues what its index points at (without an index, what its id points at, or
+else the last call), unless it can only be the beginning of another call: it has another id, or a
+name once the arguments before it are whole. Fragments are joined once, at the end.
 
-The rule for a call: it may run only if it has a name, was begun before the reply's own end, and its
-arguments are whole: on a wire that ends each call by itself they have that end, or are a JSON object.
-No text of arguments at all is `{}` only where the wire has ended the call. What is said twice must be
-the same, as JSON. Where that is in doubt the call has a `fault`, and stays in the reply.
+Rule for a call: it may run only if it has a name, began before the reply's own end, and its
+arguments are whole. On a wire that ends each call separately, whole means that the end came or that
+they are a JSON object. Missing arguments are `{}` only if the wire has ended the call. If something
+is sent twice, both must be the same as JSON. A call that fails one of these has a `fault`, and
+stays in the reply.
 
-The rule for a stray, which is a piece that no call can have: one after its call's end, of a call that
-nobody began, at a call that is whole while a later one grows, or where the wire has no pieces. It is
-missing from whichever call was open then, so none of those may run; a call is open until the wire ends
-it, or else until the reply ends. A piece that says neither by index nor by id or name of which call it
-is, is that of the only one that may grow; where several may, it is a stray. An index that no call has
-is worth no more than none: some servers number the pieces. Nor may a call run whose beginning is said
-again with another name, on a wire that says it once. A member that holds calls and has another type
-than the wire's is an error.
+Rule for a stray, which is a piece that no call can have. It comes after its call's end, belongs to
+a call that nobody began or that is whole while a later one grows, or comes where the wire has no
+pieces. Some call that was open then lacks it, so none of those may run. A call is open until the
+wire ends it, or else until the reply ends. A piece without index, id or name belongs to the only
+call that may grow; if several may, it is a stray. An index that no call has counts as no index,
+because some servers number the pieces. On a wire that sends a call's beginning once, a call whose
+beginning is repeated with another name may not run either. A member that should hold calls and has
+a type unknown to the wire is an error.
 
-The rule for a copy, which is a whole call in an event that the wire has for something else, such as the
-message that a stream begins or ends with: if it is none of the reply's calls, none of them may run.
+Rule for a copy, which is a complete call in an event that the wire uses for something else, such as
+the message that a stream begins or ends with: if it matches none of the reply's calls, none of them
+may run.
 
-The rule for an id, on a wire whose provider gives each call one of its own: two calls with one id are
-one call said twice. If both say the same it runs once, else neither runs.
+Rule for an id, on a wire whose provider gives each call its own: two calls with one id are one call
+sent twice. If both are the same, it runs once; otherwise neither runs.
 
-The rule for a provider's state: it can be saved and sent back, or is dropped whole, which is noted and
-changes no call.
+Rule for a provider's state: it is saved and sent back completely, or dropped completely. Dropping
+it is noted and changes no call.
 
-The rule for a reply (`Ending`): doubt ends its calls. It ended if the provider said so by the wire's
-own mark (`[DONE]`, `message_stop` …), or gave a natural reason and then the transport came to a clean
-end. A reason that pieces of calls follow is void: such a reply needs the mark. Its reason is one that
-the wire lists as natural. The first sign that a reply was cut stays, be it a reason or something else;
-of natural reasons the last one counts; a reason that nobody has listed ends the calls, and the text
-stays.
+Rule for a reply (`Ending`): if its end is in doubt, its calls do not run. It ended if the provider
+sent the wire's own mark (`[DONE]`, `message_stop` …), or sent a natural reason and then the
+transport came to a clean end. A reason followed by pieces of calls is void: such a reply needs the
+mark. A reason is natural if the wire lists it as such. The first sign that a reply was cut stays,
+whether it is a reason or something else. Of several natural reasons the last counts. If a reason is
+in neither list, the calls do not run, and the text stays.
 """
 
 from __future__ import annotations
@@ -92,8 +94,8 @@ CONTRADICTORY = CallFault(ErrorCode.CONTRADICTORY)
 class _OpenCall(msgspec.Struct, eq=False):
     """A call that may still grow. `named_in` is the number of the chunk that gave its name.
 
-    `ended` is whether the wire has said that the call came to its end. Once the reply is over, `text`
-    are its arguments, and `is_object` says whether they are one JSON object.
+    `ended` says that the wire has ended the call. Once the reply is over, `text` holds its
+    arguments, and `is_object` says whether they are one JSON object.
     """
 
     id: str
@@ -104,7 +106,7 @@ class _OpenCall(msgspec.Struct, eq=False):
     named_in: int = -1
     fragments: list[str] = []
     ended: bool = False
-    borrowed: bool = False  # it has a piece at an index of no call
+    borrowed: bool = False  # it has a piece at an index that no call has
     fault: CallFault | None = None
     notes: tuple[str, ...] = ()
     text: str = ""
@@ -114,15 +116,15 @@ class _OpenCall(msgspec.Struct, eq=False):
     _blank: int = 0
 
     def has_arguments(self) -> bool:
-        """Return whether its arguments have begun; every blank fragment is looked at once."""
+        """Return whether its arguments have begun. Each blank fragment is examined once."""
         fragments = self.fragments
         while self._blank < len(fragments) and not fragments[self._blank].strip(SPACE):
             self._blank += 1
         return self._blank < len(fragments)
 
     def may_be_whole(self) -> bool:
-        """Return False where the last fragment already shows that the arguments are not whole: this
-        spares the others a scan."""
+        """Return False if the last fragment alone shows that the arguments are not whole, which
+        saves a scan of the others."""
         last = self.fragments[-1].rstrip(SPACE) if self.fragments else ""
         return not last or last[-1] in _CLOSING
 
@@ -131,8 +133,8 @@ class _OpenCall(msgspec.Struct, eq=False):
         return not (self.ended or self.whole())
 
     def whole(self) -> bool:
-        """Return whether the arguments so far are balanced; every fragment
-        is looked at once, if asked."""
+        """Return whether the arguments so far are balanced. Each fragment is examined once, on
+        demand."""
         if self._balance is None:
             self._balance = Balance()
         for fragment in self.fragments[self._scanned :]:
@@ -142,10 +144,10 @@ class _OpenCall(msgspec.Struct, eq=False):
 
 
 class CallAssembler(msgspec.Struct, eq=False):
-    """The calls of one reply. `piece` takes streamed pieces, `whole` calls in one piece.
+    """The calls of one reply. `piece` takes streamed pieces, `whole` complete calls.
 
-    With `marked` the wire ends each call by a mark of its own, which `end` tells, and gives each an id
-    of its own; else the reply's end is that of its calls, and all of them may have one id. What begins
+    If `marked`, the wire ends each call by its own mark, which `end` reports, and gives each its
+    own id. Otherwise a call ends with the reply, and all calls may have one id. A call that begins
     after `close` is too late to run. `chunk` is the number of the chunk that pieces are taken from.
     """
 
@@ -159,15 +161,13 @@ class CallAssembler(msgspec.Struct, eq=False):
     _by_id: dict[str, _OpenCall] = {}
     _last: _OpenCall | None = None
     _judged: int = 0  # how many calls a stray piece has been checked against
-    _grown: int = 0  # how many calls, from the first on, were seen to grow no more
+    _grown: int = 0  # how many calls, from the first on, can no longer grow
     _copies: list[tuple[str, str, str]] = []
-    _lent: dict[
-        object, _OpenCall
-    ] = {}  # by an index that no call had, the call that took its piece
+    _lent: dict[object, _OpenCall] = {}  # by an index without a call, the call that took its piece
 
     @property
     def last_id(self) -> str:
-        """The id of the call that the last piece was of; empty before the first."""
+        """The id of the call that got the last piece; empty before the first."""
         return "" if self._last is None else self._last.id
 
     def end(self, index: object) -> None:
@@ -177,21 +177,23 @@ class CallAssembler(msgspec.Struct, eq=False):
         self.doubt_borrower(index)
 
     def doubt(self, index: object, fault: CallFault) -> None:
-        """Doubt the call at that index, so that it does not run; the first reason stays."""
+        """Doubt the call at that index, so that it does not run. The first reason stays."""
         if (call := self._by_index.get(index)) is not None:
             call.fault = call.fault or fault
 
     def doubt_borrower(self, index: object) -> bool:
-        """Doubt the call that took a piece at an index which is another call's, as is seen now; return
-        whether there is one."""
+        """Doubt the call that took a piece at an index that turns out to be another call's.
+
+        Return whether there is such a call.
+        """
         call = self._lent.get(index)
         if call is not None:
             call.fault = call.fault or CONTRADICTORY
         return call is not None
 
     def doubt_last(self) -> None:
-        """Doubt the last call: on a wire whose calls come one after the other, a piece of none is one
-        that it lacks."""
+        """Doubt the last call: where calls come one after the other, it lacks a piece that belongs
+        to none."""
         if self._last is not None:
             self._last.fault = self._last.fault or CONTRADICTORY
 
@@ -202,10 +204,9 @@ class CallAssembler(msgspec.Struct, eq=False):
     def piece(
         self, index: object, provider_id: str, name: str, text: str, *, is_all: bool = False
     ) -> ArgumentsPart | None:
-        """Take one piece; `index` is None where the server sent none. With `is_all` its arguments came
-        as one value: they are no part of others.
+        """Take one piece; `index` is None if the server sent none. Return the part to display, if any.
 
-        Gives the part to display, if there is something to.
+        With `is_all` its arguments came as one value, so they are not a part of others.
         """
         index = None if index is NOWHERE else index
         if index is not None:
@@ -227,8 +228,10 @@ class CallAssembler(msgspec.Struct, eq=False):
         return ArgumentsPart(call.id, call.own, text)
 
     def _is_stray(self, call: _OpenCall, text: str) -> bool:
-        """Return whether the call that a piece points at cannot have it. Where no mark ends a call, its
-        name may still come, which `finish` sees."""
+        """Return whether the call that a piece points at cannot have it.
+
+        If no mark ends a call, its name may still come; `finish` checks that.
+        """
         if self.marked:
             return call.ended or not call.name
         if call is self._calls[-1] or not call.may_be_whole() or not text.strip(SPACE):
@@ -236,24 +239,30 @@ class CallAssembler(msgspec.Struct, eq=False):
         return call.whole() and not self._is_copy(call, text)
 
     def _is_copy(self, call: _OpenCall, text: str) -> bool:
-        """Return whether a piece says again what the call has, and no later call grows that may lack
-        it: some gateways repeat all calls at the end (decolua/9router#2869)."""
+        """Return whether a piece repeats what the call has, while no later call grows that may lack
+        it.
+
+        Some gateways repeat all calls at the end (decolua/9router#2869).
+        """
         if len(self._calls) > _MOST_COPIED or not is_object(text.strip(SPACE)):
             return False
         later = self._calls[self._calls.index(call) + 1 :]
         return same_json("".join(call.fragments), text) and all(one.whole() for one in later)
 
     def placeless(self, index: object, *, brings: bool) -> None:
-        """Take a piece that has no place for what a call lacks. It may be what is left of one, unless
-        it `brings` nothing at all, and the call that it points at is whole, as are all others."""
+        """Take a piece that cannot contain what a call lacks.
+
+        It may be the remains of one that could, unless it carries nothing at all (`brings` is
+        False) and the call that it points at is whole, as are all others.
+        """
         call = self._last if index is None else self._by_index.get(index)
         if brings or call is None or self._only_growing() is not None:
             self.stray()
 
     def stray(self) -> None:
-        """Doubt each open call, since a piece came that no call can have: one of them may lack it.
+        """Doubt each open call, because one of them may lack the piece that no call can have.
 
-        Each call is looked at once: after that it is in doubt, or was whole before.
+        Each call is examined once: after that it is in doubt, or was whole before.
         """
         for call in self._calls[self._judged :]:
             if not call.ended:
@@ -261,8 +270,10 @@ class CallAssembler(msgspec.Struct, eq=False):
         self._judged = len(self._calls)
 
     def block_at(self, given: object, *, of_call: bool = True) -> object:
-        """Return the key of the block that an event goes on with, where calls are blocks among
-        others: its index, if it is of use, else `("number", …)` of the only call that may grow."""
+        """Return the key of the block that an event continues, where calls are blocks among others.
+
+        It is the event's index, if usable, or else `("number", …)` of the only call that may grow.
+        """
         index = index_of(given)
         if index is not None and index is not NOWHERE:
             return index
@@ -270,13 +281,15 @@ class CallAssembler(msgspec.Struct, eq=False):
         return None if number is None else ("number", number)
 
     def astray(self) -> object:
-        """Return the index of the call that an event is of which says of none that it is its own."""
+        """Return the index of the call for an event that does not say which call it belongs to."""
         call = self._only_growing()
         return None if call is None else call.index
 
     def _only_growing(self) -> _OpenCall | None:
-        """Return the only call that may grow, None if there is none; if there are several they are in
-        doubt, since a piece came that each of them may lack."""
+        """Return the only call that may grow, or None if there is none.
+
+        If there are several, doubt them, because each may lack the piece that came.
+        """
         calls = self._calls
         if self._judged == len(calls):
             return None
@@ -289,12 +302,16 @@ class CallAssembler(msgspec.Struct, eq=False):
         return growing[0] if growing else None
 
     def copy(self, provider_id: str, name: str, text: str) -> None:
-        """Take a call that an event says where the wire has no place for one: it has to be one of the
-        reply's own, or none of them runs. A placeholder for its arguments is an empty `text`."""
+        """Take a complete call from a place where the wire has none: it must match one of the
+        reply's calls, or none runs.
+
+        If its arguments are a placeholder, `text` is empty.
+        """
         self._copies.append((provider_id, name, text))
 
     def _contradicted(self, read: list[_OpenCall]) -> None:
-        """Doubt all calls if a copy is of none of them; where there are none, the copies are shown."""
+        """Doubt all calls if a copy matches none of them. If there are no calls, show the
+        copies."""
         if all(any(_is_copied(call, *copy) for call in read) for copy in self._copies):
             return
         for provider_id, name, text in () if read else self._copies:
@@ -321,7 +338,7 @@ class CallAssembler(msgspec.Struct, eq=False):
         fault: CallFault | None = None,
         notes: tuple[str, ...] = (),
     ) -> ArgumentsPart | None:
-        """Take a call in one piece, and give the part to display, if there is something to."""
+        """Take a complete call, and return the part to display, if any."""
         call = self._last = self._open(None)
         call.ended, call.notes = True, notes
         call.fault = call.fault or fault
@@ -334,9 +351,11 @@ class CallAssembler(msgspec.Struct, eq=False):
     def finish(
         self, *, cut: bool, payload: PayloadRef | None = None
     ) -> tuple[tuple[ToolCall, ...], bool]:
-        """Return the calls, and whether the reply was cut: known before, or seen by its last arguments.
+        """Return the calls, and whether the reply was cut: known before, or visible in its last
+        arguments.
 
-        A piece that brought neither name nor arguments is no call. `payload` is what they stood in.
+        A piece with neither name nor arguments is no call. `payload` is the answer that contained
+        them.
         """
         read: list[_OpenCall] = []
         for call in self._calls:
@@ -356,7 +375,7 @@ class CallAssembler(msgspec.Struct, eq=False):
         cut = cut or (bool(read) and not read[-1].is_object and ends_early(read[-1].text))
         for call, after in pairwise(read):
             if not call.text and not after.name:
-                call.fault = call.fault or UNENDED  # what the nameless one brings may be its own
+                call.fault = call.fault or UNENDED  # the nameless call's arguments may belong to it
         if not all(call.name for call in read):
             self.stray()
         return tuple(
@@ -365,7 +384,7 @@ class CallAssembler(msgspec.Struct, eq=False):
         ), cut
 
     def _made(self, call: _OpenCall, payload: PayloadRef | None, *, cut: bool) -> ToolCall:
-        """Return a call that is over, with what is wrong with it."""
+        """Return a finished call, with its fault if it has one."""
         text, fault, notes = call.text, call.fault, call.notes
         if not cut:
             arguments, more, same = (text, (), True) if call.is_object else settled(text)
@@ -400,7 +419,7 @@ class CallAssembler(msgspec.Struct, eq=False):
             elif call is None and self._goes_on(index, provider_id, name, text):
                 call = self._last
             elif call is None and text and not (provider_id or name or text.strip(SPACE)):
-                call = self._only_growing()  # blanks begin no call, and may stand in a text
+                call = self._only_growing()  # blanks begin no call, and may be part of a string
         renamed = self.marked and call is not None and _is_renamed(call, provider_id, name)
         if call is not None and renamed:
             call.fault = call.fault or CONTRADICTORY
@@ -414,10 +433,12 @@ class CallAssembler(msgspec.Struct, eq=False):
         return call
 
     def _goes_on(self, index: object, provider_id: str, name: str, text: str) -> bool:
-        """Return whether a piece that points at no call is more of the last one: an index alone is no
-        sign of another call while the last one is not whole, nor of this one while others may grow. It
-        is of another one if a call begins or ends with that index later, or pieces of the last one have
-        an index of their own."""
+        """Return whether a piece that points at no call continues the last one.
+
+        While the last call is not whole, an index alone does not indicate another call; nor does it
+        indicate the last one if several may grow. If a call later begins or ends at that index, or
+        pieces of the last call have their own index, the piece belonged to another call.
+        """
         if index is None:
             return True
         if provider_id or name or self._last is None or self._last.ended:
@@ -457,12 +478,12 @@ class CallAssembler(msgspec.Struct, eq=False):
             call.named_in = self.chunk
 
     def _is_another(self, before: str, name: str, joined_name: str) -> bool:
-        """Return whether a name that follows the first arguments is not that
-        of the call they belong to."""
+        """Return whether a name that follows the first arguments differs from the name of their
+        call."""
         return joined_name != before or (name != before and self._knows(name))
 
     def _begins(self, call: _OpenCall, provider_id: str, name: str, text: str) -> bool:
-        """Return whether the piece is the beginning of another call than the one that it points at."""
+        """Return whether the piece begins a call other than the one that it points at."""
         another_name = bool(name) and name not in call.name
         if provider_id and provider_id == call.provider_id:
             return another_name and call.whole()
@@ -491,7 +512,7 @@ class CallAssembler(msgspec.Struct, eq=False):
 
 
 def _told_once(calls: list[_OpenCall]) -> list[_OpenCall]:
-    """Return the calls without those that say an earlier one again, under its id."""
+    """Return the calls without those that repeat an earlier one under its id."""
     by_id: dict[str, _OpenCall] = {}
     told: list[_OpenCall] = []
     for call in calls:
@@ -508,21 +529,21 @@ def _told_once(calls: list[_OpenCall]) -> list[_OpenCall]:
 
 
 def _is_copied(call: _OpenCall, provider_id: str, name: str, text: str) -> bool:
-    """Return whether what was said elsewhere is that call."""
+    """Return whether a copy matches that call."""
     other = bool(provider_id and call.provider_id) and provider_id != call.provider_id
     return not other and name == call.name and (not text or same_json(text, call.text))
 
 
 def _is_renamed(call: _OpenCall, provider_id: str, name: str) -> bool:
-    """Return whether the beginning of that call is said again, with another name."""
+    """Return whether a piece repeats the beginning of that call with another name."""
     same = bool(provider_id) and provider_id == call.provider_id
     return same and bool(name) and bool(call.name) and name != call.name
 
 
 def joined(fragments: list[str]) -> str:
-    """Return the text in these fragments; that of the last, where each says again all before it.
+    """Join fragments; if each one repeats everything before it, return the last one.
 
-    Surrogate pairs that were split over two fragments are made whole; lone ones stay.
+    Surrogate pairs that were split over two fragments are joined; lone halves stay.
     """
     text = "".join(fragments)
     if len(fragments) > 1:
@@ -538,15 +559,19 @@ def joined(fragments: list[str]) -> str:
 
 
 def _savable_arguments(text: str, fault: CallFault | None) -> tuple[str, CallFault | None]:
-    """Return arguments as they can be saved, and what is wrong with their call: with half of a
-    surrogate pair in them it is refused before as after."""
+    """Return arguments in a form that can be saved, and the fault of their call.
+
+    A call with half a surrogate pair in its arguments is refused, whether or not it is saved first.
+    """
     whole = escaped(text)
     return (mended(text), fault or HALF) if whole is None else (whole, fault)
 
 
 def member_of(form: Mapping[str, Any], key: str, kind: type[_T]) -> _T | None:
-    """Return what a member holds, None where it is not there or null. Raises WireError where it is of
-    another type: an empty text, a zero or a `false` in its place may be what is left of a call."""
+    """Return a member's value, or None if it is absent or null. Raises WireError for another type.
+
+    An empty string, a zero or a `false` in its place may be the remains of a call.
+    """
     value = form.get(key)
     if value is None or isinstance(value, kind):
         return value
@@ -556,27 +581,31 @@ def member_of(form: Mapping[str, Any], key: str, kind: type[_T]) -> _T | None:
 def misplaced(
     event: Mapping[str, Any], kind: object, places: Mapping[str, tuple[str, ...]]
 ) -> bool:
-    """Return whether an event holds what a piece of a call stands in, where events of its kind have no
-    place for it: its kind was changed, or nobody knows it. `places` are those that each kind has; a
-    kind that is not among them has none. Others of unknown kinds, such as a ping, hold no piece."""
+    """Return whether an event has members for pieces of calls that events of its kind do not have.
+
+    Its kind was changed, or is unknown. `places` are the members that each kind has; an unlisted
+    kind has none. Other events of unknown kinds, such as a ping, contain no piece.
+    """
     has = places.get(kind, ()) if isinstance(kind, str) else ()
     members = (key for keys in places.values() for key in keys if key not in has)
-    return any(event.get(key) is not None for key in members)  # some servers write all that is null
+    return any(event.get(key) is not None for key in members)  # some servers write null members
 
 
 def says_why(reason: object) -> bool:
-    """Return whether a reason for the end of a reply is there: only null and an empty text are none.
-    What is no text is a reason, too, which nobody lists."""
+    """Return whether there is a reason for the end of a reply. Only null and "" are none.
+
+    A value that is not a string is a reason, too, but one that is not listed.
+    """
     return reason is not None and reason != ""
 
 
 NOWHERE: Final = object()
-"""An index that is of no use: neither a number nor a text."""
+"""An unusable index: neither a number nor a string."""
 
 
 def index_of(given: object) -> object:
-    """Return the index that a server gave to a piece, None where it gave none: a number however it is
-    written, or a text."""
+    """Return the index that a server gave a piece, or None. It is a number in any notation, or a
+    string."""
     if type(given) is int or given is None:
         return given
     if type(given) is float and given.is_integer():
@@ -587,8 +616,10 @@ def index_of(given: object) -> object:
 
 
 def choice_of(form: dict[str, Any]) -> int:
-    """Return the number of a choice, 0 where it has none. Raises WireError for one that is no number:
-    pieces of a call that belong to nobody known would be a hole in it."""
+    """Return the number of a choice, 0 if it has none. Raises WireError if it is not a number.
+
+    Pieces of a call that belong to no known choice would leave a gap in some call.
+    """
     given = form.get("index")
     if type(given) is int or given is None:
         return given or 0
@@ -606,18 +637,19 @@ def _opens(text: str) -> bool:
 
 
 NATURAL: frozenset[FinishReason] = frozenset(("stop", "tool_calls"))
-"""Any other end is a cut, a refusal too: it stops a reply in its middle (https://platform.claude.com/
-docs/en/test-and-evaluate/strengthen-guardrails/handle-streaming-refusals), and what was there by then
-is not to be relied on."""
+"""Any other end is a cut. So is a refusal: it stops a reply in the middle, and the content so far
+must not be relied on:
+https://platform.claude.com/docs/en/test-and-evaluate/strengthen-guardrails/handle-streaming-refusals"""
 
 
 class Ending(msgspec.Struct, eq=False):
     """The end of one reply, as it becomes known.
 
-    `reason` is the provider's own word, empty if there was none; `natural` is whether one was a natural
-    end; `cut` is how the reply was cut, None as long as nothing says that it was; `notes` are those of
-    all calls of the reply. The decoder says what the reply was decoded from (`payload`, `events`), and
-    whether the transport stopped before its own end, or in the middle of an event (`torn`).
+    `reason` is the provider's own word, empty if there was none. `natural` says that a natural
+    reason came. `cut` says how the reply was cut; it is None as long as nothing indicates a cut.
+    `notes` apply to all calls of the reply. The decoder sets what the reply was decoded from
+    (`payload`, `events`), and whether the transport stopped before its own end, or in the middle of
+    an event (`torn`).
     """
 
     wire: Wire
@@ -633,22 +665,23 @@ class Ending(msgspec.Struct, eq=False):
     _fault: CallFault | None = None
 
     def meaning(self, reason: str) -> FinishReason:
-        """Return what that reason for the end of a reply says, in whatever case it is written.
+        """Return the meaning of a reason for the end of a reply, in upper or lower case.
 
-        What follows a colon is detail of a cut: `content_filter: PROHIBITED_CONTENT`.
+        Text after a colon is detail of a cut: `content_filter: PROHIBITED_CONTENT`.
         """
         word = reason.lower()
         listed = self.wire.finish_reasons.get(word.partition(":")[0])
         return listed or ("stop" if word in self.wire.natural_reasons else "doubtful")
 
     def said(self, reason: object, meaning: FinishReason | None = None) -> None:
-        """Take a reason, which means what the wire says, or that `meaning`; that of a cut stays."""
+        """Take a reason with the wire's meaning, or the given `meaning`. The reason of a cut
+        stays."""
         if self.cut is None or not self.reason:
             self.reason = str(reason)
         self.judge(str(reason), meaning or self.meaning(str(reason)))
 
     def judge(self, word: str, meaning: FinishReason) -> None:
-        """Take what a reason means; `word` is how the provider put it."""
+        """Take the meaning of a reason; `word` is how the provider put it."""
         if meaning in NATURAL:
             self.natural = True
         elif self.cut is None:
@@ -657,32 +690,34 @@ class Ending(msgspec.Struct, eq=False):
                 self._fault = unlisted(word)
 
     def worse(self, reason: object) -> None:
-        """Take a reason from an event that is not the one which says how the reply ended: it counts if
-        it is no natural one."""
+        """Take a reason from an event that should not have one. It counts only if it is not
+        natural."""
         if says_why(reason) and self.meaning(str(reason)) not in NATURAL:
             self.said(reason)
 
     def sign(self, meaning: FinishReason) -> None:
-        """Take what says, in whatever way, that the reply ended like that."""
+        """Take any other sign that the reply ended in that way."""
         if self.cut is None and meaning not in NATURAL:
             self.cut = meaning
 
     def called(self) -> None:
-        """Take note of a piece of a call that is not empty: a reason that came before it is void."""
+        """Note a non-empty piece of a call, which makes an earlier reason void."""
         self._voided = self._voided or self.natural
 
     def renewed(self) -> None:
-        """Let a reason count again: on a wire without a mark, one after the last call is the end."""
+        """Let a reason count again: on a wire without a mark, one after the last call is the
+        end."""
         self._voided = False
 
     def stopped(self, *, ended: bool) -> None:
-        """Note that no more follows. `ended` is whether the provider said so by the wire's own mark."""
+        """Note that nothing more follows. `ended` says whether the provider sent the wire's own
+        mark."""
         by_reason = self.natural and not self._voided and not self.wire.always_done
         if self.torn or not (ended or by_reason):
             self.sign("incomplete")
 
     def calls(self, assembler: CallAssembler) -> tuple[ToolCall, ...]:
-        """Return the calls, whose arguments may be the only sign that the reply was cut."""
+        """Return the calls. Their arguments may be the only sign that the reply was cut."""
         calls, cut = assembler.finish(cut=self.cut is not None, payload=self.payload)
         if cut:
             self.sign("length")
@@ -704,17 +739,18 @@ class Ending(msgspec.Struct, eq=False):
         refused: bool = False,
         answers: tuple[str, ...] | None = None,
     ) -> Reply:
-        """Return the reply. `text` is what the model said, in pieces, an empty one (`APART`) where
-        something else stood between two texts; `state` what has to go back as it came.
+        """Return the reply.
 
-        `refused` is whether the text is a refusal that came to its own end. `answers` are the texts
-        that may be its answer, where the wire says which; else they are those that stand apart.
+        `text` is what the model said, in pieces, with an empty one (`APART`) where something other
+        than text came between. `state` has to go back unchanged. `refused` says that the text is a
+        complete refusal. `answers` are the texts that may be the answer, if the wire says which;
+        otherwise they are the texts separated by `APART`.
         """
         text = list(text)
         if answers is None and APART in text:
             answers = _texts_apart(text)
         ids, given_ids = self.wire.history.ids, self.wire.history.given_ids
-        has_own_id = given_ids is not None and any(  # an id that no other provider has to take
+        has_own_id = given_ids is not None and any(  # an id that other providers need not accept
             not ids.legal(call.provider_id) and given_ids.legal(call.provider_id) for call in calls
         )
         if state:
@@ -737,8 +773,11 @@ class Ending(msgspec.Struct, eq=False):
 
 
 def _saved(state: Any, calls: tuple[ToolCall, ...]) -> tuple[Any, tuple[ToolCall, ...]]:
-    """Return the state of a reply as it can be saved, and the calls; one that cannot be is none at all,
-    and the calls say so: half of it could say something else."""
+    """Return the state of a reply in a form that can be saved, and the calls.
+
+    If it cannot be saved, it is dropped completely and the calls say so, because half of it could
+    mean something else.
+    """
     try:
         return savable(state), calls
     except ValueError:
@@ -747,11 +786,11 @@ def _saved(state: Any, calls: tuple[ToolCall, ...]) -> tuple[Any, tuple[ToolCall
 
 
 APART = ""
-"""What stands for anything but text, between the pieces of a reply's text."""
+"""Separates the pieces of a reply's text where something other than text came between."""
 
 
 def _texts_apart(pieces: list[str]) -> tuple[str, ...]:
-    """Return the texts that something else stands between; blank ones are none."""
+    """Return the texts that something else separates, without blank ones."""
     texts: list[list[str]] = [[]]
     for piece in pieces:
         if piece == APART:
@@ -762,7 +801,7 @@ def _texts_apart(pieces: list[str]) -> tuple[str, ...]:
 
 
 def unlisted(reason: str) -> CallFault:
-    """Return what is wrong with the calls of a reply that ended for a reason that nobody has listed."""
+    """Return the fault of the calls of a reply that ended for a reason that is not listed."""
     said = safe_text(reason, 60)
     return CallFault(
         ErrorCode.TRUNCATED,
@@ -771,7 +810,7 @@ def unlisted(reason: str) -> CallFault:
     )
 
 
-# Reasons for the end of a reply that several wires know: gateways pass on the model's own.
+# Finish reasons that several wires know, because gateways pass on the model's own.
 
 
 GEMINI_FILTERED: dict[str, FinishReason] = {
@@ -785,4 +824,5 @@ GEMINI_FILTERED: dict[str, FinishReason] = {
     "image_prohibited_content": "content_filter",
     "image_recitation": "content_filter",
 }
-"""https://ai.google.dev/api/generate-content#FinishReason, those of a filter, in lower case."""
+"""https://ai.google.dev/api/generate-content#FinishReason, the reasons of a filter, in lower
+case."""

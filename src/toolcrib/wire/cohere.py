@@ -62,15 +62,15 @@ from toolcrib.wire.json_text import mended
 from toolcrib.wire.openai_chat import ChatHistory, call_form
 from toolcrib.wire.results import IMAGES
 
-# The messages of a request to Cohere: OpenAI's, but for what its service says of them in refusing.
+# The messages of a request to Cohere: OpenAI's, with changes according to Cohere's error messages.
 #
-# "system turn must be the first in the list": the texts of all system messages are one message, before
-# the others. "message must not be empty in a turn": what says and calls nothing is left out.
-# https://docs.cohere.com/reference/errors
+# "system turn must be the first in the list": the texts of all system messages are one message,
+# before the others. "message must not be empty in a turn": a message without text and calls is left
+# out. https://docs.cohere.com/reference/errors
 
 
 class CohereHistory(ChatHistory):
-    """https://docs.cohere.com/v2/reference/chat, `messages`. A result has no error flag."""
+    """Writes `messages`: https://docs.cohere.com/v2/reference/chat. A result has no error flag."""
 
     @property
     def silent(self) -> bool:
@@ -95,10 +95,10 @@ class CohereHistory(ChatHistory):
         return super().attachment(part, at) if isinstance(part, Image) else None
 
     def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:
-        """Send thinking, a plan and citations back as they came, unless the text was changed since.
+        """Send thinking, a plan and citations back unchanged, unless the text was changed since.
 
         "text content is not allowed when tool_calls are provided […] use 'tool_plan'"
-        (vercel/ai#5794): so a text beside calls is their plan.
+        (vercel/ai#5794), so a text with calls is sent as their plan.
         """
         blocks, plan, citations = _kept(self.state(message))
         form: dict[str, Any] = {"role": "assistant"}
@@ -117,7 +117,7 @@ class CohereHistory(ChatHistory):
 
 
 def _kept(state: Any) -> tuple[list[dict[str, Any]], str, list[Any]]:
-    """Return content, plan and citations out of a state; of one that is something else, nothing."""
+    """Return content, plan and citations from a state; nothing from an unknown one."""
     state = state if isinstance(state, dict) else {}
     content, plan, citations = map(state.get, ("content", "tool_plan", "citations"))
     blocks = [b for b in content if _usable(b)] if isinstance(content, list) else []
@@ -129,10 +129,10 @@ def _usable(block: Any) -> bool:
     return isinstance(block, dict) and isinstance(block.get("text", ""), str)
 
 
-# The reply under construction: what events and whole bodies of Cohere's chat add to it.
+# The reply under construction: what events and complete bodies of Cohere's chat add to it.
 #
-# A stream gives the members of a message piece by piece, each at its index; what a whole reply has in
-# `content`, `tool_plan` and `citations` is put together in the same form.
+# A stream sends the members of a message piece by piece, each at its index. What a complete reply
+# has in `content`, `tool_plan` and `citations` is assembled in the same form.
 
 
 _KINDS: dict[str, tuple[str, ...]] = {
@@ -148,12 +148,12 @@ _KINDS: dict[str, tuple[str, ...]] = {
     "citation-end": ("index",),
     "message-end": ("delta",),
 }
-"""The events, and in which of their members a piece of a call may stand."""
+"""The events, and the members in which a piece of a call may be."""
 _SAID = ("text", "thinking")
 
 
 class _ContentPart:
-    """A part of the content: what it began as, and the pieces of the member that is its kind."""
+    """A part of the content: its first form, and the pieces of the member named like its kind."""
 
     __slots__ = ("begun", "kind", "pieces")
 
@@ -168,9 +168,9 @@ class _ContentPart:
 
 
 class CohereReply:
-    """https://docs.cohere.com/v2/reference/chat and …/chat-stream.
+    """Takes events or a body: https://docs.cohere.com/v2/reference/chat and …/chat-stream
 
-    The plan for its calls is not what the model says to the user: it is kept for the next request,
+    The plan for its calls is not what the model says to the user. It is kept for the next request,
     as are thinking and citations.
     """
 
@@ -190,7 +190,8 @@ class CohereReply:
 
     @property
     def over(self) -> bool:
-        """`[DONE]` follows the last event, from Cohere itself; where it does not, the body ends."""
+        """Always False: Cohere sends `[DONE]` after the last event; elsewhere the body just
+        ends."""
         return False
 
     def body(self, body: JsonObject, data: bytes) -> None:
@@ -208,7 +209,7 @@ class CohereReply:
             self._calls.whole(*_call(call))
 
     def event(self, event: JsonObject, data: bytes, name: bytes, parts: Parts) -> None:
-        """Take one event. Raises WireError, and ProviderError for an error that it reports."""
+        """Take one event. Raises WireError, and ProviderError for a reported error."""
         kind = event.get("type") or name.decode("utf-8", "replace")
         if misplaced(event, kind, _KINDS):
             self._calls.stray()
@@ -244,13 +245,13 @@ class CohereReply:
                 parts.append(part)
 
     def _take_reasons(self, event: JsonObject) -> None:
-        """Take a reason that is no natural end, whatever the event's type."""
+        """Take a reason that is not natural, whatever the event's type."""
         for holder in (event, event.get("delta")):
             if isinstance(holder, dict):
                 self.ending.worse(holder.get("finish_reason"))
 
     def _take_end(self, delta: JsonObject, message: JsonObject) -> None:
-        """Take the end of the message; what calls it has are copies of those before it."""
+        """Take the end of the message. Calls in it are copies of those before it."""
         if delta.get("error"):
             raise reported_error(delta["error"])
         self._ends(delta)
@@ -259,8 +260,8 @@ class CohereReply:
             self._calls.copy(*_call(call))
 
     def _take_mark(self, kind: str, given: object, index: object) -> None:
-        """Take the end of a call or the beginning of a message; if
-        another was open, its end is lost."""
+        """Take the end of a call or the beginning of a message. If another was open, its end is
+        lost."""
         if kind == "tool-call-end":
             self._calls.end(index)
         elif kind == "message-start":
@@ -269,7 +270,7 @@ class CohereReply:
             self._id, self._begun = given, True
 
     def _block(self, index: object, piece: Any, parts: Parts) -> None:
-        """Take a part of the content, or a piece of one: only text is for the user."""
+        """Take a part of the content, or a piece of one. Only text is for the user."""
         if isinstance(piece, str):
             piece = {"type": "text", "text": piece}
         if not isinstance(piece, dict):
@@ -290,7 +291,7 @@ class CohereReply:
                 show_text(text, self._text, parts)
 
     def _at(self, index: object, kind: str) -> _ContentPart:
-        """Return the block that a piece adds to; one that nobody has announced begins with it."""
+        """Return the block that a piece adds to. Begin one if it was not announced."""
         block = self._by_index.get(index)
         if block is None or (kind and kind != block.kind):
             block = self._by_index[index] = _ContentPart(kind)
@@ -311,18 +312,19 @@ class CohereReply:
         self._usage = usage if isinstance(usage, dict) else self._usage
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
-        """Return the reply. `ended` is whether the provider said that this was all of it."""
+        """Return the reply. `ended` says whether the provider declared it complete."""
         self.ending.stopped(ended=ended and self._said_how())
         calls = self.ending.calls(self._calls)
         return self.ending.reply(self._text, calls, self._spent(), raw=raw, state=self._state())
 
     def _said_how(self) -> bool:
-        """Return whether a stream said how it ended: one without `message-end` may have lost a cut."""
+        """Return whether a stream said how it ended. One without `message-end` may have lost a
+        cut."""
         return self._whole or bool(self.ending.reason)
 
     def _state(self) -> dict[str, Any]:
-        """Return what of the message is neither its text nor its calls;
-        nothing if there is nothing more."""
+        """Return the parts of the message other than its text and calls; empty if there are
+        none."""
         state: dict[str, Any] = {}
         blocks = [block.form() for block in self._blocks]
         if self._citations or any(block.get("type") != "text" for block in blocks):
@@ -334,21 +336,23 @@ class CohereReply:
         return state
 
     def _spent(self) -> Usage:
-        """Return the tokens that are paid for; `tokens` also counts what Cohere adds to a prompt."""
+        """Return the billed tokens; `tokens` also counts what Cohere adds to a prompt."""
         counts = self._usage.get("billed_units") or self._usage.get("tokens")
         counts = counts if isinstance(counts, dict) else {}
         return Usage(1, counted(counts, "input_tokens"), counted(counts, "output_tokens"))
 
 
 def _check(payload: JsonObject) -> None:
-    """Raise the error in a body, whose only sign is that its message is a text."""
+    """Raise the error in a body, which only shows in that its message is a string."""
     if isinstance(payload.get("message"), str):
         raise reported_error(payload)
 
 
 def _object(form: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """Return a member that holds others, empty if it is not there. Raises WireError for one of another
-    type: what it holds may be a piece of a call."""
+    """Return a member that is an object, empty if absent. Raises WireError for another type.
+
+    Its content may be a piece of a call.
+    """
     value = form.get(key)
     if value is None:
         return {}
@@ -358,7 +362,8 @@ def _object(form: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def _list(message: Mapping[str, Any], key: str) -> list[Any]:
-    """Return a member that a whole message has as a list, and a piece of a stream as a single one."""
+    """Return a member that a complete message has as a list, and a piece of a stream as a single
+    item."""
     value = message.get(key)
     return value if isinstance(value, list) else [] if value is None else [value]
 
@@ -370,7 +375,7 @@ def _brings(call: Any) -> bool:
 
 
 def _call(call: Any) -> tuple[str, str, str]:
-    """Return id, name and arguments, each empty where this piece does not say it."""
+    """Return id, name and arguments, each empty if this piece does not have it."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict):
         raise WireError("a tool call is not an object with a function")
@@ -383,8 +388,8 @@ def _call(call: Any) -> tuple[str, str, str]:
 
 # Requests of Cohere's chat, version 2, and the wire's value.
 #
-# A choice of one tool, or among some, has no form here: the others are not sent with that request.
-# Members that it does not know, Cohere refuses. Shapes: https://docs.cohere.com/v2/reference/chat
+# A choice of one tool, or among some, has no form here, so the others are left out of that request.
+# Cohere refuses members that it does not know. Shapes: https://docs.cohere.com/v2/reference/chat
 
 
 _OWN_KEYS = frozenset(("model", "messages", "tools", "stream"))
@@ -394,9 +399,10 @@ _ONLY_WITH_TOOLS = frozenset(("tool_choice", "strict_tools"))
 def encode(
     wire: Wire, request: ChatRequest, *, model: str, stream: bool, memo: Memo | None
 ) -> HttpRequest:
-    """Return the request for `wire`. Raises RequestError for a history or settings that cannot be sent.
+    """Return the request for `wire`. Raises RequestError for a history or settings that cannot be
+    sent.
 
-    Strictness is the whole request's: `Settings.extra={"strict_tools": True}`.
+    Strictness applies to the whole request: `Settings.extra={"strict_tools": True}`.
     """
     tools = remembered_tools(wire, request, memo, model=model)
     history = remembered_history(wire, request, tools, memo, model=model)
@@ -416,7 +422,7 @@ def encode(
 
 
 def _choice(wire: Wire, request: ChatRequest, tools: SentTools) -> tuple[SentTools, str | None]:
-    """Return the tools that the choice leaves, and the word for it; there is none for `auto`."""
+    """Return the tools that the choice leaves, and the word for the choice; None for `auto`."""
     refuse_single_calls(wire, request, tools)
     choice = request.tool_choice
     if checked_choice(choice, tools) is None:
@@ -432,15 +438,15 @@ _FINISH_REASONS: dict[str, FinishReason] = {
     "max_tokens": "length",
     "error": "error",
     "timeout": "error",
-    # What the service said before version 2, and what hosts of its models still say.
+    # Reasons of the service before version 2, which hosts of its models still use.
     "error_limit": "length",
     "error_toxic": "content_filter",
     "user_cancel": "incomplete",
 }
 
 
-# "schema must be an object" (https://docs.cohere.com/reference/errors); what else is unsupported
-# (https://docs.cohere.com/docs/structured-outputs) is so only where a request has `strict_tools`.
+# "schema must be an object" (https://docs.cohere.com/reference/errors). The other restrictions
+# (https://docs.cohere.com/docs/structured-outputs) apply only to requests with `strict_tools`.
 DIALECT = Dialect(
     name="cohere",
     root_without=frozenset({"anyOf", "oneOf", "allOf", "enum", "not", "$ref"}),
@@ -448,8 +454,8 @@ DIALECT = Dialect(
     compact_over=VERY_LARGE,
 )
 
-# What https://docs.cohere.com/docs/structured-outputs does not list as unsupported for an answer: no
-# combinations, ranges or lengths. A part that would lose its type is for the caller to see.
+# What https://docs.cohere.com/docs/structured-outputs does not list as unsupported for an answer:
+# no combinations, ranges or lengths. The caller has to check for a part that would lose its type.
 ANSWER_DIALECT = Dialect(
     name="cohere-output",
     keywords=frozenset({"type", "items", "description", "enum", "properties", "required"}),
@@ -462,17 +468,18 @@ ANSWER_DIALECT = Dialect(
 
 
 def _tool(tool: ShownTool) -> dict[str, Any]:
-    """Write a tool nested; https://docs.cohere.com/v2/reference/chat, `tools`. It takes no `strict`
-    of one tool.
+    """Write a tool nested: https://docs.cohere.com/v2/reference/chat, `tools`. A single tool has no
+    `strict`.
 
-    "the 'tool_1' tool must have at least a description, input, or output": the name stands in.
+    "the 'tool_1' tool must have at least a description, input, or output": the name is used as
+    description.
     """
     function = {"name": tool.name, "description": tool.description or tool.name}
     return {"type": "function", "function": function | {"parameters": tool.schema}}
 
 
 # "tool names can only contain certain characters (A-Za-z0-9_) and can't begin with a digit"
-# (https://docs.cohere.com/reference/errors). Of their length nothing is said.
+# (https://docs.cohere.com/reference/errors). No limit on their length is stated.
 TOOLS = ToolForm(
     name="cohere",
     names=NameRule("A-Za-z0-9_", 64, first="A-Za-z_"),
@@ -482,18 +489,18 @@ TOOLS = ToolForm(
 
 
 def _answer(answer: ShownAnswer) -> dict[str, Any]:
-    """https://docs.cohere.com/docs/structured-outputs, JSON schema mode."""
+    """Write the format in JSON schema mode: https://docs.cohere.com/docs/structured-outputs"""
     schema = orjson.Fragment(answer.schema)
     return {"response_format": {"type": "json_object", "json_schema": schema}}
 
 
-# "not supported when used in combinations with the `documents` or `tools` parameters" (its SDK, of
-# JsonObjectResponseFormatV2).
+# "not supported when used in combinations with the `documents` or `tools` parameters" (Cohere's
+# SDK, about JsonObjectResponseFormatV2).
 OUTPUT = OutputForm(shape=_answer, dialect=ANSWER_DIALECT, plain=True)
 
 
 def _reasoning(effort: Effort, _model: str) -> Reasoning:
-    """Write a budget, which counts towards the limit on tokens, or that there is no reasoning.
+    """Write a budget, which counts towards the token limit, or that there is no reasoning.
 
     https://docs.cohere.com/docs/reasoning, `thinking`
     """
@@ -516,7 +523,7 @@ def _is_reply(value: JsonObject) -> bool:
     return whole or str(value.get("type")) in _TYPES
 
 
-_SEES = "vision|command-a-plus"  # https://docs.cohere.com/docs/models: the others take text
+_SEES = "vision|command-a-plus"  # https://docs.cohere.com/docs/models: the others accept text only
 
 COHERE = Wire(
     name="cohere",

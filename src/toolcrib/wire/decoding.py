@@ -1,8 +1,9 @@
-"""Bytes to a `Reply`, whole and streamed, for any wire: only what its JSON says differs.
+"""Decode bytes into a `Reply`, complete or streamed, for any wire. Wires differ only in the meaning
+of their JSON.
 
-A wire gives a `Builder`, which takes whole bodies and events, and a way to cut a stream into
-events. Whatever was cut, by whatever sign, has no call that may run: that is the builder's to say, and
-the decoder tells it whether the stream came to its end.
+A wire provides a `Builder`, which takes complete bodies and events, and a way to split a stream
+into events. If there is any sign that a reply was cut, none of its calls may run. The builder
+decides that, and the decoder tells it whether the stream came to its end.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from toolcrib.wire.framing import Event, EventStream
 from toolcrib.wire.json_text import mended, parsed
 
 MAX_KEPT = 256 * 1024
-"""The most that `Reply.events` keeps of a stream (bytes)."""
+"""The limit on what `Reply.events` keeps of a stream, in bytes."""
 
 _DONE = b"[DONE]"
 _NOTHING = (b"", b"null")
 _ALIVE = (b"ping", b"heartbeat", b"keepalive", b"keep-alive")
-"""Events that only keep a connection open, with a text or none."""
+"""Events that only keep a connection open, with or without a text."""
 _BLANK = b"\xef\xbb\xbf \t\r\n"
 _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 _HEAVY = frozenset(("choices", "candidates", "content", "output", "message", "response", "delta"))
@@ -41,27 +42,25 @@ Parts: TypeAlias = list[Piece]
 
 
 def show_text(text: str, said: list[str], parts: Parts) -> None:
-    """Add a piece of the answer's text to what was said before it, and to what can be shown."""
+    """Add a piece of the answer's text to the text so far, and to what can be shown."""
     said.append(text)
     parts.append(TextPart(mended(text)))
 
 
 def show_reasoning(text: object, parts: Parts) -> None:
-    """Add what the model lets us read of its reasoning, if it is text: it decides nothing."""
+    """Add reasoning that the model discloses, if it is text. It has no effect on the reply."""
     if isinstance(text, str) and text:
         parts.append(ReasoningPart(mended(text)))
 
 
 def counted(usage: Mapping[str, Any], *keys: str) -> int:
-    """Return the sum of what is counted under these keys; what is no count,
-    or is not there, is nothing."""
+    """Return the sum of the counts under these keys; missing or invalid counts are 0."""
     counts = (usage.get(key) for key in keys)
     return sum(n for n in counts if isinstance(n, int) and not isinstance(n, bool) and n > 0)
 
 
 def cached(usage: Mapping[str, Any], details: str) -> int:
-    """Return the input's tokens that were in the provider's cache, as OpenAI
-    counts them under `details`."""
+    """Return the input tokens from the provider's cache, as OpenAI counts them under `details`."""
     counts = usage.get(details)
     return counted(counts, "cached_tokens") if isinstance(counts, Mapping) else 0
 
@@ -80,25 +79,28 @@ class Builder(Protocol):
         """Whether the provider has said, in its own way, that no event follows."""
 
     def body(self, body: JsonObject, data: bytes) -> None:
-        """Take a whole body; `data` are its bytes."""
+        """Take a complete body; `data` is its bytes."""
 
     def event(self, event: JsonObject, data: bytes, name: bytes, parts: Parts) -> None:
         """Take one event of a stream, and add what can be shown of it to `parts`."""
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
-        """Return the reply. `ended` is whether the provider said that this was all of it."""
+        """Return the reply. `ended` says whether the provider declared it complete."""
 
 
 @runtime_checkable
 class QuickBuilder(Builder, Protocol):
-    """A builder that can read most events of its wire from their bytes, which saves half the time.
+    """A builder that can read most events of its wire from their bytes, which takes half the time.
 
-    A subclass that reads events otherwise overrides `fast`, too: `event` sees only what that leaves.
+    A subclass that reads events differently must override `fast`, too, because `event` only gets
+    the rest.
     """
 
     def fast(self, data: bytes, parts: Parts) -> bool:
-        """Take an event by the fast path; False if that did nothing, and `event` is due. It is asked
-        once a chunk has said more than its choices, such as its id."""
+        """Take an event by the fast path. Return False if it did nothing and `event` has to be called.
+
+        It is used once a chunk contained more than its choices, such as its id.
+        """
 
 
 class MakeBuilder(Protocol):
@@ -106,7 +108,7 @@ class MakeBuilder(Protocol):
 
 
 class Frames(Protocol):
-    """Cuts a stream into events; `foreign` counts lines that belong to none."""
+    """Splits a stream into events; `foreign` counts lines that belong to none."""
 
     foreign: int
 
@@ -118,7 +120,7 @@ class Frames(Protocol):
 def decoding_by(
     build: MakeBuilder, frames: Callable[[], Frames] = EventStream, *, bodies: bool = True
 ) -> MakeDecoder:
-    """Return the decoder of a wire, from what is its own.
+    """Return the decoder of a wire, made from the wire's own parts.
 
     Without `bodies`, a reply that is not streamed is a stream of one event.
     """
@@ -164,8 +166,7 @@ class WholeDecoder(msgspec.Struct, eq=False):
         return builder.finish(ended=True, raw=payload)
 
     def _list(self, body: bytes) -> Reply:
-        """Return the events of a stream as one JSON array: Gemini's, where
-        `alt=sse` was not asked for."""
+        """Decode the events of a stream as one JSON array, which Gemini sends without `alt=sse`."""
         chunks = []
         for data in _items(body):
             chunk = _parsed(data)
@@ -179,7 +180,8 @@ class WholeDecoder(msgspec.Struct, eq=False):
 
 
 class _TakenEvents:
-    """The data of the events that a reply was made of: a digest of all, and as many as are kept."""
+    """The data of the events that a reply was made of: a digest of all, and the first of them up to
+    a limit."""
 
     __slots__ = ("_digest", "_kept", "_size")
 
@@ -206,13 +208,14 @@ class _TakenEvents:
 
 
 def _says(event: Event) -> bool:
-    """Return whether an event holds anything but a sign of life, or once more that this is the end."""
+    """Return whether an event contains anything but a keep-alive or a repeated end mark."""
     data = event.data.strip()
     return event.name not in _ALIVE and data.startswith(b"{") and b'"ping"' not in data[:40]
 
 
 class StreamDecoder:
-    """Events, each a JSON object; `[DONE]`, the wire's own end or that of the body ends them."""
+    """Decodes events, each a JSON object, until `[DONE]`, the wire's own end or the end of the
+    body."""
 
     def __init__(self, builder: Builder, frames: Frames) -> None:
         self._builder = builder
@@ -252,7 +255,7 @@ class StreamDecoder:
         return parts
 
     def _look_behind(self, data: bytes) -> None:
-        """Note whether something follows the end, without reading it."""
+        """Note whether something follows the end, without decoding it."""
         if self._failure is None and not self._more:
             try:
                 self._more = any(map(_says, self._events.feed(data)))
@@ -260,14 +263,15 @@ class StreamDecoder:
                 self._more = True
 
     def finish(self, *, clean: bool = True) -> Reply:
-        """Return the reply; `clean` is whether the transport has said that the body came to its end."""
+        """Return the reply; `clean` says whether the transport confirmed that the body came to its
+        end."""
         ending = self._builder.ending
         if not self.done:
             self._take_rest()
             ending.torn = ending.torn or not clean
             self._foreign = self._events.foreign
-        # what stands between events is somebody else's word, such as a gateway's error, or what is left
-        # of an event
+        # Text between events is from somebody else, such as a gateway's error, or the remains of an
+        # event.
         ending.torn = ending.torn or self._foreign > 0
         if self._failure is not None:
             raise self._failure
@@ -279,7 +283,8 @@ class StreamDecoder:
         return self._builder.finish(ended=self._ended, raw=self._head or None)
 
     def _take_rest(self) -> None:
-        """Take the bytes after the last blank line: a last event, or the torn beginning of one."""
+        """Take the bytes after the last blank line: a last event, or the beginning of one that was
+        cut."""
         rest = self._events.close()
         if rest is None:
             return
@@ -318,7 +323,7 @@ class StreamDecoder:
         self._ended = self._ended or self._builder.over
 
     def _take_lines(self, name: bytes, data: bytes, parts: Parts) -> None:
-        """Take several values in one event, as of servers that put no blank line between them."""
+        """Take several values in one event, from servers that put no blank line between them."""
         for line in data.split(b"\n"):
             said = Event(name, line)
             if self._ended:
@@ -328,7 +333,8 @@ class StreamDecoder:
 
 
 class EitherDecoder:
-    """A stream was asked for; its first byte tells whether it is one, or one JSON body."""
+    """Decodes the response to a streaming request. Its first byte tells whether it is a stream or
+    one JSON body."""
 
     def __init__(self, builder: Builder, frames: Callable[[], Frames]) -> None:
         self._builder = builder
@@ -356,20 +362,20 @@ class EitherDecoder:
 
 
 def _parsed(data: bytes) -> dict[str, Any]:
-    """Read one JSON object; a list of one (Gemini's errors) counts as its item."""
+    """Parse one JSON object; a list of one (Gemini's errors) counts as its item."""
     try:
         payload = orjson.loads(data)
     except orjson.JSONDecodeError:
         payload = parsed(data)
     if isinstance(payload, list) and len(payload) == 1:
-        payload = parsed(data)[0]  # nothing is cut out of these bytes: no key of it may be lost
+        payload = parsed(data)[0]  # keeps repeated keys: nothing is cut out of these bytes
     if not isinstance(payload, dict):
         raise _no_object(data)
     return payload
 
 
 def _items(data: bytes) -> list[bytes]:
-    """Return the items of a JSON array, each as its bytes. Raises WireError if it is none."""
+    """Return the items of a JSON array, each as its bytes. Raises WireError if it is not one."""
     try:
         return [bytes(item) for item in _ITEMS.decode(data.lstrip(_BLANK))]
     except (ValueError, RecursionError):

@@ -1,11 +1,12 @@
-"""Tools that a search found, told where they were found and not in the list of tools.
+"""Tools that a search found, sent at the place where they were found and not in the list of tools.
 
-A provider keeps what it has read of a request up to the first byte that is another one, and the list
-of tools comes first; Claude's newest models may refuse their own thoughts where it has changed. So it
-stays as it was, and what is found stands at the end, in the result of the search.
+A provider caches a request up to the first byte that differs, and the list of tools comes first.
+Claude's newest models may also refuse their own thoughts if it has changed. So the list stays the
+same, and tools that are found are at the end, in the result of the search.
 
-Rule: a tool is told there only while the message that brought it is in the request. Where that is gone
-(summed up, or left out) the tool is in the list again: what is on offer is told in every request.
+Rule: a tool is sent there only while the message that brought it is in the request. If that message
+is gone (summarised, or left out), the tool is in the list again. Every request contains what is on
+offer.
 """
 
 from __future__ import annotations
@@ -20,16 +21,17 @@ from toolcrib.errors import RequestError
 from toolcrib.values.message import ChatRequest, Message
 
 Loaded: TypeAlias = Mapping[str, bytes]
-"""The tools on offer that results bring: by own name, each as the provider is told it (JSON)."""
+"""The tools on offer that results bring: by own name, each as it is sent to the provider (JSON)."""
 
 
 class DeferredForm(msgspec.Struct, frozen=True, kw_only=True):
-    """Says how a provider takes tools where they were found, and who is known to do so: the `models`
-    that the pattern finds (None: not one), at `servers`.
+    """Says how a provider accepts tools where they were found, and which models and servers are
+    known to.
 
-    `mark` are the members of such a tool, and `listed` is whether it is in the list of tools, too;
-    `without` are the members that no tool may have in a request with a search. `search` makes of the
-    search tool what the provider knows it as; `call_name` is the name under which it is then called.
+    `models` is a pattern (None: no model), `servers` a set of hosts. `mark` holds the members that
+    such a tool has; `listed` says whether it is in the list of tools, too; `without` names the
+    members that no tool may have in a request with a search. `search` turns the search tool into
+    the form that the provider knows, and `call_name` is the name under which it is then called.
     """
 
     models: str | None
@@ -41,7 +43,7 @@ class DeferredForm(msgspec.Struct, frozen=True, kw_only=True):
     call_name: str = ""
 
     def at(self, host: str) -> DeferredForm:
-        """Return the form as it is known at a server, by its host name."""
+        """Return the form with what is known about a server, by its host name."""
         known = any(host == name or host.endswith(f".{name}") for name in self.servers)
         return self if known else msgspec.structs.replace(self, models=None)
 
@@ -57,12 +59,11 @@ def is_deferred(
     wire: str,
     model: str,
 ) -> bool:
-    """Return whether a request tells what its search found where it was found; `names` are own name →
-    wire name.
+    """Return whether a request sends what its search found at the place where it was found.
 
-    Not where the choice is among some tools, or is one of them: that names tools in the list; and not
-    where another tool is called as the search would be. Raises RequestError where it is asked for, and
-    the wire has no form for it.
+    `names` is own name → wire name. It does not if the choice is one tool or among some tools,
+    which names tools in the list, or if another tool is called like the search. Raises RequestError
+    if it is asked for and the wire has no form for it.
     """
     if form is None:
         if request.deferred:
@@ -78,7 +79,7 @@ def is_deferred(
 
 
 def loads_of(message: Message, search: str) -> tuple[str, ...]:
-    """Return the tools that a message brings: one that is a result of that search, and did not fail."""
+    """Return the tools that a message brings, if it is a successful result of that search."""
     return message.loads if message.name == search and not message.is_error else ()
 
 

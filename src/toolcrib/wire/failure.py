@@ -1,12 +1,13 @@
-"""What a provider says went wrong, as a typed error that says what to do.
+"""Turn what a provider reports as wrong into a typed error that says what to do.
 
-The provider's own sentence is kept, since it is what helps; but bounded, on one line, and without
-anything that looks like a key (OpenAI repeats part of a wrong one). Its word for the kind of error
-counts where there is no HTTP status to go by: in a stream, or in a 200.
+The provider's own sentence is kept, because it helps most. It is limited in length, put on one
+line, and stripped of anything that looks like a key (OpenAI repeats part of a wrong one). Its word
+for the kind of error counts if there is no HTTP error status: in a stream, or in a 200.
 
-Words and statuses: https://platform.openai.com/docs/guides/error-codes, https://platform.claude.com/
-docs/en/api/errors, https://ai.google.dev/gemini-api/docs/troubleshooting, https://docs.aws.amazon.com/
-bedrock/latest/APIReference/API_runtime_Converse.html
+Words and statuses: https://platform.openai.com/docs/guides/error-codes,
+https://platform.claude.com/docs/en/api/errors,
+https://ai.google.dev/gemini-api/docs/troubleshooting,
+https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from toolcrib.errors import (
 from toolcrib.values.typed import names_wrong_types
 
 _LONGEST = 500
-_KEY = (  # a pattern, compiled for the first failure
+_KEY = (  # a pattern, compiled at the first failure
     r"\b(?:sk|pk|rk|gsk|xai|hf|r8|csk|nvapi)[-_][\w*+/=.~-]{6,}|\bAIza[\w-]{10,}|\bya29\.[\w.-]{10,}"
     r"|\b(?:AKIA|ASIA)[A-Z0-9]{12,}|\b(?:ABSK|bedrock-api-key-)[\w+/=-]{8,}"
     r"|\bx-amz-security-token:\S+|\b[Bb]earer\s+[\w.~+/=*-]{8,}"
@@ -51,7 +52,7 @@ _WORDS: dict[str, type[ClientError]] = {
     "unavailable": OverloadedError,
     "service_unavailable": OverloadedError,
     "serviceunavailableexception": OverloadedError,
-    "3505": OverloadedError,  # Mistral: its service tier's capacity is exceeded
+    "3505": OverloadedError,  # Mistral: the capacity of its service tier is exceeded
     "content_filter": ContentFilterError,  # Azure
     "content_policy_violation": ContentFilterError,
     "invalid_request_error": RequestError,
@@ -78,20 +79,20 @@ _WHAT: dict[type[ClientError], tuple[str, str]] = {
 _REPORTED = ("the provider reported an error", "")
 _HINTS = {404: "Check the model's name and the base URL", 413: "Send less"}
 _MAY_PASS = (408, 409)
-"""A time limit and a lock, which OpenAI's and Anthropic's own clients try again too."""
+"""A timeout and a lock, which OpenAI's and Anthropic's own clients retry, too."""
 _SPENT = "insufficient_quota"
 _DELAY = re.compile(r"(\d{1,6}(?:\.\d{1,9})?)s")
 
 
 @names_wrong_types
 def http_error(status: int, body: bytes, *, retry_after: float | None = None) -> ClientError:
-    """Return the error for an HTTP status outside 200..299. `retry_after` in seconds."""
+    """Return the error for an HTTP status outside 200..299. `retry_after` is in seconds."""
     payload = _payload(body)
     words = _words(payload)
     kind = _of_status(status)
     named = next((_WORDS[word] for word in words if word in _WORDS), kind)
     if kind in (RequestError, ProviderError) and issubclass(named, kind):
-        kind = named  # a 400 of a filter, a 500 of too much to do
+        kind = named  # a filter's 400, an overload's 500
     if status == 400 and b"API_KEY_INVALID" in body:  # Gemini's way
         kind = AuthenticationError
     return _error(kind, payload, status, retry_after=retry_after, where=f" (HTTP {status})")
@@ -105,7 +106,7 @@ def reported_error(payload: Any) -> ClientError:
     if kind is None:
         kind = ProviderError if status is None else _of_status(status)
     error = _error(kind, payload, status)
-    error.status = None  # the answer's own was a success
+    error.status = None  # the response's own status was a success
     return error
 
 
@@ -153,7 +154,7 @@ def _seconds(number: float) -> str:
 
 
 def _words(payload: Any) -> list[str]:
-    """Return the words and numbers in which an error object says its kind, in lower case."""
+    """Return the words and numbers in which an error object gives its kind, in lower case."""
     outer = payload[0] if isinstance(payload, list) and payload else payload
     outer = outer if isinstance(outer, dict) else {}
     inner = outer.get("error")
@@ -163,8 +164,8 @@ def _words(payload: Any) -> list[str]:
 
 
 def _told(payload: Any) -> float | None:
-    """Return the seconds of Google's `RetryInfo`
-    (google/rpc/error_details.proto), where there is one."""
+    """Return the seconds of Google's `RetryInfo` (google/rpc/error_details.proto), if there is
+    one."""
     inner = payload[0] if isinstance(payload, list) and payload else payload
     inner = inner.get("error", inner) if isinstance(inner, dict) else None
     details = inner.get("details") if isinstance(inner, dict) else None
@@ -177,14 +178,15 @@ def _told(payload: Any) -> float | None:
 
 
 def safe_text(text: str, limit: int = _LONGEST) -> str:
-    """Return one line of at most `limit` characters, without what looks like a key."""
+    """Return one line of at most `limit` characters, without anything that looks like a key."""
     line = "".join(c if c.isprintable() else " " for c in text[: 8 * limit])
     line = re.sub(_KEY, "[key]", " ".join(line.split()))
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def error_text(payload: Any, depth: int = 16) -> str:
-    """Return the sentence in an error object of any of the forms seen, with its code; empty if none."""
+    """Return the sentence in an error object of any form seen so far, with its code; empty if
+    none."""
     if isinstance(payload, str):
         return payload
     if isinstance(payload, list):
@@ -200,7 +202,7 @@ def error_text(payload: Any, depth: int = 16) -> str:
 
 
 def _payload(body: bytes) -> Any:
-    """Return the JSON of a body, or its text; an HTML page says nothing."""
+    """Return the JSON of a body, or its text; nothing for an HTML page."""
     try:
         return orjson.loads(body)
     except (ValueError, RecursionError):

@@ -1,6 +1,7 @@
 """The forms of tools and of typed answers in a provider's requests, and the views of schemas in them.
 
-A wire says in a `ToolForm` and an `OutputForm` what its provider takes; here both are filled in.
+A wire describes in a `ToolForm` and an `OutputForm` what its provider accepts. This module fills
+them in.
 """
 
 from __future__ import annotations
@@ -26,20 +27,21 @@ from toolcrib.values.remembered import remembered
 
 # Names that a provider accepts, for tools whose own names it would refuse.
 #
-# A legal name stays as it is. Another is made legal by itself alone (its hash is part of it), so that
-# it is the same in every request; a legal name of another tool is never taken.
+# A legal name stays unchanged. Any other name is made legal from itself alone (its hash is part of
+# it), so that it is the same in every request. It never collides with the legal name of another
+# tool.
 
 _DIGITS = 8
 VERY_LARGE = 65_536
-"""Characters. No provider says how large the schema of a tool may be. Beyond this (about 16,000 tokens)
-it would take more of a context than most conversations do, in each request."""
+"""In characters. No provider states how large the schema of a tool may be. Beyond this (about
+16,000 tokens) it would take up more of the context, in each request, than most conversations do."""
 
 
 class NameRule(msgspec.Struct, frozen=True):
-    """A provider's rule for names: `allowed` is the inside of a regular expression's character class,
-    `limit` a number of characters.
+    """A provider's rule for names: `allowed` is the inside of a regular expression's character class.
 
-    `first` is the class of a name's first character, where that has a rule of its own.
+    `limit` is a number of characters. `first` is the class of a name's first character, if there is
+    a separate rule for it.
     """
 
     allowed: str
@@ -57,7 +59,7 @@ def _legal_names(rule: NameRule) -> re.Pattern[str]:
 
 
 def wire_name(rule: NameRule, name: str, *, salt: int = 0) -> str:
-    """Return the legal form of one name; `salt` gives further ones, should the first be taken."""
+    """Return the legal form of one name; `salt` gives alternatives, should the first be taken."""
     if not salt and rule.legal(name):
         return name
     stem = re.sub(f"[^{rule.allowed}]", "_", name) or "tool"
@@ -68,7 +70,7 @@ def wire_name(rule: NameRule, name: str, *, salt: int = 0) -> str:
 
 
 def wire_names(rule: NameRule, names: Iterable[str]) -> dict[str, str]:
-    """Map own names to wire names, one to one. Raises CatalogError for a name that comes twice."""
+    """Map own names to wire names, one to one. Raises CatalogError for a repeated name."""
     own = list(names)
     legal = set(filter(rule.legal, own))
     taken = set(legal)
@@ -87,16 +89,17 @@ def wire_names(rule: NameRule, names: Iterable[str]) -> dict[str, str]:
     return mapping
 
 
-# How much of strictness one request may hold, where a provider limits that.
+# How many strict tools one request may contain, if a provider limits that.
 #
-# Tools are taken in their order; one that would go over a limit is sent without `strict`, since the
+# Tools are processed in order. One that would exceed a limit is sent without `strict`, because the
 # provider would refuse the whole request.
 
 
 class StrictLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits on what the strict tools of one request hold together.
+    """Limits on the strict tools of one request together.
 
-    `optional` counts properties that are not required, `unions` parts with `anyOf` or a list of types.
+    `optional` counts properties that are not required, `unions` counts parts with `anyOf` or a list
+    of types.
     """
 
     tools: int
@@ -105,7 +108,7 @@ class StrictLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Weight(NamedTuple):
-    """The counts of one view that limits are about."""
+    """The counts of one view that are limited."""
 
     tools: int
     optional: int
@@ -123,7 +126,8 @@ class Allowance:
         self._spent = Weight(0, 0, 0)
 
     def refusal(self, view: str) -> str | None:
-        """Return why a view cannot be strict after the others; count it and return None if it can."""
+        """Return why a view cannot be strict after the others; if it can, count it and return
+        None."""
         total = Weight(*map(sum, zip(self._spent, weight(view), strict=True)))
         for most, count, what in zip(self._limits, total, _WHAT, strict=True):
             if count > most:
@@ -134,7 +138,7 @@ class Allowance:
 
 @remembered(4 << 20)
 def weight(view: str) -> Weight:
-    """Return the weight of a view, which refers to nothing."""
+    """Return the weight of a view, which contains no references."""
     optional = unions = 0
     stack: list[Any] = [json.loads(view)]
     while stack:
@@ -151,7 +155,7 @@ def weight(view: str) -> Weight:
 class ShownTool(msgspec.Struct, frozen=True, kw_only=True):
     """A tool as a provider is shown it. `schema` is JSON, or encoded text to be spliced in.
 
-    `strict` is None where nothing is to be said of it.
+    `strict` is None if nothing is said about it.
     """
 
     name: str
@@ -161,18 +165,19 @@ class ShownTool(msgspec.Struct, frozen=True, kw_only=True):
     examples: tuple[JsonObject, ...] = ()
 
 
-# A shape gives the facts of a tool their places and decides nothing: which view of the schema a
-# provider gets, under which name, and whether strictly, has been settled before.
+# A shape puts the facts of a tool in their places and decides nothing: which view of the schema a
+# provider gets, under which name, and whether it is strict, has been decided before.
 ToolShape: TypeAlias = Callable[[ShownTool], dict[str, Any]]
 Gather: TypeAlias = Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
 
 
 class ToolForm(msgspec.Struct, frozen=True, kw_only=True):
-    """Says how a provider takes tools: `shape` is the JSON of one, `gather` the request's list of them.
+    """Says how a provider takes tools: `shape` makes the JSON of one, `gather` the request's list
+    of them.
 
-    Without a `strict_dialect` nothing is said of strictness; `strict_limits` are those of a whole
-    request. `examples` is how many of a tool's examples go along; `long_description` the length in
-    characters that some of the provider's servers refuse to exceed.
+    Without a `strict_dialect` nothing is said about strictness; `strict_limits` apply to a whole
+    request. `examples` is how many of a tool's examples are sent. `long_description` is the limit
+    in characters that some of the provider's servers enforce.
     """
 
     name: str
@@ -190,22 +195,24 @@ class ToolForm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def described(tool: ShownTool) -> dict[str, Any]:
-    """Return the members that nearly all forms have: the name, and a description if there is one."""
+    """Return the members that nearly all forms have: the name, and a description if there is
+    one."""
     named: dict[str, Any] = {"name": tool.name}
     return named | {"description": tool.description} if tool.description else named
 
 
 # Views of tools: what each provider gets of a tool's schema, and what that loses.
 #
-# An author's schema that the provider takes as it is goes out as the author's own text, byte for byte.
-# A view that the provider would refuse is never sent: one such tool fails a whole request.
+# A schema that the provider accepts unchanged is sent as the author's own text, byte for byte. A
+# view that the provider would refuse is never sent, because one such tool makes a whole request
+# fail.
 
 
 class ToolView(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool as one provider is sent it: `schema` is the view, `form` the provider's whole JSON.
+    """A tool as it is sent to one provider: `schema` is the view, `form` the provider's whole JSON.
 
-    Both are fresh copies. `strict` is whether it is sent as such; `restorer` is None where arguments
-    for the view are arguments for the tool.
+    Both are fresh copies. `strict` says whether it is sent as strict. `restorer` is None if
+    arguments for the view are arguments for the tool.
     """
 
     definition: ToolDefinition
@@ -218,8 +225,8 @@ class ToolView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EncodedTools(msgspec.Struct, frozen=True, kw_only=True):
-    """Tools as a request's bytes, and in their `shapes`; `names` maps own to wire names, `restorers`
-    own names."""
+    """Tools as a request's bytes and as `shapes`; `names` maps own to wire names, `restorers` is by
+    own name."""
 
     names: Mapping[str, str]
     restorers: Mapping[str, ArgumentRestorer]
@@ -228,7 +235,7 @@ class EncodedTools(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TextView(NamedTuple):
-    """A view as text, so that whoever gets it gets a copy."""
+    """A view as text, so that each user parses a separate copy."""
 
     text: str
     losses: tuple[Loss, ...] = ()
@@ -244,9 +251,9 @@ _NO_SCHEMA = TextView('{"type":"object","properties":{}}')
 
 
 def views_of(form: ToolForm, definitions: Sequence[ToolDefinition]) -> list[ToolView]:
-    """Return each tool as the provider sees it, also those that it would refuse.
+    """Return each tool as the provider sees it, including those that it would refuse.
 
-    Raises CatalogError for a name that comes twice.
+    Raises CatalogError for a repeated name.
     """
     names = wire_names(form.names, (definition.name for definition in definitions))
     return [
@@ -264,7 +271,7 @@ def forms_of(form: ToolForm, definitions: Sequence[ToolDefinition]) -> list[Json
 
 
 def encoded(form: ToolForm, definitions: Sequence[ToolDefinition]) -> EncodedTools:
-    """Encode the request's `tools`, schemas spliced in as text. Raises as `forms_of` does."""
+    """Encode the request's `tools`, with schemas spliced in as text. Raises as `forms_of` does."""
     names = wire_names(form.names, (definition.name for definition in definitions))
     restorers: dict[str, ArgumentRestorer] = {}
     shapes = []
@@ -304,8 +311,8 @@ def _told(
 
 
 def _examples(form: ToolForm, definition: ToolDefinition, view: TextView) -> tuple[JsonObject, ...]:
-    """Return the first few that fit what is sent: one that does not would
-    be refused, with the request."""
+    """Return the first few examples that fit the schema that is sent. Any other would make the
+    request fail."""
     if not form.examples or not definition.examples:
         return ()
     given: Iterable[JsonObject] = (example.arguments for example in definition.examples)
@@ -317,14 +324,14 @@ def _examples(form: ToolForm, definition: ToolDefinition, view: TextView) -> tup
 
 
 def _views(form: ToolForm, definitions: Sequence[ToolDefinition]) -> list[TextView]:
-    """Return the views of one request, in their order."""
+    """Return the views of one request, in order."""
     allowance = None if form.strict_limits is None else Allowance(form.strict_limits)
     return [_view(form, definition, allowance) for definition in definitions]
 
 
 def _view(form: ToolForm, definition: ToolDefinition, allowance: Allowance | None) -> TextView:
-    """Return the view that is sent; strict if the author asked for it and
-    it costs nothing but detail."""
+    """Return the view that is sent. It is strict if the author asked for that and it loses only
+    detail."""
     text, strict = definition.input_schema_json, definition.strict
     said = None if form.strict_dialect is None else strict
     if not strict:
@@ -376,7 +383,7 @@ def lowered_text(text: str, dialect: Dialect) -> TextView:
 
 
 def _fault(schema: JsonObject) -> Loss | None:
-    """Return why something is no schema: a definition made by hand gets here without a check."""
+    """Return why something is not a schema. A handmade definition gets here unchecked."""
     try:
         compile_validator(schema)
     except SchemaError as error:
@@ -386,7 +393,7 @@ def _fault(schema: JsonObject) -> Loss | None:
 
 
 def fresh(text: str) -> JsonObject:
-    """Parse a schema anew, in which numbers keep all their digits: orjson would round them."""
+    """Parse a schema, keeping all digits of its numbers, which orjson would round."""
     return cast("JsonObject", json.loads(text))
 
 
@@ -416,12 +423,13 @@ def _check(form: ToolForm, definition: ToolDefinition, losses: Iterable[Loss]) -
             )
 
 
-# A typed answer in the provider's own form of it: `response_format` and its siblings.
+# A typed answer in the provider's own form: `response_format` and the like.
 #
-# Rule: the author's schema judges the answer, and its text is in the instructions, whatever a
-# provider is asked, too. The form only makes a valid answer likelier: what a provider, its model,
-# its server or the tools beside it are not known to take is not sent, and nothing is refused for
-# it. Beside tools, where the format cannot be said, a tool is offered whose call is the answer.
+# Rule: the author's schema judges the answer and its text is in the instructions, whatever else a
+# provider is told. The form only makes a valid answer likelier. It is not sent if the provider, its
+# model, its server or the accompanying tools are not known to support it, and nothing is refused
+# because of that. If the format cannot be combined with tools, a tool is offered whose call is the
+# answer.
 
 _WRAPPER = "answer"
 _DEFINITIONS = "#/$defs/"
@@ -429,7 +437,7 @@ _COMBINED = frozenset(("$ref", "anyOf", "oneOf", "allOf", "enum", "const", "not"
 
 
 class ShownAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The format of an answer as a provider is shown it; `schema` is JSON text, of an object."""
+    """The format of an answer as a provider is shown it; `schema` is JSON text of an object."""
 
     name: str
     schema: str
@@ -440,13 +448,13 @@ AnswerShape: TypeAlias = Callable[[ShownAnswer], dict[str, Any]]
 
 
 class OutputForm(msgspec.Struct, frozen=True, kw_only=True):
-    """Says how a provider takes the schema of an answer; `shape` makes the
-    members of a body that say it.
+    """Says how a provider takes the schema of an answer; `shape` makes the members of a body for it.
 
-    They are put `within` that member of the body, or right into it. The `strict_dialect` is tried
-    first, within `strict_limits` if there are some, then the other one. `plain`: every part has one
-    type, and every object requires something. `beside_tools`: whether a request with tools may say it,
-    too. It is said only to `models` that the pattern finds, and only at `servers`, if there are some.
+    They are put into the member `within` of the body, or into the body itself. The `strict_dialect`
+    is tried first, within `strict_limits` if there are some, then the other one. `plain`: every
+    part has one type, and every object requires something. `beside_tools`: whether a request with
+    tools may have it, too. It is sent only to `models` that match the pattern, and only to
+    `servers`, if there are some.
     """
 
     shape: AnswerShape
@@ -460,13 +468,13 @@ class OutputForm(msgspec.Struct, frozen=True, kw_only=True):
     servers: frozenset[str] = frozenset()
 
     def is_known_at(self, host: str) -> bool:
-        """Return whether the server of that host name is known to take it."""
+        """Return whether the server with that host name is known to support it."""
         return not self.servers or any(
             host == name or host.endswith(f".{name}") for name in self.servers
         )
 
     def everywhere(self) -> OutputForm:
-        """Return the form for an author who knows that server and model take it."""
+        """Return the form for an author who knows that server and model support it."""
         return msgspec.structs.replace(self, models="", servers=frozenset())
 
     def __repr__(self) -> str:
@@ -474,14 +482,15 @@ class OutputForm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnswerRestorer(msgspec.Struct, frozen=True):
-    """Undoes the view of an answer: `wrapper` holds it, and some nulls stand for nothing."""
+    """Undoes the view of an answer: `wrapper` contains it, and some nulls stand for absent
+    properties."""
 
     wrapper: str | None
     view: ArgumentRestorer | None
 
     def restore(self, answer: JsonValue) -> JsonValue:
-        """Return the answer as the author's schema has it; what does not
-        fit the view passes as it is."""
+        """Return the answer in the terms of the author's schema; an answer that does not fit the
+        view is unchanged."""
         if not isinstance(answer, dict):
             return answer
         restored = answer if self.view is None else self.view.restore(answer)
@@ -493,9 +502,10 @@ class AnswerRestorer(msgspec.Struct, frozen=True):
 def asked_output(
     form: OutputForm | None, request: ChatRequest, body: dict[str, Any], *, model: str, offer: Offer
 ) -> Offer:
-    """Ask for the request's output in `body`, if it can be; the offer says how the answer is read.
+    """Ask for the request's output in `body`, if possible. The returned offer says how the answer
+    is read.
 
-    What `Settings.extra` says of the same member stands.
+    If `Settings.extra` sets the same member, that takes precedence.
     """
     output = request.output
     if output is None or form is None:
@@ -520,10 +530,10 @@ def offered_output(
     model: str,
     as_tool: bool | None,
 ) -> ChatRequest:
-    """Return a request as it is sent: with a tool for its output, where that takes the place of the
-    format. `as_tool` is whether it does: None where the format cannot be said beside the tools.
+    """Return a request with a tool for its output, if that replaces the format.
 
-    A tool that the provider would refuse is not offered.
+    `as_tool` says whether it does; with None it does if the format cannot be combined with the
+    tools. A tool that the provider would refuse is not offered.
     """
     output = request.output
     if output is None or output.tool is None or as_tool is False:
@@ -550,8 +560,11 @@ def _format_of(
     beside: bool,
     model: str,
 ) -> tuple[str, bool, AnswerRestorer | None] | None:
-    """Return the view of the output as `_answer_view` does, None where it cannot be said to this model
-    with these tools; `beside` says that the request has some, be they the provider's own."""
+    """Return the view of the output as `_answer_view` does, or None if it cannot be used with this
+    model and these tools.
+
+    `beside` says that the request has tools, including the provider's own.
+    """
     if re.search(form.models, model) is None or (beside and not form.beside_tools):
         return None
     if form.strict_limits is not None and any(each.get_definition().strict for each in tools):
@@ -560,7 +573,7 @@ def _format_of(
 
 
 def _legal_name(name: str) -> str:
-    """Return the name as OpenAI takes it: 64 of `A-Za-z0-9_-`."""
+    """Return the name in a form that OpenAI accepts: 64 of `A-Za-z0-9_-`."""
     return re.sub("[^A-Za-z0-9_-]", "_", name)[:64] or _WRAPPER
 
 
@@ -587,10 +600,11 @@ def _answer_view(text: str, form: OutputForm) -> tuple[str, bool, AnswerRestorer
 
 
 def _as_object(text: str) -> tuple[str, str | None] | None:
-    """Return the schema, put under one property where its top is not plainly
-    an object, and that one's name.
+    """Return the schema, wrapped in one property if its top is not plainly an object, and that
+    property's name.
 
-    None for one that is no object and refers to itself otherwise than through its definitions.
+    Return None if it would have to be wrapped and refers to itself other than through its
+    definitions.
     """
     given = fresh(text)
     schema = _unfolded(given)
@@ -599,7 +613,7 @@ def _as_object(text: str) -> tuple[str, str | None] | None:
     if not all(ref.startswith(_DEFINITIONS) for ref in _refs(schema)):
         return None
     wrapper = _WRAPPER
-    while f'"{wrapper}"' in text:  # an answer that has such a property by itself is told apart
+    while f'"{wrapper}"' in text:  # an answer may have such a property
         wrapper += "_"
     inner = {key: part for key, part in schema.items() if key not in ("$defs", "$schema")}
     whole: JsonObject = {
@@ -615,8 +629,8 @@ def _as_object(text: str) -> tuple[str, str | None] | None:
 
 
 def _unfolded(schema: JsonObject) -> JsonObject:
-    """Return the definition that the whole schema refers to, if that is all
-    that it says, with the others."""
+    """Return the definition that a schema consists of, if it is only a reference, with the other
+    definitions."""
     ref, definitions = schema.get("$ref"), schema.get("$defs")
     if schema.keys() != {"$ref", "$defs"} or not isinstance(ref, str):
         return schema
@@ -624,7 +638,7 @@ def _unfolded(schema: JsonObject) -> JsonObject:
     target = definitions.get(name) if isinstance(definitions, dict) else None
     if not isinstance(definitions, dict) or not isinstance(target, dict) or "$defs" in target:
         return schema
-    if ref not in _refs({"$defs": definitions}):  # of which it is not a part any more
+    if ref not in _refs({"$defs": definitions}):  # it is no longer needed
         definitions = {key: part for key, part in definitions.items() if key != name}
     return {**target, "$defs": definitions} if definitions else target
 
@@ -635,12 +649,12 @@ def _refs(schema: JsonObject) -> set[str]:
 
 
 def _text(schema: JsonObject) -> str:
-    """Write JSON in which numbers keep all their digits, which orjson would refuse."""
+    """Write JSON with all digits of its numbers, which orjson would refuse."""
     return json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
 
 
 def _is_plain(view: JsonObject) -> bool:
-    """Return whether each part has one type, and each object declares something that it requires."""
+    """Return whether each part has one type, and each object declares and requires something."""
     return all(
         isinstance(part.get("type"), str)
         and (part["type"] != "object" or bool(part.get("properties") and part.get("required")))

@@ -1,4 +1,4 @@
-"""Streams split into events: server-sent events, JSON lines, AWS event streams."""
+"""Split streams into events: server-sent events, JSON lines, AWS event streams."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from toolcrib.wire.base import MAX_BYTES
 
 # Server-sent events, split on bytes: https://html.spec.whatwg.org/multipage/server-sent-events.html
 #
-# Every split of the same bytes gives the same events, in time linear in the bytes: a line is joined
-# once, when its end has come. Beyond the standard: `close` gives the event that a body without a
-# blank line at the end leaves behind.
+# The same bytes give the same events, however they are split, in time linear in the bytes: a line
+# is joined once, when its end has come. Beyond the standard, `close` returns the event that a body
+# without a final blank line leaves.
 
 
 _BOM = b"\xef\xbb\xbf"
@@ -25,8 +25,8 @@ _FIELDS = (b"data", b"event", b"id", b"retry")
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
-    """One event; the lines of its data are joined by line feeds. `foreign` is how many lines there were
-    before its end that are of no event."""
+    """One event; the lines of its data are joined by line feeds. `foreign` counts the lines before
+    its end that belong to no event."""
 
     name: bytes
     data: bytes
@@ -34,8 +34,11 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 
 class EventStream:
-    """The splitter. `foreign` counts lines that are of no field, errors without a text, and events of
-    nothing but a bare `data`, which is what is left of a line that was broken behind it."""
+    """Splits a stream into events.
+
+    `foreign` counts lines that are not a field, errors without a text, and events with nothing but
+    a bare `data`, which is what remains of a line that was broken after it.
+    """
 
     __slots__ = (
         "_after_cr",
@@ -61,7 +64,8 @@ class EventStream:
         self._start = True
 
     def feed(self, data: bytes) -> list[Event]:
-        """Return the events that ended with `data`. Raises WireError for one over the size limit."""
+        """Return the events that ended with `data`. Raises WireError for one over the size
+        limit."""
         if self._after_cr and data:
             self._after_cr = False
             data = data.removeprefix(b"\n")
@@ -84,10 +88,10 @@ class EventStream:
         return events
 
     def close(self) -> Event | None:
-        """Return the event that was left without an end, whole or not."""
+        """Return the event that was left without an end, complete or not."""
         tail, self._tail = b"".join(self._tail), []
         if tail and b":" not in tail and any(known.startswith(tail) for known in _FIELDS):
-            return Event(b"", tail)  # the torn beginning of a field is the beginning of an event
+            return Event(b"", tail)  # the torn beginning of a field begins an event
         events = self._lines([tail, b""] if tail else [b""])
         return events[0] if events else None
 
@@ -107,7 +111,7 @@ class EventStream:
                     data.clear()
                     held = 0
                 elif self._name == b"error":
-                    self.foreign += 1  # one that says nothing is still an error
+                    self.foreign += 1  # an error without a text is still an error
                 self._name = b""
                 continue
             if line[:5] == b"data:":
@@ -121,7 +125,7 @@ class EventStream:
         return events
 
     def _other(self, line: bytes) -> int:
-        """Return a line that is no data with a value; how much of it is held."""
+        """Handle a line that is not data with a value; return how much of it is held."""
         field, _, value = line.partition(b":")
         if field == b"event":
             self._name = value.removeprefix(b" ")
@@ -142,11 +146,12 @@ class EventStream:
         return WireError(f"one event of the stream is larger than {self._limit} bytes")
 
 
-# JSON values split on bytes, one a line (https://github.com/ndjson/ndjson-spec).
+# JSON values split on bytes, one per line (https://github.com/ndjson/ndjson-spec).
 #
-# Every split of the same bytes gives the same values, in time linear in the bytes. Beyond that format:
-# blank lines count for nothing; a value that was printed over several lines is one, from a line that
-# begins with a brace which it does not close to the next line that begins with the closing one.
+# The same bytes give the same values, however they are split, in time linear in the bytes. Beyond
+# that format, blank lines are ignored. A value printed over several lines counts as one: it starts
+# with a line that begins with a brace and does not close it, and ends with the next line that
+# begins with the closing brace.
 
 
 _LINES_BOM = b"\xef\xbb\xbf"
@@ -154,7 +159,8 @@ _SPACE = b" \t\r"
 
 
 class LineStream:
-    """The splitter; its values are events without a name. `foreign` counts lines that begin none."""
+    """Splits a stream into values, as events without a name. `foreign` counts lines that begin
+    none."""
 
     __slots__ = ("_held", "_limit", "_open", "_start", "_tail", "foreign")
 
@@ -167,7 +173,8 @@ class LineStream:
         self._start = True
 
     def feed(self, data: bytes) -> list[Event]:
-        """Return the values that ended with `data`. Raises WireError for one over the size limit."""
+        """Return the values that ended with `data`. Raises WireError for one over the size
+        limit."""
         *lines, rest = data.split(b"\n")
         events: list[Event] = []
         for end in lines:
@@ -180,7 +187,7 @@ class LineStream:
         return events
 
     def close(self) -> Event | None:
-        """Return the value that was left without an end, whole or not."""
+        """Return the value that was left without an end, complete or not."""
         last = self._line(b"".join(self._tail)) if self._tail else None
         if last is None and self._open:
             last = Event(b"", b"\n".join(self._open))
@@ -214,24 +221,25 @@ class LineStream:
 
 # AWS event streams, split on bytes: https://smithy.io/2.0/aws/amazon-eventstream.html
 #
-# Every split of the same bytes gives the same events, in time linear in the bytes: a frame is joined
-# once, when its last byte has come, and counts only if both of its checksums do. An exception becomes
-# the error object that it is on other wires.
+# The same bytes give the same events, however they are split, in time linear in the bytes. A frame
+# is joined once, when its last byte has come, and counts only if both of its checksums match. An
+# exception becomes the error object that other wires use.
 
 
-_PRELUDE = struct.Struct(">III")  # whole length, length of the headers, CRC32 of the two
+_PRELUDE = struct.Struct(">III")  # total length, length of the headers, CRC32 of these two
 _CRC_SIZE = 4
 _LEAST = _PRELUDE.size + _CRC_SIZE
 _MOST_HEADERS = 128 * 1024
 _MOST_PAYLOAD = 24 * 1024 * 1024
 _SIZES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
-"""Sizes of a header's value by its type, where they are fixed; 6 (bytes) and 7 (text) say theirs."""
+"""Sizes of a header's value by its type, where fixed; 6 (bytes) and 7 (string) carry their size."""
 _TORN = Event(b"", b"?")
 _NOTHING = (b"", b"null")
 
 
 class FrameStream:
-    """The splitter. The name of an event is its `:event-type`, its data are the frame's payload."""
+    """Splits a stream into events. An event's name is its `:event-type`, its data is the frame's
+    payload."""
 
     __slots__ = ("_fault", "_held", "_need", "_pieces", "foreign")
 
@@ -243,8 +251,8 @@ class FrameStream:
         self._fault: WireError | None = None
 
     def feed(self, data: bytes) -> list[Event]:
-        """Return the events that ended with `data`. Raises WireError, once
-        those before the fault are out."""
+        """Return the events that ended with `data`. Raises WireError, after the events before the
+        fault were returned."""
         if self._fault is not None:
             raise self._fault
         self._pieces.append(data)
@@ -254,8 +262,10 @@ class FrameStream:
         return self._cut(b"".join(self._pieces))
 
     def close(self) -> Event | None:
-        """Return an event without JSON where a frame was torn, None at the end of a frame.
-        Raises WireError as `feed` does."""
+        """Return an event that is not JSON if a frame was torn, None at the end of a frame.
+
+        Raises WireError as `feed` does.
+        """
         if self._fault is not None:
             raise self._fault
         return _TORN if self._held else None
@@ -296,14 +306,14 @@ def _event(frame: bytes, payload_at: int) -> Event:
     headers = _headers(frame[_PRELUDE.size : payload_at])
     payload = frame[payload_at:-_CRC_SIZE]
     if headers.get(":message-type", "event") == "event":
-        empty = payload.strip() in _NOTHING  # an event nevertheless, by its type
+        empty = payload.strip() in _NOTHING  # its type still makes it an event
         return Event(headers.get(":event-type", "").encode(), b"{}" if empty else payload)
     return Event(b"exception", _reported(headers, payload))
 
 
 def _reported(headers: Mapping[str, str], payload: bytes) -> bytes:
-    """Return an event for a frame of an exception (type in headers, rest
-    JSON) or error (all headers)."""
+    """Return an event for a frame with an exception (type in headers, rest JSON) or an error (all
+    headers)."""
     kind = headers.get(":exception-type") or headers.get(":error-code") or "exception"
     try:
         said = orjson.loads(payload)
@@ -313,13 +323,13 @@ def _reported(headers: Mapping[str, str], payload: bytes) -> bytes:
         said = {"message": said or headers.get(":error-message", "")}
     try:
         return orjson.dumps({"error": said | {"type": kind}})
-    except TypeError:  # nested more deeply than orjson writes
+    except TypeError:  # nested deeper than orjson writes
         return orjson.dumps({"error": {"type": kind}})
 
 
-@lru_cache(maxsize=64)  # those of all deltas of a stream are the same
+@lru_cache(maxsize=64)  # all deltas of a stream have the same ones
 def _headers(data: bytes) -> Mapping[str, str]:
-    """Return the headers that are text. Raises WireError for what is no list of headers."""
+    """Return the headers that are strings. Raises WireError for a malformed list of headers."""
     headers: dict[str, str] = {}
     at = 0
     try:
@@ -329,7 +339,7 @@ def _headers(data: bytes) -> Mapping[str, str]:
             at = name_end + 1
             if kind in (6, 7):
                 at, start = at + 2 + int.from_bytes(data[at : at + 2]), at + 2
-                if kind == 7:  # text
+                if kind == 7:  # a string
                     headers[name] = data[start:at].decode()
             else:
                 at += _SIZES[kind]

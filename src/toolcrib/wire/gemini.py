@@ -75,15 +75,15 @@ from toolcrib.wire.results import PDF, attached_to, beside
 
 # The parts of a model's content: kept to be sent back, and sent back.
 #
-# What comes back to Gemini is the list of parts as it was, since a thought signature belongs to the
-# part that it came with; but the calls and the text are those of the message, which may have been
-# changed. Shapes: https://ai.google.dev/api/caching#Part,
+# Gemini gets back the list of parts as it was, because a thought signature belongs to the part that
+# it came with. But the calls and the text are those of the message, which may have been changed.
+# Shapes: https://ai.google.dev/api/caching#Part,
 # https://ai.google.dev/gemini-api/docs/thought-signatures
 
 
 _NO_SIGNATURE = base64.b64encode(b"skip_thought_signature_validator").decode()
-"""Gemini 3 refuses a turn whose first call has no signature; this one stands for calls that other
-models made (…/docs/thought-signatures, FAQ). Gemini 2 takes it and lets it be."""
+"""Gemini 3 refuses a turn whose first call has no signature. This one stands for calls that other
+models made (…/docs/thought-signatures, FAQ). Gemini 2 accepts and ignores it."""
 
 _OF_TEXT = frozenset(("text", "thought"))
 
@@ -96,7 +96,7 @@ class KeptParts:
         self._texts: dict[int, list[str]] = {}
 
     def add(self, part: dict[str, Any]) -> None:
-        """Add a part that is no call."""
+        """Add a part that is not a call."""
         text = part.get("text")
         if not isinstance(text, str):
             self._forms.append(part)
@@ -113,7 +113,8 @@ class KeptParts:
         self._forms.append(part)
 
     def add_call(self, part: dict[str, Any], call_id: str) -> dict[str, Any]:
-        """Return a part that is a call: what else it brings is kept, and which call of ours it is."""
+        """Add a part that is a call, with its other members and the id of our call, and return
+        it."""
         form = part | {"functionCall": {"id": call_id}}
         self._forms.append(form)
         return form
@@ -126,7 +127,7 @@ class KeptParts:
 
 
 def replayed(state: Any, text: str, calls: Sequence[SentCall]) -> list[dict[str, Any]]:
-    """Return a model's parts: text and calls, at their places among the parts that were kept."""
+    """Return a model's parts: text and calls, at their places among the kept parts."""
     known = state if isinstance(state, list) else []
     forms = [form for form in known if isinstance(form, dict)]
     same = "".join(form["text"] for form in forms if _is_text(form)) == text
@@ -146,7 +147,7 @@ def replayed(state: Any, text: str, calls: Sequence[SentCall]) -> list[dict[str,
 
 
 def _signed(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the parts, the first call with a signature at any rate; Gemini signs no other."""
+    """Return the parts, with a signature on the first call. Gemini signs no other."""
     first = next((n for n, part in enumerate(parts) if "functionCall" in part), None)
     if first is not None and "thoughtSignature" not in parts[first]:
         parts[first] = parts[first] | {"thoughtSignature": _NO_SIGNATURE}
@@ -174,23 +175,24 @@ def _plain(form: dict[str, Any]) -> bool:
     return form.keys() in ({"text"}, {"functionCall"})
 
 
-# The messages of a Gemini request: contents made of parts, and all results of a turn in one of them.
+# The messages of a Gemini request: contents made of parts, with all results of a turn in one of
+# them.
 #
-# What says nothing is left out, since a content needs parts. But a conversation begins with a user's
-# turn, and a model's calls follow one, if only an empty one.
+# Empty items are left out, since a content needs parts. But a conversation begins with a user's
+# turn, and a model's calls follow one, even if it is empty.
 
 
 class GeminiHistory(History):
-    """https://ai.google.dev/api/caching#Content.
+    """Writes `contents`: https://ai.google.dev/api/caching#Content
 
-    Calls get an id even where the model gave none: a result names it, and two
-    calls of one tool can be distinguished.
+    Calls get an id even if the model gave none, so that a result can name its call and two calls of
+    one tool can be told apart.
     """
 
     ids = IdRule(r"\x21-\x7e", 128)
     given_ids = ANY_ID
     inside: ClassVar[frozenset[str]] = frozenset()
-    """The media types of content that stands in a result; other content is a user's behind it."""
+    """The media types of content inside a result; other content follows as a user's."""
     _last = ""
 
     def system(self, message: Message) -> Sequence[Any]:
@@ -211,8 +213,8 @@ class GeminiHistory(History):
         return [*([] if follows else _NO_WORDS), *_content("model", parts)]
 
     def results(self, results: Sequence[SentResult]) -> Sequence[Any]:
-        """Write results, and what is attached to them: in them as far as the model takes it there,
-        and behind them as a user's."""
+        """Write results and their attachments: inside them as far as the model accepts it, the
+        others after them as a user's."""
         forms, behind = list[dict[str, Any]](), list[dict[str, Any]]()
         for result in results:
             said = beside(result.message, self.media, _shown)
@@ -238,7 +240,8 @@ def _content(role: str, parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 class Gemini3History(GeminiHistory):
-    """Writes the history for Gemini 3 and newer, which take media within results; older ones do not.
+    """Writes the history for Gemini 3 and newer, which accept media inside results; older models do
+    not.
 
     https://ai.google.dev/gemini-api/docs/function-calling#multimodal, and `FunctionResponsePart` of
     the `google-genai` package.
@@ -247,7 +250,8 @@ class Gemini3History(GeminiHistory):
     inside = frozenset(("image/png", "image/jpeg", "image/webp", PDF))
 
 
-# https://ai.google.dev/gemini-api/docs/image-understanding, …/audio, …/video-understanding: the formats
+# The formats: https://ai.google.dev/gemini-api/docs/image-understanding, …/audio,
+# …/video-understanding
 _MEDIA = frozenset(
     [PDF]
     + [f"image/{kind}" for kind in ("png", "jpeg", "webp", "heic", "heif")]
@@ -264,7 +268,8 @@ def _for_model(wire: Wire, model: str) -> Wire:
 
 
 def _result(result: SentResult, text: str, inside: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the text under one key, so that no key of a tool's own can mean anything to the server."""
+    """Return the text under one key, so that no key of a tool's own has a meaning for the
+    server."""
     key = "error" if result.message.is_error else "output"
     form: dict[str, Any] = {"id": result.id, "name": result.name, "response": {key: text}}
     return {"functionResponse": form | {"parts": inside} if inside else form}
@@ -292,16 +297,16 @@ def _image(image: Image) -> dict[str, Any]:
     return {"fileData": file | {"mimeType": image.media_type} if image.media_type else file}
 
 
-# The reply under construction: what chunks and whole bodies of Gemini's add to it.
+# The reply under construction: what chunks and complete bodies of Gemini's add to it.
 #
-# A chunk has the form of a whole body, so both are read by the same code. Only STOP is an end that the
-# model chose: whatever else is given as the reason, known or not, the reply was cut.
-# Shapes: https://ai.google.dev/api/generate-content#v1beta.GenerateContentResponse
+# A chunk has the form of a complete body, so the same code reads both. Only STOP is an end that the
+# model chose. With any other reason, known or not, the reply was cut. Shapes:
+# https://ai.google.dev/api/generate-content#v1beta.GenerateContentResponse
 
 
 _KNOWN = ("candidates", "promptFeedback", "usageMetadata", "modelVersion")
 _OF_NO_VALUE = frozenset(("id", "name", "willContinue"))
-"""Members of a call that bring nothing of its arguments."""
+"""Members of a call that carry no part of its arguments."""
 _OF_ANY_PART = frozenset(("thought", "thoughtSignature"))
 _OF_PIECES = _OF_NO_VALUE | {"args", "partialArgs"}
 _UNSAID = frozenset(("finish_reason_unspecified", "blocked_reason_unspecified"))
@@ -336,9 +341,11 @@ _SNAKE = re.compile(rb'_\w*"\s*:|u005')  # a name in snake case, or one with an 
 
 
 def _named(form: Any) -> Any:
-    """Return an object with the wire's names for its members, if it has them in snake case, as Google's
-    own SDK writes a reply (`model_dump_json`): with all that is null, which is left out. A call keeps
-    its name, and so does a member that is there under both."""
+    """Return an object with the wire's member names, if it has them in snake case.
+
+    Google's own SDK writes replies that way (`model_dump_json`), including nulls, which are dropped
+    here. A call keeps its name, and so does a member that is present under both names.
+    """
     if not isinstance(form, dict) or not any("_" in key for key in form):
         return form
     said = {key: value for key, value in form.items() if value is not None}
@@ -367,14 +374,15 @@ def _with_parts(event: dict[str, Any], change: Callable[[Any], Any]) -> dict[str
 
 
 def _calls_in(part: Any) -> list[str]:
-    """Return how calls are written in a part."""
+    """Return the member names under which a part has calls."""
     if not isinstance(part, dict):
         return []
     return [key for key in (_CALL, _SNAKE_CALL) if part.get(key) is not None]
 
 
 def _swapped(part: Any) -> Any:
-    """Return a part whose call in snake case stands where the wire has one; another one is a copy."""
+    """Return a part with its snake-case call under the wire's name; a call there before becomes a
+    copy."""
     if not isinstance(part, dict):
         return part
     made = {key: value for key, value in part.items() if key not in (_CALL, _SNAKE_CALL)}
@@ -388,7 +396,7 @@ def _swapped(part: Any) -> Any:
 
 
 class _Partial:
-    """A call whose arguments come value by value; `doubtful` is whether it may lack a piece."""
+    """A call whose arguments come value by value; `doubtful` says that it may lack a piece."""
 
     def __init__(self, call: dict[str, Any], form: dict[str, Any]) -> None:
         self.call = call
@@ -398,10 +406,13 @@ class _Partial:
 
 
 class GeminiReply:
-    """Takes chunks or a body, gives the `Reply`. Only the first candidate counts; of the others it is
-    only seen whether they have a piece of a call that none of theirs can have (`wire/calls.py`)."""
+    """Takes chunks or a body, and gives the `Reply`. Only the first candidate counts.
 
-    over = False  # its stream has no end of its own but that of the body
+    The others are only checked for pieces of a call that none of their own can have
+    (`wire/calls.py`).
+    """
+
+    over = False  # its stream ends only with the body
 
     def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
         self.known = False
@@ -418,7 +429,7 @@ class GeminiReply:
         self._others: set[int] = set()
         self._kept = KeptParts()
         self._usage: dict[str, Any] = {}
-        self._call = ""  # how the first call was written: one that is written otherwise is a copy
+        self._call = ""  # how the first call was written; any other spelling is a copy
 
     def body(self, body: dict[str, Any], data: bytes) -> None:
         self.event(body, data, b"", [])
@@ -451,10 +462,10 @@ class GeminiReply:
                 self._take_second(candidate)
 
     def _as_written(self, event: dict[str, Any], data: bytes) -> dict[str, Any]:
-        """Return an event under the names that the wire has for its members."""
+        """Return an event under the wire's names for its members."""
         has_calls = b"functionCall" in data and not self._call
         if not has_calls and self._call != _SNAKE_CALL and _SNAKE.search(data) is None:
-            return event  # under those names already, as most are
+            return event  # it has those names already, as most do
         event = dict(_named(event))
         event |= {k: _named(event[k]) for k in ("usageMetadata", "promptFeedback") if k in event}
         if isinstance(given := event.get("candidates"), list):
@@ -467,9 +478,11 @@ class GeminiReply:
         return _with_parts(event, _swapped) if self._call == _SNAKE_CALL else event
 
     def _pass(self, index: int, candidate: dict[str, Any]) -> None:
-        """Take the calls of another candidate, which never run, and of a second entry of the first one,
-        which may be another candidate without its index: where they have begun no call, a piece of one
-        is none of theirs."""
+        """Take the calls of another candidate, which never run.
+
+        A second entry of the first candidate, which may be another candidate without its index, is
+        handled likewise. If they have begun no call, a piece of one is a stray.
+        """
         content = candidate.get("content")
         given = content.get("parts") if isinstance(content, dict) else None
         for part in given if isinstance(given, list) else ():
@@ -482,8 +495,11 @@ class GeminiReply:
                 self._stray()
 
     def _take_second(self, candidate: dict[str, Any]) -> None:
-        """Take what a second entry of the first candidate says in one event: a reason that is no
-        natural end, and, where it has the index of the first, calls that have to be the first's."""
+        """Take what a second entry of the first candidate says in one event.
+
+        Only two things count: a reason that is not natural and, if the entry has the index of the
+        first, calls, which must match those of the first.
+        """
         if _said(reason := candidate.get("finishReason")):
             self.ending.worse(reason)
         content = candidate.get("content") if candidate.get("index") is not None else None
@@ -495,7 +511,7 @@ class GeminiReply:
                 self._calls.copy(str(call.get("id") or ""), str(name), text)
 
     def _stray(self) -> None:
-        """Doubt the call that is open, or the last one that ended: a piece came that it may lack."""
+        """Doubt the open call, or else the last one: it may lack the piece that came."""
         if self._partial is not None:
             self._partial.doubtful = True
         else:
@@ -509,7 +525,7 @@ class GeminiReply:
             _arguments(data, at, self._call) if any(map(_has_args, given)) else [""] * len(given)
         )
         for part, text in zip(given, texts, strict=True):
-            if isinstance(copy := part.get("function_call"), dict):  # its name in another writing
+            if isinstance(copy := part.get("function_call"), dict):  # its name in another spelling
                 text_of_copy = dumped(copy.get("args") or {}, "arguments of a call are")
                 self._calls.copy(
                     str(copy.get("id") or ""), str(copy.get("name") or ""), text_of_copy
@@ -550,7 +566,7 @@ class GeminiReply:
             partial = None
         values = _values_of(call)
         if partial is None and not call.get("name") and _brings(call, beside=_OF_NO_VALUE):
-            self._stray()  # what it brings may be the last call's
+            self._stray()  # it may carry a part of the last call
         if partial is not None:
             partial.form |= {key: part[key] for key in part if key != "functionCall"}
             partial.doubtful = partial.doubtful or _brings(call, beside=_OF_PIECES)
@@ -566,11 +582,13 @@ class GeminiReply:
             self._partial = None
             self._put_together(partial, text, parts)
         elif not _is_empty(text):
-            partial.doubtful = True  # it goes on, and this would be all of it
+            partial.doubtful = True  # it continues, although this would be all of it
 
     def _put_together(self, partial: _Partial, text: str, parts: Parts) -> None:
-        """Add a call all of whose values have come. `text` is what also came as a whole: it counts, as
-        a whole does after pieces on other wires."""
+        """Add a call whose values have all come.
+
+        If `text` came as a whole, too, it counts, as a whole after pieces does on other wires.
+        """
         values, call = partial.arguments, partial.call
         said = values.text() if values.any else ""
         if not text or (said and _is_empty(text)):
@@ -589,8 +607,8 @@ class GeminiReply:
         return _Partial(part["functionCall"], form)
 
     def _give_up(self, partial: _Partial) -> None:
-        """Give up a call that did not come to its end: the reply has a hole,
-        and none of its calls may run."""
+        """Give up a call that did not come to its end. The reply has a gap, so none of its calls
+        may run."""
         self.ending.torn = True
         self._partial = None
         self._whole(partial.call, "", [])
@@ -611,7 +629,7 @@ class GeminiReply:
             parts.append(ArgumentsPart(f"{self._ids}{number}", self._offer.own_name(name), text))
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
-        """Return the reply. `ended` is whether the provider said that this was all of it."""
+        """Return the reply. `ended` says whether the provider declared it complete."""
         if self._partial is not None:
             self._give_up(self._partial)
         ending = self.ending
@@ -625,29 +643,31 @@ class GeminiReply:
 
 
 def _values_of(call: dict[str, Any]) -> list[Any]:
-    """Return the values in a piece of a call. Raises WireError for what is neither a list nor one."""
+    """Return the values in a piece of a call. Raises WireError if they are neither a list nor one
+    value."""
     if isinstance(given := call.get("partialArgs"), list):
         return given
     return [] if given is None else [member_of(call, "partialArgs", dict)]
 
 
 def _brings(call: dict[str, Any], *, beside: frozenset[str]) -> bool:
-    """Return whether a piece of a call holds anything in other members than these."""
+    """Return whether a piece of a call has anything in members other than these."""
     return any(value for key, value in call.items() if key not in beside)
 
 
 def _is_empty(text: str) -> bool:
-    """Return whether whole arguments say nothing beside values: some servers write every member."""
+    """Return whether complete arguments next to values are empty: some servers write every
+    member."""
     return not text.strip("{} \t\r\n")
 
 
 def _is_other(call: dict[str, Any], before: dict[str, Any]) -> bool:
-    """Return whether a piece has another id than the call that it would go on with."""
+    """Return whether a piece has another id than the call that it would continue."""
     return bool(call.get("id") and before.get("id")) and call["id"] != before["id"]
 
 
 def _said(reason: Any) -> bool:
-    """Return whether a reason, a name or a number, says anything."""
+    """Return whether a reason, given by name or number, says anything."""
     return says_why(reason) and str(reason).lower() not in _UNSAID
 
 
@@ -657,15 +677,17 @@ def _has_args(part: dict[str, Any], key: str = _CALL) -> bool:
 
 
 def _arguments(data: bytes, at: int, key: str) -> list[str]:
-    """Return the arguments of each part's call, in the very bytes; empty where there are none. `key` is
-    how the calls are written."""
+    """Return the arguments of each part's call, as the original bytes; empty if there are none.
+
+    `key` is the member under which the calls are.
+    """
     try:
         content = _SLICES.decode(data).candidates[at].content
         slices = [] if content is None else content.parts or []
         calls: Iterable[_RawFunctionCall | None] = (getattr(part, key) for part in slices)
         return ["" if call is None else bytes(call.args).decode() for call in calls]
     except (ValueError, RecursionError):
-        again = parsed(data)  # whatever the rest of it is, no key of the arguments may be lost
+        again = parsed(data)  # keep every key of the arguments, whatever else is in there
         again = again[0] if isinstance(again, list) else again
         return [_again(part, key) for part in again["candidates"][at]["content"]["parts"]]
 
@@ -676,20 +698,22 @@ def _again(part: dict[str, Any], key: str) -> str:
 
 # Requests of Gemini's generateContent, and the wire's value.
 #
-# What goes out is what the wire has a place for: the model and whether to stream are said in the path,
-# system messages outside of the list of the others, settings in `generationConfig`.
-# Shapes: https://ai.google.dev/api/generate-content
+# A request contains only what the wire has a place for: the model and whether to stream are in the
+# path, system messages outside the list of the others, settings in `generationConfig`. Shapes:
+# https://ai.google.dev/api/generate-content
 
 
 _OWN_KEYS = frozenset(("model", "contents", "systemInstruction", "tools"))
 _MODES = {"auto": "VALIDATED", "none": "NONE", "required": "ANY", "tool": "ANY"}
-"""AUTO takes no names; VALIDATED is the same choice with them, and arguments held to the schema."""
+"""AUTO takes no names. VALIDATED is the same choice with names, and with arguments held to the
+schema."""
 
 
 def encode(
     wire: Wire, request: ChatRequest, *, model: str, stream: bool, memo: Memo | None
 ) -> HttpRequest:
-    """Return the request for `wire`. Raises RequestError for a history or settings that cannot be sent.
+    """Return the request for `wire`. Raises RequestError for a history or settings that cannot be
+    sent.
 
     Gemini has no way to ask for one call at a time, so `parallel_calls=False` is refused.
     """
@@ -719,8 +743,8 @@ def encode(
 
 
 def _path(wire: Wire, model: str, *, stream: bool) -> str:
-    """Return the path: a model with a slash is a resource
-    (`tunedModels/…`), others are in `models/`."""
+    """Return the path: a model with a slash is a resource (`tunedModels/…`), others are in
+    `models/`."""
     name = model if "/" in model else f"models/{model}"
     if any(step in ("", ".", "..") for step in name.split("/")):
         raise RequestError(f"{model!r} names no model of Gemini's")
@@ -739,7 +763,7 @@ def _choice(choice: ToolChoice) -> dict[str, Any]:
 _FINISH_REASONS: dict[str, FinishReason] = {
     "max_tokens": "length",
     **GEMINI_FILTERED,
-    # The call is whole, but of a tool that was not declared: hydration says so to the model.
+    # The call is complete, but its tool was not declared. Hydration tells the model so.
     "unexpected_tool_call": "tool_calls",
     "malformed_function_call": "error",
     "malformed_response": "error",
@@ -749,7 +773,7 @@ _FINISH_REASONS: dict[str, FinishReason] = {
     "other": "error",
     "no_image": "error",
     "image_other": "error",
-    # Vertex may say the number. Those from 5 on mean one thing there and another at Google AI.
+    # Vertex may send the number. Numbers from 5 on differ between Vertex and Google AI.
     "2": "length",
     "3": "content_filter",
     "4": "content_filter",
@@ -760,11 +784,11 @@ def _key(key: str) -> dict[str, str]:
     return {"x-goog-api-key": key}
 
 
-# The keywords that Google's API definition lists for schemas given as JSON Schema
-# (googleapis: generativelanguage/v1beta/generative_service.proto, `_responseJsonSchema`; the
+# The keywords that Google's API definition lists for schemas given as JSON Schema (googleapis:
+# generativelanguage/v1beta/generative_service.proto, `_responseJsonSchema`; the
 # `parametersJsonSchema` of a function says no more than "JSON Schema"). There, cyclic references
-# may only stand in properties that are not required, and nothing may stand next to a `$ref`: so they
-# are inlined. Formats: https://ai.google.dev/gemini-api/docs/structured-output.
+# may only be in properties that are not required, and nothing may be next to a `$ref`, so
+# references are inlined. Formats: https://ai.google.dev/gemini-api/docs/structured-output.
 _KEYWORDS = frozenset(
     ("type", "format", "title", "description", "enum", "items", "prefixItems", "minItems",
      "maxItems", "minimum", "maximum", "anyOf", "properties", "additionalProperties", "required",
@@ -784,21 +808,21 @@ DIALECT = Dialect(
 
 
 def _tool(tool: ShownTool) -> dict[str, Any]:
-    """Write a declaration; https://ai.google.dev/api/caching#FunctionDeclaration.
+    """Write a declaration: https://ai.google.dev/api/caching#FunctionDeclaration
 
-    A schema is there also for a tool without parameters: mode ANY refuses a tool that has none
+    A tool without parameters gets a schema, too: mode ANY refuses a tool without one
     (googleapis/python-genai#981).
     """
     return described(tool) | {"parametersJsonSchema": tool.schema}
 
 
 def _declarations(forms: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Put all functions into one element, as Gemini's `tools` have them."""
+    """Put all functions into one element, as Gemini's `tools` require."""
     return [{"functionDeclarations": forms}] if forms else []
 
 
-# What every version of the service takes, as its refusals say it (google-gemini/gemini-cli#7869);
-# newer ones also take colons, and 128 characters.
+# What every version of the service accepts, according to its refusals
+# (google-gemini/gemini-cli#7869). Newer ones also accept colons, and 128 characters.
 TOOLS = ToolForm(
     name="gemini",
     names=NameRule("A-Za-z0-9_.-", 64, first="A-Za-z_"),
@@ -809,13 +833,14 @@ TOOLS = ToolForm(
 
 
 def _answer(answer: ShownAnswer) -> dict[str, Any]:
-    """https://ai.google.dev/api/generate-content#v1beta.GenerationConfig, `responseJsonSchema`."""
+    """Write `responseJsonSchema`:
+    https://ai.google.dev/api/generate-content#v1beta.GenerationConfig"""
     schema = orjson.Fragment(answer.schema)
     return {"responseMimeType": "application/json", "responseJsonSchema": schema}
 
 
-# "Function calling with a response mime type: 'application/json' is unsupported" (googleapis/
-# python-genai#867); before 2.5 the models know no JSON Schema.
+# "Function calling with a response mime type: 'application/json' is unsupported"
+# (googleapis/python-genai#867); models before 2.5 do not support JSON Schema.
 OUTPUT = OutputForm(
     shape=_answer,
     within="generationConfig",
@@ -827,10 +852,10 @@ _MEMBERS = frozenset((*_KNOWN, "prompt_feedback", "usage_metadata", "model_versi
 
 
 def _reasoning(effort: Effort, model: str) -> Reasoning:
-    """Return a budget for Gemini 2.5, which counts towards the limit on tokens, and a level for others.
+    """Return a budget for Gemini 2.5, which counts towards the token limit, and a level for others.
 
-    https://ai.google.dev/gemini-api/docs/thinking: 2.5 Pro, and Gemini 3 and newer, cannot be kept from
-    thinking; the levels are refused by 2.5, and budgets next to levels by all.
+    https://ai.google.dev/gemini-api/docs/thinking: 2.5 Pro, and Gemini 3 and newer, cannot be kept
+    from thinking; 2.5 refuses the levels, and all refuse budgets next to levels.
     """
     by_budget = "gemini-2.5" in model
     if effort == "none" and (not by_budget or "pro" in model):
@@ -851,7 +876,7 @@ GEMINI = Wire(
     tools=TOOLS,
     make_decoder=decoding_by(GeminiReply),
     auth=_key,
-    natural_reasons=frozenset(("stop", "1")),  # Vertex may say the number
+    natural_reasons=frozenset(("stop", "1")),  # Vertex may send the number
     finish_reasons=_FINISH_REASONS,
     history=GeminiHistory,
     max_tokens_key="maxOutputTokens",

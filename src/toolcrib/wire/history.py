@@ -1,11 +1,11 @@
 """The messages of a request, each encoded once, in whatever form a wire gives them.
 
-The rule for tools, on every wire: the results of an assistant message's calls follow it directly, one
-for each. A history that breaks it is refused here, where the error can say which call it is. What is
-sent is one JSON text; what was encoded for one request is spliced into the next.
+Rule for tools, on every wire: the results of an assistant message's calls follow it directly, one
+for each. A history that breaks it is refused here, where the error can say which call it is. The
+history is sent as one JSON text, and what was encoded for one request is spliced into the next.
 
-What is remembered for that is bounded in bytes (`Histories`); a conversation that was forgotten is
-encoded anew, and nobody but the clock knows.
+The memory for this is bounded (`Histories`). A conversation that was evicted is encoded again,
+which affects only the time it takes.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from toolcrib.wire.json_text import is_object, mended
 
 @dataclass(frozen=True)
 class IdRule:
-    """The rule for ids of calls at a provider: characters (a class of a pattern), and how many.
+    """A provider's rule for the ids of calls: characters (a class of a pattern), and how many.
 
-    With `exact`, an id has just that length.
+    With `exact`, an id has exactly that length.
     """
 
     allowed: str
@@ -42,22 +42,22 @@ class IdRule:
 
     @cached_property
     def legal(self) -> Callable[[str], object]:
-        """Match the whole of a legal id."""
+        """Matches a whole legal id."""
         least = self.limit if self.exact else 1
         return re.compile(f"[{self.allowed}]{{{least},{self.limit}}}").fullmatch
 
     def made(self, number: int) -> str:
-        """Return a legal id for the call of this number in a conversation: the same in each run."""
+        """Return a legal id for the call of this number in a conversation, the same in each run."""
         digits = sha256_hex(f"call {number}")
         return digits[: self.limit] if self.exact else f"call_{digits[: min(24, self.limit - 5)]}"
 
 
 ANY_ID = IdRule(r"\x00-\U0010ffff", 65_536)
-"""The rule of providers that take back whatever they gave."""
+"""The rule of providers that accept whatever id they gave."""
 
 
 class SentCall(msgspec.Struct, frozen=True):
-    """A call as a request tells it. `arguments` is the text of a JSON object."""
+    """A call as a request contains it. `arguments` is the text of a JSON object."""
 
     call: ToolCall
     id: str
@@ -74,24 +74,24 @@ class SentResult(msgspec.Struct, frozen=True):
 
 
 class EncodedList(msgspec.Struct, frozen=True):
-    """The JSON text of a list in pieces, which are copied into the body of a request, and nowhere else.
+    """The JSON text of a list, in pieces that are only copied into the body of a request.
 
-    One piece may be a history's own buffer: it is used up before anybody adds to that.
+    One piece may be a history's own buffer. It must be used before the history is extended.
     """
 
     pieces: tuple[bytes | bytearray, ...]
 
 
 class History(ABC):
-    """Messages encoded so far, for one wire; a subclass says what each looks like there.
+    """The messages encoded so far, for one wire; a subclass defines their form.
 
-    `names` is own name → wire name of the tools on offer; `rule` makes the names of others legal.
-    `ids` is the rule for ids of calls, `given_ids` that for those that this very provider gave, if
-    another: a message with its state is known to be from it, and one with such an id has a state.
-    `instructions` are the texts of system messages, on wires that have a place for them outside of the
-    list, wherever they stood in it. `called` are the tools that were called, by their wire names.
-    `media` are the media types of content that goes into results as it is, `prompt_media` those that
-    a user may give. `search` and `loaded` are those of the tools on offer (`SentTools`).
+    `names` maps own to wire names of the tools on offer; `rule` makes other names legal. `ids` is
+    the rule for ids of calls. `given_ids` is the rule for those that this very provider gave, if
+    different: a message with its state is known to be from it, and a message with such an id has a
+    state. `instructions` are the texts of system messages, wherever they came in the list, on wires
+    that have a separate place for them. `called` are the called tools, by their wire names. `media`
+    are the media types of content that goes into results unchanged, `prompt_media` those that a
+    user may send. `search` and `loaded` belong to the tools on offer (`SentTools`).
     """
 
     ids: ClassVar[IdRule]
@@ -116,12 +116,12 @@ class History(ABC):
 
     @property
     def keeper(self) -> str:
-        """The wire, and the server where that matters: whom the messages are for."""
+        """The wire, and the server where it matters, that the messages are for."""
         return self._keeper
 
     @property
     def silent(self) -> bool:
-        """Whether nothing would be sent, or nothing but instructions where they cannot go alone."""
+        """Whether nothing would be sent, or only instructions where they cannot be sent alone."""
         return not self._text
 
     @abstractmethod
@@ -136,21 +136,22 @@ class History(ABC):
 
     @abstractmethod
     def results(self, results: Sequence[SentResult]) -> Sequence[Any]:
-        """Return the items for all results of one assistant's message, which are in the order given."""
+        """Return the items for all results of one assistant's message, in the given order."""
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The messages that are encoded, which are kept alive by that."""
+        """The encoded messages, which this history keeps alive."""
         return self._messages
 
     @property
     def size(self) -> int:
-        """About how many bytes of memory this takes, with the messages that it keeps alive."""
+        """The approximate memory of this in bytes, including the messages that it keeps alive."""
         told = len(self._text) + sum(map(len, self.instructions))
         return 2 * told + _MESSAGE_BYTES * len(self._messages) + _NAME_BYTES * len(self._names)
 
     def goes_on_as(self, other: History) -> bool:
-        """Return whether what is encoded here reads as there, and if so take over the names there."""
+        """Return whether this encoding is valid for the other's settings, and if so adopt its
+        names."""
         like = (
             type(self) is type(other)
             and self._keeper == other._keeper
@@ -168,12 +169,13 @@ class History(ABC):
         return like
 
     def begins(self, messages: tuple[Message, ...]) -> bool:
-        """Return whether these messages are the beginning of `messages`."""
+        """Return whether `messages` begin with the messages encoded here."""
         known = self._messages
         return messages[: len(known)] == known
 
     def extend(self, messages: tuple[Message, ...]) -> None:
-        """Encode what is new. Raises RequestError; this history is of no use after that."""
+        """Encode the new messages. Raises RequestError, after which this history must not be
+        used."""
         at = len(self._messages)
         while at < len(messages):
             at = self._take(messages, at)
@@ -187,8 +189,7 @@ class History(ABC):
         return EncodedList((b"[", self._text, b"]"))
 
     def brings(self, message: Message) -> list[str]:
-        """Return the tools that are told in this result, by their own names: those that it is the first
-        to bring."""
+        """Return the tools that this result is the first to bring, by their own names."""
         if not (self.search and message.loads):
             return []
         new = [name for name in loads_of(message, self.search) if name not in self._brought]
@@ -196,12 +197,12 @@ class History(ABC):
         return [name for name in new if name in self.loaded]
 
     def state(self, message: Message) -> Any:
-        """Return what has to go back to this very provider as it came, or None."""
+        """Return what has to go back unchanged to this very provider, or None."""
         state = message.provider_state
         return state.data if state is not None and state.wire == self._keeper else None
 
     def _take(self, messages: tuple[Message, ...], at: int) -> int:
-        """Encode the message at `at`, or all results from there on; where to go on."""
+        """Encode the message at `at`, or all results from there on; return where to continue."""
         message = messages[at]
         if message.role == "tool":
             end = at
@@ -229,16 +230,16 @@ class History(ABC):
             self._add(dumps(item))
 
     def _add(self, item: bytes) -> None:
-        """Put an encoded item behind the others."""
+        """Append an encoded item."""
         if self._text:
             self._text += b","
         self._text += item
 
     def _call(self, call: ToolCall, state: ProviderState | None) -> SentCall:
-        """Return a call as the model made it; arguments that are no JSON
-        object go back as an empty one.
+        """Return a call as the model made it. Arguments that are not a JSON object become an empty
+        one.
 
-        Servers parse them to fill a template, and fail on text that a model got wrong.
+        Servers parse arguments to fill a template, and fail on invalid text of a model.
         """
         if call.id in self._open:
             raise RequestError(f"two calls of one message have the id {call.id!r}")
@@ -260,8 +261,11 @@ class History(ABC):
         return SentResult(message, call.id, call.name)
 
     def _alias(self, call: ToolCall, state: ProviderState | None) -> str:
-        """Return the id that a provider gave where it is legal and unique here, else ours, else a made
-        one. This provider takes more of its own ids than of others'."""
+        """Return a call's id: the provider's if legal and unique here, else ours, else a generated
+        one.
+
+        A provider accepts more of its own ids than of others'.
+        """
         own = state is not None and state.wire == self._keeper
         given = self.given_ids if own and self.given_ids else self.ids
         for known, rule in ((call.provider_id, given), (call.id, self.ids)):
@@ -283,14 +287,16 @@ _Mark: TypeAlias = tuple[object, ...]
 _End: TypeAlias = tuple[int, _Mark, _Mark]
 _MESSAGE_BYTES = 300
 _NAME_BYTES = 50
-"""What a message, and a name of a tool, take in memory next to their texts, by measurement."""
+"""The memory that a message, and the name of a tool, take in addition to their texts, as
+measured."""
 
 
 class Histories:
-    """Keeps what was encoded of conversations that take turns, up to `max_bytes`; the one that was not
-    used for longest goes first.
+    """Keeps the encodings of concurrent conversations, up to `max_bytes`; the least recently used
+    goes first.
 
-    They are found by how they end, so that it takes as long among a thousand as among two.
+    They are found by their last messages, so that a lookup takes as long among a thousand as among
+    two.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -303,9 +309,10 @@ class Histories:
         return len(self._kept)
 
     def take(self, messages: tuple[Message, ...], like: History) -> History | None:
-        """Take out the longest history that `messages` go on from, encoded `like` another, if any.
+        """Remove and return the longest history that `messages` continue, encoded `like` another;
+        None if there is none.
 
-        Whoever takes it may extend it; if that fails, nobody else can be given what came of it.
+        The caller may extend it. If that fails, nobody else can get the damaged history.
         """
         at = len(messages) if self._kept else 0
         mark = _mark(messages, at)
@@ -319,7 +326,7 @@ class Histories:
         return None
 
     def keep(self, history: History) -> None:
-        """Keep one that is not among them, unless it is larger than all of them may be."""
+        """Add a history, unless it alone exceeds the limit."""
         size, messages = history.size, history.messages
         if size > self._max_bytes:
             return
@@ -341,7 +348,7 @@ class Histories:
 
 
 def _mark(messages: tuple[Message, ...], number: int) -> _Mark:
-    """Return what tells a message (number 1 is the first) from most others, reading little of it."""
+    """Return a cheap key that distinguishes a message (number 1 is the first) from most others."""
     if number < 1:
         return ()
     message = messages[number - 1]
@@ -350,10 +357,10 @@ def _mark(messages: tuple[Message, ...], number: int) -> _Mark:
 
 
 def dumps(value: Any) -> bytes:
-    """Write JSON; lone surrogates, which no provider takes, become U+FFFD. Raises RequestError for
-    no JSON.
+    """Write JSON; lone surrogates, which no provider accepts, become U+FFFD. Raises RequestError
+    for a value that is not JSON.
 
-    What is slow to write is what a provider's state may hold: integers over 64 bits, deep nesting.
+    The slow path is for what a provider's state may contain: integers over 64 bits, deep nesting.
     """
     try:
         return orjson.dumps(value)

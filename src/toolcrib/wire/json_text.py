@@ -1,6 +1,6 @@
-"""Questions about JSON text that has not been parsed: is it an object, does it end too early.
+"""Questions about unparsed JSON text: is it an object, does it end too early.
 
-Nothing here builds the value; that is hydration's work, under its own limits.
+Nothing here builds the value. Hydration does that, under its own limits.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _VALUES = json.JSONDecoder()
 _MOST_REPEATS = 64
 LONGEST = 1_048_576
-"""Characters. A longer text runs no call, since hydration takes 1 MiB at most, and looking for its end
-would keep the event loop."""
+"""In characters. Calls with a longer text do not run, because hydration accepts at most 1 MiB, and
+searching it for its end would block the event loop."""
 _STRING = msgspec.json.Decoder(str)
 _IN_STRING = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _OUTSIDE = re.compile(r'[^"\[\]{}]*+')
@@ -29,7 +29,7 @@ _EMPTY_FIRST = re.compile(r"(?:\s*\{\s*\})+\s*(?=\{)")
 
 
 def is_object(text: str) -> bool:
-    """Return whether the text is one whole JSON object."""
+    """Return whether the text is one complete JSON object."""
     try:
         _OBJECT.decode(text)
     except (ValueError, RecursionError):
@@ -38,8 +38,11 @@ def is_object(text: str) -> bool:
 
 
 class Settled(NamedTuple):
-    """The arguments of a call that was not cut. `notes` are those of a `ToolCall`; `same` is False if
-    the text holds several objects that contradict each other."""
+    """The arguments of a call that was not cut.
+
+    `notes` are those for the `ToolCall`. `same` is False if the text contains several objects that
+    contradict each other.
+    """
 
     text: str
     notes: tuple[str, ...] = ()
@@ -49,9 +52,9 @@ class Settled(NamedTuple):
 def settled(text: str) -> Settled:
     """Return the arguments of a call that was not cut: the text as sent, except for five known habits.
 
-    Nothing or `null` is `{}` (Groq, OpenRouter); a JSON string that holds an object is that object;
-    empty objects before the real one are dropped (`{}{"a":1}`), and so is the same object said again
-    behind it (Soju06/codex-lb#284).
+    No text and `null` become `{}` (Groq, OpenRouter). A JSON string that contains an object becomes
+    that object. Empty objects before the real one are dropped (`{}{"a":1}`), and so are repetitions
+    after it (Soju06/codex-lb#284).
     """
     bare = text.strip(SPACE)
     if bare in {"", "null"}:
@@ -72,7 +75,7 @@ def settled(text: str) -> Settled:
 
 
 def _objects(text: str) -> list[str]:
-    """Return the JSON objects that follow each other in a text; none if something else is in it."""
+    """Return the consecutive JSON objects in a text; empty if it contains anything else."""
     said: list[str] = []
     at = 0
     try:
@@ -93,7 +96,7 @@ def _objects(text: str) -> list[str]:
 def same_json(one: str, other: str) -> bool:
     """Return whether two texts are the same JSON: `1` and `1.0` are, `1` and `true` are not.
 
-    A text that is no JSON, or that has a key twice, is the same as itself only.
+    A text that is not JSON, or that repeats a key, equals only itself.
     """
     if one == other:
         return True
@@ -119,7 +122,7 @@ def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class _Twins(dict[str, Any]):
-    """An object that has a key twice. `items` gives all its members, as they were written."""
+    """An object with a repeated key. `items` gives all its members, as they were written."""
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         super().__init__(pairs)
@@ -146,8 +149,10 @@ def _inner(text: str) -> str | None:
 
 
 def ends_early(text: str) -> bool:
-    """Return whether the text stops inside a string, an object or an array. One that is too
-    long to run, and no object, counts as cut."""
+    """Return whether the text stops inside a string, an object or an array.
+
+    A text that is too long to run, and not an object, counts as cut.
+    """
     if is_object(text):
         return False
     if len(text) > LONGEST:
@@ -158,11 +163,11 @@ def ends_early(text: str) -> bool:
 
 
 def parsed(data: bytes) -> Any:
-    """Read JSON that strict parsers refuse (lone surrogates, NaN); None if it is no JSON at all.
+    """Parse JSON that strict parsers refuse (lone surrogates, NaN); None if it is not JSON at all.
 
     JavaScript servers cut a text between the halves of a surrogate pair and escape each half. An
-    object that has a key twice still has it twice when `json.dumps` writes it: arguments that are
-    written again are judged like those whose bytes could be kept.
+    object with a repeated key still has both when `json.dumps` writes it, so that rewritten
+    arguments are judged like those whose bytes could be kept.
     """
     try:
         return json.loads(data, object_pairs_hook=_with_twins)
@@ -171,7 +176,7 @@ def parsed(data: bytes) -> Any:
 
 
 def dumped(value: Any, what: str) -> str:
-    """Return, as text, what was parsed from JSON that strict parsers refuse. Raises WireError."""
+    """Write a value from JSON that strict parsers refuse as text. Raises WireError."""
     try:
         return json.dumps(value)
     except RecursionError:
@@ -188,8 +193,11 @@ def mended(text: str) -> str:
 
 
 def escaped(text: str) -> str | None:
-    """Return arguments that can be encoded, with halves of surrogate pairs as the escapes that strict
-    parsers refuse; None where such an escape would be read as something else."""
+    """Return arguments that can be encoded, with halves of surrogate pairs as escapes that strict
+    parsers refuse.
+
+    Return None if such an escape would change its meaning.
+    """
     if _ESCAPED_HALF.search(text):
         return None
     return text.encode("utf-8", "backslashreplace").decode()
@@ -200,15 +208,15 @@ _DEEPEST = 100
 
 
 def savable(value: Any, depth: int = _DEEPEST) -> Any:
-    """Return JSON that came from a provider as it can be saved and sent: all its texts can be encoded.
+    """Return a provider's JSON in a form that can be saved and sent: all its strings can be encoded.
 
-    Raises ValueError for what cannot be: numbers that are not finite, or larger than a float, keys
-    that would become one, and more than 100 levels.
+    Raises ValueError for numbers that are not finite or larger than a float, for keys that would
+    become equal, and for more than 100 levels.
     """
     if isinstance(value, str):
         return mended(value)
     if isinstance(value, int | float):
-        if not abs(value) <= sys.float_info.max:  # NaN is neither
+        if not abs(value) <= sys.float_info.max:  # catches NaN, too
             raise ValueError("it has a number that is not finite")
         return value
     if value is None:
@@ -224,7 +232,8 @@ def savable(value: Any, depth: int = _DEEPEST) -> Any:
 
 
 class Balance:
-    """Counts brackets over fragments, each scanned once, so that asking costs only what is new."""
+    """Counts brackets over fragments. Each is scanned once, so that asking costs only what is
+    new."""
 
     __slots__ = ("_depth", "_escaped", "_opened", "_quoted")
 
@@ -238,7 +247,7 @@ class Balance:
 
     @property
     def whole(self) -> bool:
-        """At least one bracket or string was opened, and all are closed."""
+        """Whether at least one bracket or string was opened, and all are closed."""
         return self._opened and not self.inside
 
     def scan(self, text: str) -> None:

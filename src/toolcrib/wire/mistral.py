@@ -1,4 +1,4 @@
-"""Mistral's chat: OpenAI's, with rules of its own for ids and for text in chunks.
+"""Mistral's chat: OpenAI's, with its own rules for ids and for text in chunks.
 
 Facts: https://docs.mistral.ai/api/#tag/chat and the types of the `mistralai` package.
 """
@@ -23,13 +23,13 @@ from toolcrib.wire.results import in_blocks
 
 
 class MistralHistory(ChatHistory):
-    """https://docs.mistral.ai/api/#tag/chat, `messages`.
+    """Writes `messages`: https://docs.mistral.ai/api/#tag/chat
 
-    Ids are nine letters and digits, whoever made them. An assistant's message that says and calls
-    nothing would be refused: it is left out. One with thinking goes back as the chunks that came.
-    Of a user's message behind results some models say "Unexpected role 'user' after role 'tool'"
-    (BerriAI/litellm#17761), and others take it: what came later of a call in the background, of which
-    no user knows, has an assistant's ahead of it that says nothing.
+    Ids are nine letters and digits, whoever made them. An empty assistant's message would be
+    refused, so it is left out. A message with thinking goes back as the chunks that came. Some
+    models refuse a user's message after results, "Unexpected role 'user' after role 'tool'"
+    (BerriAI/litellm#17761), and others accept it. So the later result of a background call, which
+    is not a user's own message, is preceded by an assistant's that says nothing.
     """
 
     _after_results = False
@@ -38,8 +38,8 @@ class MistralHistory(ChatHistory):
     given_ids = ids
 
     def results(self, results: Sequence[SentResult]) -> Sequence[Any]:
-        """Write results; those with content are chunks, as `ToolMessage` of the `mistralai` package
-        has them."""
+        """Write results. Those with content are chunks, as in `ToolMessage` of the `mistralai`
+        package."""
         self._after_results = True
         return [self._sent(result) for result in results]
 
@@ -56,8 +56,11 @@ class MistralHistory(ChatHistory):
         return {"role": "tool", "tool_call_id": result.id, "content": content}
 
     def attachment(self, part: Media, at: int) -> dict[str, Any] | None:
-        """Return the chunk of an image, a document or a recording: `ContentChunk` of the `mistralai`
-        package; https://docs.mistral.ai/capabilities/document_ai/document_qna, …/capabilities/audio."""
+        """Return the chunk of an image, a document or a recording: `ContentChunk` of the
+        `mistralai` package.
+
+        https://docs.mistral.ai/capabilities/document_ai/document_qna, …/capabilities/audio
+        """
         return _chunk(part, at)
 
     def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:
@@ -85,7 +88,7 @@ def _chunk(part: Media, _at: int) -> dict[str, Any] | None:
 
 
 def _saying(chunks: list[Any], text: str) -> list[Any]:
-    """Return the chunks, with that text if theirs is another: calls may have been read out of it."""
+    """Return the chunks with the given text, if theirs differs because calls were read from it."""
     said = [chunk for chunk in chunks if isinstance(chunk, dict) and chunk.get("type") == "text"]
     if "".join(str(chunk.get("text")) for chunk in said) == text:
         return chunks
@@ -95,11 +98,11 @@ def _saying(chunks: list[Any], text: str) -> list[Any]:
 
 # A reply of Mistral's: a chat completion whose text may come as a list of chunks.
 #
-# Chunks that are not text (thinking, references) are kept, in their order, for the next request.
+# Chunks that are not text (thinking, references) are kept, in order, for the next request.
 
 
 class MistralReply(ChatReply):
-    """https://docs.mistral.ai/api/#tag/chat"""
+    """Takes chunks of a chat completion: https://docs.mistral.ai/api/#tag/chat"""
 
     def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
         super().__init__(wire, offer=offer, ids=ids)
@@ -121,14 +124,14 @@ class MistralReply(ChatReply):
         super().add_text(content, parts)
 
     def state(self) -> list[Any] | None:
-        """Return the chunks, unless all are text. Members that other servers have are refused here."""
+        """Return the chunks, unless all are text. Mistral refuses the members of other servers."""
         if all(chunk.get("type") == "text" for chunk in self._chunks):
             return None
         return self._chunks if self._whole else joined(self._chunks)
 
 
 def _thought(chunk: dict[str, Any]) -> str:
-    """Return the text of a chunk of thinking."""
+    """Return the text of a thinking chunk."""
     inner = chunk.get("thinking") if chunk.get("type") == "thinking" else None
     pieces = inner if isinstance(inner, list) else []
     texts = [piece.get("text") for piece in pieces if isinstance(piece, dict)]
@@ -136,10 +139,10 @@ def _thought(chunk: dict[str, Any]) -> str:
 
 
 def joined(chunks: Iterable[Any]) -> list[Any]:
-    """Return the pieces of a stream as the chunks that a whole reply would have had.
+    """Merge the pieces of a stream into the chunks that a complete reply would have had.
 
-    A piece of text, or of thinking, goes on with the chunk before it if that is of its kind; thinking
-    that is signed or closed is at its end.
+    A piece of text or thinking continues the preceding chunk if that is of the same kind, and is
+    not thinking that is signed or closed.
     """
     made: list[Any] = []
     pieces: list[Any] = []
@@ -159,7 +162,7 @@ def joined(chunks: Iterable[Any]) -> list[Any]:
 
 
 def _close(made: list[Any], pieces: list[Any]) -> None:
-    """Give the last chunk what all its pieces say."""
+    """Give the last chunk the text of all its pieces."""
     kind = made[-1].get("type") if made else None
     if kind == "text":
         made[-1]["text"] = "".join(piece for piece in pieces if isinstance(piece, str))
@@ -169,14 +172,14 @@ def _close(made: list[Any], pieces: list[Any]) -> None:
         made[-1]["thinking"] = inner
 
 
-# Mistral's wire: OpenAI's chat, but for what is replaced here.
+# Mistral's wire: OpenAI's chat, with the replacements here.
 #
 # Facts: https://docs.mistral.ai/api/#tag/chat and the types of the `mistralai` package.
 
 
 TOOLS = msgspec.structs.replace(OPENAI_CHAT.tools, name="mistral", long_description=None)
 
-# Whether it goes with tools, Mistral does not say.
+# Mistral does not say whether it can be combined with tools.
 OUTPUT = msgspec.structs.replace(
     CHAT_OUTPUT, beside_tools=False, models=r"^(?!.*codestral-mamba)", servers=frozenset()
 )
@@ -193,6 +196,6 @@ MISTRAL = msgspec.structs.replace(
     stream_usage=False,
     state_per_server=False,
     output=OUTPUT,
-    is_reply=None,  # nothing tells them from those of a chat completion
+    is_reply=None,  # nothing distinguishes them from chat completions
 )
-"""Usage comes with every stream, unasked."""
+"""Usage comes with every stream, without asking."""

@@ -61,19 +61,19 @@ from toolcrib.wire.json_text import mended, parsed
 from toolcrib.wire.prompts import in_prompt
 from toolcrib.wire.results import IMAGES, beside
 
-# The messages of an Ollama request: arguments are objects, a result names the tool that gave it.
+# The messages of an Ollama request: arguments are objects, and a result names its tool.
 
 
 _OWN = frozenset(("role", "content", "tool_calls"))
 
 
 class OllamaHistory(History):
-    """https://docs.ollama.com/api/chat, `messages`.
+    """Writes `messages`: https://docs.ollama.com/api/chat
 
     The server has no rule for ids. Results are distinguished by their order and their tool's name;
-    newer servers also pass on the ids, older ones ignore them. An error has no flag. A result has
-    images as a user's message has: the server takes those of every role (`chatPrompt` in its
-    server/prompt.go).
+    newer servers also pass on the ids, older ones ignore them. There is no error flag. A result has
+    images as a user's message has, because the server accepts those of every role (`chatPrompt` in
+    its server/prompt.go).
     """
 
     ids = IdRule(r"\x21-\x7e", 64)
@@ -83,7 +83,7 @@ class OllamaHistory(History):
         return [{"role": "system", "content": message.content}]
 
     def user(self, message: Message) -> Sequence[Any]:
-        """Write a user's texts as one, and the images, which have no places among the texts.
+        """Write a user's texts as one, and the images, which have no position among the texts.
 
         https://docs.ollama.com/capabilities/vision
         """
@@ -97,7 +97,7 @@ class OllamaHistory(History):
     def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:
         form: dict[str, Any] = {"role": "assistant", "content": message.content}
         state = self.state(message)
-        if isinstance(state, dict):  # what was thought; never what is said here
+        if isinstance(state, dict):  # the thoughts; never what is said here
             form |= {name: value for name, value in state.items() if name not in _OWN}
         if calls:
             form["tool_calls"] = [_call(call) for call in calls]
@@ -140,7 +140,8 @@ def _image(image: Image) -> str:
 
 # The reply under construction: what lines of Ollama's chat add to it.
 #
-# A reply that is not streamed is a single line. Calls come whole, with arguments that are an object.
+# A reply that is not streamed is a single line. Calls come complete, with arguments that are an
+# object.
 
 
 class _RawOllamaFunction(msgspec.Struct):
@@ -163,7 +164,7 @@ _SLICES = msgspec.json.Decoder(_RawLine)
 
 
 class OllamaReply:
-    """Takes lines, gives the `Reply`. `thinking` is kept for the next request."""
+    """Takes lines, and gives the `Reply`. `thinking` is kept for the next request."""
 
     def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
         self.known = False
@@ -179,7 +180,7 @@ class OllamaReply:
         self.event(body, data, b"", [])
 
     def event(self, event: JsonObject, data: bytes, _name: bytes, parts: Parts) -> None:
-        """Take one line (`data` are its bytes). Raises WireError."""
+        """Take one line (`data` is its bytes). Raises WireError."""
         if "message" not in event and "done" not in event:
             return
         self.known = True
@@ -187,7 +188,7 @@ class OllamaReply:
         self.over = event.get("done") is True
         reason = event.get("done_reason")
         if not self.over and says_why(reason) and self.ending.meaning(str(reason)) not in NATURAL:
-            self.ending.said(reason)  # the last line may say another one: a cut stays one
+            self.ending.said(reason)  # the last line may give another one; a cut stays
         message = member_of(event, "message", dict)
         if message is None:
             return
@@ -211,7 +212,7 @@ class OllamaReply:
                 parts.append(part)
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
-        """Return the reply. `ended` is whether a line said that it was the last one."""
+        """Return the reply. `ended` says whether a line declared itself the last one."""
         ending, reason = self.ending, self._last.get("done_reason")
         ending.stopped(ended=ended)
         if says_why(reason):
@@ -228,7 +229,7 @@ def _text(message: JsonObject, key: str) -> str:
 
 
 def _arguments(calls: list[Any], data: bytes) -> list[str]:
-    """Return the arguments of each call as the model wrote them: an object's bytes, or a text."""
+    """Return the arguments of each call as the model wrote them: an object's bytes, or a string."""
     if not all(isinstance(c, dict) and isinstance(c.get("function"), dict) for c in calls):
         raise WireError("a tool call is not an object with a function")
     given = [call["function"].get("arguments") for call in calls]
@@ -246,7 +247,7 @@ def _arguments(calls: list[Any], data: bytes) -> list[str]:
 
 
 def _again(data: bytes) -> list[str]:
-    """Return arguments out of JSON that strict parsers refuse, such as half a surrogate pair."""
+    """Return arguments from JSON that strict parsers refuse, such as half a surrogate pair."""
     try:
         calls = parsed(data)["message"]["tool_calls"]
         return [json.dumps(call["function"].get("arguments")) for call in calls]
@@ -256,8 +257,8 @@ def _again(data: bytes) -> list[str]:
 
 # Requests of Ollama's chat, and the wire's value.
 #
-# The server keeps of a tool what its model's template shows, and has no say in whether one is called.
-# Shapes: https://docs.ollama.com/api/chat
+# The server uses only what its model's template shows of a tool, and does not control whether one
+# is called. Shapes: https://docs.ollama.com/api/chat
 
 
 _OWN_KEYS = frozenset(("model", "messages", "tools", "stream"))
@@ -266,10 +267,11 @@ _OWN_KEYS = frozenset(("model", "messages", "tools", "stream"))
 def encode(
     wire: Wire, request: ChatRequest, *, model: str, stream: bool, memo: Memo | None
 ) -> HttpRequest:
-    """Return the request for `wire`. Raises RequestError for a history or settings that cannot be sent.
+    """Return the request for `wire`. Raises RequestError for a history or settings that cannot be
+    sent.
 
-    There is no `tool_choice`: tools that may not be called are not sent with that request, and one
-    that insists on a call, or on no more than one, is refused here.
+    There is no `tool_choice`: tools that may not be called are left out of that request, and a
+    choice that requires a call, or at most one, is refused here.
     """
     tools = remembered_tools(wire, request, memo, model=model)
     history = remembered_history(wire, request, tools, memo, model=model)
@@ -279,15 +281,15 @@ def encode(
         body["tools"] = listed
     body |= _settings(wire, request, model)
     offer = asked_output(wire.output, request, body, model=model, offer=tools.offer)
-    body["stream"] = stream  # left out, it is true
+    body["stream"] = stream  # the default is true
     return http_request(
         wire, wire.path, body, stream=stream, offer=offer, streamed_as="application/x-ndjson"
     )
 
 
 def _callable(wire: Wire, request: ChatRequest, tools: SentTools) -> SentTools:
-    """Return the tools that the choice leaves. Raises RequestError for a
-    choice that cannot be kept to."""
+    """Return the tools that the choice leaves. Raises RequestError for a choice that cannot be
+    enforced."""
     choice = checked_choice(request.tool_choice, tools) or ToolChoice()
     if choice.mode in ("required", "tool"):
         raise RequestError(
@@ -301,7 +303,7 @@ def _callable(wire: Wire, request: ChatRequest, tools: SentTools) -> SentTools:
 
 
 def _settings(wire: Wire, request: ChatRequest, model: str) -> dict[str, Any]:
-    """Put the model's settings into `options`, behind those of `extra`."""
+    """Put the model's settings into `options`, after those of `extra`."""
     members = extra_members(request.settings.extra, own=_OWN_KEYS)
     options = with_extra(sampling(wire, request), "options", members)
     members |= {"options": options} if options else {}
@@ -310,10 +312,10 @@ def _settings(wire: Wire, request: ChatRequest, model: str) -> dict[str, Any]:
 
 
 def _reasoning(effort: Effort, _model: str) -> Reasoning:
-    """Write whether to think, and how much; a model that knows only whether takes any level as that.
+    """Write whether to think, and how much. A model without levels treats any level as yes.
 
-    https://docs.ollama.com/capabilities/thinking: `false`, and the levels `low`, `medium` and `high`.
-    Of another word the server takes no notice, so `minimal` is refused here.
+    https://docs.ollama.com/capabilities/thinking: `false`, and the levels `low`, `medium` and
+    `high`. The server ignores other words, so `minimal` is refused here.
     """
     if effort == "minimal":
         raise no_effort(effort, "Ollama", "none", "low", "medium", "high")
@@ -327,9 +329,9 @@ _FINISH_REASONS: dict[str, FinishReason] = {
 }
 
 
-# What the structs ToolProperty and ToolFunctionParameters of ollama's api/types.go decode; the rest
-# is dropped on the way to the model. `true` cannot be decoded at all. Templates print the schema into
-# the prompt, and the context window is small unless it is asked for.
+# The fields that the structs ToolProperty and ToolFunctionParameters of ollama's api/types.go
+# decode; the rest is dropped on the way to the model. `true` cannot be decoded at all. Templates
+# print the schema into the prompt, and the context window is small by default.
 DIALECT = Dialect(
     name="ollama",
     keywords=frozenset({"type", "anyOf", "items", "description", "enum", "properties", "required"}),
@@ -341,7 +343,7 @@ DIALECT = Dialect(
 
 
 def _tool(tool: ShownTool) -> dict[str, Any]:
-    """Write a tool nested, without strictness; https://docs.ollama.com/api/chat, `tools`."""
+    """Write a tool nested, without strictness: https://docs.ollama.com/api/chat, `tools`"""
     return {"type": "function", "function": described(tool) | {"parameters": tool.schema}}
 
 
@@ -350,7 +352,7 @@ TOOLS = ToolForm(name="ollama", names=NameRule("A-Za-z0-9_-", 64), dialect=DIALE
 
 
 def _answer(answer: ShownAnswer) -> dict[str, Any]:
-    """https://docs.ollama.com/capabilities/structured-outputs, `format`."""
+    """Write `format`: https://docs.ollama.com/capabilities/structured-outputs"""
     return {"format": orjson.Fragment(answer.schema)}
 
 
@@ -368,7 +370,7 @@ OLLAMA = Wire(
     encode=encode,
     tools=TOOLS,
     make_decoder=decoding_by(OllamaReply, LineStream, bodies=False),
-    auth=bearer,  # none on one's own machine; ollama.com wants one
+    auth=bearer,  # none for a local server; ollama.com requires one
     natural_reasons=frozenset(("stop",)),
     finish_reasons=_FINISH_REASONS,
     history=OllamaHistory,

@@ -1,8 +1,8 @@
-"""OpenAI Chat Completions, which many servers speak: its requests, its wire, messages read back.
+"""OpenAI Chat Completions, which many servers use: its requests, its wire, and reading back messages.
 
-Rule of what is read back (`decode_messages`): nothing is dropped, and nothing is guessed. What has no
-place in a `Message` is an error that says where it stands. What a model or a tool said elsewhere was
-not checked here, so it counts as untrusted.
+Rule for reading messages (`decode_messages`): nothing is dropped, and nothing is guessed. Content
+that has no place in a `Message` is an error that says where it is. What a model or a tool said
+elsewhere was not checked here, so it counts as untrusted.
 """
 
 from __future__ import annotations
@@ -62,22 +62,22 @@ from toolcrib.wire.results import IMAGES, PDF, attached_to, beside, file_name
 
 
 class ChatHistory(History):
-    """https://platform.openai.com/docs/api-reference/chat/create, `messages`.
+    """Writes `messages`: https://platform.openai.com/docs/api-reference/chat/create
 
     OpenAI refuses ids of its own making that are longer than 40: `string_above_max_length`.
     """
 
     ids = IdRule(r"\x21-\x7e", 40)
-    given_ids = ANY_ID  # signatures ride in some
+    given_ids = ANY_ID  # some carry signatures
 
     def system(self, message: Message) -> Sequence[Any]:
         return [{"role": "system", "content": message.content}]
 
     def user(self, message: Message) -> Sequence[Any]:
-        """Write a user's text alone, or parts where there are any, the `images` first.
+        """Write a user's text alone, or parts if there are any, with the `images` first.
 
-        https://developers.openai.com/api/docs/guides/file-inputs: of files, PDFs with their data;
-        https://platform.openai.com/docs/guides/audio: recordings, WAV and MP3.
+        https://developers.openai.com/api/docs/guides/file-inputs: only PDFs with their data, of all
+        files; https://platform.openai.com/docs/guides/audio: recordings, WAV and MP3.
         """
         content: str | list[dict[str, Any]] = message.content
         if message.images or message.parts:
@@ -95,10 +95,10 @@ class ChatHistory(History):
         return [form | of_message(state)]
 
     def results(self, results: Sequence[SentResult]) -> Sequence[Any]:
-        """Write results, whose content is text, and what is attached to them as a user's message.
+        """Write results, whose content is text, and their attachments as a user's message.
 
-        `ChatCompletionToolMessageParam` of the `openai` package: a tool's message has parts of text
-        only. All results follow the calls, so what is attached comes behind the last one.
+        `ChatCompletionToolMessageParam` of the `openai` package: a tool's message has only text
+        parts. All results directly follow the calls, so attachments come after the last one.
         """
         items, behind = list[dict[str, Any]](), list[dict[str, Any]]()
         for result in results:
@@ -147,9 +147,8 @@ def call_form(call: SentCall) -> dict[str, Any]:
 
 # Requests of OpenAI Chat Completions, and the wire's value.
 #
-# What goes out is what the wire has a place for: no output schema, no error flag, no member that only
-# says the default.
-# Shapes: https://platform.openai.com/docs/api-reference/chat/create
+# A request contains only what the wire has a place for: no output schema, no error flag, no member
+# that only states the default. Shapes: https://platform.openai.com/docs/api-reference/chat/create
 
 
 _OWN_KEYS = frozenset(("model", "messages", "tools", "stream"))
@@ -159,8 +158,8 @@ _ONLY_WITH_TOOLS = frozenset(("parallel_tool_calls", "tool_choice"))
 def encode(
     wire: Wire, request: ChatRequest, *, model: str, stream: bool, memo: Memo | None
 ) -> HttpRequest:
-    """Return the request for `wire`. Raises RequestError for a history or
-    settings that cannot be sent."""
+    """Return the request for `wire`. Raises RequestError for a history or settings that cannot be
+    sent."""
     tools = remembered_tools(wire, request, memo, model=model)
     history = remembered_history(wire, request, tools, memo, model=model)
     choice = checked_choice(request.tool_choice, tools)
@@ -239,13 +238,13 @@ _FINISH_REASONS: dict[str, FinishReason] = {
     "timeout": "incomplete",
     **GEMINI_FILTERED,
 }
-"""The reasons of compatible servers, and of models behind gateways, that are no natural end."""
+"""The reasons of compatible servers, and of models behind gateways, that are not natural."""
 
 
-# "schema must have type 'object' and not have 'oneOf'/'anyOf'/'allOf'/'enum'/'not' at the top level"
-# and "array schema missing items" are the endpoint's own messages for functions without `strict`
-# (as quoted in chatanywhere/GPT_API_free#403). Whether it takes `true` as a schema is not said:
-# `{}` means the same.
+# "schema must have type 'object' and not have 'oneOf'/'anyOf'/'allOf'/'enum'/'not' at the top
+# level" and "array schema missing items" are the endpoint's own messages for functions without
+# `strict` (as quoted in chatanywhere/GPT_API_free#403). It is not documented whether it accepts
+# `true` as a schema; `{}` means the same.
 DIALECT = Dialect(
     name="openai",
     root_without=frozenset({"anyOf", "oneOf", "allOf", "enum", "not", "$ref"}),
@@ -254,8 +253,9 @@ DIALECT = Dialect(
     compact_over=VERY_LARGE,
 )
 
-# https://platform.openai.com/docs/guides/structured-outputs#supported-schemas: the keywords, formats
-# and limits, as of 2026. The `min/maxLength` of newer models are left out: fine-tuned ones refuse them.
+# https://platform.openai.com/docs/guides/structured-outputs#supported-schemas: the keywords,
+# formats and limits, as of 2026. The `min/maxLength` of newer models are left out, because
+# fine-tuned ones refuse them.
 _STRICT_KEYWORDS = frozenset(
     ("type", "properties", "required", "additionalProperties", "items", "anyOf", "enum", "const",
      "$ref", "$defs", "title", "description", "pattern", "format", "multipleOf", "minimum",
@@ -286,7 +286,7 @@ STRICT_DIALECT = Dialect(
 
 
 def _tool(tool: ShownTool) -> dict[str, Any]:
-    """Write a tool nested; https://platform.openai.com/docs/api-reference/chat/create, `tools`."""
+    """Write a tool nested: https://platform.openai.com/docs/api-reference/chat/create, `tools`"""
     function = described(tool) | {"parameters": tool.schema}
     if tool.strict is not None:
         function["strict"] = tool.strict
@@ -309,10 +309,9 @@ TOOLS = ToolForm(
 
 
 def _answer(answer: ShownAnswer) -> dict[str, Any]:
-    """Write the format of an answer. Mistral's is the same:
-    https://docs.mistral.ai/capabilities/structured_output/custom.
+    """Write the format of an answer: https://platform.openai.com/docs/guides/structured-outputs
 
-    https://platform.openai.com/docs/guides/structured-outputs
+    Mistral's is the same: https://docs.mistral.ai/capabilities/structured_output/custom
     """
     schema = {
         "name": answer.name,
@@ -322,8 +321,8 @@ def _answer(answer: ShownAnswer) -> dict[str, Any]:
     return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
 
-# "Structured Outputs … available in our latest large language models, starting with GPT-4o": what is
-# older refuses it, by name here, since a deployment at Azure may have any name.
+# "Structured Outputs … available in our latest large language models, starting with GPT-4o": older
+# models refuse it. They are excluded by name, since a deployment at Azure may have any name.
 _MODELS = r"^(?!.*(?:gpt-3|gpt-4(?![.o])|gpt-4o-2024-05-13|chatgpt-|o1-(?:mini|preview)))"
 
 OUTPUT = OutputForm(
@@ -332,17 +331,18 @@ OUTPUT = OutputForm(
     dialect=DIALECT,
     beside_tools=True,
     models=_MODELS,
-    # Other servers of the format refuse it, or know it of some models only.
+    # Other servers of the format refuse it, or support it for some models only.
     servers=frozenset(("api.openai.com", "openai.azure.com", "cognitiveservices.azure.com")),
 )
 
 
 def _reasoning(effort: Effort, _model: str) -> Reasoning:
-    """Write the level as it is. It counts towards the limit on tokens, without a number of its own.
+    """Write the level unchanged. It counts towards the token limit, without its own number.
 
     https://developers.openai.com/api/docs/guides/reasoning: "Not all reasoning models support every
-    value"; one that does not refuses it. Mistral's member is the same, whose models have `none` and
-    `high`, the newest ones what is between, too: https://docs.mistral.ai/inference/conversations/reasoning.
+    value"; one that does not refuses it. Mistral's member is the same. Its models have `none` and
+    `high`, the newest ones the levels between, too:
+    https://docs.mistral.ai/inference/conversations/reasoning.
     """
     return Reasoning({"reasoning_effort": effort})
 
@@ -368,13 +368,13 @@ OPENAI_CHAT = Wire(
             *("openai.azure.com", "openai.azure.us", "openai.azure.cn"),
             "cognitiveservices.azure.com",
             "services.ai.azure.com",
-            "mistral.ai",  # Codestral has a server of its own there
+            "mistral.ai",  # Codestral has its own server there
         )
     ),
     state_per_server=True,  # Groq, for one: "property 'reasoning_content' is unsupported"
     output=OUTPUT,
     prompt_media=IMAGES.union((PDF,), _AUDIO),
-    result_media=IMAGES,  # what servers of the format take besides differs
+    result_media=IMAGES,  # beyond images, servers of the format differ
     reasoning=_reasoning,
     is_reply=_is_reply,
 )
@@ -392,7 +392,8 @@ _SHOWN = 80
 
 
 class FormError(RequestError):
-    """`code` names the rule that a message breaks; `safe` says it and where, and repeats nothing."""
+    """`code` names the rule that a message breaks. `safe` states it and the place, without
+    repeating content."""
 
     def __init__(self, told: str, code: str = "", safe: str = "") -> None:
         super().__init__(told)
@@ -404,11 +405,13 @@ def decode_messages(messages: Iterable[Any], *, untrusted: bool = True) -> tuple
     """Return the messages of an OpenAI chat request, as `history=` and sessions take them.
 
     Each is a dictionary `{role, content, …}` or the SDK's own object. Roles, texts, calls and their
-    results are taken. A run that goes on with them counts as one that has read untrusted content,
-    because of what assistants and tools say in them; `untrusted=False` says that all of it came from
-    your own model and tools. What users and systems say counts as said by you: take none from others.
+    results are accepted. A run that continues with them counts as having read untrusted content,
+    because of what assistants and tools say in them; `untrusted=False` declares that all of it came
+    from your own model and tools. What users and systems say counts as said by you, so accept no
+    such messages from others.
 
-    Raises RequestError, which says where, for anything else, and for calls without exactly one result.
+    Raises RequestError, which says where, for anything else, and for calls without exactly one
+    result.
     """
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
         raise TypeError(f"messages is a list of dictionaries, as OpenAI has them; {came(messages)}")
@@ -423,10 +426,10 @@ def _as_written(arguments: Any, at: str) -> str:
 
 @dataclass(kw_only=True)
 class MessageReader:
-    """Knows which calls of the last assistant's message have no result yet, and all ids so far.
+    """Tracks which calls of the last assistant's message have no result yet, and all ids so far.
 
-    `unanswered` is the result of calls that have none: without it they are an error. `arguments` reads
-    those of a call; it is given their place, too.
+    `unanswered` is the result to give calls that have none; without it they are an error.
+    `arguments` reads those of a call; it is also given their place.
     """
 
     untrusted: bool
@@ -444,7 +447,7 @@ class MessageReader:
             if not isinstance(role, str) or role not in _MEMBERS:
                 rule = f"it is one of {', '.join(_MEMBERS)}"
                 _refuse("unknown_role", f"{at}.role", rule, f"; {came(role)}")
-            if role == "assistant":  # an SDK's reply has empty lists for what it does not say
+            if role == "assistant":  # an SDK's reply has empty lists for absent members
                 said = {"content": ""} | {k: value for k, value in said.items() if value != []}
             rule = f"a message of {role} has {', '.join(_MEMBERS[role][1:])}"
             _members(said, at, "invalid_message", rule, *_MEMBERS[role])
@@ -470,7 +473,7 @@ class MessageReader:
         return msgspec.structs.replace(message, untrusted=self.untrusted)
 
     def _settled(self, at: str) -> Iterator[tuple[str, Message]]:
-        """Yield the results of the calls that have none before what stands here, or refuse them."""
+        """Yield results for the calls that still have none, or refuse them."""
         for known, call in self._open.items():
             if self.unanswered is None:
                 _refuse("unanswered_call", at, "a call has no result yet", f": {known!r}")
@@ -492,7 +495,8 @@ class MessageReader:
         return self._open[known]
 
     def _own_id(self, known: str) -> str:
-        """Return an id that no call before has: some servers count anew in each reply."""
+        """Return an id that no earlier call has, because some servers restart counting in each
+        reply."""
         own, number = known, 1
         while own in self._ids:
             number += 1
@@ -512,7 +516,10 @@ class MessageReader:
 
 
 def _members(given: Any, at: str, code: str, rule: str = "", *names: str) -> dict[str, Any]:
-    """Return what an object says: null is nothing. `rule` is that it has `names` only."""
+    """Return an object's members without nulls.
+
+    If `names` are given, other members raise FormError, with `rule` in its safe text.
+    """
     if not isinstance(given, type) and callable(getattr(given, "model_dump", None)):
         given = given.model_dump()
     if not isinstance(given, Mapping):
@@ -532,7 +539,7 @@ def _name(given: Any, at: str, code: str) -> str:
 
 
 def _text(content: Any, at: str) -> str:
-    """Return a text, or the texts of parts `{"type": "text", "text": …}`, one after the other."""
+    """Return a string, or the concatenated texts of parts `{"type": "text", "text": …}`."""
     if isinstance(content, str):
         return encodable(content)
     code, rule = "invalid_content", "it is a text, or a list of parts of type text"

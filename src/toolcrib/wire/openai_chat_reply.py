@@ -1,4 +1,4 @@
-"""Replies of OpenAI Chat Completions: what chunks and whole bodies say, put together."""
+"""Replies of OpenAI Chat Completions, assembled from chunks or a complete body."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from toolcrib.wire.json_text import mended, parsed, same_json
 
 # Errors and usage, which a chunk or a body has next to its choices.
 #
-# OpenAI has one member for each; compatible servers have places of their own.
+# OpenAI has one member for each; compatible servers use other places.
 
 
 _THOUGHTS = ("message", "detail", "msg")
@@ -59,8 +59,8 @@ def check_error(payload: JsonObject) -> None:
 
 
 def usage_in(payload: JsonObject) -> JsonObject:
-    """Return the counts: Groq streams them in `x_groq`, Moonshot in the
-    choice (earendil-works/pi#2017)."""
+    """Return the counts: Groq streams them in `x_groq`, Moonshot in the choice
+    (earendil-works/pi#2017)."""
     told = payload.get("usage")
     if isinstance(told, dict) and told:
         return told
@@ -86,7 +86,7 @@ def _member(holder: Any, key: str) -> JsonObject:
     return value if isinstance(value, dict) else {}
 
 
-# The bytes of arguments that come as a value and not as text, cut out of the chunk they are in.
+# Cut out the bytes of arguments that come as a value and not as a string.
 
 
 class _RawFunction(msgspec.Struct):
@@ -114,11 +114,11 @@ class _RawChatBody(msgspec.Struct):
 _SLICES = msgspec.json.Decoder(_RawChatBody)
 
 Place: TypeAlias = tuple[int, str]
-"""Which message of a chunk or a body is read: the number of its choice, and the member that it is."""
+"""Which message of a chunk or a body is read: the number of its choice, and its member name."""
 
 
 class ChatSource:
-    """One chunk or body, from which arguments that are no text are cut out."""
+    """One chunk or body, from which arguments that are not strings are cut out."""
 
     __slots__ = ("_body", "data")
 
@@ -127,10 +127,11 @@ class ChatSource:
         self._body: _RawChatBody | None = None
 
     def slice(self, place: Place, at: int | None, value: Any) -> str:
-        """Return the arguments of the call at that number, or of the
-        `function_call`; `value` is what they are.
+        """Return the arguments of the call at that number, or of the `function_call`; `value` is
+        their parsed value.
 
-        The very bytes, unless strict parsers refuse the JSON around them. Raises WireError.
+        They are the original bytes, unless strict parsers refuse the JSON around them. Raises
+        WireError.
         """
         choice, key = place
         try:
@@ -149,7 +150,7 @@ class ChatSource:
             raise WireError("the arguments of a tool call are nested too deeply") from None
 
     def _again(self, place: Place, at: int | None, value: Any) -> Any:
-        """Return the value out of JSON that is read with care: no key of it may be lost."""
+        """Return the value from JSON parsed so that no key of it is lost."""
         choice, key = place
         try:
             message = parsed(self.data)["choices"][choice][key]
@@ -160,15 +161,15 @@ class ChatSource:
             return value
 
 
-# The chunk of a stream as nearly every server sends it, read into just what it brings.
+# Decode the usual chunk of a stream, as nearly every server sends it, into just its contents.
 #
-# The type is the rule: it names every member that can mean something, and a value that it has no place
-# for makes the chunk an unusual one, which is read elsewhere, with care. A chunk that can be read both
-# ways means the same. A stream of 50,000 chunks takes half the time in this way.
+# The type is the rule. It names every member that can have a meaning. A value that does not fit
+# makes the chunk unusual, and it is read elsewhere, more carefully. A chunk that can be read both
+# ways means the same. This halves the time for a stream of 50,000 chunks.
 
 
 class ChunkFunction(msgspec.Struct, gc=False):
-    """Arguments that are no text are unusual."""
+    """Arguments that are not a string make the chunk unusual."""
 
     name: str | None = None
     arguments: str | None = None
@@ -200,7 +201,7 @@ class Delta(msgspec.Struct):
 
 
 class ChunkChoice(msgspec.Struct):
-    """A choice that goes on."""
+    """A choice that continues."""
 
     delta: Delta
     index: int = 0
@@ -212,7 +213,7 @@ class ChunkChoice(msgspec.Struct):
 
 
 class Chunk(msgspec.Struct):
-    """A chunk with one choice, and nothing of usage or errors."""
+    """A chunk with one choice, and without usage or errors."""
 
     choices: tuple[ChunkChoice]
     usage: None = None
@@ -221,30 +222,33 @@ class Chunk(msgspec.Struct):
 
 
 fast_chunk = msgspec.json.Decoder(Chunk).decode
-"""The chunk in these bytes. Raises ValueError or RecursionError for an unusual one."""
+"""Decodes a chunk from its bytes. Raises ValueError or RecursionError for an unusual one."""
 
 
-# Other members of a model's message than text and calls: stored, and sent back under the same names.
+# Members of a model's message other than text and calls: stored, and sent back under the same
+# names.
 #
 # Servers whose models think want the thoughts back with the calls that they led to (DeepSeek and
-# Moonshot refuse a request without them), and signatures with the message or the call that they came
-# with. https://api-docs.deepseek.com/guides/thinking_mode,
-# https://openrouter.ai/docs/use-cases/reasoning-tokens, https://ai.google.dev/gemini-api/docs/openai,
-# https://docs.litellm.ai/docs/reasoning_content
+# Moonshot refuse a request without them), and signatures with the message or the call that they
+# came with. https://api-docs.deepseek.com/guides/thinking_mode,
+# https://openrouter.ai/docs/use-cases/reasoning-tokens,
+# https://ai.google.dev/gemini-api/docs/openai, https://docs.litellm.ai/docs/reasoning_content
 
 
 _TEXTS = ("reasoning_content", "reasoning")
 _LISTS = ("reasoning_details", "thinking_blocks")
 _OF_CALLS = ("extra_content", "provider_specific_fields")
 MEMBERS = (*_TEXTS, *_LISTS, *_OF_CALLS)
-"""Names in a message that are kept, in the order of every request: a provider caches by bytes."""
+"""The members of a message that are kept, in the order of every request, because a provider caches
+by bytes."""
 _ANY_MEMBER, _ANY_OF_CALLS = frozenset(MEMBERS), frozenset(_OF_CALLS)
 _GROWING = ("text", "summary", "thinking")
 _CALLS = "calls"
 
 
 class KeptMembers(msgspec.Struct, eq=False):
-    """Collects the members of a reply that go back to the provider, whether whole or in pieces."""
+    """Collects the members of a reply that go back to the provider, from complete messages or
+    pieces."""
 
     _texts: dict[str, list[str]] = {}
     _lists: dict[str, list[Any]] = {}
@@ -252,7 +256,7 @@ class KeptMembers(msgspec.Struct, eq=False):
     _calls: dict[str, JsonObject] = {}
 
     def add(self, message: JsonObject) -> None:
-        """Take what a message, or a piece of one, holds."""
+        """Take the members of a message, or of a piece of one."""
         for name in _TEXTS:
             self.add_text(name, message.get(name))
         for name in _LISTS:
@@ -262,18 +266,18 @@ class KeptMembers(msgspec.Struct, eq=False):
         self._others |= _said(message, _OF_CALLS)
 
     def add_text(self, name: str, text: object) -> None:
-        """Take a piece of a thought. That there was none is something to send back, too."""
+        """Take a piece of a thought. An empty one has to be sent back, too."""
         if isinstance(text, str):
             self._texts.setdefault(name, []).append(text)
 
     def add_call(self, call: JsonObject, call_id: str) -> None:
-        """Take what a call, or a piece of one, holds apart from its function; `call_id` is ours."""
+        """Take the members of a call, or of a piece of one, other than its function; `call_id` is
+        ours."""
         if said := _said(call, _OF_CALLS):
             self._calls[call_id] = self._calls.get(call_id, {}) | said
 
     def state(self) -> JsonObject:
-        """Return all of it by its names, what belongs to a call under
-        `calls`; empty if there is nothing."""
+        """Return all members by name, those of calls under `calls`; empty if there are none."""
         texts: JsonObject = {name: mended("".join(pieces)) for name, pieces in self._texts.items()}
         lists = {name: _merged(pieces) for name, pieces in self._lists.items() if pieces}
         said: JsonObject = texts | lists | self._others
@@ -281,7 +285,7 @@ class KeptMembers(msgspec.Struct, eq=False):
 
 
 def of_message(state: Any) -> JsonObject:
-    """Return what a state says of the message; nothing if it is none of ours."""
+    """Return the message's part of a state; empty for an unknown state."""
     return _said(state, MEMBERS)
 
 
@@ -298,8 +302,7 @@ def _said(holder: Any, names: Iterable[str]) -> JsonObject:
 
 
 def _merged(pieces: list[Any]) -> list[Any]:
-    """Return the blocks that these pieces are of; one goes on with the block
-    before it, if it can be of it."""
+    """Merge pieces into blocks; a piece continues the preceding block if it can belong to it."""
     blocks: list[Any] = []
     grown: dict[str, list[str]] = {}
     for piece in pieces:
@@ -323,8 +326,8 @@ def _close(blocks: list[Any], grown: dict[str, list[str]]) -> None:
 
 
 def _goes_on(block: Any, piece: Any) -> bool:
-    """Return whether a piece is of that block: of its type, place and id,
-    and not after its signature."""
+    """Return whether a piece has the block's type, place and id, and does not come after its
+    signature."""
     if not isinstance(block, dict) or not isinstance(piece, dict):
         return False
     if "data" in block or "data" in piece or block.get("signature"):
@@ -333,27 +336,29 @@ def _goes_on(block: Any, piece: Any) -> bool:
     return same_id and all(block.get(key) == piece.get(key) for key in ("type", "index"))
 
 
-# The reply under construction: what chunks and whole bodies of chat completions add to it.
+# The reply under construction: what chunks and complete bodies of chat completions add to it.
 
 
 _CALL_MEMBERS = ("tool_calls", "function_call")
 _BESIDE = frozenset(("custom", "name", "arguments"))
 _EMPTY = frozenset(("index", "id", "type", "name"))
 _PATIENCE = 16
-"""The number of unusual chunks that shows a server's to be all unusual: trying them costs time."""
+"""After this many unusual chunks, a server's are assumed to be all unusual, because trying costs
+time."""
 
 
 class ChatReply:
-    """Takes chunks, gives the `Reply`. Only the first choice counts; of the others it is only seen
-    whether they have a piece of a call that none of theirs can have (`wire/calls.py`).
+    """Takes chunks, and gives the `Reply`. Only the first choice counts.
 
-    `known` is whether `choices` was ever there, `seen` whether it held any.
+    The others are only checked for pieces of a call that none of their own can have
+    (`wire/calls.py`). `known` says whether `choices` was ever there, `seen` whether it contained
+    any.
 
-    `fast` takes chunks before `event` sees them, and arguments that are no text are cut out of the
-    bytes that `body` and `event` are given: both know the members by OpenAI's names alone, and what
-    has another name is not there for them. A subclass for a server with other names gives both
-    methods a body and bytes that agree, and has a `fast` that returns False; else a call runs without
-    its arguments.
+    `fast` takes chunks before `event` sees them, and arguments that are not strings are cut out of
+    the bytes that `body` and `event` receive. Both know the members only by OpenAI's names; a
+    member with another name does not exist for them. A subclass for a server with other names must
+    pass both methods a body and bytes that agree, and have a `fast` that returns False. Otherwise a
+    call runs without its arguments.
     """
 
     over = False  # the wire's own end is no chunk: `[DONE]`
@@ -367,7 +372,7 @@ class ChatReply:
         self._kept: KeptMembers | None = None
         self._ids = ids
         self._calls = CallAssembler(offer, ids)
-        self._legacy: CallAssembler | None = None  # that of `function_call`, where one comes
+        self._legacy: CallAssembler | None = None  # for `function_call`, if one comes
         self._others: dict[int, CallAssembler] = {}
         self._by_delta = False
         self._copies: list[CallAssembler] = []
@@ -417,7 +422,7 @@ class ChatReply:
         return True
 
     def _chunk(self, chunk: dict[str, Any], data: bytes, *, whole: bool, parts: Parts) -> None:
-        """Add one chunk (`data` are its bytes), or one whole body. Raises ClientError."""
+        """Add one chunk (`data` is its bytes), or one complete body. Raises ClientError."""
         choices = member_of(chunk, "choices", list)
         if choices is None or "x_groq" in chunk:
             check_error(chunk)
@@ -455,7 +460,7 @@ class ChatReply:
             else:
                 self._pass(index, choice.get(usual))
                 self._pass(index, choice.get(other))
-        for choice in own:  # what a chunk brings comes before its reason
+        for choice in own:  # a chunk's contents come before its reason
             self._add_reason(choice)
 
     def _pass(self, index: int, delta: Any) -> None:
@@ -474,16 +479,19 @@ class ChatReply:
             others.piece("function_call", "", *said)
 
     def _take_second(self, message: Any, choice: dict[str, Any], other: str, parts: Parts) -> None:
-        """Take the calls of a choice's second member, unless they are those of the first: some servers
-        write each piece into both."""
+        """Take the calls of a choice's second member, unless they repeat those of the first.
+
+        Some servers write each piece into both.
+        """
         calls = _calls_in(member_of(choice, other, dict))
         if calls and calls != _calls_in(message):
             self._say_again(calls, parts)
 
     def _say_again(self, message: Any, parts: Parts) -> None:
-        """Take the whole message with which some servers end a stream (MiniMax: GCWing/OpenBitFun#792).
+        """Take the complete message with which some servers end a stream (MiniMax:
+        GCWing/OpenBitFun#792).
 
-        Of its text only what did not stream is new; its calls have to be those that streamed.
+        Only text that did not stream is new. Its calls must match those that streamed.
         """
         copy = ChatReply(self._wire, offer=self._offer, ids="")
         copy._data, copy._place = self._data, self._place
@@ -554,8 +562,10 @@ class ChatReply:
             self.ending.called()
 
     def _function(self, function: Any, at: int | None, *, whole: bool) -> tuple[str, str]:
-        """Return name and arguments as text; arguments that come as a value keep their bytes. Those of
-        a piece are text, or one object."""
+        """Return name and arguments as text; arguments that come as a value keep their bytes.
+
+        In a piece, arguments are a string, or one object.
+        """
         if not isinstance(function, dict):
             raise WireError("the function of a tool call is not an object")
         name, text = function.get("name") or "", function.get("arguments")
@@ -580,9 +590,9 @@ class ChatReply:
             show_text(content, self._text, parts)
 
     def _add_reason(self, choice: dict[str, Any]) -> None:
-        """Take both reasons. The native one can only make it worse: it is no end.
+        """Take both reasons. The native one can only make it worse; it never makes the end natural.
 
-        Of two reasons for a cut, the first says what it was, the last is the more exact word.
+        Of two reasons for a cut, the first determines the kind, and the last gives the exact word.
         """
         ending = self.ending
         for key in ("finish_reason", "native_finish_reason"):
@@ -602,13 +612,13 @@ class ChatReply:
             ending.sign("error")
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
-        """Return the reply. `ended` is whether the provider said that this was all of it."""
+        """Return the reply. `ended` says whether the provider declared it complete."""
         self.ending.stopped(ended=ended)
         if any(others.nameless for others in self._others.values()):
             self._calls.stray()
             if self._legacy:
                 self._legacy.stray()
-        # those first: what cuts one of them cuts all
+        # Those first: a cut in one of them cuts all.
         legacy = self.ending.calls(self._legacy) if self._legacy else ()
         calls = self.ending.calls(self._calls)
         if legacy:
@@ -626,7 +636,7 @@ class ChatReply:
     def _held_together(
         self, calls: tuple[ToolCall, ...], legacy: tuple[ToolCall, ...]
     ) -> tuple[ToolCall, ...]:
-        """Return the calls; a `function_call` among them is a copy of one."""
+        """Return the calls; a `function_call` next to them is a copy of one."""
         for copy in legacy if calls and self.ending.cut is None else ():
             if any(_is_same_call(copy, call) for call in calls):
                 continue
@@ -634,7 +644,7 @@ class ChatReply:
         return calls or legacy
 
     def state(self) -> Any:
-        """Return what has to go back as it came."""
+        """Return what has to go back unchanged."""
         return None if self._kept is None else self._kept.state()
 
 
@@ -643,38 +653,39 @@ def _is_same_call(one: ToolCall, other: ToolCall) -> bool:
 
 
 def _calls_in(message: Any) -> JsonObject:
-    """Return what a message says of calls: its text is that of the delta which it stands with."""
+    """Return what a message contains about calls; its text is that of the accompanying delta."""
     message = message if isinstance(message, dict) else {}
     return {key: message[key] for key in _CALL_MEMBERS if message.get(key)}
 
 
 def _text_of(part: Any) -> str:
-    """Return what a part of the content says to the user; that of another
-    type is no text, or a thought."""
+    """Return what a part of the content says to the user; parts of other types are thoughts or not
+    text."""
     says = isinstance(part, dict) and part.get("type", "text") in ("text", "output_text")
     return (member_of(part, "text", str) or "") if says else ""
 
 
 def _brings_nothing(call: dict[str, Any]) -> bool:
-    """Return whether a piece has no place for what it brings: one that is
-    there and empty is Snowflake's."""
+    """Return whether a piece has no place for contents. One that is present and empty is
+    Snowflake's."""
     holds = "function" in call or "custom" in call or "arguments" in call
     return not holds and not call.get("id") and not call.get("name")
 
 
 def _brings_another(call: dict[str, Any]) -> bool:
-    """Return whether a piece holds something that nobody knows; what is empty is nothing."""
+    """Return whether a piece has an unknown member that is not empty."""
     return any(value for key, value in call.items() if key not in _EMPTY)
 
 
 def _is_value(function: dict[str, Any]) -> bool:
-    """Return whether arguments came as an object and not as text, as some servers write whole ones."""
+    """Return whether arguments came as an object and not as a string, as some servers write
+    complete ones."""
     return isinstance(function.get("arguments"), dict)
 
 
 def _is_contradicted(call: dict[str, Any], name: str, text: str) -> bool:
-    """Return whether a call says something else where it has no `function`; what is empty says
-    nothing."""
+    """Return whether a call has different contents outside its `function`; empty members do not
+    count."""
     custom = call.get("custom")
     others = [(call.get("name"), call.get("arguments"))]
     if isinstance(custom, dict):
@@ -688,7 +699,7 @@ def _is_contradicted(call: dict[str, Any], name: str, text: str) -> bool:
 
 
 def _pieces_of(function: Any) -> tuple[str, str]:
-    """Return name and arguments in a piece of a call that never runs; arguments that are no text
+    """Return name and arguments in a piece of a call that never runs; any non-empty arguments
     count."""
     if not isinstance(function, dict):
         return "", ""
@@ -697,8 +708,10 @@ def _pieces_of(function: Any) -> tuple[str, str]:
 
 
 def _function_of(call: dict[str, Any]) -> Any:
-    """Return where a call has its name and arguments; a custom tool's has free text, and some have no
-    level of their own for them."""
+    """Return where a call has its name and arguments.
+
+    A custom tool's call has free text, and some calls have no separate level for them.
+    """
     custom = call.get("custom")
     if call.get("function") is not None and not isinstance(call["function"], dict):
         raise WireError("the function of a tool call is not an object")

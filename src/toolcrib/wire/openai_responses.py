@@ -48,18 +48,19 @@ from toolcrib.wire.openai_responses_reply import (
 from toolcrib.wire.prompts import in_prompt
 from toolcrib.wire.results import IMAGES, OFFICE, PDF, file_name, in_blocks
 
-# The input of a response: messages, calls and results are items of one list, on one level.
+# The input of a response: messages, calls and results are items of one flat list.
 #
-# What the model's own items say beyond text and calls (reasoning, phases, the provider's own tools)
-# goes back as it came, as long as the message still says what those items said.
+# The model's own items other than text and calls (reasoning, phases, the provider's own tools) go
+# back unchanged, as long as the message still says what those items said.
 
 
 class ResponsesHistory(History):
-    """https://platform.openai.com/docs/api-reference/responses/create, `input`.
+    """Writes `input`: https://platform.openai.com/docs/api-reference/responses/create
 
     OpenAI refuses a `call_id` longer than 64: `string_above_max_length`. System messages keep their
-    places, which `instructions` would not give them; a model that knows only the `developer` role
-    gets them as that. The type of a message may be left out, but llama.cpp knows an assistant's by it.
+    places, which `instructions` would not preserve; a model that knows only the `developer` role
+    gets them with that role. The type of a message may be left out, but llama.cpp needs it to
+    recognise an assistant's.
     """
 
     ids = IdRule(r"\x21-\x7e", 64)
@@ -73,10 +74,10 @@ class ResponsesHistory(History):
         return [{"role": "system", "content": message.content}]
 
     def user(self, message: Message) -> Sequence[Any]:
-        """Write a user's text alone, or parts where there are any, the `images` first.
+        """Write a user's text alone, or parts if there are any, with the `images` first.
 
-        https://developers.openai.com/api/docs/guides/file-inputs: documents with their data, or at an
-        address.
+        https://developers.openai.com/api/docs/guides/file-inputs: documents with their data, or at
+        an address.
         """
         content: str | list[dict[str, Any]] = message.content
         if message.images or message.parts:
@@ -95,7 +96,7 @@ class ResponsesHistory(History):
         return items
 
     def results(self, results: Sequence[SentResult]) -> Sequence[Any]:
-        """Write results; there is no error flag, so the text says it. With content they are lists.
+        """Write results. There is no error flag, so the text says it. With content they are lists.
 
         https://platform.openai.com/docs/guides/function-calling, and the type
         `ResponseFunctionCallOutputItemParam` of the `openai` package: text, images and files.
@@ -115,10 +116,11 @@ class ResponsesHistory(History):
         return [*items, *untold]
 
     def _made(self, call: SentCall) -> dict[str, Any]:
-        """Return a call; that of the search as what it is here, with arguments that are an object.
+        """Return a call. A call of the search has its own type here, with arguments that are an
+        object.
 
-        A tool that was found is in a namespace of its own name. A request that tells of a call of it
-        without that is refused: "Missing namespace for function_call" (earendil-works/pi#7709).
+        A tool that was found is in a namespace with its name. A request with a call of it without
+        that is refused: "Missing namespace for function_call" (earendil-works/pi#7709).
         """
         said = {"call_id": call.id}
         if not self.search or call.call.name != self.search:
@@ -130,8 +132,10 @@ class ResponsesHistory(History):
         return {"type": SEARCH_CALL} | said | {"arguments": orjson.Fragment(call.arguments)}
 
     def _again(self, item: dict[str, Any], call: SentCall) -> dict[str, Any]:
-        """Return a call as the provider made it, but for what is ours to say of it, and for what its
-        tool is now: the search, one that was found, or one in the list."""
+        """Return a call as the provider made it, except for our members and its tool's present type.
+
+        The tool may be the search, one that was found, or one in the list.
+        """
         form, own = self._made(call), call.call.name
         if (item["type"] == SEARCH_CALL) != (form["type"] == SEARCH_CALL):
             return form
@@ -148,10 +152,11 @@ class ResponsesHistory(History):
         return in_blocks(message, self.media, _shown, _text) or ""
 
     def _kept(self, message: Message, calls: Sequence[SentCall]) -> list[Any] | None:
-        """Return the provider's own items, with the calls as they are sent; None if they are of no use.
+        """Return the provider's own items, with the calls as they are sent; None if they cannot be
+        used.
 
-        A message whose text or calls were changed since is what its author made of it: it goes out
-        without them.
+        A message whose text or calls were changed since is its author's own, and goes out without
+        them.
         """
         items = self.state(message)
         if not isinstance(items, list) or mended(message_text(items)) != message.content:
@@ -166,7 +171,7 @@ class ResponsesHistory(History):
                 custom |= {call.id} if "input" in item else set()
             elif item["type"] == "function_call":
                 return None
-            else:  # the provider's own tool, as xAI's searches
+            else:  # the provider's own tool, such as xAI's searches
                 kept.append(item)
         if left:
             return None
@@ -175,19 +180,19 @@ class ResponsesHistory(History):
 
 
 _TOLD = ("call_id", "name", "arguments")
-"""What is ours to say of a call: its id and name, and arguments that are an object."""
+"""The members of a call that we set: its id and name, and arguments that are an object."""
 
 
 def _found(call_id: str, tools: Sequence[bytes]) -> dict[str, Any]:
-    """Return what a search has found: definitions, which are the model's from there on."""
+    """Return what a search has found: definitions, which the model has from there on."""
     said = {"call_id": call_id, "execution": "client", "status": "completed"}
     return {"type": "tool_search_output"} | said | {"tools": list(map(orjson.Fragment, tools))}
 
 
 def _told_besides(result: SentResult) -> dict[str, Any]:
-    """Return the text of a search that brought nothing: its output has no place for a text.
+    """Return the text of a search that brought nothing, whose output has no place for a text.
 
-    It stands where a user's does: what a tool says is nobody's instruction.
+    It has the role of a user, because what a tool says must not be an instruction.
     """
     text = f"[the result of {result.name}, call {result.id}] {result.message.text}"
     return {"role": "user", "content": text}
@@ -198,7 +203,7 @@ _DOCUMENTS = frozenset(
     + [f"{OFFICE}.spreadsheetml.sheet", "application/msword", "application/vnd.ms-excel"]
     + ["application/vnd.ms-powerpoint"]
 )
-"""The documents, besides PDFs, of which it reads the text."""
+"""The documents, in addition to PDFs, whose text it reads."""
 
 
 def _text(text: str) -> dict[str, Any]:
@@ -206,7 +211,7 @@ def _text(text: str) -> dict[str, Any]:
 
 
 def _shown(part: Media, at: int) -> dict[str, Any] | None:
-    """Return the item of an image or a file at an address, or with its data as one."""
+    """Return the item of an image or a file at an address, or with its data as a `data:` URL."""
     if isinstance(part, Image):
         return _image(part)
     if inline_data(part) is None:
@@ -221,24 +226,24 @@ def _image(image: Image) -> dict[str, Any]:
 
 # Requests of OpenAI Responses, and the wire's value.
 #
-# Nothing depends on what the server remembers: the whole conversation goes out with each request, and
-# `store` is false unless `Settings.extra` says otherwise.
-# Shapes: https://platform.openai.com/docs/api-reference/responses/create
+# Nothing depends on what the server remembers: each request contains the whole conversation, and
+# `store` is false unless `Settings.extra` sets it. Shapes:
+# https://platform.openai.com/docs/api-reference/responses/create
 
 
 _OWN_KEYS = frozenset(("model", "input", "tools", "stream"))
 _ONLY_WITH_TOOLS = frozenset(("parallel_tool_calls", "tool_choice"))
 
 _REASONS = re.compile(r"(?:openai[/.])?(?:o\d|gpt-(?!5-chat)(?:[5-9]|\d\d)|codex-)")
-"""OpenAI's models that reason. Others refuse to be asked for it: "Encrypted content is not supported
-with this model"."""
+"""OpenAI's models that reason. Others refuse to be asked for it: "Encrypted content is not
+supported with this model"."""
 
 
 def encode(
     wire: Wire, request: ChatRequest, *, model: str, stream: bool, memo: Memo | None
 ) -> HttpRequest:
-    """Return the request for `wire`. Raises RequestError for a history or
-    settings that cannot be sent."""
+    """Return the request for `wire`. Raises RequestError for a history or settings that cannot be
+    sent."""
     tools = remembered_tools(wire, request, memo, model=model)
     history = remembered_history(wire, request, tools, memo, model=model)
     body: dict[str, Any] = {"model": model, "input": history.encoded()}
@@ -280,12 +285,13 @@ _FINISH_REASONS: dict[str, FinishReason] = {
     "queued": "incomplete",
     "in_progress": "incomplete",
 }
-"""The reasons of a response that is `incomplete`, and the statuses that say how any other ended."""
+"""The reasons of a response that is `incomplete`, and the statuses of responses that ended
+otherwise."""
 
 
 def _tool(tool: ShownTool) -> dict[str, Any]:
-    """Write a tool flat, and always with `strict`, which is on by default there (in Chat
-    Completions it is off).
+    """Write a tool flat, and always with `strict`, which is on by default there (off in Chat
+    Completions).
 
     https://platform.openai.com/docs/guides/migrate-to-responses
     """
@@ -304,15 +310,16 @@ TOOLS = ToolForm(
 
 
 def _search(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """Write the tool that finds others as what it is here: a search that we execute."""
+    """Write the search tool in its own form here: a search that the client executes."""
     said = {key: tool[key] for key in ("description", "parameters") if key in tool}
     return {"type": SEARCH, "execution": "client"} | said
 
 
-# https://developers.openai.com/api/docs/guides/tools-tool-search, as of 2026: "only gpt-5.4 and later
-# models support tool_search"; "All tools are loaded at the end of the model's context window", also in
-# "client-executed tool search"; "in client mode you do not need to load the same tool again across
-# turns". Of the smallest models and those of other kinds (nano, chat, pro) it says nothing.
+# https://developers.openai.com/api/docs/guides/tools-tool-search, as of 2026: "only gpt-5.4 and
+# later models support tool_search"; "All tools are loaded at the end of the model's context
+# window", also in "client-executed tool search"; "in client mode you do not need to load the same
+# tool again across turns". It says nothing about the smallest models and those of other kinds
+# (nano, chat, pro).
 DEFERRED = DeferredForm(
     models=r"^gpt-(?:5\.(?:[4-9]|\d\d)|[6-9]|\d\d)(?!.*(?:nano|chat|pro))",
     servers=frozenset(("api.openai.com",)),
@@ -336,7 +343,7 @@ OUTPUT = msgspec.structs.replace(CHAT_OUTPUT, shape=_answer, within="text")
 
 
 def _reasoning(effort: Effort, _model: str) -> Reasoning:
-    """Write the level within `reasoning`, to which `Settings.extra` may add, such as a `summary`.
+    """Write the level in `reasoning`, to which `Settings.extra` may add, such as a `summary`.
 
     https://platform.openai.com/docs/api-reference/responses/create, `reasoning`
     """

@@ -1,4 +1,4 @@
-"""Replies of OpenAI Responses: items, put together from events or a whole body."""
+"""Replies of OpenAI Responses: items, assembled from events or a complete body."""
 
 from __future__ import annotations
 
@@ -34,15 +34,17 @@ from toolcrib.wire.json_text import is_object, mended, parsed, same_json
 
 # The output items of a response, assembled from its events.
 #
-# An event belongs to the item that it names by index and id, else by id, else by index; servers get
-# each of these wrong. What is said at an item's end counts for more than the pieces before it, and all
-# that is said there must be the same: an item whose whole copies differ is contradictory. So are two
-# calls that one event names, calls that may lack a piece which names none, a call that a piece follows
-# after its end, and one of which only pieces came where the numbers of the events have a gap.
+# An event belongs to the item that it names by index and id, or else by id, or else by index.
+# Servers get each of these wrong. What is said at an item's end takes precedence over the earlier
+# pieces, and everything said there must agree: an item whose complete copies differ is
+# contradictory. These are contradictory, too: two calls that one event names; calls that may lack a
+# piece which names none; a call that a piece follows after its end; and a call that came only in
+# pieces, if the numbers of the events have a gap.
 
 
 Place: TypeAlias = int | Literal["item", "event"]
-"""The place of a call in the JSON: in a list of output at that index, in `item`, or in the event."""
+"""The place of a call in the JSON: in a list of output at that index, in `item`, or in the
+event."""
 
 
 class _RawCall(msgspec.Struct):
@@ -64,7 +66,7 @@ _SLICES = msgspec.json.Decoder(_RawBody)
 
 
 class ResponsesSource:
-    """The bytes that an event or a body was read from, for arguments that are no text."""
+    """The bytes that an event or a body was read from, for arguments that are not strings."""
 
     __slots__ = ("_body", "_of", "data")
 
@@ -90,7 +92,7 @@ class ResponsesSource:
             raise WireError("the arguments of a tool call are neither text nor an object") from None
 
     def _again(self, place: Place) -> Any:
-        """Return a call out of JSON that strict parsers refuse, such as half a surrogate pair."""
+        """Return a call from JSON that strict parsers refuse, such as half a surrogate pair."""
         body = parsed(self.data)
         if place == "event":
             return body
@@ -117,7 +119,7 @@ class Growing:
             self.size += len(piece)
 
     def settle(self, whole: str) -> str:
-        """Take the whole, which an empty one is not; gives what the pieces had not said of it."""
+        """Take the whole text, unless it is empty; return what the pieces lacked of it."""
         if not whole:
             return ""
         size = self.size
@@ -129,13 +131,12 @@ class Growing:
 class Item:
     """An output item that grows: a call's `arguments` and our `call` id, or a message's `texts`.
 
-    `final` is the item as the provider has it in the end; `settled` is whether it said of the
-    arguments that they are whole, `begun_with` what it gave for them before any piece. `copies` are the
-    whole arguments, each time that they were said, `renamed` is whether it was said otherwise, or may
-    lack a piece, `gap` whether an event was lost while it had no copy,
-    `cut` whether the item itself says that it is incomplete, `missing` whether it streamed and is not
-    among those that the whole response lists. `phase` is whether a message is a commentary or the
-    final answer, where the provider says so.
+    `final` is the item in the provider's last form. `settled` says that the provider declared the
+    arguments complete. `begun_with` holds those given before any piece, and `copies` holds the
+    complete arguments, each time they came. `renamed` says that the item was given another name, or
+    may lack a piece; `gap` that an event was lost while it had no copy; `cut` that the item itself
+    says it is incomplete; and `missing` that it streamed but is not in the complete response.
+    `phase` tells a message that is a commentary from the final answer, if the provider says so.
     """
 
     __slots__ = (
@@ -182,8 +183,10 @@ class Item:
 
     @property
     def whole(self) -> str:
-        """The arguments by what counts most: the last copy, else the pieces, else what it began with,
-        which is a placeholder if it is an empty object and the provider never said that it was all."""
+        """The arguments in order of precedence: the last copy, the pieces, the beginning.
+
+        An empty object in the beginning is a placeholder, unless the provider declared it complete.
+        """
         if self.copies:
             return self.copies[-1]
         begun_with = self.begun_with if self.settled or self.begun_with.strip("{} ") else ""
@@ -203,7 +206,7 @@ class Item:
         return not all(same_json(self.copies[0], one) for one in self.copies[1:])
 
     def _goes_on_from(self, beginning: str) -> bool:
-        """Return whether the arguments are those that the item began with, or go on from there."""
+        """Return whether the arguments equal or continue those that the item began with."""
         if not beginning.strip("{} "):
             return True
         streamed, whole = "".join(self.streamed), self.whole
@@ -213,7 +216,7 @@ class Item:
 
     @property
     def streamed_otherwise(self) -> bool:
-        """Whether the pieces said something else than the whole."""
+        """Whether the pieces differ from the whole."""
         streamed = "".join(self.streamed)
         return (
             bool(streamed) and self.settled and not same_json(streamed, "".join(self.copies[-1:]))
@@ -225,8 +228,8 @@ class Item:
         return self.name, "".join(map(str, self.texts.values())) or self.whole
 
     def begins(self, text: str) -> None:
-        """Take the arguments that an item begins with; if it begins twice, one beginning has to go on
-        from the other."""
+        """Take the arguments that an item begins with. If it begins twice, one beginning must
+        continue the other."""
         before = self.begun_with
         if not before.strip("{} "):
             self.begun_with = text or before
@@ -260,14 +263,15 @@ class Items:
         return item
 
     def called(self, item: Item, call_id: str) -> None:
-        """Take the id of a call, unless it has one. llama.cpp takes it for the item's."""
+        """Take the id of a call, unless it has one. llama.cpp uses it as the item's id."""
         if call_id and not item.call_id:
             item.call_id = call_id
             self._by.setdefault(("call", call_id), item)
             self._by.setdefault(("id", call_id), item)
 
     def begun(self, kind: str, index: int | None, item_id: str) -> Item:
-        """Return the item that begins: a new one, unless it is said again that this one has begun."""
+        """Return the item that begins: a new one, unless this only repeats the beginning of a known
+        one."""
         for item in self._named(kind, index, item_id):
             other = bool(item_id and item.id and item.id != item_id)
             elsewhere = index is not None and item.index not in (None, index)
@@ -276,7 +280,8 @@ class Items:
         return self.open(kind, index, item_id)
 
     def growing(self, kind: str, index: int | None, item_id: str, call_id: str = "") -> Item:
-        """Return the item that goes on, or ends; a new one if it is the first that is heard of it."""
+        """Return the item that continues or ends; a new one if it is mentioned for the first
+        time."""
         known = self._by.get((index, item_id))
         if known is not None and known.kind == kind and known.final is None:
             return known
@@ -295,8 +300,11 @@ class Items:
         return self.open(kind, index, item_id) if other else last
 
     def _only_growing(self, kind: str) -> Item | None:
-        """Return the only call of a kind that may grow; if there are several they are in doubt, since
-        an event came that says of none that it is its own."""
+        """Return the only call of a kind that may grow, or None.
+
+        If there are several, doubt them, because an event came that does not say which it belongs
+        to.
+        """
         if kind not in CALLS:
             return None
         open_ = (item for item in reversed(self._all) if item.kind == kind and item.may_grow)
@@ -310,8 +318,8 @@ class Items:
     def listed(self, at: int, form: dict[str, Any]) -> Item:
         """Return the item at a place of the list that ends a stream; a new one if it never streamed.
 
-        One with neither a known id nor a known place is one that said the same, since some servers give
-        their items new ids here (BerriAI/litellm#36375, vllm-project/vllm#47916).
+        An item with neither a known id nor a known place is matched by its contents, because some
+        servers give their items new ids here (BerriAI/litellm#36375, vllm-project/vllm#47916).
         """
         kind, item_id = _typed(form)[1], _string(form, "id")
         keys = ("id", item_id), ("call", _string(form, "call_id")), ("at", at)
@@ -325,7 +333,7 @@ class Items:
         return item
 
     def _same(self, form: dict[str, Any]) -> Item | None:
-        """Return the first item, of those not listed yet, that said the same."""
+        """Return the first item with the same contents that is not listed yet."""
         if self._said is None:
             self._said = {}
             for item in reversed(self._all):
@@ -358,7 +366,7 @@ def _keys(index: int | None, item_id: str, call_id: str = "") -> Iterator[tuple[
 
 
 def _another(item: Item, index: int | None, item_id: str, call_id: str) -> bool:
-    """Return whether what is named is not that item, although one of its names is the item's."""
+    """Return whether an event means another item, although one of its names is this item's."""
     other_id = bool(item_id and item.id and item.id != item_id)
     other_call = bool(call_id and item.call_id and item.call_id != call_id)
     elsewhere = index is not None and item.index is not None and item.index != index
@@ -368,21 +376,22 @@ def _another(item: Item, index: int | None, item_id: str, call_id: str) -> bool:
     return not named or other_call or other_id
 
 
-# Which of a response's items go back with the next request, as they came.
+# Which of a response's items go back unchanged with the next request.
 #
-# Reasoning goes back before what it led to, and only if the server can read it again. Refused
-# otherwise: "Item … not found", "… provided without its required following item".
+# Reasoning goes back before what it led to, and only if the server can read it again. Otherwise it
+# is refused: "Item … not found", "… provided without its required following item".
 
 
 SEARCH = "tool_search"
 SEARCH_CALL = "tool_search_call"
-"""A search for tools; one that is `client`'s to execute is a call. OpenAI's own are its own tool's.
+"""A search for tools. One that the `client` executes is a call. OpenAI's own searches belong to its
+own tool.
 
 https://developers.openai.com/api/docs/guides/tools-tool-search#client-executed-tool-search
 """
 CALLS = frozenset(("function_call", "custom_tool_call", SEARCH_CALL))
 TEXTS = {"output_text": "text", "text": "text", "refusal": "refusal"}
-"""Parts of a message that are text, and where they have it."""
+"""Parts of a message that are text, and the member that holds it."""
 
 _PLAIN = {
     "message": frozenset(("type", "id", "status", "role", "content")),
@@ -391,12 +400,12 @@ _PLAIN = {
 
 
 def message_text(items: Iterable[Any]) -> str:
-    """Return all text in the messages among these items, refusals too."""
+    """Return all text in the messages among these items, including refusals."""
     return "".join(text for item in items for _, text, _ in texts_of(item))
 
 
 def texts_of(item: Any) -> Iterator[tuple[int, str, bool]]:
-    """Return place, text and whether it is a refusal, of each text in a message; other items have
+    """Yield place, text and whether it is a refusal, for each text in a message; other items have
     none."""
     if not isinstance(item, dict) or item.get("type") != "message":
         return
@@ -412,9 +421,9 @@ def texts_of(item: Any) -> Iterator[tuple[int, str, bool]]:
 
 
 def kept_items(items: list[dict[str, Any]], *, stored: bool) -> list[dict[str, Any]]:
-    """Return what has to go back as it is; nothing where text and calls say as much.
+    """Return what has to go back unchanged; empty if text and calls say as much.
 
-    `stored` is whether the server may have kept the items, and knows them by their ids.
+    `stored` says that the server may have kept the items, and knows them by their ids.
     """
     kept = [item for item in items if stored or not _unreadable(item)]
     while kept and kept[-1].get("type") == "reasoning":
@@ -438,15 +447,16 @@ def _plain(item: dict[str, Any]) -> bool:
 
 # What the events of a response, and its list of output, say about the items in it.
 #
-# Each method takes one event and shows what can be shown of it. All of them raise WireError for JSON
-# that is none of this wire's.
+# Each method takes one event and shows what can be shown of it. All raise WireError for JSON that
+# does not belong to this wire.
 
 
 class Output:
-    """The items so far. `calls` are those for us to run, `copies` those that a response showed while it
-    went on (id, name, arguments), `refused` whether a refusal is there.
+    """The items so far.
 
-    `source` holds the bytes of the event that is taken.
+    `calls` are those for toolcrib to run. `copies` are those that a response showed while it was in
+    progress (id, name, arguments). `refused` says that there is a refusal. `source` holds the bytes
+    of the current event.
     """
 
     def __init__(self, offer: Offer, ids: str) -> None:
@@ -480,7 +490,7 @@ class Output:
         _show_arguments(item, delta, parts)
 
     def lost(self) -> None:
-        """Take note that an event was lost: each call that is open may lack it."""
+        """Note that an event was lost: each open call may lack it."""
         for item in self.items:
             item.gap = item.gap or (item.kind in CALLS and not item.copies)
 
@@ -502,11 +512,11 @@ class Output:
         self.refused = self.refused or (refused and text.size > 0)
 
     def reasoning(self, event: dict[str, Any], parts: Parts) -> None:
-        """Show a piece of the reasoning, or of its summary; the item has the whole of it."""
+        """Show a piece of the reasoning, or of its summary; the item holds the whole."""
         show_reasoning(event.get("delta"), parts)
 
     def shown(self, response: dict[str, Any]) -> None:
-        """Take the list of a response that goes on: its calls have to be those that stream."""
+        """Take the list of a response in progress, whose calls must match those that stream."""
         output = response.get("output")
         for at, form in enumerate(output if isinstance(output, list) else ()):
             kind = form.get("type") if isinstance(form, dict) else None
@@ -517,15 +527,19 @@ class Output:
                 self.copies.append(said)
 
     def _is_ours(self, kind: str, name: str) -> bool:
-        """Return whether a call is for us: a custom tool's is if it is on offer, or nothing is; a
-        search is if a tool on offer is called so."""
+        """Return whether a call is for toolcrib.
+
+        A custom tool's call is if that tool is on offer, or nothing is; a search is if a tool with
+        that name is on offer.
+        """
         offered = self._offer.tools
         if kind == SEARCH_CALL:
             return name in self._offer.own_names
         return kind == "function_call" or not offered or self._offer.own_name(name) in offered
 
     def listed(self, response: dict[str, Any], parts: Parts, *, streamed: bool) -> None:
-        """Take the list of a whole response; of one that `streamed`, only what was not whole before."""
+        """Take the list of a complete response; if it `streamed`, only what was not complete
+        before."""
         output = member_of(response, "output", list) or []
         for at, entry in enumerate(output):
             form, kind = _typed(entry)
@@ -552,7 +566,8 @@ class Output:
             _show(item.text(at).settle(text), parts)
 
     def _said_again(self, item: Item, form: dict[str, Any], place: Place) -> None:
-        """Compare an item with its copy in the whole response, which repeats what it streamed."""
+        """Compare an item with its copy in the complete response, which repeats what was
+        streamed."""
         item.phase = form.get("phase") or item.phase
         item.cut = item.cut or _is_cut(form, item.kind)
         if item.kind in CALLS:
@@ -562,9 +577,12 @@ class Output:
             self._settle(item, self._arguments(form, item.kind, place), [])
 
     def _name(self, item: Item, form: dict[str, Any]) -> None:
-        """Take name and id of a call. One that has other ids at its end, as some servers give, is known
-        by what it says; under its own id it has one call id. Of a search OpenAI has said another one
-        while it went on than at its end, so that is the first."""
+        """Take name and id of a call.
+
+        An item with other ids at its end, as some servers give, is recognised by its contents.
+        Under its own id it has one call id. OpenAI has given a search another one in progress than
+        at its end, so for a search the first counts.
+        """
         goes_on = item.kind == SEARCH_CALL and form.get("status") == "in_progress"
         call_id = "" if goes_on else _string(form, "call_id")
         if item.id and item.id == _string(form, "id"):
@@ -596,8 +614,8 @@ class Output:
         _show_arguments(item, item.arguments.settle(whole), parts)
 
     def _arguments(self, form: dict[str, Any], kind: str, place: Place) -> str:
-        """Return the arguments in an item or event, as text; those that come
-        as a value keep their bytes."""
+        """Return the arguments in an item or event, as text; those that come as a value keep their
+        bytes."""
         key = "input" if kind == "custom_tool_call" else "arguments"
         text = form.get(key)
         if text is None or isinstance(text, str):
@@ -606,13 +624,16 @@ class Output:
 
 
 def _says_all(text: str) -> bool:
-    """Return whether these are whole arguments, and no placeholder for them."""
+    """Return whether these are complete arguments, and not a placeholder."""
     return bool(text.strip("{} ")) and is_object(text)
 
 
 def _is_cut(form: dict[str, Any], kind: str) -> bool:
-    """Return whether an item says that it is not whole. What a call says that nobody knows is doubt
-    enough; that it is in progress is not, once the response has come to its end."""
+    """Return whether an item says that it is incomplete.
+
+    An unknown status of a call counts as incomplete. "In progress" does not, once the response has
+    come to its end.
+    """
     status = form.get("status")
     return status == "incomplete" or (kind in CALLS and status not in _GOOD)
 
@@ -637,14 +658,14 @@ def _typed(item: Any) -> tuple[dict[str, Any], str]:
 
 
 def _name_in(form: dict[str, Any]) -> str:
-    """Return the name that a call has; of a search, only of one that is not the provider's to run."""
+    """Return the name of a call; of a search, only if the client has to run it."""
     if form.get("type") == SEARCH_CALL:
         return SEARCH if form.get("execution") == "client" else ""
     return _string(form, "name")
 
 
 def _index(event: dict[str, Any]) -> int | None:
-    """Return the index of an item, None where it is not there or no number."""
+    """Return the index of an item, or None if it is absent or not a number."""
     index = index_of(event.get("output_index"))
     return index if type(index) is int else None
 
@@ -658,10 +679,10 @@ def _string(form: dict[str, Any], key: str) -> str:
     return value
 
 
-# The reply under construction: what events and whole bodies of responses add to it.
+# The reply under construction: what events and complete bodies of responses add to it.
 #
-# A response has no finish reason: its status says whether it is whole, its items what is in it.
-# https://platform.openai.com/docs/api-reference/responses-streaming
+# A response has no finish reason: its status says whether it is complete, its items what it
+# contains. https://platform.openai.com/docs/api-reference/responses-streaming
 
 
 _GOES_ON = ("queued", "in_progress")
@@ -689,7 +710,7 @@ _EVENTS: Mapping[str, Callable[[Output, dict[str, Any], Parts], None]] = {
 
 
 class ResponsesReply:
-    """Takes events, gives the `Reply`. `known`, `over` and `ending` are a `Builder`'s."""
+    """Takes events, and gives the `Reply`. `known`, `over` and `ending` are a `Builder`'s."""
 
     def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
         self.known = self.over = False
@@ -728,11 +749,12 @@ class ResponsesReply:
             self._take_response(kind, response, parts)
         elif kind in _ENDS:
             if "output_index" in event or "item_id" in event:
-                self.ending.sign("incomplete")  # it is what is left of a piece of an item
+                self.ending.sign("incomplete")  # it is the remains of a piece of an item
             self._end({}, _ENDS[kind])
 
     def _take_number(self, number: object) -> None:
-        """Take the number of an event: where one is left out, an event was lost. Some begin anew."""
+        """Take the number of an event. A gap means that an event was lost. Some servers restart the
+        numbers."""
         if type(number) is int:
             if self._number is not None and number > self._number + 1:
                 self._output.lost()
@@ -750,7 +772,7 @@ class ResponsesReply:
             self._end(response, _status(response, _ENDS[kind]))
 
     def _take_shown(self, response: Any) -> None:
-        """Take a response that goes on: the calls in it, and what says that it does not."""
+        """Take a response in progress: the calls in it, and any sign that it has stopped."""
         if not isinstance(response, dict):
             return
         self._output.shown(response)
@@ -763,7 +785,7 @@ class ResponsesReply:
             self.ending.said(reason, "incomplete" if meaning in NATURAL else meaning)
 
     def _end(self, response: dict[str, Any], status: Any) -> None:
-        """Take the response that says how it all ended. Raises ProviderError if it failed."""
+        """Take the response that says how everything ended. Raises ProviderError if it failed."""
         if status == "failed" or response.get("error"):
             raise reported_error(response.get("error") or "the response failed")
         self.known = self.over = True
@@ -780,8 +802,8 @@ class ResponsesReply:
             self.ending.said("", "stop")
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
-        """Return the reply. Only a whole response is its end: `[DONE]` alone
-        says nothing of its status."""
+        """Return the reply. Only a complete response ends it: `[DONE]` alone says nothing about its
+        status."""
         if self.ending.torn or not (ended and self.over):
             self.ending.sign("incomplete")
         items = self._output.items
@@ -806,7 +828,8 @@ class ResponsesReply:
         )
 
     def _calls(self) -> tuple[ToolCall, ...]:
-        """Return the calls. One that no sign has ended, and whose arguments are not whole, was cut."""
+        """Return the calls. One without any sign of its end, and with incomplete arguments, was
+        cut."""
         assembler = CallAssembler(self._offer, self._ids, marked=True)
         for item in self._output.calls:
             text = item.whole
@@ -834,8 +857,11 @@ class ResponsesReply:
 
 
 def _answers(items: Iterable[Item]) -> tuple[str, ...]:
-    """Return the texts that may be the answer: each message is one of its own, unless the provider
-    says that it is a commentary, or that another one is the final answer."""
+    """Return the texts that may be the answer.
+
+    Each message is a separate one, unless the provider says that it is a commentary, or that
+    another one is the final answer.
+    """
     said = [(item.phase, "".join(map(str, item.texts.values()))) for item in items if item.texts]
     final = any(phase == "final_answer" for phase, _ in said)
     return tuple(
@@ -846,7 +872,7 @@ def _answers(items: Iterable[Item]) -> tuple[str, ...]:
 
 
 def _status(response: dict[str, Any], says: str) -> Any:
-    """Return how a stream ended: by the event's own word, unless the status is a worse one.
+    """Return how a stream ended: the event's own word, unless the status is worse.
 
     Some servers' `status` is still that of the beginning.
     """

@@ -1,8 +1,8 @@
-"""Arguments of a call that Gemini streams value by value, put together to one JSON object.
+"""Assemble the arguments of a call that Gemini streams value by value into one JSON object.
 
-Each value comes with its place, a path such as `$.stops[0].city`; a text may come in several
-pieces. There is no text of the model's own to keep here: what it sent is values. A place that
-cannot be is a WireError, since arguments that were guessed at must not run. Shapes:
+Each value comes with its place, a path such as `$.stops[0].city`; a string may come in several
+pieces. The model's own text cannot be kept here, because the server sends values. An impossible
+place is a WireError, since guessed arguments must not run. Shapes:
 https://docs.cloud.google.com/vertex-ai/generative-ai/docs/reference/rest/v1beta1/Content#PartialArg
 """
 
@@ -21,7 +21,7 @@ _STEP = re.compile(
 )
 _QUOTED = re.compile(r'\\.|"', re.DOTALL)
 _IN_JSON = {"\\'": "'", '"': r"\""}
-"""Escapes that a quoted name of a path may hold and JSON has not, as JSON writes them."""
+"""Escapes that a quoted name of a path may contain and JSON does not have, as JSON writes them."""
 _DEEPEST = 64
 _VALUES = {
     "stringValue": (str,),
@@ -33,7 +33,7 @@ _OF_VALUE = _VALUES.keys() | {"jsonPath", "willContinue"}
 
 
 class _GrowingText:
-    """A text that may still grow."""
+    """A string that may still grow."""
 
     __slots__ = ("grows", "pieces")
 
@@ -43,8 +43,11 @@ class _GrowingText:
 
 
 class PartialArguments:
-    """The values so far. `whole` is whether every text in them has come to its end, `contradictory`
-    whether a place was given two values."""
+    """The values so far.
+
+    `whole` says that every string in them has come to its end, `contradictory` that a place was
+    given two different values.
+    """
 
     def __init__(self) -> None:
         self.contradictory = False
@@ -61,7 +64,7 @@ class PartialArguments:
         return self._growing == 0
 
     def add(self, values: list[Any]) -> None:
-        """Take the `partialArgs` of one piece. Raises WireError for what has no place."""
+        """Take the `partialArgs` of one piece. Raises WireError for a value without a place."""
         for value in values:
             if not isinstance(value, dict):
                 raise WireError("a partial argument is not an object")
@@ -96,7 +99,7 @@ class PartialArguments:
             self._growing -= 1
 
     def _settle(self, holder: Any, step: str | int, value: Any) -> None:
-        """Give a place its value, which cannot be another one than it had."""
+        """Give a place its value, which must not differ from an earlier one."""
         if not _is_new(holder, step):
             before = holder[step]
             self.contradictory |= type(before) is not type(value) or before != value
@@ -125,7 +128,7 @@ def _steps(path: Any) -> list[str | int]:
 
 
 def _unquoted(quoted: str) -> str:
-    """Return a name out of its quotes: RFC 9535 has JSON's escapes, and that of `'`."""
+    """Return a name without its quotes: RFC 9535 has JSON's escapes, and one for `'`."""
     text = _QUOTED.sub(lambda found: _IN_JSON.get(found[0], found[0]), quoted)
     try:
         return str(json.loads(f'"{text}"', strict=False))
@@ -134,7 +137,7 @@ def _unquoted(quoted: str) -> str:
 
 
 def _is_new(holder: Any, step: str | int) -> bool:
-    """Return whether nothing is at that place yet. Raises WireError if it is none."""
+    """Return whether nothing is at that place yet. Raises WireError if there is no such place."""
     if isinstance(holder, dict) and isinstance(step, str):
         return step not in holder
     if isinstance(holder, list) and isinstance(step, int) and step <= len(holder):
@@ -150,8 +153,10 @@ def _put(holder: Any, step: str | int, value: Any) -> None:
 
 
 def _said_by(value: dict[str, Any]) -> Any:
-    """Return what a piece brings: one value, of the type that its member says. Of members that are null
-    there may be more, since some servers write them all."""
+    """Return what a piece carries: one value, of the type that its member names.
+
+    There may be further members that are null, since some servers write them all.
+    """
     given = {key: value[key] for key in _VALUES if value.get(key) is not None}
     if not given and "nullValue" in value:
         return None  # as protobuf writes it

@@ -1,9 +1,10 @@
-"""The content of what a user says in a request: what goes as it is, and what is refused.
+"""The content of what a user says in a request: what is sent unchanged, and what is refused.
 
-Rule: nothing is dropped, and nothing is told in place of being shown. Who asks about a picture wants
-it looked at: a part that a wire has no form for, of a media type that is not among the wire's
-`prompt_media`, or at an address that this provider does not fetch from, is a RequestError that names
-it, and no request is made. A text, a link, and a file that is text, is text on every wire.
+Rule: nothing is dropped, and nothing is described instead of being shown. Somebody who asks about a
+picture wants it looked at. So a part that a wire has no form for, that has a media type outside the
+wire's `prompt_media`, or that is at an address from which this provider does not fetch, is a
+RequestError that names it, and no request is made. A string, a link, and a file that is text are
+text on every wire.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from toolcrib.wire.results import Form, Make, as_media, is_taken
 def in_prompt(
     history: History, message: Message, make: Make, text: Callable[[str], Form]
 ) -> list[Form]:
-    """Return the parts of a user's message, in order; no text in them is blank. Raises RequestError."""
+    """Return the parts of a user's message, in order, without blank texts. Raises RequestError."""
     forms, count = list[Form](), 0
     for part in message.parts:
         found = as_media(part)

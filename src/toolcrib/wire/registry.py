@@ -1,4 +1,5 @@
-"""The wires and the forms of tools by name; which wire a body is of, and what a wire can do."""
+"""The wires and the forms of tools by name; which wire a body belongs to, and what a wire can
+do."""
 
 from __future__ import annotations
 
@@ -65,12 +66,12 @@ FORMS: Mapping[str, ToolForm] = {wire.tools.name: wire.tools for wire in WIRES.v
 
 @names_wrong_types
 def wire_of(wire: Wire | str) -> Wire:
-    """Return the wire of that name. Raises RequestError for a name that nobody knows."""
+    """Return the wire of that name. Raises RequestError for an unknown name."""
     return _known(wire)
 
 
 def _known(wire: Wire | str) -> Wire:
-    """Return what `wire_of` does, of what is known to be a wire or a text."""
+    """Do what `wire_of` does, without checking the type."""
     if isinstance(wire, Wire):
         return wire
     if wire not in WIRES:
@@ -89,9 +90,9 @@ def encode(
 ) -> HttpRequest:
     """Return the HTTP request for a chat request, without server and key.
 
-    `memo` lets requests of one conversation share their encoded part. Raises RequestError for what
-    the wire has no form for, such as a call without its result, or a tool that the provider would
-    refuse; CatalogError for a name on offer twice.
+    `memo` lets requests of one conversation share their encoded part. Raises RequestError for
+    anything that the wire has no form for, such as a call without its result, or a tool that the
+    provider would refuse; CatalogError for a repeated name among the tools.
     """
     wire = _known(wire)
     if request.output is not None:
@@ -103,7 +104,7 @@ def encode(
 
 @names_wrong_types
 def form_of(wire: Wire | ToolForm | str) -> ToolForm:
-    """Return how that provider takes tools. Raises RequestError for a name that nobody knows."""
+    """Return how that provider takes tools. Raises RequestError for an unknown name."""
     if isinstance(wire, ToolForm):
         return wire
     if isinstance(wire, Wire):
@@ -115,20 +116,21 @@ def form_of(wire: Wire | ToolForm | str) -> ToolForm:
 
 @names_wrong_types
 def encode_tools(wire: Wire | ToolForm | str, tools: OfferedTools) -> list[JsonObject]:
-    """Return the `tools` of a request, from tools, definitions, `{name, description, input_schema}`, or
-    catalogs and lists of them.
+    """Return the `tools` of a request, from tools, definitions, dictionaries, or catalogs and lists
+    of them.
 
-    Schemas are copies; output schemas stay home. Raises RequestError for a tool that the provider
-    would refuse, CatalogError for a name that comes twice.
+    Dictionaries are `{name, description, input_schema}`. Schemas are copies; output schemas are not
+    sent. Raises RequestError for a tool that the provider would refuse, CatalogError for a repeated
+    name.
     """
     return forms_of(form_of(wire), _definitions(tools))
 
 
 @names_wrong_types
 def tool_views(wire: Wire | ToolForm | str, tools: OfferedTools) -> list[ToolView]:
-    """Return what each tool looks like to the provider and what is lost on the way; refuses nothing.
+    """Return what each tool looks like to the provider and what is lost; refuses nothing.
 
-    Raises CatalogError for a name that comes twice.
+    Raises CatalogError for a repeated name.
     """
     return views_of(form_of(wire), _definitions(tools))
 
@@ -144,11 +146,12 @@ def decoder(
     offer: Offer | None = None,
     ids: str | None = None,
 ) -> Decoder:
-    """Return a decoder for one response. `ids` is the prefix of the calls' ids, `call_` by default:
-    where a runner runs them, a prefix of the reply's own keeps them apart from those of other replies.
+    """Return a decoder for one response.
 
-    With `streaming` a body that turns out to be JSON is read as such all the same. Raises
-    RequestError for a wire, or a syntax of calls in text, that nobody knows.
+    `ids` is the prefix of the calls' ids, `call_` by default. If a runner runs the calls, each
+    reply needs its own prefix, to keep them apart from those of other replies. With `streaming`, a
+    body that turns out to be JSON is still read as such. Raises RequestError for an unknown wire,
+    or an unknown syntax of calls in text.
     """
     wire = _known(wire)
     ids = "call_" if ids is None else ids
@@ -170,7 +173,7 @@ def decode(
     offer: Offer | None = None,
     ids: str | None = None,
 ) -> Reply:
-    """Return the reply in a whole body, be it JSON or a recorded stream.
+    """Return the reply in a complete body, either JSON or a recorded stream.
 
     Its last byte counts as a clean end of the transport; `ids` is as in `decoder`.
 
@@ -186,25 +189,25 @@ def decode(
     return reading.finish()
 
 
-# Which wire a body is of, by members that only that wire has. Nothing is decoded.
+# Find out which wire a body belongs to, by members that only that wire has. Nothing is decoded.
 #
-# Servers that borrow a format are of it: a chat completion is `openai-chat`, Mistral's too, which is
-# read the same way there.
+# Servers that borrow a format belong to it: a chat completion is `openai-chat`, also Mistral's,
+# which is read the same way there.
 
 
-_FRAME = b"\0"  # no text begins so, and every frame of AWS below 16 MiB does
+_FRAME = b"\0"  # no text begins like this, but every AWS frame below 16 MiB does
 _STEP = 64 * 1024
 _BLANK = b"\xef\xbb\xbf \t\r\n"
 
 
 @names_wrong_types
 def detect(body: bytes, content_type: str = "") -> str:
-    """Return the name of the wire of a response body: whole JSON,
-    server-sent events, lines or AWS frames.
+    """Return the name of the wire of a response body: whole JSON, server-sent events, lines or AWS
+    frames.
 
-    `content_type` decides where the content does not. An error object that has OpenAI's form, which
-    every wire reads alike, is `openai-chat`. Raises WireError for a body that is of no wire, or may be
-    of several; it names them.
+    `content_type` decides if the content does not. An error object in OpenAI's form, which every
+    wire reads alike, is `openai-chat`. Raises WireError for a body that belongs to no wire, or may
+    belong to several; it names them.
     """
     found = _found(body) or (["ollama"] if "x-ndjson" in content_type else [])
     if not found:
@@ -221,14 +224,15 @@ def detect(body: bytes, content_type: str = "") -> str:
 
 
 def _found(body: bytes) -> list[str]:
-    """Return what the first value that says anything says of the wires it may be of."""
+    """Return the wires that the first meaningful value may belong to."""
     if body.startswith(_FRAME):
         return _of_frames(body)
     return next(filter(None, map(_of_value, _values(body))), [])
 
 
 def _of_frames(body: bytes) -> list[str]:
-    """Return the wire whose events the heads of frames name. Raises WireError if they are none."""
+    """Return the wire whose events the frames' headers name. Raises WireError if they are not
+    frames."""
     frames = FrameStream()
     names = {event.name for event in frames.feed(body[:_STEP])}
     frames.feed(b"")
@@ -236,7 +240,7 @@ def _of_frames(body: bytes) -> list[str]:
 
 
 def _values(body: bytes) -> Iterator[Any]:
-    """Yield the JSON values in a body, as far as they are asked for."""
+    """Yield the JSON values in a body, on demand."""
     bare = body.lstrip(_BLANK)
     frames: EventStream | LineStream = EventStream()
     if bare.startswith((b"{", b"[")):
@@ -253,7 +257,7 @@ def _values(body: bytes) -> Iterator[Any]:
 
 
 def _value(data: bytes) -> Any:
-    """Return the value, that of an array being its first item; None for what is no JSON."""
+    """Return the value, or the first item of an array; None if it is not JSON."""
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError:
@@ -262,7 +266,7 @@ def _value(data: bytes) -> Any:
 
 
 def _of_value(value: Any) -> list[str]:
-    """Return the wires that have such a value; none if it says nothing of that."""
+    """Return the wires that have such a value; empty if it does not tell."""
     if not isinstance(value, dict):
         return []
     found = [w.name for w in WIRES.values() if w.is_reply is not None and w.is_reply(value)]
@@ -293,32 +297,34 @@ def _type(value: JsonObject) -> str:
     return kind if isinstance(kind, str) else ""
 
 
-# What can be asked of a provider, found by asking its encoder, which raises where there is no form.
+# Find out what can be asked of a provider by asking its encoder, which raises if there is no form.
 
 
 Choosing: TypeAlias = Literal["yes", "fewer", "no"]
-"""`fewer`: there are no words for it, and so only those tools are sent that may be called."""
+"""`fewer`: there is no way to say it, so only the tools that may be called are sent."""
 
 
 Answering: TypeAlias = Literal["yes", "alone", "no"]
-"""`alone`: only in requests without tools; beside tools it is a call of a tool for it."""
+"""`alone`: only in requests without tools; with tools it is a call of a special tool."""
 
 
 Reasoned: TypeAlias = Literal["yes", "some", "by model", "no"]
-"""`some`: some of the levels of reasoning only. `by model`: only models of which it is known how."""
+"""`some`: only some of the levels of reasoning. `by model`: only models for which it is known
+how."""
 
 
 Deferred: TypeAlias = Literal["by model", "no"]
-"""`by model`: to models, and at servers, of which it is known, or where it is asked for."""
+"""`by model`: for models and servers that are known to support it, or where it is explicitly
+requested."""
 
 
 class Abilities(NamedTuple):
     """Says what a wire can express.
 
-    Which choices of tools; whether a reply can be kept to one call, pictures can be sent (as data, by
-    address), a failed result is marked as such, and schemas can be held to while the model writes;
-    whether there is a form for a typed answer, for how much the model is to reason, and for tools that
-    are told where a search found them.
+    That is: which choices of tools; whether a reply can be limited to one call, pictures can be
+    sent (as data, by address), a failed result is marked as such, and schemas can be enforced while
+    the model writes; whether there is a form for a typed answer, for how much the model is to
+    reason, and for tools sent at the place where a search found them.
     """
 
     none: Choosing
@@ -351,7 +357,7 @@ _PIXEL = (
 
 @names_wrong_types
 def abilities(wire: Wire | str) -> Abilities:
-    """Return the abilities of a wire. Raises RequestError for a name that nobody knows."""
+    """Return the abilities of a wire. Raises RequestError for an unknown name."""
     wire = _known(wire)
     return Abilities(
         none=_chosen(wire, ToolChoice("none")),
@@ -409,7 +415,7 @@ def _told_where_found(wire: Wire) -> Deferred:
 
 
 def _shows(wire: Wire, image: Image) -> bool:
-    wire = msgspec.structs.replace(wire, prompt_models="")  # to those of its models that see
+    wire = msgspec.structs.replace(wire, prompt_models="")  # allow every model
     return _sent(wire, ChatRequest((Message.user("?", (image,)),))) is not None
 
 

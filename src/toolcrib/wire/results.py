@@ -1,8 +1,8 @@
-"""The content of a tool's result in a request: what goes as it is, and what is told in text.
+"""The content of a tool's result in a request: what is sent unchanged, and what is described in text.
 
-Rule: nothing is dropped. A part that a wire has no form for, of a media type that is not among the
-wire's `result_media`, or that is somewhere this provider does not fetch from, is named in the text of
-the result, where it stood. A text, and a file that is text, is text on every wire.
+Rule: nothing is dropped. A part that a wire has no form for, that has a media type outside the
+wire's `result_media`, or that is somewhere this provider does not fetch from, is named in the text
+of the result, at its position. A string, and a file that is text, is text on every wire.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from toolcrib.wire.history import SentResult
 
 Form: TypeAlias = dict[str, Any]
 Make: TypeAlias = Callable[[Media, int], Form | None]
-"""Returns the wire's form of an image or a file, the first being 0; None where there is none."""
+"""Returns the wire's form of an image or a file, by its position from 0; None if there is none."""
 
 IMAGES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 PDF = "application/pdf"
@@ -39,7 +39,7 @@ _ANY = "application/octet-stream"
 
 
 def is_taken(media: frozenset[str], part: Media) -> bool:
-    """Return whether a part is of one of these media types; an image at an address may be of any."""
+    """Return whether a part has one of these media types; an image at an address may have any."""
     media_type = media_type_of(part)
     if media_type or not isinstance(part, Image):
         return media_type in media
@@ -47,9 +47,9 @@ def is_taken(media: frozenset[str], part: Media) -> bool:
 
 
 def as_media(part: Part) -> Media | None:
-    """Return an image or a file that is no text, under the usual name of its media type.
+    """Return an image or a file that is not text, under the usual name of its media type.
 
-    A file that is a picture is an Image, and an address that is data is data.
+    A file that is a picture becomes an Image, and a `data:` URL becomes data.
     """
     if isinstance(part, str | Link) or text_in(part) is not None:
         return None
@@ -63,7 +63,7 @@ def as_media(part: Part) -> Media | None:
 def _forms(
     message: Message, media: frozenset[str], make: Make
 ) -> Iterator[tuple[Part, Form | None]]:
-    """Yield each part, and its form if it goes as it is."""
+    """Yield each part, and its form if it is sent unchanged."""
     count = 0
     for part in message.parts:
         found = as_media(part)
@@ -75,7 +75,7 @@ def _forms(
 def in_blocks(
     message: Message, media: frozenset[str], make: Make, text: Callable[[str], Form]
 ) -> list[Form]:
-    """Return a result's text and parts as blocks, in order. No text in them is blank."""
+    """Return a result's text and parts as blocks, in order, without blank texts."""
     blocks = [text(message.content)] if message.content.strip() else []
     for part, form in _forms(message, media, make):
         blocks += map(text, told_in_text((part,))) if form is None else [form]
@@ -83,7 +83,7 @@ def in_blocks(
 
 
 def attached_to(name: str, result: SentResult) -> str:
-    """Return the text before an attachment that stands outside of its result."""
+    """Return the text before an attachment that is outside of its result."""
     return f"[{name} of the result of {result.name}, call {result.id}]"
 
 
@@ -93,14 +93,14 @@ def file_name(file: File, at: int) -> str:
 
 
 class Beside(msgspec.Struct, frozen=True):
-    """A result's text, which names what is attached to it, and the attachments by these names."""
+    """A result's text, which names its attachments, and the attachments by these names."""
 
     text: str
     attached: Sequence[tuple[str, Form]]
 
 
 def beside(message: Message, media: frozenset[str], make: Make) -> Beside:
-    """Return a result's text, and what goes next to it."""
+    """Return a result's text, and its attachments outside of it."""
     if not message.parts:
         return Beside(message.content, ())
     texts, attached = [message.content], list[tuple[str, Form]]()

@@ -1,18 +1,19 @@
-"""The decoder for models that write calls in their text, cut into what it says and its calls.
+"""The decoder for models that write calls in their text, which separates text from calls.
 
-The reply is read from its whole text, so that it cannot depend on the pieces; those are read besides,
-for what can be shown of them at once.
+The reply is read from its whole text, so that it cannot depend on how the text was split into
+pieces. The pieces are also read as they come, only to show what can be shown at once.
 
-A call is one where the model makes it, not where it shows it. A text that is nothing but calls, bare or
-in one fence, makes them. Beside prose a call is text in thinking, in a fence that is no mark of the
-syntax, in a comment or another element of HTML that quotes, in a comment of code, in indented code,
-in a line that begins with `>`, in inline code and in quotation marks (`Quotes`). What a failed attempt
-at a call has read is text, and is not read again; had it read anything of a call, all of its block is.
+Something is a call where the model makes it, not where it shows it. A text that consists only of
+calls, bare or in one fence, makes them. Next to prose a call is text if it is in thinking, in a
+fence that is not a mark of the syntax, in a comment or another element of HTML that quotes, in a
+comment of code, in indented code, in a line that begins with `>`, in inline code or in quotation
+marks (`Quotes`). What a failed attempt at a call has read is text, and is not read again; if it had
+read any part of a call, its whole block is text.
 
-A call that stood in the text is noted `written_in_text`: it asks, unless its tool only reads. Where the
-author trusts that model's text calls, one that ends its reply at a mark of the syntax is noted
-`text_call_trusted` as well, and does not. Where the reply has calls of the wire's own kind, those are
-all it has, and what says them again in the text is dropped.
+A call from the text has the note `written_in_text`: it needs approval, unless its tool only reads.
+If the author trusts that model's text calls, a call that ends its reply at a mark of the syntax
+also has the note `text_call_trusted`, and needs none. If the reply has calls of the wire's own
+kind, only those count, and copies of them in the text are dropped.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ _ELEMENTS = (
     *("tt", "script", "style", "template", "q", "option"),
 )
 _ENCLOSED = {"<!--": "-->", "<![cdata[": "]]>"} | {f"<{name}": f"</{name}>" for name in _ELEMENTS}
-"""What encloses in HTML what is shown, in small letters; it is written in any case."""
-_PARAGRAPH_ENDS = ("\n\n", "\n\r", "\r\r")  # of lines that end with LF, CR LF or CR
+"""What encloses shown text in HTML, in lower case; it may be written in any case."""
+_PARAGRAPH_ENDS = ("\n\n", "\n\r", "\r\r")  # with lines that end with LF, CR LF or CR
 _LINE_ENDS = ("\n", "\r")
 _COMMENT_END = Marks(("*/",))
 
@@ -57,7 +58,7 @@ _COMMENT_END = Marks(("*/",))
 class Scanner:
     """Reads one text, in pieces by `feed` and `end`, or whole by `read`.
 
-    `calls` are those found, and `cut` is whether the text ends inside one of them, or may do so.
+    `calls` are those found. `cut` says that the text ends inside one of them, or may do so.
     """
 
     def __init__(self, syntax: TextSyntax, offer: Offer) -> None:
@@ -76,9 +77,10 @@ class Scanner:
         self._scan = self._through()
         self._out: list[str] = []
         self._space: list[str] = []
-        self._kept = 0, 0  # pieces of `_out`, and the place in the text, before which all is told
+        # Number of pieces of `_out`, and place in the text, up to which everything is passed on.
+        self._kept = 0, 0
         self._quotes = Quotes()
-        self._no_comment_ends = False  # in all that follows
+        self._no_comment_ends = False  # in the rest of the text
         self._told = self._after_call = False
         self._beginnings = 2
 
@@ -88,7 +90,7 @@ class Scanner:
         return self.feed(text) + self.end()
 
     def feed(self, text: str) -> str:
-        """Return the text that is known to be no call, now that this piece has come."""
+        """Return the text that is known, with this piece, not to be a call."""
         self._cursor.feed(text)
         self._kept = 0, 0
         next(self._scan, None)
@@ -132,14 +134,14 @@ class Scanner:
             return
 
     def _pass_over(self, opener: str, closer: str) -> Asking[None]:
-        """Say what stands between two marks, and those."""
+        """Pass on the text between two marks, and the marks."""
         self._tell(opener)
         marks = Marks((), in_any_case=(closer,))
         self._tell((yield from self._cursor.until(marks, self._tell)))
         self._quotes.past()
 
     def _enclosed(self, mark: str) -> Asking[None]:
-        """Say what an element of HTML encloses, with those of its name within."""
+        """Pass on what an HTML element encloses, including nested elements of the same name."""
         opener = mark.lower()
         if self._quotes.after_opener or (yield from self._is_longer(opener)):
             self._say(mark)
@@ -158,15 +160,15 @@ class Scanner:
         self._quotes.past()
 
     def _is_longer(self, opener: str) -> Asking[bool]:
-        """Yield whether the name of an element goes on: `<sample>` is no `<samp>`."""
+        """Return whether the element's name is longer: `<sample>` is not `<samp>`."""
         follows = yield from self._cursor.peek()
         return opener[1].isalpha() and (follows.isalnum() or follows in tuple("-_:."))
 
     def _fenced(self, mark: str) -> Asking[None]:
-        """Say a fenced block, which has as long a fence at its end, or longer.
+        """Pass on a fenced block, which ends with a fence at least as long as the first.
 
-        In the line of the first fence the second may stand anywhere: so it is inline code. In another
-        line it stands at the beginning, and nothing or a call follows.
+        If the second fence is in the line of the first, it may be anywhere, and the block is inline
+        code. In another line it has to come first, followed by nothing or a call.
         """
         cursor, column = self._cursor, self._quotes.column
         if self._quotes.marked or (mark == "~~~" and column is None):
@@ -185,7 +187,7 @@ class Scanner:
         self._quotes.past_fence()
 
     def _fence_ends(self, mark: str, size: int, indent: int) -> Asking[bool]:
-        """Yield whether a line is a fence's end; says what of it was read."""
+        """Return whether a line is the end of a fence; pass on what of it was read."""
         cursor = self._cursor
         blanks = yield from self._over(_BLANKS)
         if blanks > indent or not (yield from cursor.sees(mark)):
@@ -202,19 +204,19 @@ class Scanner:
         return mark
 
     def _run(self, mark: str) -> Asking[int]:
-        """Say a fence whose first characters were read. Gives its size."""
+        """Pass on a fence whose first characters were read, and return its size."""
         self._tell(mark)
         return len(mark) + (yield from self._over(_FENCES[mark]))
 
     def _over(self, pattern: re.Pattern[str]) -> Asking[int]:
-        """Say what the pattern takes. Gives how many characters that are."""
+        """Pass on what the pattern matches, and return the number of characters."""
         pieces: list[str] = []
         yield from self._cursor.over(pattern, pieces.append)
         self._tell("".join(pieces))
         return sum(map(len, pieces))
 
     def _beginning(self) -> Asking[None]:
-        """Calls that are all of the text, and those without a mark, if there are any here."""
+        """Read calls that are the whole text, or calls without a mark, if there are any here."""
         reader, cursor = self._syntax.unmarked, self._cursor
         self._beginnings -= 1
         if self._beginnings < 0:
@@ -227,14 +229,14 @@ class Scanner:
         yield from self._unmarked(reader)
 
     def _mark(self) -> Asking[str]:
-        """Yield the mark of a call that comes next, if there is one. It is not read."""
+        """Return the mark of a call that comes next, or "". It is not consumed."""
         for mark in self._own:
             if (yield from self._cursor.sees(mark)):
                 return mark
         return ""
 
     def _alone(self) -> Asking[bool]:
-        """Take calls that are all of the text, bare or in one fence; or else read nothing."""
+        """Take calls that are the whole text, bare or in one fence; or else consume nothing."""
         cursor, block, fence = self._cursor, FoundCalls(self._offer), ""
         cursor.start()
         whole = marked = bool((yield from self._mark()))
@@ -257,7 +259,7 @@ class Scanner:
         return True
 
     def _opening_fence(self) -> Asking[str]:
-        """Read a fence and the word after it, if that is what comes next."""
+        """Read a fence and the word after it, if that comes next."""
         cursor = self._cursor
         for fence, run in _FENCES.items():
             if (yield from cursor.take(fence)):
@@ -268,7 +270,7 @@ class Scanner:
         return ""
 
     def _only_calls(self, block: FoundCalls) -> Asking[None]:
-        """Calls at marks, or else one value that is a call, or several."""
+        """Read calls at marks, or else one value that is one or several calls."""
         cursor, more = self._cursor, True
         while more:
             yield from cursor.space()
@@ -297,7 +299,7 @@ class Scanner:
             raise NoCallError
 
     def _unmarked(self, reader: Reader) -> Asking[None]:
-        """Take calls that the syntax has without a mark; or else read nothing."""
+        """Take calls that the syntax has without a mark, or else consume nothing."""
         cursor, block = self._cursor, FoundCalls(self._offer, strict=True)
         cursor.start()
         try:
@@ -354,8 +356,10 @@ class Scanner:
                 yield from self._rest(mark)
 
     def _rest(self, mark: str) -> Asking[None]:
-        """Say what is left of a block in which a call was begun, and which then went on as none does: a
-        further form of that call is no other call."""
+        """Pass on the rest of a block in which a call was begun and then stopped being one.
+
+        Another form of that call in there is not another call.
+        """
         cursor, closer = self._cursor, self._syntax.closers.get(mark)
         if closer is not None:
             self._tell((yield from cursor.until(Marks((closer,)), self._tell)))
@@ -367,7 +371,7 @@ class Scanner:
             yield from cursor.more()
 
     def _look_ahead(self) -> Asking[None]:
-        """See whether a quotation that was opened is closed in this paragraph. Reads nothing."""
+        """Look ahead whether an open quotation is closed in this paragraph. Consumes nothing."""
         cursor = self._cursor
         closers = self._quotes.closers()
         if not closers:
@@ -381,7 +385,8 @@ class Scanner:
         self._quotes.look(found if found in closers else "")
 
     def _look_for_comment_end(self) -> Asking[None]:
-        """See whether a comment of code that may be open is closed in this text. Reads nothing."""
+        """Look ahead whether a possible comment of code is closed in this text. Consumes
+        nothing."""
         cursor, quotes = self._cursor, self._quotes
         if quotes.comment != "open":
             return
@@ -405,7 +410,7 @@ class Scanner:
         self.cut = self._take(block, cursor.stop(), native=False) or bool(self.calls)
 
     def _take(self, block: FoundCalls, raw: str, *, native: bool) -> bool:
-        """Return whether a block that was read is calls; otherwise its text is said."""
+        """Take the calls of a block and return True; if it is not calls, pass on its text."""
         if not block.usable():
             self._say(raw)
             return False
@@ -418,9 +423,10 @@ class Scanner:
         return True
 
     def _forget(self, mark: str) -> None:
-        """Take back what was told: thinking ends that had no beginning, so that all before was no call.
+        """Take back what was told: thinking ends without a beginning, so everything before was no
+        call.
 
-        Only a whole text can be taken back; of one in pieces, what was not shown stays so.
+        Only a whole text can be taken back. In pieces, what was already shown stays shown.
         """
         cursor = self._cursor
         if self.calls:
@@ -433,20 +439,20 @@ class Scanner:
         self._quotes.past_thoughts()
 
     def _say(self, text: str) -> None:
-        """Tell a text, and keep up what it quotes."""
+        """Pass on a text, and track its quotes."""
         self._quotes.say(text)
         self._tell(text)
 
     def _tell(self, text: str) -> None:
-        """Tell a text. White space waits until it is known whether it stands next to a call.
+        """Pass on a text. Whitespace waits until it is known whether it is next to a call.
 
-        What is left when calls are taken out keeps all of it but at its ends.
+        When calls are removed, the remaining text keeps all whitespace except at its ends.
         """
         body = text.strip(SPACE)
         if not body:
             self._space.append(text)
             return
-        for call in reversed(self.calls):  # a model that calls has nothing more to say
+        for call in reversed(self.calls):  # a model that calls says nothing after that
             if not call.native:
                 break
             call.native = False
@@ -482,7 +488,7 @@ class TextCallDecoder:
         return self._inner.done
 
     def feed(self, data: bytes) -> list[Piece]:
-        """Return text at once, but for what may be the beginning of a call, and for calls."""
+        """Return text at once, except for calls and possible beginnings of calls."""
         parts: list[Piece] = []
         for part in self._inner.feed(data):
             if not isinstance(part, TextPart):
@@ -534,7 +540,8 @@ _TRUSTED = ("written_in_text", "text_call_trusted")
 
 
 def _without_copies(reply: Reply, text: str, written: tuple[ToolCall, ...]) -> Reply:
-    """Return the reply without what its text has of its calls; as it is if the text has any other."""
+    """Return the reply without the copies of its calls in its text; unchanged if the text has
+    others."""
     own = [(call.name, _value(call)) for call in reply.tool_calls]
     if not all((call.name, _value(call)) in own for call in written):
         return reply
@@ -543,7 +550,7 @@ def _without_copies(reply: Reply, text: str, written: tuple[ToolCall, ...]) -> R
 
 
 def _value(call: ToolCall) -> object:
-    """Return what the arguments of a call say; their text where that is no JSON."""
+    """Return the canonical arguments of a call, or their text if it is not JSON."""
     try:
         return canonical_text(call.arguments)
     except ValueError:

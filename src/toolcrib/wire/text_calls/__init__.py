@@ -1,4 +1,4 @@
-"""Calls that models write in their text: the syntaxes by name, and what one of your own is made of."""
+"""Calls that models write in their text: the syntaxes by name, and what custom ones are made of."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = [
 
 @names_wrong_types
 def syntax_of(syntax: TextSyntax | str) -> TextSyntax:
-    """Return the syntax of that name. Raises RequestError for a name that nobody knows."""
+    """Return the syntax of that name. Raises RequestError for an unknown name."""
     if isinstance(syntax, TextSyntax):
         return syntax
     if syntax not in SYNTAXES:

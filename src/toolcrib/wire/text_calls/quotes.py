@@ -1,8 +1,9 @@
-"""Whether a place in a text is quoted, or in a comment of code: what stands there is shown, not meant.
+"""Decide whether a place in a text is quoted, or in a comment of code, so that it is shown and not
+meant.
 
-Marks of quotation need both of their ends in one paragraph, and `/* */` needs both in the text, but
-where it begins a line. A line that begins with `>`, `#` or `//` is quoted to its end,
-which is LF, CR LF or CR, as CommonMark has it.
+Quotation marks need both of their ends in one paragraph. `/* */` needs both in the text, except at
+the beginning of a line. A line that begins with `>`, `#` or `//` is quoted to its end, which is LF,
+CR LF or CR, as in CommonMark.
 """
 
 from __future__ import annotations
@@ -46,45 +47,50 @@ _LONGEST_LEAD = 64
 
 
 def is_in_path(before: str, after: str) -> bool:
-    """Return whether `*/` is likely a part of a path's pattern (`src/**/*.py`), not a comment's end."""
+    """Return whether `*/` is probably part of a path's pattern (`src/**/*.py`), not a comment's
+    end."""
     begins = before.isalnum() or before in tuple("_*/")
     return begins and (after.isalnum() or after in tuple("_*.[{"))
 
 
 class Quotes:
-    """Knows whether the text up to a place leaves it inside of quotes.
+    """Knows whether the text up to a place leaves it inside quotes.
 
-    A quotation needs both of its ends in one paragraph: whether the second is there, whoever asks has
-    to look ahead (`closers`). Inline code that is open in the line of the call needs none, nor does a
-    mark that stands right before it. The kinds of marks are independent of each other, so that a stray
-    one of one kind hides none of another.
+    A quotation needs both of its ends in one paragraph, so the caller has to look ahead for the
+    second (`closers`). Two cases need no second end: inline code that is open in the line of the
+    call, and a mark directly before it. The kinds of marks are independent of each other, so that a
+    stray one of one kind hides none of another.
 
-    A comment of code (`comment`) is `certain` if it begins a line; any other `/*` may be the pattern of
-    a path, and is `open` until whoever asks has looked for its `*/` in all of the text.
+    A comment of code (`comment`) is `certain` if it begins a line. Any other `/*` may be the
+    pattern of a path, and is `open` until the caller has looked for its `*/` in the rest of the
+    text.
     """
 
     def __init__(self) -> None:
-        self.column: int | None = 0  # the width of a line's beginning that is no prose yet
+        self.column: int | None = 0  # the width of the line's beginning, as long as it is not prose
         self.marked = False  # the line begins with ">"
         self.comment: Literal["", "open", "certain"] = ""
         self._commented = False  # the line begins with "#" or "//"
-        self._leading = True  # how the line begins is not known yet
+        self._leading = True  # it is not known yet how the line begins
         self._half = ""  # "/" or "*", which may be the first half of a comment's mark
         self._ahead_of_half = ""
-        self._ahead_of_end = ""  # what stands before a "*/" whose next character is not known
+        self._ahead_of_end = ""  # what precedes a "*/" whose next character is not known
         self.after_opener = False
-        self._first = ""  # what is not blank in this line begins with it
+        self._first = ""  # the first character in this line that is not blank
         self._lead = ""
         self._blank = True
         self._ticks = 0  # how many backticks opened the code in this line
-        self._open: dict[str, str] = {}  # what closes each kind that is open in this paragraph
+        self._open: dict[str, str] = {}  # by kind open in this paragraph, what closes it
         self._certain: set[str] = set()
         self._pending = ""  # a kind that is closed unless a letter follows
         self._before = "\n"
 
     def said_in_words(self) -> bool:
-        """Return whether the line holds nothing up to here, or begins with a letter: one that begins
-        with another character may be a comment, a list or a table in any language."""
+        """Return whether the line is empty so far or begins with a letter.
+
+        A line that begins with another character may be a comment, a list or a table in any
+        language.
+        """
         return not self._first or self._first.isalpha()
 
     def in_code(self) -> bool:
@@ -105,24 +111,25 @@ class Quotes:
         return self._commented or self.comment == "certain"
 
     def closers(self) -> tuple[str, ...]:
-        """Return what would show, further on in this paragraph, that this place is quoted."""
+        """Return the marks that would show, further on in this paragraph, that this place is
+        quoted."""
         each = ((kind,) if kind[0] == "`" else closers for kind, closers in self._open.items())
         return tuple(mark for marks in each for mark in marks)
 
     def look(self, found: str) -> None:
-        """Take note of the closer that was found in this paragraph, or that there is none of any."""
+        """Note the closer that was found in this paragraph, or that there is none."""
         self._certain = {kind for kind, closers in self._open.items() if found and found in closers}
         if not found:
             self._open.clear()
 
     def past(self) -> None:
-        """Note that what opens and closes nothing was passed over: a call, or what is quoted."""
+        """Note that text without effect on quotes was skipped: a call, or quoted text."""
         self._settle("")
         self._before, self.after_opener = ".", False
         self._blank, self._leading, self.column = False, False, None
 
     def past_fence(self) -> None:
-        """Note that a fenced block is over, and with it what was open before."""
+        """Note that a fenced block is over, and with it everything that was open before."""
         self.paragraph()
         self.past()
         self._lead, self._ticks, self._commented = "", 0, False
@@ -134,8 +141,8 @@ class Quotes:
         self._pending = ""
 
     def past_thoughts(self) -> None:
-        """Note that all before was thought: what was open there is closed, but for a comment that ends
-        further on."""
+        """Note that everything before was thought, which closes what was open, except a comment
+        that ends later."""
         self.paragraph()
         self.comment = "open" if self.comment else ""
 
@@ -171,7 +178,8 @@ class Quotes:
             self._begin(text)
 
     def _begin(self, text: str) -> None:
-        """Read on in the beginning of a line. One that is longer than anybody's may be a comment."""
+        """Read more of the beginning of a line. A beginning longer than any real one may be a
+        comment."""
         self._lead += text[: _LONGEST_LEAD + 1 - len(self._lead)]
         lead = _LEAD.match(self._lead)
         end = lead.end() if lead else 0
@@ -200,9 +208,9 @@ class Quotes:
         self._before = end
 
     def _half_of_comment(self, mark: str, before: str, after: str) -> None:
-        """Take note of `/` or `*`, which may complete a mark that opens a comment, or closes it.
+        """Take `/` or `*`, which may complete a mark that opens or closes a comment.
 
-        What stands within a path (`**/x`, `a*/b`) closes none.
+        A mark inside a path (`**/x`, `a*/b`) closes none.
         """
         whole = self._half + mark if before == self._half else mark
         self._half = "" if whole in ("/*", "*/") else mark
@@ -224,7 +232,7 @@ class Quotes:
             self._open[kind] = kind
 
     def _quotation(self, mark: str, before: str, after: str) -> None:
-        begins = _QUOTED.get(mark) == mark and before.isspace()  # as one of two equal marks does
+        begins = _QUOTED.get(mark) == mark and before.isspace()  # the first of two equal marks does
         closed = [kind for kind, closers in self._open.items() if mark in closers and not begins]
         for kind in closed:
             if mark not in "'’":

@@ -1,8 +1,8 @@
-"""Text that is read once, from left to right, while more of it may still come.
+"""Read text once, from left to right, while more of it may still come.
 
-What may need more text is a generator: it yields, and goes on once `feed` has brought some, or `ended`
-is set. Nothing is read twice but what a mark's beginning takes, so that reading is linear in the text
-whatever its pieces are, and the pieces make no difference to what is found.
+A function that may need more text is a generator: it yields, and continues once `feed` has added
+some, or `ended` is set. Nothing is read twice except the beginning of a possible mark. So reading
+is linear in the text, and how the text is split into pieces does not affect what is found.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from toolcrib.wire.json_text import SPACE, Settled, is_object, settled
 
 _T = TypeVar("_T")
 Asking: TypeAlias = Generator[None, None, _T]
-"""Gives a value in the end, and yields wherever it has to wait for text."""
+"""A generator that finally returns a value, and yields whenever it has to wait for text."""
 Sink: TypeAlias = Callable[[str], object]
 
 _LONGEST_WORD = 256
@@ -38,16 +38,18 @@ _IN_STRING = {
 
 
 class NoCallError(Exception):
-    """Says that what was read is not what the syntax has at this place: it is text."""
+    """The text read does not match the syntax at this place, so it is plain text."""
 
 
 class EndedError(Exception):
-    """The text is at its end, and what was being read is not."""
+    """The text is at its end, in the middle of what was being read."""
 
 
 class Marks:
-    """Strings to look for; of two at one place the longer one counts. Those of `in_any_case` are in
-    small letters, and begin with none."""
+    """Strings to look for; of two at one place the longer one counts.
+
+    Those of `in_any_case` are in lower case, and do not begin with a letter.
+    """
 
     def __init__(self, marks: Iterable[str], in_any_case: Iterable[str] = ()) -> None:
         patterns = {
@@ -62,8 +64,8 @@ class Marks:
         self._longest = len(ordered[0])
 
     def search(self, text: str, at: int, *, ended: bool) -> tuple[int, str]:
-        """Return where the first mark is, and which; or up to where there
-        is none for certain, and ""."""
+        """Return where the first mark is, and which; without one, "" and how far there is certainly
+        none."""
         found = self._any.search(text, at)
         start = len(text) if found is None else found.start()
         if not ended:
@@ -74,7 +76,7 @@ class Marks:
 
 
 class Cursor:
-    """A place in a text. `start` begins an attempt, whose text `stop` gives back."""
+    """A place in a text. `start` begins an attempt, whose text `stop` returns."""
 
     __slots__ = ("_before", "_from", "at", "ended", "text")
 
@@ -92,7 +94,7 @@ class Cursor:
         self.at = self._from = 0
 
     def start(self, back: int = 0) -> None:
-        """Begin an attempt here, or `back` characters before."""
+        """Begin an attempt here, or `back` characters earlier."""
         self._before = []
         self._from = self.at - back
 
@@ -116,23 +118,23 @@ class Cursor:
         yield
 
     def peek(self, size: int = 1) -> Asking[str]:
-        """Yield the next characters, fewer than `size` only at the end of the text."""
+        """Return the next characters, fewer than `size` only at the end of the text."""
         while len(self.text) - self.at < size and not self.ended:
             yield
         return self.text[self.at : self.at + size]
 
     def char(self) -> Asking[str]:
-        """Yield the next character. Raises EndedError."""
+        """Return the next character. Raises EndedError."""
         while self.at == len(self.text):
             yield from self.more()
         return self.text[self.at]
 
     def space(self, sink: Sink | None = None) -> Asking[None]:
-        """Pass over white space."""
+        """Skip whitespace."""
         yield from self.over(_SPACES, sink or nowhere)
 
     def sees(self, mark: str) -> Asking[bool]:
-        """Yield whether `mark` is what comes next."""
+        """Return whether `mark` comes next."""
         while not self.text.startswith(mark, self.at):
             if self.ended or not mark.startswith(self.text[self.at : self.at + len(mark)]):
                 return False
@@ -140,7 +142,7 @@ class Cursor:
         return True
 
     def take(self, mark: str) -> Asking[bool]:
-        """Pass over `mark`, if it is what comes next. Raises EndedError if the text ends within it."""
+        """Skip `mark`, if it comes next. Raises EndedError if the text ends within it."""
         seen = yield from self.sees(mark)
         self.at += len(mark) if seen else 0
         left = len(self.text) - self.at
@@ -149,30 +151,29 @@ class Cursor:
         return seen
 
     def expect(self, mark: str) -> Asking[None]:
-        """Pass over `mark`. Raises NoCallError, or EndedError if the text is at its end."""
+        """Skip `mark`. Raises NoCallError, or EndedError if the text is at its end."""
         if not (yield from self.take(mark)):
             raise EndedError if self.at == len(self.text) else NoCallError
 
     def name(self) -> Asking[str]:
-        """Yield a name of letters, digits and `_.:/-`. Raises NoCallError
-        for none, or too long a one."""
+        """Return a name of letters, digits and `_.:/-`. Raises NoCallError for an empty or overlong
+        one."""
         return (yield from self._word(_NAME))
 
     def key(self) -> Asking[str]:
-        """Yield a parameter's name in a tag: no angle brackets, double quotes or line breaks."""
+        """Return a parameter's name in a tag: no angle brackets, double quotes or line breaks."""
         return (yield from self._word(_KEY))
 
     def bare(self) -> Asking[str]:
-        """Yield a number, or a word such as `true`. Raises NoCallError."""
+        """Return a number, or a word such as `true`. Raises NoCallError."""
         return (yield from self._word(_BARE))
 
     def bare_key(self) -> Asking[str]:
-        """Yield a parameter's name with nothing around it: none of what
-        else a dictionary is made of."""
+        """Return an unquoted parameter name: no characters that structure a dictionary."""
         return (yield from self._word(_BARE_KEY)).rstrip(SPACE)
 
     def until(self, marks: Marks, sink: Sink) -> Asking[str]:
-        """Give `sink` what stands before the first of `marks`, pass over that, and tell which."""
+        """Pass the text before the first of `marks` to `sink`, skip the mark, and return it."""
         while True:
             start, mark = marks.search(self.text, self.at, ended=self.ended)
             if start > self.at:
@@ -183,7 +184,7 @@ class Cursor:
             yield from self.more()
 
     def string(self, sink: Sink) -> Asking[None]:
-        """Yield a string with its quotes, single or double, as it is written."""
+        """Pass a string with its quotes, single or double, to `sink` as it is written."""
         quote = yield from self.char()
         self._pass(self.at + 1, sink)
         while True:
@@ -194,10 +195,10 @@ class Cursor:
             yield from self.more()
 
     def value(self, sink: Sink) -> Asking[None]:
-        """Yield a JSON value, or one in Python's words and quotes, as it is written.
+        """Pass a value, in JSON or in Python's words and quotes, to `sink` as it is written.
 
-        Only strings and the number of brackets are looked at. Raises NoCallError where neither JSON nor
-        Python has such a character.
+        Only strings and the number of brackets are checked. Raises NoCallError for a character that
+        neither JSON nor Python has there.
         """
         depth = 0
         while True:
@@ -222,7 +223,7 @@ class Cursor:
                 return
 
     def over(self, pattern: re.Pattern[str], sink: Sink) -> Asking[None]:
-        """Pass over the characters that the pattern, which is of single ones, takes."""
+        """Pass the characters that the pattern, which matches single ones, accepts to `sink`."""
         while True:
             self._pass(_end(pattern, self.text, self.at), sink)
             if self.at < len(self.text) or self.ended:
@@ -255,13 +256,14 @@ def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
 
 
 def nowhere(_text: str) -> None:
-    """Drop a text that is passed over."""
+    """Drop text that is skipped."""
 
 
-# Literals that are not JSON, written as JSON: Python's, and those of Gemma's own notation.
+# Write literals that are not JSON as JSON: Python's, and those of Gemma's own notation.
 #
-# Only literals: texts, numbers as JSON has them, true, false, nothing, lists and dictionaries. A name,
-# a call, an operator or a tuple is none. Nothing is evaluated, and nothing recurses.
+# Only literals are accepted: strings, numbers as in JSON, true, false, nothing, lists and
+# dictionaries. Names, calls, operators and tuples are not. Nothing is evaluated, and nothing
+# recurses.
 
 
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
@@ -279,12 +281,12 @@ _ESCAPE = re.compile(
 )
 _LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _QUOTES = "\"'"
-_DEEPEST_LITERAL = 200  # what is deeper is refused as arguments anyway
+_DEEPEST_LITERAL = 200  # deeper ones are refused as arguments anyway
 _TRIPLE = {quote: Marks((quote * 3,)) for quote in _QUOTES}
 
 
 class _OpenBracket:
-    """A list or dictionary that is not closed; `between` is what comes after a key, if it has keys."""
+    """An open list or dictionary; `between` is what follows a key, if it has keys."""
 
     __slots__ = ("between", "closer", "end", "filled")
 
@@ -296,15 +298,17 @@ class _OpenBracket:
 
 
 def keywords(cursor: Cursor, sink: Sink) -> Asking[None]:
-    """Yield the rest of a Python call, `name="x", n=3)`, as a JSON object.
-    Raises NoCallError, EndedError."""
+    """Pass the rest of a Python call, `name="x", n=3)`, to `sink` as a JSON object.
+
+    Raises NoCallError, EndedError.
+    """
     sink("{")
     yield from _filled(cursor, sink, [_OpenBracket(")", "=", "}")], "")
 
 
 def dictionary(cursor: Cursor, sink: Sink, quote: str = "") -> Asking[None]:
-    """Yield a dictionary as a JSON object. With `quote`, that mark stands
-    around texts, and keys are bare.
+    """Pass a dictionary to `sink` as a JSON object. With `quote`, that mark encloses strings, and
+    keys are bare.
 
     Raises NoCallError, EndedError.
     """
@@ -314,7 +318,7 @@ def dictionary(cursor: Cursor, sink: Sink, quote: str = "") -> Asking[None]:
 
 
 def json_of(text: str) -> str | None:
-    """Return a Python literal that is the whole text, as JSON; None if it is none."""
+    """Return the text as JSON if all of it is one Python literal, or None."""
     cursor, pieces, open_ = Cursor(text, ended=True), list[str](), list[_OpenBracket]()
     try:
         for _ in _whole(cursor, pieces.append, open_):
@@ -334,7 +338,7 @@ def _whole(cursor: Cursor, sink: Sink, open_: list[_OpenBracket]) -> Asking[None
 
 
 def _filled(cursor: Cursor, sink: Sink, open_: list[_OpenBracket], quote: str) -> Asking[None]:
-    """Read on until everything that is open is closed. A comma may stand before a closer."""
+    """Read on until everything that is open is closed. A comma may precede a closing bracket."""
     while open_:
         last = open_[-1]
         yield from cursor.space()
@@ -395,8 +399,8 @@ def _quoted(cursor: Cursor, quote: str) -> Asking[str]:
 
 
 def string(cursor: Cursor) -> Asking[str]:
-    """Yield what a string of JSON or Python says. Raises NoCallError for
-    what is no string, EndedError."""
+    """Return the value of a JSON or Python string. Raises NoCallError if it is not one,
+    EndedError."""
     quote = yield from cursor.char()
     if quote not in _QUOTES:
         raise NoCallError
@@ -416,19 +420,19 @@ def string(cursor: Cursor) -> Asking[str]:
 
 
 def written(text: str) -> str:
-    """Return a text as JSON."""
+    """Return a string as JSON."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def _said(text: str) -> str:
-    """Return what a Python string says. Raises NoCallError for a character
-    given by its name (`\\N{…}`)."""
+    """Return the value of a Python string. Raises NoCallError for a character given by name
+    (`\\N{…}`)."""
     return _paired(_ESCAPE.sub(_escaped, text)) if "\\" in text else text
 
 
 def _paired(text: str) -> str:
-    """Return the text, with escaped halves of surrogate pairs joined.
-    Raises NoCallError for one alone."""
+    """Return the text, with escaped halves of surrogate pairs joined. Raises NoCallError for a lone
+    half."""
     try:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
     except UnicodeDecodeError:
@@ -454,14 +458,14 @@ def _escaped(found: re.Match[str]) -> str:
 
 # The calls in one block of text, under construction, and what is on offer for them.
 #
-# A block is one: if one of its names is not on offer, all of it is text.
+# A block is all or nothing: if one of its names is not on offer, all of it is text.
 
 
 class Written:
     """A call as it was written. `pieces` are its arguments so far.
 
-    `native` is whether it stood where a model makes its calls: at a mark of the syntax, outside of
-    fences, after words or in a line of its own, and with nothing but calls behind it.
+    `native` says that it came where a model makes its calls: at a mark of the syntax, outside
+    fences, after words or on its own line, and followed only by calls.
     """
 
     __slots__ = ("name", "native", "pieces", "provider_id")
@@ -473,7 +477,7 @@ class Written:
         self.native = False
 
     def arguments(self) -> Settled:
-        """Return the model's own text, if it is JSON; what says the same as JSON, if it is Python."""
+        """Return the model's own text, if it is JSON; the equivalent JSON, if it is Python."""
         given = settled("".join(self.pieces))
         text = given.text if is_object(given.text) else json_of(given.text) or given.text
         return given._replace(text=text)
@@ -496,7 +500,7 @@ class FoundCalls:
         return call
 
     def named(self, call: Written, name: str) -> None:
-        """Give a call its name. Raises NoCallError where an unknown one ends the block."""
+        """Give a call its name. Raises NoCallError if an unknown one ends the block."""
         if self.strict and not self.offers(name):
             raise NoCallError
         call.name = name
@@ -505,7 +509,7 @@ class FoundCalls:
         return self._offer.own_name(name) in self._offer.tools
 
     def usable(self) -> bool:
-        """Return whether there are calls, and all of them of what is on offer."""
+        """Return whether there are calls, and all of them are on offer."""
         return bool(self.calls) and all(self.offers(call.name) for call in self.calls)
 
     def begun(self) -> bool:
@@ -519,7 +523,7 @@ class FoundCalls:
 
 
 class Parameters:
-    """The kinds of values that a tool's parameters take: names of JSON types, none if all."""
+    """The kinds of values that a tool's parameters take: names of JSON types, empty for all."""
 
     def __init__(self, schema: JsonObject | None) -> None:
         self._schema = schema if isinstance(schema, dict) else {}

@@ -1,7 +1,7 @@
-"""What a syntax of calls in text is: a value that says by which marks they begin, and who reads them.
+"""A syntax of calls in text: a value that says which marks begin them, and which readers read them.
 
-A reader is a generator that goes through a `Cursor` and fills a `FoundCalls`. It raises `NoCallError`
-where the text is not the syntax's, and lets `EndedError` pass where it ends too early.
+A reader is a generator that advances a `Cursor` and fills a `FoundCalls`. It raises `NoCallError`
+if the text does not match the syntax, and lets `EndedError` pass if the text ends too early.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ class Reader(Protocol):
 class TextSyntax(Checked, msgspec.Struct, frozen=True, kw_only=True):
     """Says how a family of models writes calls in its text.
 
-    `marks` are what calls begin with, each with the reader of what comes after it. `unmarked` reads
-    calls that begin with no mark; it is tried where the text begins, and where thinking ends, and
-    raises NoCallError if anything else follows. `closers` are what calls at a mark end with: where a
-    call was begun and went on as none does, all is text up to there, or without one to the end.
-    `endings` are tokens that a server may leave in the text after calls: there they are dropped.
-    `thinking` are the marks around thoughts, in any case, in which nothing is a call; if one ends that
-    did not begin, it began with the text.
+    `marks` are what calls begin with, each with the reader of what follows. `unmarked` reads calls
+    that begin without a mark. It is tried where the text begins and where thinking ends, and raises
+    NoCallError if anything else follows. `closers` are what calls at a mark end with: if a call was
+    begun and then stopped being one, everything is text up to there, or to the end without a
+    closer. `endings` are tokens that a server may leave in the text after calls; there they are
+    dropped. `thinking` are the marks around thoughts, in any case, in which nothing is a call. If
+    thinking ends without a beginning, it began with the text.
 
-    Raises RequestError if a mark is no text, or an empty one.
+    Raises RequestError if a mark is not a string, or empty.
     """
 
     name: str
@@ -84,7 +84,7 @@ class TextSyntax(Checked, msgspec.Struct, frozen=True, kw_only=True):
         return f"TextSyntax({self.name!r})"
 
 
-# Forms of calls that several families share: JSON, Python, and texts in tags.
+# Forms of calls that several families share: JSON, Python, and strings in tags.
 
 
 _ARGUMENTS = ("arguments", "parameters")
@@ -92,10 +92,10 @@ _JSON = msgspec.json.Decoder(msgspec.Raw)
 
 
 def json_call(cursor: Cursor, block: FoundCalls) -> Asking[None]:
-    """`{"name": …, "arguments": {…}}`, or with `parameters`; the order is free.
+    """Read `{"name": …, "arguments": {…}}`, or with `parameters`, in any order.
 
-    A `type` and an `id` may be there. In a strict block nothing else may, and the arguments have to
-    be an object.
+    There may be a `type` and an `id`. A strict block may have nothing else, and its arguments have
+    to be an object.
     """
     call = block.call()
     seen: set[str] = set()
@@ -130,7 +130,7 @@ def json_call(cursor: Cursor, block: FoundCalls) -> Asking[None]:
 
 
 def python_call(cursor: Cursor, block: FoundCalls) -> Asking[None]:
-    """`name(key="value", n=3)`: arguments by keyword only."""
+    """Read `name(key="value", n=3)`: keyword arguments only."""
     name = yield from cursor.name()
     call = block.call(name)
     yield from cursor.expect("(")
@@ -138,7 +138,7 @@ def python_call(cursor: Cursor, block: FoundCalls) -> Asking[None]:
 
 
 def some_calls(cursor: Cursor, block: FoundCalls) -> Asking[None]:
-    """JSON calls with `;` between them, a list of JSON or Python calls, or one Python call."""
+    """Read JSON calls with `;` between them, a list of JSON or Python calls, or one Python call."""
     char = yield from cursor.char()
     if char == "[":
         cursor.at += 1
@@ -152,7 +152,7 @@ def some_calls(cursor: Cursor, block: FoundCalls) -> Asking[None]:
 
 
 def object_arguments(cursor: Cursor, sink: Sink) -> Asking[None]:
-    """Arguments that are an object for certain."""
+    """Read arguments that must be an object."""
     yield from cursor.space()
     if (yield from cursor.char()) != "{":
         raise NoCallError
@@ -160,10 +160,10 @@ def object_arguments(cursor: Cursor, sink: Sink) -> Asking[None]:
 
 
 def function_tag(cursor: Cursor, block: FoundCalls) -> Asking[None]:
-    """Yield the rest of `<function=name>`: a JSON object, or `<parameter=key>` tags, and `</function>`.
+    """Read the rest of `<function=name>`: a JSON object, or `<parameter=key>` tags, and `</function>`.
 
-    The line breaks next to a value's tags are theirs. A value may hold what closes it, as long as
-    nothing comes after that which may follow a value.
+    The line breaks next to a value's tags belong to the tags. A value may contain its closing tag,
+    as long as nothing follows that may follow a value.
     """
     name = yield from cursor.name()
     call = block.call(name)
@@ -184,7 +184,7 @@ def function_tag(cursor: Cursor, block: FoundCalls) -> Asking[None]:
 
 
 def tag_value(cursor: Cursor, closer: str, after: tuple[str, ...]) -> Asking[str]:
-    """Yield the text before a `closer` that one of `after` comes after."""
+    """Return the text before a `closer` that is followed by one of `after`."""
     pieces: list[str] = []
     marks = Marks((closer,))
     while True:
@@ -198,7 +198,7 @@ def tag_value(cursor: Cursor, closer: str, after: tuple[str, ...]) -> Asking[str
 
 
 class TagValues:
-    """The arguments of a call whose values stand as bare text in tags; `sink` takes their JSON."""
+    """The arguments of a call whose values are bare text in tags; `sink` takes their JSON."""
 
     def __init__(self, parameters: Parameters, sink: Sink) -> None:
         self._parameters = parameters
@@ -206,11 +206,11 @@ class TagValues:
         self._before = "{"
 
     def add(self, key: str, value: str, *, is_text: bool | None = None) -> None:
-        """Add one argument. `is_text` is whether the tag says that it is a text.
+        """Add one argument. `is_text` says whether the tag declares it a string.
 
-        Where it does not, the schema does: a value is a text wherever a text is allowed, but for
-        `null` where that is allowed, too. Any other is JSON, or else a Python literal, or else a
-        text: so is one of which the schema says nothing.
+        If the tag says nothing, the schema decides. A value is a string wherever a string is
+        allowed, except for `null` where that is allowed, too. Any other value is JSON, or else a
+        Python literal, or else a string. So is a value about which the schema says nothing.
         """
         kinds = self._parameters.kinds(key)
         if is_text is None and not ("null" in kinds and value.strip() in ("null", "None")):
@@ -244,7 +244,7 @@ def _listed(cursor: Cursor, block: FoundCalls) -> Asking[None]:
 
 
 def then(cursor: Cursor, mark: str) -> Asking[bool]:
-    """Yield whether `mark` comes next; then it is passed over, with the white space around it."""
+    """Skip `mark`, with the whitespace around it, if it comes next; return whether it did."""
     yield from cursor.space()
     there = yield from cursor.take(mark)
     if there:
@@ -275,7 +275,8 @@ def _json_until(closer: str) -> Reader:
 
 
 def _unopened(cursor: Cursor, block: FoundCalls) -> Asking[None]:
-    """Yield a call whose opening tag was swallowed, as by what separates thinking from text."""
+    """Read a call whose opening tag was swallowed, for example by the code that separates
+    thinking."""
     try:
         yield from json_call(cursor, block)
         yield from cursor.space()
@@ -300,7 +301,8 @@ def _qwen_unopened(cursor: Cursor, block: FoundCalls) -> Asking[None]:
 
 
 def _bracketed(cursor: Cursor, block: FoundCalls) -> Asking[None]:
-    """`[Calling tool: name({"key": "value"})]`, which Qwen3 falls into over long conversations."""
+    """Read `[Calling tool: name({"key": "value"})]`, which Qwen3 falls into in long
+    conversations."""
     yield from cursor.space()
     call = block.call((yield from cursor.name()))
     yield from cursor.expect("(")
@@ -334,11 +336,10 @@ QWEN = TextSyntax(
 )
 
 
-# Llama 3.1 to 4: JSON or Python, behind a tag; as all of the text every syntax has it.
+# Llama 3.1 to 4: JSON or Python, after a tag. Every syntax accepts it as the whole text.
 #
-# Formats: Meta's "Model cards and prompt formats" of Llama 3.1 (JSON based, `<|python_tag|>` for the
-# tools that are built in, `<function=…>`), 3.2 and 4 (a Python list of calls), and their chat
-# templates.
+# Formats: Meta's "Model cards and prompt formats" of Llama 3.1 (JSON based, `<|python_tag|>` for
+# the built-in tools, `<function=…>`), 3.2 and 4 (a Python list of calls), and their chat templates.
 
 
 _ENDINGS = ("<|python_end|>", "<|eom_id|>", "<|eot_id|>", "<|eot|>")
@@ -347,7 +348,7 @@ _ENDINGS = ("<|python_end|>", "<|eom_id|>", "<|eot_id|>", "<|eot|>")
 def _llama_tagged(cursor: Cursor, block: FoundCalls) -> Asking[None]:
     yield from cursor.space()
     yield from some_calls(cursor, block)
-    for call in block.calls:  # a tool that is built in is written `brave_search.call(query="…")`
+    for call in block.calls:  # a built-in tool is written `brave_search.call(query="…")`
         plain = call.name.removesuffix(".call")
         call.name = call.name if block.offers(call.name) else plain
 
@@ -366,8 +367,8 @@ LLAMA = TextSyntax(
 
 # Mistral: `[TOOL_CALLS]`, and a list of calls in JSON, or a name and its arguments.
 #
-# Formats: mistral-common's tokenizers v3 (list, with ids), v11 (name, `[CALL_ID]`, `[ARGS]`) and v13
-# (name, `[ARGS]`). A server that keeps its special tokens to itself leaves the list alone.
+# Formats: mistral-common's tokenizers v3 (list, with ids), v11 (name, `[CALL_ID]`, `[ARGS]`) and
+# v13 (name, `[ARGS]`). A server that does not pass on its special tokens leaves only the list.
 
 
 _MISTRAL_END = "</s>"
@@ -395,7 +396,7 @@ MISTRAL_TEXT = TextSyntax(
 # Gemma: Python or JSON in a fence, and the notation of FunctionGemma and Gemma 4.
 #
 # Formats: Google's "Function calling with Gemma" (a `tool_code` fence for Gemma 3), the chat
-# templates of FunctionGemma (`<escape>` around texts) and Gemma 4 (`<|"|>` around them).
+# templates of FunctionGemma (`<escape>` around strings) and Gemma 4 (`<|"|>` around them).
 
 
 def _fenced(cursor: Cursor, block: FoundCalls) -> Asking[None]:
@@ -406,7 +407,7 @@ def _fenced(cursor: Cursor, block: FoundCalls) -> Asking[None]:
 
 
 def _noted(quote: str, closer: str) -> Reader:
-    """`call:name{key:value}`, with `quote` around texts."""
+    """Return a reader of `call:name{key:value}`, with `quote` around strings."""
 
     def read(cursor: Cursor, block: FoundCalls) -> Asking[None]:
         yield from cursor.space()
@@ -459,7 +460,8 @@ def _unlisted(cursor: Cursor, block: FoundCalls) -> Asking[None]:
 
 
 def _one(cursor: Cursor, block: FoundCalls) -> Asking[None]:
-    """`function`, the name, and JSON in a fence (V2.5, V3, R1), or the name and JSON (V3.1)."""
+    """Read `function`, the name, and JSON in a fence (V2.5, V3, R1), or the name and JSON
+    (V3.1)."""
     name = yield from cursor.name()
     yield from cursor.expect(_SEPARATOR)
     yield from cursor.space()
