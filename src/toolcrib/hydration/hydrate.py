@@ -140,8 +140,7 @@ Failed: TypeAlias = Callable[[str, BaseException], None]
 
 
 class MadeOtherwise(Explained):
-    """An author's validator turned valid arguments into a value that its own hints do not
-    accept."""
+    """An author's validator turned valid arguments into a value that its hints do not accept."""
 
 
 class OtherArguments(Exception):  # noqa: N818  states why a call does not run; its text is fixed
@@ -204,8 +203,7 @@ class _Build(Veiled, msgspec.Struct, eq=False):
 
 
 def instance_of(hydrated: Hydrated, tool: Tool[..., Any]) -> Any:
-    """Return the instance for a call that is about to run, using the tool that is registered in
-    this process.
+    """Return the instance for a call that is about to run, using the tool of this process.
 
     Raises OtherArguments if it does not have the arguments that were decided on, and whatever the
     author's constructor raises.
@@ -237,8 +235,9 @@ def added_to(hydrated: Hydrated) -> AddedDefaults:
 
 
 def _restored(offer: Offer, tool: Tool[..., Any], call: ToolCall, parsed: Parsed) -> Parsed:
-    """Translate arguments made for a provider's view of the schema into the author's terms, and add
-    the note `restored`.
+    """Translate arguments for a provider's view into the author's terms.
+
+    Translated arguments get the note `restored`.
 
     The view is tried first, because arguments wrapped for it could happen to fit the author's
     schema too. Arguments that a model sent in the author's terms anyway are accepted as they are.
@@ -284,8 +283,7 @@ def built(
     failed: Callable[..., None],
     about: tuple[Any, ...] = (),
 ) -> tuple[BuiltArguments | None, tuple[HydrationError, ...], bool | None]:
-    """Validate arguments against the schema, parse them once, and compare the value with what was
-    sent.
+    """Validate arguments, parse them once, and compare the value with what was sent.
 
     Return what was built, or errors, and whether the author said that the call may be retried. A
     failure of the author's code, or ours, is an `unusable_tool` error; it is also reported to
@@ -360,8 +358,7 @@ def _violations(
 
 
 def _without(made: BuiltArguments) -> JsonObject:
-    """Return the arguments as validators changed them, without defaults: no schema judges
-    defaults."""
+    """Return the arguments as validators changed them, without defaults, which no schema judges."""
     arguments = fresh(made.canonical)
     for pointer in reversed(made.defaults):  # backwards, so that array indexes stay valid
         remove_at(arguments, pointer)

@@ -60,8 +60,7 @@ def written_again(value: JsonValue, data: bytes) -> tuple[bytes, bool]:
 
 
 def _written_within(value: JsonValue, wraps: int) -> bytes:
-    """Write a value inside `wraps` lists, which orjson refuses if the value is too deep; return its
-    own text.
+    """Return a value's text, written inside `wraps` lists; orjson refuses it if too deep.
 
     The lists are reused: creating them each time would be a quarter of the garbage collector's
     work.
@@ -102,8 +101,7 @@ _WRAPS = (
 
 
 def is_same(written: bytes, data: bytes) -> bool:
-    """Return whether the texts are equal apart from whitespace, which is also removed inside
-    strings in both."""
+    """Return whether the texts are equal apart from whitespace, inside strings as well."""
     if written == data:
         return True
     return written.translate(None, _SPACE) == data.translate(None, _SPACE)
@@ -231,8 +229,7 @@ def _unwrapped(value: JsonValue) -> Parsed | ParseFailure:
 
 
 def _read(data: bytes) -> tuple[JsonValue, Any, ParseFailure | None]:
-    """Return the value, the same value with its numbers kept apart (see `Parsed`), and the failure
-    if there is one.
+    """Return a value, the same with its numbers kept apart (see `Parsed`), and the failure.
 
     If orjson writes the text again unchanged, no number was rounded to an integer.
     """
@@ -253,8 +250,7 @@ def _read(data: bytes) -> tuple[JsonValue, Any, ParseFailure | None]:
 def _read_carefully(
     data: bytes, *, ordinary: bool = False
 ) -> tuple[JsonValue, ParseFailure | None]:
-    """Parse a text that orjson would write differently: it has an escape, for example, or a
-    repeated key.
+    """Parse a text that orjson would write differently: it has an escape or a repeated key.
 
     `ordinary` says that the text is known to be within the limits.
     """
@@ -275,8 +271,7 @@ def _has_few_nodes(data: bytes) -> bool:
 
 
 def _slow_failure(data: bytes, position: int) -> ParseFailure:
-    """Find out why orjson failed: its message is the same for too deep, too large and malformed
-    texts."""
+    """Find out why orjson failed: it reports deep, large and malformed texts in the same words."""
     _, failure = _read_carefully(data)
     return failure or ParseFailure(
         ErrorCode.INVALID_JSON, f"not valid JSON at character {position}"

@@ -307,8 +307,7 @@ def mend(text: str) -> str | None:
 
 
 def _is_around(before: str, after: str) -> bool:
-    """Return whether the surroundings are a code fence or prose that the object cannot be a part
-    of."""
+    """Return whether the surroundings are a code fence, or prose that the object is no part of."""
     if _STRUCTURE.search(before) or _STRUCTURE.search(after):
         return False
     if "=" in before:  # it is assigned to a name: `filter={…}`, `<parameter=filter>`
@@ -345,8 +344,10 @@ def _mended(token: re.Match[str]) -> str:
 
 
 def _quoted(token: str, content: str) -> str:
-    """Return the string in double quotes; unchanged if it is unterminated or escapes a control
-    character."""
+    """Return the string in double quotes.
+
+    It stays unchanged if it is unterminated or escapes a control character.
+    """
     if len(token) == len(content) + 1:
         return token
     if "\\" not in content:

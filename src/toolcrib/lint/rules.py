@@ -43,8 +43,9 @@ RULES: tuple[Rule, ...] = get_args(Rule)
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """Reports one thing about a tool; `pointer` (`/input_schema/properties/id`) leads into its
-    dictionary form.
+    """Reports one thing about a tool; `pointer` leads into the tool's dictionary form.
+
+    A pointer is, for example, `/input_schema/properties/id`.
 
     `tool` is "" for a finding about all of them together. `provider` is "" for a finding that does
     not depend on the provider, and "toolcrib" for what toolcrib itself refuses. `refused`: the
@@ -110,8 +111,7 @@ def stem(word: str) -> str:
 
 
 def spaceless(text: str) -> bool:
-    """Return whether the text is in a script without spaces between words, so that words do not
-    measure its length."""
+    """Return whether the text is in a script without spaces, where words measure no length."""
     return any(
         "\u3040" <= c <= "\u9fff" or "\uac00" <= c <= "\ud7af" or "\u0e00" <= c <= "\u0eff"
         for c in text
@@ -132,14 +132,15 @@ class Property(NamedTuple):
 
 
 def subschemas(schema: JsonObject) -> Iterator[tuple[str, JsonObject]]:
-    """Return each subschema that is an object with its pointer, the schema itself first, in
-    document order."""
+    """Return each subschema that is an object, with its pointer, in document order.
+
+    The schema itself comes first.
+    """
     return ((pointer_to(place), node) for place, node in references.subschemas(schema))
 
 
 def properties(schema: JsonObject) -> Iterator[Property]:
-    """Yield each property of each object in a schema whose own schema is an object (not True or
-    False)."""
+    """Yield each property of each object in a schema, except those with True or False as schema."""
     for pointer, node in subschemas(schema):
         found = node.get("properties")
         if isinstance(found, dict):
@@ -158,8 +159,7 @@ def described(schema: JsonObject, root: References) -> bool:
 
 
 def _said(schema: JsonObject, root: References) -> bool:
-    """Return whether a schema, the target of its `$ref`, or one of its variants has a
-    description."""
+    """Return whether a schema, its `$ref`'s target, or one of its variants has a description."""
     if _ref_has_text(schema, root) or _has_text(schema) or "const" in schema:
         return True
     variants = [v for key in ("anyOf", "oneOf", "allOf") for v in _list(schema.get(key))]
@@ -178,8 +178,10 @@ def _has_text(schema: JsonObject) -> bool:
 
 
 def types(schema: JsonObject) -> frozenset[str] | None:
-    """Return the JSON types that a schema accepts, without null and with integers as numbers; None
-    if unstated."""
+    """Return the JSON types that a schema accepts, or None if it does not say.
+
+    Null is left out, and integers are numbers.
+    """
     given = schema.get("type")
     if isinstance(given, str):
         given = [given]
@@ -362,8 +364,7 @@ def _words(number: int) -> str:
 
 
 def _parameters(schema: JsonObject) -> Iterator[RuleFault]:
-    """Yield at most one fault per tool: an author who describes one parameter will describe all of
-    them."""
+    """Yield at most one fault per tool: who describes one parameter will describe all of them."""
     root, known = References(schema), list(properties(schema))
     bare = [p for p in known if not described(p.schema, root)]
     if not bare:
@@ -581,8 +582,7 @@ _KEYS: tuple[tuple[Callable[[str], Iterator[object]], str], ...] = (
 
 
 def _slip(name: str, other: str) -> bool:
-    """Return whether a letter was added, changed or swapped with its neighbour, other than for a
-    plural."""
+    """Return whether a letter was added, changed or swapped, other than for a plural."""
     pairs = zip(name_words(name), name_words(other), strict=True)
     ((one, two),) = [(a, b) for a, b in pairs if a != b]
     if len(one) != len(two):
@@ -726,16 +726,14 @@ _Use: TypeAlias = "tuple[int, Property]"
 
 
 class _ParameterMeasure(NamedTuple):
-    """Says `what` a parameter is by one measure; parameters whose results differ are in
-    conflict."""
+    """Says `what` a parameter is by one measure; parameters that differ in it conflict."""
 
     what: str
     of: Callable[[Property, References], str | None]
 
 
 def check_shared(definitions: Sequence[ToolDefinition]) -> Iterator[tuple[int, RuleFault]]:
-    """Yield each parameter that is not the same thing everywhere, with the position of the odd
-    tool."""
+    """Yield each parameter that differs between tools, with the position of the odd tool."""
     schemas = [definition.input_schema or {} for definition in definitions]
     uses: defaultdict[str, list[_Use]] = defaultdict(list)
     spelled: defaultdict[str, dict[str, list[_Use]]] = defaultdict(dict)

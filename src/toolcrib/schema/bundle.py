@@ -1,5 +1,4 @@
-"""Combine several schema files into one at build time, including everything they refer to in each
-other.
+"""Combine several schema files into one at build time, with everything they refer to.
 
 Each target of a reference becomes a definition in the first file, once, however often it is
 referred to, so files may refer to each other in a circle. The first file keeps its own layout, so
@@ -147,8 +146,7 @@ _HOLDS = frozenset((Role.ONE, Role.MANY, Role.NAMED, Role.PATTERNS, Role.SHELF))
 
 
 def bundle_refs(path: str | Path, *, root: str | Path | None = None) -> JsonObject:
-    """Return the schema in a JSON file (UTF-8), including everything it refers to in other local
-    files.
+    """Return the schema in a JSON file (UTF-8), with what it refers to in other local files.
 
     `$ref`s such as `other.json`, `defs/x.json#/definitions/Y`, `./a.json#anchor` are resolved
     relative to the file that contains them, whatever its `$id`. The definitions are added to

@@ -57,8 +57,7 @@ def read_docstring(text: object) -> DocumentedSignature:
 
 
 def _outdented(text: str) -> str:
-    """Remove the indentation that all lines but the first share, and the empty lines around the
-    text."""
+    """Remove the indentation that all lines but the first share, and empty lines around them."""
     if "\n" not in text:
         return text.expandtabs().strip()
     first, *rest = text.expandtabs().split("\n")
@@ -68,8 +67,7 @@ def _outdented(text: str) -> str:
 
 
 def class_doc(cls: type) -> str | None:
-    """Return the author's docstring, not the signature that `@dataclass` and NamedTuple
-    generate."""
+    """Return the author's docstring, not the signature generated for dataclasses."""
     doc = cls.__dict__.get("__doc__")
     generated = is_dataclass(cls) or issubclass(cls, tuple)
     if not isinstance(doc, str) or (generated and doc.startswith(f"{cls.__name__}(")):
@@ -147,8 +145,7 @@ def _items(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _named(head: str) -> tuple[str, str]:
-    """Split `name (type, optional): text` into name and text; the type's brackets may contain
-    colons."""
+    """Split `name (type, optional): text` into name and text; the type may contain colons."""
     name, colon, rest = head.partition(":")
     if _OPENING.isdisjoint(name):
         return (name, rest) if colon else ("", "")
@@ -178,8 +175,7 @@ def _numpy_result(lines: Sequence[str]) -> str:
 
 
 def _rest(lines: Sequence[str]) -> DocumentedSignature:
-    """Read `:param type name: text`, with the lines below it up to the next paragraph at the
-    margin."""
+    """Read `:param type name: text`, with the lines up to the next paragraph at the margin."""
     description: list[str] = []
     fields: list[tuple[str, str, list[str]]] = []
     in_field = False

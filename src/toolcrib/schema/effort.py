@@ -44,8 +44,7 @@ _LOOKING = frozenset(
 
 
 def explainable(references: References, schema: Any, value: Any) -> bool:
-    """Return whether a validator meets at most MAX_STEPS pairs and copies at most MAX_COPIED
-    nodes."""
+    """Return whether a validator meets at most MAX_STEPS pairs and copies MAX_COPIED nodes."""
     weights = _Weights()
     copied = 0
     met = chain([(schema, value)], pairs(references, schema, value))
@@ -86,8 +85,7 @@ def _copied(weights: _Weights, node: dict[str, Any], part: Any) -> int:
 
 
 def pairs(references: References, schema: Any, value: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the pairs of a subschema and a part of the value that a validator meets below the
-    top."""
+    """Yield the pairs of a subschema and a part that a validator meets below the top."""
     stack = [(schema, value)]
     while stack:
         node, part = stack.pop()
@@ -201,8 +199,7 @@ class _Judging(msgspec.Struct, frozen=True):
 
 
 class Comparing:
-    """Decides whether comparing a value with the constants of one schema takes at most
-    MAX_COMPARED."""
+    """Decides whether comparing a value with a schema's constants takes at most MAX_COMPARED."""
 
     def __init__(self, inspected: Inspected, schema: Any) -> None:
         self._most = inspected.compared
@@ -258,8 +255,7 @@ _NOTHING = _Judging(Constants(), ())
 
 @remembered(1 << 20)
 def pattern_bytes(pattern: str) -> int:
-    """Return the size of a compiled pattern, as the engine counts it; at most a quarter too
-    large."""
+    """Return the size of a compiled pattern, as the engine counts; at most a quarter too large."""
     found = bisect_left(_SIZES, True, key=lambda size: _compiles(pattern, size))
     return _SIZES[min(found, len(_SIZES) - 1)]
 

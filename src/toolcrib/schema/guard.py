@@ -440,8 +440,7 @@ def _check_dialect(node: dict[str, Any], place: Place, draft: Draft) -> None:
 
 
 def _check_other_draft(node: dict[str, Any], place: Place, draft: Draft) -> None:
-    """Check that keywords of the other draft have their form there, and what is below them in both
-    drafts.
+    """Check keywords of the other draft by its rules, and what is below them by both drafts'.
 
     A draft ignores unknown keywords, whatever they contain, but the code here looks into them.
     """

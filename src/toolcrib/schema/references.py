@@ -123,8 +123,7 @@ class References:
         return self._found[ref]
 
     def crosses_id(self, ref: str) -> bool:
-        """Return whether a pointer leads into a part with an `$id`, where `#/…` means another
-        place."""
+        """Return whether a pointer leads into a part with an `$id`, where `#/…` differs."""
         node = self._schema
         for token in _tokens(ref) if ref.startswith("#/") else ():
             node = _step(node, token)
@@ -150,8 +149,7 @@ def resolve_ref(schema: Any, ref: str) -> Any:
 
 
 def anchors_of(node: dict[str, Any], draft: Draft) -> list[str]:
-    """Return the names that a subschema declares for itself; in draft 7 an `$id` such as
-    `#name`."""
+    """Return the names that a subschema declares for itself; in draft 7 an `$id` like `#name`."""
     if draft is Draft.D7:
         own = node.get("$id")
         return [own[1:]] if isinstance(own, str) and len(own) > 1 and own[0] == "#" else []

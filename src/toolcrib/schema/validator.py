@@ -61,8 +61,7 @@ def reasons(error: jsonschema_rs.ValidationError) -> Iterator[jsonschema_rs.Vali
 def _close_branches(
     error: jsonschema_rs.ValidationError,
 ) -> list[list[jsonschema_rs.ValidationError]]:
-    """Return the alternatives of an anyOf that fail for other reasons than the type of the
-    value."""
+    """Return the alternatives of an anyOf that fail for more than the type of the value."""
     if error.kind.name not in _ALTERNATIVES:
         return []
     branches = error.kind.as_dict().get("context", [])
@@ -94,8 +93,7 @@ def _is_tag(error: jsonschema_rs.ValidationError, of: jsonschema_rs.ValidationEr
 def _tags(
     of: jsonschema_rs.ValidationError, branches: list[list[jsonschema_rs.ValidationError]]
 ) -> str:
-    """List the allowed values of a property whose value is wrong in every one of several
-    alternatives."""
+    """List the allowed values of a property that is wrong in every one of several alternatives."""
     demanded = [
         {
             str(reason.instance_path[-1]): reason.kind.as_dict()
@@ -245,8 +243,7 @@ _COMPILERS = {
 
 
 class Violation(NamedTuple):
-    """`path` is a JSON Pointer into the value, with `*` for keys that the schema does not
-    declare."""
+    """`path` is a JSON Pointer into the value, with `*` for undeclared keys."""
 
     path: str
     keyword: str
@@ -349,8 +346,7 @@ class JsonSchemaValidator:
         return tuple(found)
 
     def _misfits(self, value: object) -> Iterator[Violation]:
-        """Yield the properties that are invalid on their own, if there would be too many
-        reasons."""
+        """Yield the properties that are invalid on their own, if all reasons would be too many."""
         declared = self._schema.get("properties")
         if not (isinstance(value, dict) and isinstance(declared, dict)):
             return
@@ -491,8 +487,7 @@ def _compiled(schema: dict[str, Any], inspected: Inspected) -> Any:
 
 @lru_cache(maxsize=64)
 def _pattern_options(patterns: int) -> jsonschema_rs.RegexOptions:
-    """Limit patterns by a shared budget, because compiling one takes time proportional to its
-    limit."""
+    """Limit patterns by a shared budget: compiling one takes time proportional to its limit."""
     shared = _PATTERNS_BYTES // max(patterns, 1)
     return jsonschema_rs.RegexOptions(size_limit=min(LARGEST_PATTERN, shared))
 
@@ -596,8 +591,7 @@ class LazyValidator:
 
     @property
     def info(self) -> ValidatorInfo:
-        """The info of the compiled validator, which is compiled for this; `unusable` if it cannot
-        be."""
+        """The info of the compiled validator; `unusable` if it cannot be compiled."""
         try:
             made = self._made or self._compiled()
         except SchemaError:

@@ -1,5 +1,4 @@
-"""Check what an author declares and build a `ToolDefinition`: names, annotations, visibility,
-examples."""
+"""Check what an author declares, and build a `ToolDefinition` from it."""
 
 from __future__ import annotations
 
@@ -208,8 +207,7 @@ class NamedArguments(msgspec.Struct, frozen=True):
 
 
 def named_arguments(schema: JsonObject) -> NamedArguments | None:
-    """Return the names that a given schema declares at its top, including references and combined
-    schemas.
+    """Return the names that a schema declares at its top, with references and combined schemas.
 
     A parameter that the schema does not name belongs to the author, and no model may set it. Return
     None for a schema that explicitly allows other names by `additionalProperties` or
@@ -285,8 +283,7 @@ def _hidden(schema: JsonObject, names: frozenset[str]) -> set[str]:
 def _about_arguments(
     references: References, schema: JsonObject, *, without: frozenset[str] = frozenset()
 ) -> Iterator[dict[str, Any]]:
-    """Yield the schema and its subschemas that apply to the arguments as a whole, except those
-    under the keywords `without`."""
+    """Yield the schemas that apply to the arguments as a whole, except under keywords `without`."""
     stack: list[Any] = [schema]
     seen: set[int] = set()
     while stack:
@@ -339,8 +336,7 @@ MODES = ("read-only", "human-approval", "full")
 
 
 class ToolOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The arguments of `@tool`, as one value; `validator` makes the validators, if not the
-    default."""
+    """The arguments of `@tool`, as one value; `validator` makes the validators."""
 
     visible: Sequence[str] | All | None
     model_visible: Sequence[str] | All = ALL
@@ -452,8 +448,9 @@ def with_secrets(
 
 
 def without_secret_defaults(name: str, derived: CheckedSchema, secret: object) -> CheckedSchema:
-    """Return a derived schema without the defaults of secrets, at any depth, and of parameters that
-    the author calls secret.
+    """Return a derived schema without the defaults of secrets, at any depth.
+
+    Parameters that the author calls secret count, too.
 
     Models, approvers and logs read schemas.
     """
@@ -474,8 +471,9 @@ def without_secret_defaults(name: str, derived: CheckedSchema, secret: object) -
 def with_defaults(
     definition: ToolDefinition, given: CheckedSchema | None, defaults: Mapping[str, Default]
 ) -> ToolDefinition:
-    """Return the definition with the defaults that its schema does not state, so that its digest
-    covers them.
+    """Return the definition with the defaults that its schema does not state.
+
+    Its digest then covers them.
 
     A secret default is given only by its type.
     """
@@ -598,8 +596,7 @@ def _example(name: str, example: tuple[str, Mapping[str, Any]]) -> Example:
 
 
 def check_examples(definition: ToolDefinition, validator: Validator | None) -> None:
-    """Raise DefinitionError for example arguments that the schema refuses: a model would copy
-    them."""
+    """Raise DefinitionError for examples that the schema refuses, because a model copies them."""
     if validator is None:
         return
     for example in definition.examples:

@@ -122,8 +122,7 @@ def _not_given() -> NoReturn:
 
 
 per_run: Final = PerCall(_not_given, None, positional=False)
-"""Bound in place of an implementation that each run of an agent is given: `run(prompt,
-deps={…})`."""
+"""Bound if each run of an agent is given the implementation: `run(prompt, deps={…})`."""
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -306,8 +305,7 @@ def check_may_implement(interface: type, cls: type, tool: str, who: str) -> None
 
 @lru_cache(maxsize=256)
 def members(protocol: type) -> tuple[str, ...]:
-    """Return the names that a Protocol and its Protocol bases declare, in order, including special
-    methods."""
+    """Return the names that a Protocol and its bases declare, in order, with special methods."""
     names: dict[str, None] = {}
     for base in reversed(protocol.__mro__):
         if getattr(base, "_is_protocol", False) and base.__module__ not in _TYPING:

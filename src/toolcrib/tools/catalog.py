@@ -107,8 +107,7 @@ def _check(interface: type, implementation: object, tool: str) -> None:
 
 
 def _made_by(factory: Any) -> type | None:
-    """Return the class that a factory's return hint promises, or None if it is no class or says
-    nothing."""
+    """Return the class that a factory's return hint promises, or None if it promises none."""
     if isinstance(factory, type):
         entered = hasattr(factory, "__aenter__") or hasattr(factory, "__enter__")
         return None if entered else factory
@@ -254,8 +253,7 @@ class Catalog:
         validator: ValidatorFactory | None = None,
         lazy: bool = False,
     ) -> Catalog:
-        """Return a catalog of tools from dictionaries `{name, description, input_schema,
-        output_schema?}`.
+        """Return a catalog of tools from `{name, description, input_schema, output_schema?}`.
 
         Dictionaries in the forms of OpenAI, Anthropic, Gemini and MCP are accepted, too. Existing
         tools (a definition, a catalog, decorated code) stay as they are.
@@ -354,8 +352,7 @@ class Catalog:
         return self._of(made, spare=tuple(i for i in capabilities if i not in used))
 
     def check_bound(self) -> None:
-        """Raise BindingError, naming tool, interface and parameter, for a need that is not
-        bound."""
+        """Raise BindingError, naming tool, interface and parameter, for an unbound need."""
         for entry in self._entries.values():
             check_all_bound(entry.tool, entry.bindings, self._spare)
 
@@ -404,8 +401,7 @@ class Catalog:
         return self._of(e for n, e in self._entries.items() if n not in unwanted)
 
     def where(self, holds: Callable[[ToolDefinition], bool]) -> Catalog:
-        """Return a catalog of the tools whose definition satisfies `holds`: `.where(lambda d:
-        "mail" in d.tags)`."""
+        """Return the tools whose definition `holds`: `.where(lambda d: "mail" in d.tags)`."""
         if not callable(holds):
             raise TypeError(f"holds is a function of a ToolDefinition; {came(holds)}")
         return self._of(e for e in self._entries.values() if holds(e.tool.definition))
@@ -469,8 +465,7 @@ class Catalog:
 
 @names_wrong_types
 def as_tools(tools: Tools) -> tuple[HasDefinition, ...]:
-    """Return the tools in any accepted form: a class, function, definition, dictionary, catalog, or
-    lists.
+    """Return the tools in any accepted form, such as functions, dictionaries, catalogs or lists.
 
     Raises DefinitionError for anything else.
     """

@@ -83,8 +83,7 @@ def _told(error: ValidationError, reader: TypedReader, sent: JsonValue, at: At) 
 
 
 def _is_made(fault: ErrorDetails, sent: JsonValue) -> bool:
-    """Return whether the value that pydantic refuses is certainly not the one sent for its
-    place."""
+    """Return whether pydantic refuses a value that is certainly not the one sent for its place."""
     given, where, kind = fault["input"], fault["loc"], fault["type"]
     node: Any = sent
     is_there = False
@@ -435,8 +434,7 @@ class Tool(Generic[P, R]):
         return self._but(definition=definition, imported=imported)
 
     def brought(self, brought: ToolDefinition) -> Tool[P, R]:
-        """Return the tool as imported with the definition `brought`, so that its calls need
-        approval."""
+        """Return the tool as imported with the definition `brought`; its calls need approval."""
         own = self.definition.annotations
         asks = msgspec.structs.replace(self.definition, annotations=asking(own))
         return self._but(definition=asks, imported=Imported(asks, brought, own))
@@ -571,8 +569,7 @@ class Tool(Generic[P, R]):
         return typed, shown
 
     def invoke(self, instance: Any, injected: Mapping[str, Any]) -> Any:
-        """Run the call: return a coroutine, a generator of parts, or for a blocking tool the result
-        itself."""
+        """Run the call: return a coroutine, a generator of parts, or a blocking tool's result."""
         if self.is_class:
             return instance.run(**injected)
         if injected:

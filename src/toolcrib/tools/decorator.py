@@ -77,8 +77,7 @@ from toolcrib.values.json import JsonObject
 
 
 def check_apart(function: Callable[..., Any], signature: Signature) -> None:
-    """Raise DefinitionError, saying what to do, if the function cannot run with
-    `subprocess=True`."""
+    """Raise DefinitionError, saying what to do, if the function cannot run in a subprocess."""
     found = _obstacle(function, signature)
     if found:
         raise DefinitionError(f"{function.__qualname__}: subprocess=True is not possible: {found}")
@@ -205,8 +204,7 @@ _COMBINERS = ("$ref", "allOf", "anyOf", "oneOf", "if")
 
 
 class ToolDecorator(Protocol):
-    """Turns a class into a ToolComponent, leaving it the same class, and a function into a
-    `Tool`."""
+    """Turns a class into a ToolComponent, still the same class, and a function into a `Tool`."""
 
     @overload  # a class is callable too; the first matching overload wins
     def __call__(self, target: type[C], /) -> type[C]: ...  # type: ignore[overload-overlap]
@@ -426,8 +424,7 @@ def _derived(name: str, derive: Callable[[Any], R], of: Any) -> R:
 
 
 def _accepted(signature: Signature, schema: JsonObject, *, imported: bool) -> dict[str, Any]:
-    """Return which names the target accepts in addition to a given schema, as arguments for
-    `Tool`."""
+    """Return which names the target accepts beyond a given schema, as arguments for `Tool`."""
     own = frozenset(parameter.name for parameter in signature.parameters)
     forwards = imported and signature.takes_any and not own  # its server checks what it is sent
     named = None if forwards else named_arguments(schema)
@@ -575,8 +572,7 @@ def _without_code(name: str, options: ToolOptions) -> Tool[..., Any]:
 
 
 def _as_brought(form: ImportedForm) -> ToolDefinition:
-    """Return the definition as it was imported, with its claims and without anything the
-    application added."""
+    """Return the definition as imported, with its claims and nothing that was added here."""
     given, gives = form.get("input_schema"), form.get("output_schema")
     return ToolDefinition(
         name=form["name"],

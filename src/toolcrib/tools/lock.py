@@ -49,8 +49,7 @@ ChangeKind: TypeAlias = Literal["added", "removed", "changed"]
 class LockedTool(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """Digests of a definition: `digest` covers it all, and the others cover its parts, which are
-    all of it.
+    """Digests of a definition: `digest` covers all of it, and each of the others one part.
 
     For an imported tool they belong to the definition before anybody trusts it. `origin` is the
     digest of what was imported, which an author's trust is bound to. `claims` is what the tool's
@@ -107,8 +106,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 def closing_only(definition: ToolDefinition, earlier_digest: str) -> bool:
-    """Return whether a definition differs from an earlier one only by what toolcrib now closes and
-    pins.
+    """Return whether a definition differs from an earlier one only by what is now closed.
 
     Earlier versions left nested objects of an input schema open, and did not pin defaults that the
     schema does not state. A digest cannot be reversed, so the objects are opened again in all
@@ -121,8 +119,7 @@ def closing_only(definition: ToolDefinition, earlier_digest: str) -> bool:
 
 
 def _opened(definition: ToolDefinition) -> Iterator[ToolDefinition]:
-    """Yield the definition with nested objects open: all of them, then all combinations of the
-    first few."""
+    """Yield the definition with nested objects open: all, then combinations of the first few."""
     schema = definition.input_schema
     if schema is None:
         yield definition
@@ -139,8 +136,7 @@ def _opened(definition: ToolDefinition) -> Iterator[ToolDefinition]:
 
 
 def _closed_below(schema: JsonObject) -> list[tuple[JsonObject, str]]:
-    """Return the objects below the top that refuse undeclared properties, and the keyword that says
-    so."""
+    """Return the objects below the top that refuse undeclared properties, with their keyword."""
     found: list[tuple[JsonObject, str]] = []
     pending: list[JsonValue] = list(schema.values())
     while pending:
@@ -170,8 +166,7 @@ class Lock(msgspec.Struct, frozen=True):
     format: int = FORMAT
 
     def to_json(self) -> str:
-        """Return text that is the same for the same tools in any order, with a line for each
-        part."""
+        """Return text that is the same for the same tools in any order, a line for each part."""
         value = {MARK: FORMAT, "tools": msgspec.to_builtins(dict(self.tools))}
         return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 

@@ -239,8 +239,7 @@ def read_function(
 
 
 def read_class(cls: type, frame_locals: Mapping[str, Any], *, lenient: bool = False) -> Signature:
-    """Read a class: parameters from the constructor; capabilities, result and context from
-    `run`."""
+    """Read a class: parameters from its constructor; capabilities, result, context from `run`."""
     name, run = cls.__qualname__, getattr(cls, "run", None)
     streams = inspect.isasyncgenfunction(run)
     if not (streams or inspect.iscoroutinefunction(run)):
@@ -279,8 +278,7 @@ def read_class(cls: type, frame_locals: Mapping[str, Any], *, lenient: bool = Fa
 
 
 def _with_factories(cls: type, taken: Sequence[SignatureParameter]) -> list[SignatureParameter]:
-    """Return the parameters of a constructor, with the default factories of dataclass or pydantic
-    fields."""
+    """Return a constructor's parameters, with default factories of dataclass or model fields."""
     made_by: dict[str, Any] = {}
     if is_dataclass(cls):
         made_by = {field.name: field.default_factory for field in fields(cls)}
@@ -337,8 +335,7 @@ def structured_hint(hint: Any, level: int = 0) -> Any:
 
 
 def instead_of_content(hint: Any) -> tuple[JsonValue, ...] | None:
-    """Return the JSON values that may stand in for content under this hint, or None for any other
-    hint.
+    """Return the JSON values that may stand in for content under this hint, or None.
 
     There are none for `Image`, null for `Image | None`, and an empty list for `list[Image]`.
     """
@@ -366,14 +363,12 @@ def sole_object(signature: Signature) -> Any:
 
 
 def _is_typed_dict(hint: type) -> bool:
-    """Return whether a class is a TypedDict, including that of `typing_extensions`, which pydantic
-    uses before Python 3.12."""
+    """Return whether a class is a TypedDict, also of `typing_extensions` (before Python 3.12)."""
     return issubclass(hint, dict) and hasattr(hint, "__required_keys__")
 
 
 def _check_constructed(cls: type, constructor: Any) -> None:
-    """Raise DefinitionError for fields without a constructor: `@dataclass` is above `@tool` and has
-    not run yet."""
+    """Raise DefinitionError for fields without a constructor: `@dataclass` has not run yet."""
     if constructor is not object.__init__ or _made_by_new(cls):
         return
     bare = [
@@ -389,8 +384,7 @@ def _check_constructed(cls: type, constructor: Any) -> None:
 
 
 def _hinted(cls: type, constructor: Any) -> Any:
-    """Return what has the hints: the constructor, or the class if the constructor was generated
-    from fields.
+    """Return what has the hints: the constructor, or the class if it was generated from fields.
 
     The fields of a class are resolved in the modules that define them. A generated constructor
     knows only the module of the last class.
@@ -469,8 +463,7 @@ def _sorted(
 
 
 def _is_plain(hint: Any) -> bool:
-    """Return whether a hint consists of JSON types, lists, dictionaries and unions, which are never
-    injected."""
+    """Return whether a hint consists only of JSON types, which are never injected."""
     kind = hint.__class__
     if kind is type:
         return hint in _PLAIN

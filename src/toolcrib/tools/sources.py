@@ -283,8 +283,7 @@ def _what_is_there(text: str) -> str:
 
 
 class ModuleTools(Checked, msgspec.Struct, frozen=True):
-    """A module (or its name), or one `attribute` of it: a tool, a list, a Catalog, or a function
-    returning one.
+    """A module (or its name) or one `attribute`: a tool, a list, a Catalog, a function for one.
 
     For a whole module, its `catalog` is used, or else every tool in it, in the order of the file. A
     plain function that requires an argument, or whose return hint shows that it returns data, is a

@@ -77,8 +77,7 @@ class Imported(NamedTuple):
 
     @property
     def claims(self) -> ClaimName | Literal[""]:
-        """The claim that its publisher makes and nothing enforces, for whoever decides to trust
-        it."""
+        """The publisher's claim that nothing enforces, for whoever decides to trust the tool."""
         return "read_only" if self.brought.annotations.read_only else ""
 
     def otherwise(self) -> str:

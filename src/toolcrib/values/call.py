@@ -17,8 +17,7 @@ from toolcrib.values.typed import Checked
 
 
 class PayloadRef(msgspec.Struct, frozen=True, gc=False):
-    """Identifies the provider answer that a call came in, so that a stored answer can be matched to
-    a record.
+    """Identifies the provider answer that contained a call, to match stored answers to records.
 
     For a complete body, `digest` is its SHA-256 in hex and `size` its length in bytes, from the
     first bracket on. For a stream, both are taken over the data of its events up to its end, each
@@ -80,8 +79,7 @@ class ToolCall(Checked, Veiled, msgspec.Struct, frozen=True, gc=False):
 
 
 class ValidatorInfo(msgspec.Struct, frozen=True, gc=False):
-    """Says which validator checked the arguments, and when it was compiled (seconds since the
-    epoch)."""
+    """Says which validator checked the arguments, and when it was compiled (epoch seconds)."""
 
     name: str
     version: str

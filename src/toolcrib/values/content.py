@@ -286,8 +286,7 @@ def kind_of(part: Part) -> Kind:
 
 
 def media_type_of(part: Image | File | Link) -> str:
-    """Return the media type without parameters, under the name that providers use; empty if it is
-    malformed."""
+    """Return the media type without parameters, by providers' name for it; empty if malformed."""
     said = part.media_type
     if not isinstance(part, Link) and part.url.startswith("data:"):
         said = part.url.removeprefix("data:").partition(",")[0]
@@ -338,8 +337,7 @@ def _text_of(file: File) -> str | None:
 
 
 def told_in_text(parts: Iterable[Part], *, why: str = "not shown here") -> list[str]:
-    """Return each part as text, for readers that accept only text: its text, or a note that it
-    exists."""
+    """Return each part as text, for readers that accept only that: its text, or a note about it."""
     told = []
     for part in parts:
         text = text_in(part)

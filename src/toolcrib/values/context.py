@@ -1,5 +1,4 @@
-"""The context of a call: what its run has spent, who observes it, what policies and tools may
-know."""
+"""The context of a call: what its run has spent, who observes it, what policies and tools know."""
 
 from __future__ import annotations
 
@@ -106,8 +105,7 @@ class RunTally(Veiled, msgspec.Struct, dict=True):
         )
 
     def approval_of(self, hydrated: Hydrated, caller: str) -> ToolApproval | None:
-        """Return the run-wide approval that covers this call, the widest if there are several, or
-        None."""
+        """Return the run-wide approval that covers this call, the widest if several, or None."""
         about = (hydrated.definition.digest, caller)
         given = [one for one in self.approved if (one.definition_digest, one.caller) == about]
         mac = self.mac_of(hydrated) if any(one.arguments_mac for one in given) else None
@@ -126,8 +124,7 @@ class RunTally(Veiled, msgspec.Struct, dict=True):
         return self.mac(hydrated.canonical.decode(), hydrated.defaults)
 
     def mac(self, arguments: str, defaulted: Iterable[str]) -> str:
-        """Return a keyed digest of canonical arguments, which cannot be guessed by trying without
-        the nonce.
+        """Return a keyed digest of canonical arguments, not guessable without the nonce.
 
         It also covers which arguments were not sent, because a default may be displayed
         differently.
@@ -183,8 +180,7 @@ class RunTally(Veiled, msgspec.Struct, dict=True):
         self.seconds_per_tool[tool] = self.seconds_per_tool.get(tool, 0.0) + seconds
 
     def take_up(self, elapsed: float, approved: Iterable[ToolApproval] = ()) -> None:
-        """Add what another process did in this run: the seconds taken so far and the run-wide
-        approvals."""
+        """Add what another process did in this run: the seconds taken and run-wide approvals."""
         self.started = min(self.started, time.monotonic() - elapsed)
         self.approved += tuple(given for given in approved if given not in self.approved)
 
@@ -303,8 +299,7 @@ class KeepsMoney(KeepsSpending, Protocol):
 
 
 class StepRunner(Protocol):
-    """Stores the results of a run's steps, so that each step is done once, whichever process
-    continues the run.
+    """Stores the results of a run's steps. Each step is done once, whichever process continues.
 
     Optional attributes: a true `stopping` says that another process continues the run, so a call
     cancelled from then on has no outcome to report. A true `replays` says that a later step than
@@ -314,8 +309,7 @@ class StepRunner(Protocol):
     """
 
     async def run(self, name: str, work: Callable[[], Awaitable[T]], type: Any) -> T:  # noqa: A002
-        """Return the result of `work`, and store it as JSON of `type` (as msgspec writes and reads
-        it).
+        """Return the result of `work`, and store it as JSON of `type` (as msgspec handles it).
 
         If an earlier attempt at this run has stored the result, return that and skip the work.
         Steps are identified by their order and their names. Exceptions from `work` are raised and
@@ -325,8 +319,7 @@ class StepRunner(Protocol):
 
 
 def replays(steps: StepRunner | None) -> bool:
-    """Return whether the next work of a run with these steps had already begun, as its stored steps
-    show."""
+    """Return whether the next work of a run with these steps had begun before, as they show."""
     return bool(getattr(steps, "replays", False))
 
 
@@ -357,8 +350,7 @@ def patiently(
 
 
 class CallScope(msgspec.Struct, frozen=True):
-    """Holds what a run adds to its calls: a tally, an observer, and answers of approvers given in
-    advance.
+    """Holds what a run adds to its calls: a tally, an observer, and approvals given in advance.
 
     `asked` holds the requests that these answers belong to, by id. A request expires at its own
     deadline, and a call that has one does not run without an answer. `origin` is the turn that made
@@ -404,8 +396,7 @@ class CallScope(msgspec.Struct, frozen=True):
         return self.steps is not None or self.resumed or bool(self.asked or self.suspended)
 
     def going_on(self, begun: SuspendedCall) -> CallScope:
-        """Return the scope in which a begun call is resumed, including the question whose approval
-        let it begin."""
+        """Return the scope for resuming a begun call, with the question that let it begin."""
         asked = dict(self.asked)
         if begun.approval is not None:
             question = begun.approval[0]

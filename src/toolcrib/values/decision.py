@@ -1,5 +1,4 @@
-"""The values that decide whether a call may run: its caller, a policy's decision, a person's
-question and answer."""
+"""The values that decide whether a call may run: caller, decision, question and answer."""
 
 from __future__ import annotations
 
@@ -133,8 +132,7 @@ class ApprovalRequest(Checked, Veiled, msgspec.Struct, frozen=True, gc=False):
 
 
 ForRun: TypeAlias = bool | Literal["exactly"]
-"""What an approval covers for the rest of a run: any call of the tool, none, or the same call
-again."""
+"""What an approval covers for the rest of a run: any call of the tool, none, or the same call."""
 
 
 class Always(Checked, msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -241,6 +239,5 @@ class KeepingApprover(Protocol):
         ...
 
     async def kept(self, run_id: str, call_id: str, caller: str, /) -> dict[str, JsonValue]:
-        """Return what was kept with the question about this caller's call, or {} if there is
-        none."""
+        """Return what was kept with the question about this caller's call; {} if there is none."""
         ...

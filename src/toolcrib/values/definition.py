@@ -124,8 +124,7 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
         return plain
 
     def facts(self) -> JsonObject:
-        """Return all annotations as JSON, in the form that digests cover, which includes empty
-        `allowed_roles`."""
+        """Return all annotations as JSON, as digests cover them, even empty `allowed_roles`."""
         plain: JsonObject = msgspec.to_builtins(self)
         del plain["marks_json"]
         if not self.background:
@@ -149,8 +148,7 @@ _DECLARES: Final = (
     *("$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "not", "if", "then", "else"),
 )
 _OPENS: Final = ("additionalProperties", "unevaluatedProperties")
-"""The keywords by which an object's schema names or requires a key, and those that allow any
-key."""
+"""The keywords by which an object's schema names or requires a key, or allows any key."""
 
 
 class ToolDefinition(Checked, msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -207,8 +205,7 @@ class ToolDefinition(Checked, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
 
     @property
     def input_schema(self) -> JsonObject | None:
-        """A fresh copy of the author's schema; None only for a tool that opted out of having
-        one."""
+        """A fresh copy of the author's schema; None only for a tool that opted out of one."""
         return None if self.input_schema_json is None else json_copy(self.input_schema_json)
 
     @cached_property
@@ -231,8 +228,7 @@ class ToolDefinition(Checked, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
 
     @cached_property
     def parameterless(self) -> bool:
-        """Whether the schema declares no parameter at all, so that a call without arguments says
-        everything."""
+        """Whether the schema declares no parameter, so that empty arguments are complete."""
         schema = self.input_schema
         if schema is None or any(schema.get(key) for key in _DECLARES):
             return False
@@ -306,8 +302,7 @@ class HasDefinition(Protocol):
 
 
 class ImportedForm(dict[str, Any]):
-    """The dictionary form of a definition that came from a file or a server, not from the
-    application's author.
+    """The dictionary form of a definition from a file or a server, not from the application.
 
     Until the author trusts the tool, its calls need approval and its results taint the run. `hints`
     is what the tool's publisher claims (MCP's `annotations`). Claims can only make a tool stricter.

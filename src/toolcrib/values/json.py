@@ -143,8 +143,7 @@ def fresh(text: str | bytes | bytearray) -> JsonObject:
 
 
 EXACT = 2**53
-"""Up to here a float represents every integer, and no other number is rounded to one (RFC 7493,
-2.2)."""
+"""Up to here a float represents every integer, and nothing is rounded to one (RFC 7493, 2.2)."""
 
 
 ROUNDED = "a number would be rounded to an integer: write the integer's own digits"
@@ -167,8 +166,7 @@ def has_rounded(value: Any) -> bool:
 
 
 def kept_apart(data: bytes) -> Any:
-    """Parse JSON text, replacing each number that is an integer only as a float with a nearby
-    fraction.
+    """Parse JSON text, with a nearby fraction for numbers that are integers only as floats.
 
     An example is `7.0000000000000001`. A consumer that requires integers must refuse this value,
     too. Return None if there is no such number. Raises ValueError for what is not JSON.
@@ -228,8 +226,7 @@ def _utf16(member: tuple[str, Any]) -> bytes:
 
 
 def _number(value: float) -> str:
-    """Write a number as ECMA-262 Number::toString does, from Python's shortest round-trip
-    digits."""
+    """Write a number as ECMA-262 Number::toString does, from Python's shortest digits."""
     if not isfinite(value):
         raise ValueError("NaN and infinities are not JSON")
     if value.is_integer() and abs(value) < 1e21:
@@ -271,8 +268,7 @@ def check_key(name: str, key: bytes) -> bytes:
 
 
 def keyed_digest(key: bytes, *parts: str) -> str:
-    """Return a digest of texts that only the holder of the key can compute or check: `hmac:<key's
-    id>:<hex>`.
+    """Return a digest that only the holder of the key can compute: `hmac:<key's id>:<hex>`.
 
     It is HMAC-SHA256 over the texts, each preceded by its length, so that no two lists of texts
     give the same input. Digests made with different keys have different ids and cannot be compared.
@@ -305,8 +301,7 @@ _CUT = "… [cut]"
 
 
 def sentence(text: str) -> str:
-    """Shorten an author's text about a failure, so that it cannot bypass the size limit of
-    results."""
+    """Shorten an author's text about a failure, so that it cannot exceed the limit of results."""
     short = text if len(text) <= _LONGEST else text[: _LONGEST - len(_CUT)] + _CUT
     return encodable(short)
 
@@ -320,8 +315,7 @@ def is_seen(text: str) -> bool:
 
 
 def digest(value: Any) -> str:
-    """Return `sha256:…` over the canonical text of a JSON value, the same across processes and key
-    orders."""
+    """Return `sha256:…` over the canonical text of a JSON value, the same in every process."""
     return "sha256:" + sha256_hex(canonical_json(value))
 
 

@@ -25,8 +25,7 @@ Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 FinishReason: TypeAlias = Literal[
     "stop", "tool_calls", "length", "content_filter", "refusal", "error", "incomplete", "doubtful"
 ]
-"""`doubtful`: the reply ended for a reason that its wire does not know, or it has calls and none is
-whole."""
+"""`doubtful`: the reply ended for an unknown reason, or it has calls and none of them is whole."""
 
 
 class ProviderState(Veiled, msgspec.Struct, frozen=True):
@@ -214,8 +213,7 @@ class Settings(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True)
     reasoning: Effort | None = None
 
     def over(self, others: Settings) -> Self:
-        """Return these settings, with open ones filled in from `others`; `extra` is merged by
-        member."""
+        """Return these settings, with open ones taken from `others`; `extra` merges by member."""
         return msgspec.structs.replace(
             self,
             temperature=others.temperature if self.temperature is None else self.temperature,
@@ -278,8 +276,7 @@ class ArgumentRestorer(Protocol):
 
 
 class OutputRestorer(Protocol):
-    """Translates an answer that fits a provider's view of the output schema into the author's
-    terms."""
+    """Translates an answer that fits a provider's view of the output into the author's terms."""
 
     def restore(self, answer: JsonValue) -> JsonValue:
         """Return the answer in the author's terms. Never raises; leaves the input unchanged."""

@@ -49,8 +49,10 @@ class CallError(msgspec.Struct, frozen=True, gc=False):
     details: tuple[HydrationError, ...] = ()
 
     def __str__(self) -> str:
-        """Return `invalid_arguments at /value: expected number, got string`; details without a path
-        come last."""
+        """Return `invalid_arguments at /value: expected number, got string`.
+
+        Details without a path come last.
+        """
         places = [f"{d.path}: {d.message}" for d in self.details if d.path]
         rest = [d.message for d in self.details if not d.path] or ([] if places else [self.message])
         return f"{self.code}{' at' if places else ':'} {'; '.join(places + rest)}"
@@ -95,13 +97,11 @@ FOR_RUN_EXACTLY = "approved_exactly_for_run"
 
 
 LEFT_BEHIND = "left_behind"
-"""The note on a call whose tool was told to stop, did not, and was still running when the outcome
-was reported."""
+"""The note on a call whose tool was told to stop, and still ran when the outcome was reported."""
 
 
 SUSPENDED = "suspended"
-"""The note on a call that waits although its tool has begun, because the tool itself asked a
-question."""
+"""The note on a call that waits although its tool has begun, because the tool asked a question."""
 
 
 PART_WAITED = (
@@ -138,8 +138,7 @@ _LONGEST_REASON = 300
 
 
 class Candidate(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A tool that a pick considered: its score in 0..1, or None if it was not scored, and the
-    reason."""
+    """A tool that a pick considered: its score in 0..1 (None if not scored) and the reason."""
 
     name: str
     score: float | None = None
@@ -198,8 +197,7 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Expense(msgspec.Struct, frozen=True):
-    """The number of model replies requested and of calls, and the cost of the calls; calls and cost
-    also by tool."""
+    """The model replies asked for, the calls, and what the calls cost; also by tool."""
 
     turns: int = 0
     calls: int = 0
@@ -274,8 +272,7 @@ class Attachment(
     omit_defaults=True,
     rename={"digest": "id", "kind": "status"},
 ):
-    """A text that records refer to by digest: a tool's definition, a run's prompt, its choice of
-    tools.
+    """A text that records refer to by digest: a definition, a run's prompt, its choice of tools.
 
     `digest` is `sha256:` and the SHA-256 of `text`, which is canonical JSON (RFC 8785). `name` is
     the tool's name for a definition. A definition belongs to no run, the others to run `run_id`.
@@ -344,8 +341,7 @@ def _said(message: Message) -> dict[str, object]:
 
 
 def _said_image(image: Image) -> object:
-    """Return the plain digest, in its original format, of an image whose media type adds nothing to
-    its data."""
+    """Return the plain digest, in its original format, if the image's media type adds nothing."""
     says_more = image.media_type != (shown_in(image.data) if image.data else "")
     digest = "sha256:" + sha256_hex(image.data or image.url)
     return _said_part(image) if says_more else digest

@@ -1,5 +1,4 @@
-"""A run of the agent loop: its limits, events and result, and the state from which it can be
-resumed."""
+"""A run of the agent loop: its limits, events and result, and the state to resume it from."""
 
 from __future__ import annotations
 
@@ -211,15 +210,13 @@ class RunInfo(Checked, Veiled, msgspec.Struct, frozen=True):
 
     @property
     def prompt(self) -> str:
-        """The user's text to the agent: the last message, unless another agent has spoken since and
-        hands over."""
+        """The user's text to the agent: the last message, unless another agent spoke since."""
         said = (message.text for message in reversed(self.messages) if message.by_user)
         return next(said)
 
 
 Instructions: TypeAlias = str | Callable[[RunInfo], str | Awaitable[str]]
-"""What an agent tells its model: a string, or a function of the run that returns one, async or
-not."""
+"""What an agent tells its model: a string, or a sync or async function of the run."""
 
 
 class RepairedText(Veiled, msgspec.Struct, frozen=True):
@@ -249,8 +246,7 @@ class TurnMark(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def moved(marks: Iterable[TurnMark], by: int) -> tuple[TurnMark, ...]:
-    """Return the marks shifted by a number of messages inserted before them, or removed if
-    negative."""
+    """Return the marks shifted by a number of messages inserted before them, or removed."""
     return tuple(msgspec.structs.replace(mark, at=mark.at + by) for mark in marks)
 
 
@@ -259,8 +255,7 @@ Repeat: TypeAlias = Literal["deny", "ask", "allow"]
 
 
 class Effect(Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
-    """An effect of the original run after the turn of the fork: a call of a tool that does more
-    than read.
+    """An effect of the original run after the fork: a call of a tool that does more than read.
 
     It is not undone. `arguments` are those that its record shows, and `defaulted` those of them
     that were not sent. `ended` is how it ended, as `state_of` words it. `any_arguments` says that
@@ -282,8 +277,7 @@ class Effect(Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Fork(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Says which run this one was forked from, after which turn, and which effects it does not know
-    of.
+    """Says which run this one was forked from, after which turn, and which effects it missed.
 
     `effects` had happened by the time of the fork. `repeat` says what happens if they are repeated.
     `asked` is a digest of the fork request, by which a repeated request is recognised.
@@ -570,8 +564,7 @@ class RunResult(Veiled, msgspec.Struct, frozen=True):
         return self.state.run_id
 
     def __repr__(self) -> str:
-        """Say how the run ended and how each call ended or that it waits, not the whole
-        contents."""
+        """Say how the run and each call ended, or that a call waits, without the whole contents."""
         ended = self.status if self.limit is None else f"{self.status}: {self.limit}"
         head = f"<RunResult {ended}, {len(self.text)} characters, {len(self.records)} calls>"
         lines = [f"{each.name!r:.80}: {state_of(each)}" for each in self.records[:_SHOWN]]
@@ -605,8 +598,7 @@ class RunStarted(msgspec.Struct, frozen=True, tag="run_started"):
 
 
 class HandedOver(msgspec.Struct, frozen=True, tag="handed_over"):
-    """The agent with this name and version speaks from here on; `by` handed the conversation
-    over."""
+    """The agent with this name and version speaks from here on; `by` handed over to it."""
 
     agent: str
     by: str

@@ -70,8 +70,7 @@ class CallStep(Veiled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
     @staticmethod
     def of(outcome: Outcome, value: bytes | None, end: CallEnd, tally: RunTally) -> CallStep:
-        """Return what is stored of an outcome; `value` is the JSON of the tool's value, None if it
-        is not known."""
+        """Return what is stored of an outcome; `value` is the tool's value as JSON, or None."""
         record = outcome.record
         fields: dict[str, Any] = {}
         names: tuple[str, ...]
@@ -185,8 +184,7 @@ class ArgumentsStep(Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SummaryStep(Veiled, msgspec.Struct, frozen=True):
-    """A summary of the conversation, and what the run used for it: nothing if the summary was
-    already kept."""
+    """A summary of the conversation, and what the run used for it: nothing if kept already."""
 
     veiled: ClassVar[tuple[str, ...]] = ("text",)
 

@@ -187,8 +187,7 @@ def check_each(
 
 
 def names_wrong_types(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a public function or constructor to raise TypeError naming the parameter if a type
-    is wrong."""
+    """Decorate a public function or constructor to raise TypeError that names the parameter."""
     return _naming(function, _Arguments(function).check)
 
 
@@ -302,8 +301,7 @@ _PYTHONS_OWN = (AttributeError, LookupError, TypeError, ValueError)
 def _told(
     function: Callable[..., Any], error: Exception, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Exception:
-    """Return an error about the first argument that does not match its hint, or else the original
-    error."""
+    """Return an error about the first argument that does not match its hint, else the original."""
     if isinstance(error, ToolcribError):
         return error
     signature = inspect.signature(function)
@@ -345,8 +343,7 @@ def _is_meant(kind: _FieldKind, value: object) -> bool:
 
 
 def takes(function: Callable[..., object], count: int) -> bool:
-    """Return whether a function can be called with that many arguments, as far as that can be
-    known."""
+    """Return whether a function can be called with that many arguments, as far as is known."""
     try:
         inspect.signature(function, follow_wrapped=False).bind(*range(count))
     except TypeError:
@@ -375,8 +372,7 @@ _ALL_OF: dict[tuple[Any, ...], tuple[Any, ...]] = {(bool,): (False, True), (type
 
 @lru_cache(maxsize=256)
 def _fields(made: Any) -> tuple[tuple[str, _FieldKind, frozenset[Any]], ...]:
-    """Return the fields that can be checked, with their kinds, and classes that need no more
-    checks."""
+    """Return the fields that can be checked, their kinds, and classes that need no more checks."""
     hints = get_type_hints(made)
     names = made.__struct_fields__
     kinds = ((name, _kind(hints[name])) for name in names)

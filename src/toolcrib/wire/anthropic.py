@@ -92,8 +92,7 @@ _DIRECT = ({"type": "direct"}, None)
 
 
 def delta_of(delta: dict[str, Any]) -> tuple[str, str]:
-    """Return the kind of block that a delta adds to, and the member that it carries; empty if
-    unknown."""
+    """Return the kind of block that a delta adds to and the member it carries, or "" for both."""
     kind = delta.get("type")
     if isinstance(kind, str) and kind in _DELTAS:
         return _DELTAS[kind]
@@ -151,8 +150,7 @@ class ContentBlock:
         return first and self.bare
 
     def is_other(self, form: Any) -> bool:
-        """Return whether a beginning at the same index gives the id of this call to another
-        tool."""
+        """Return whether a beginning at the same index gives this call's id to another tool."""
         given = self.form.get("id")
         is_call = (
             self.kind == "tool_use" and isinstance(form, dict) and form.get("type") == self.kind
@@ -196,8 +194,7 @@ class ContentBlock:
 
 
 def kept(blocks: Iterable[ContentBlock], *, cut: bool) -> list[dict[str, Any]]:
-    """Return what has to be sent back of these blocks: all of them, or none if text and calls say
-    it all."""
+    """Return the blocks that have to be sent back: all, or none if text and calls say it all."""
     forms = [block.whole() for block in blocks]
     if all(map(_plain, forms)):
         return []

@@ -220,8 +220,7 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def as_offered(tools: object) -> Iterator[HasDefinition]:
-    """Return the tools that an `Offer` holds, from tools in any form, with dictionaries' schemas
-    checked.
+    """Return the tools that an `Offer` holds, from any form, with dictionaries' schemas checked.
 
     Raises DefinitionError for an object that is not a tool, and for a dictionary without a name, or
     whose schema is not one, is not safe to use, or has another key.
@@ -254,8 +253,9 @@ string."""
 
 
 class SentTools(msgspec.Struct, frozen=True):
-    """Tools as encoded once, from `given` in a `form`; `names` is own name → wire name, `shapes`
-    each alone.
+    """Tools as encoded once, from `given` in a `form`.
+
+    `names` maps own to wire names; `shapes` holds each tool's form.
 
     If tools found by a search are sent at the place where they were found, `search` is the own name
     of the search tool, and `loaded` holds the found tools.
@@ -291,8 +291,10 @@ def remembered_tools(
 
 
 def _deferred(wire: Wire, request: ChatRequest, tools: SentTools, model: str) -> SentTools:
-    """Return the tools with those separated that results bring, if the provider accepts them
-    there."""
+    """Return the tools with those that results bring in `loaded`, if the provider accepts that.
+
+    The latter are in `loaded`.
+    """
     form = wire.deferred
     if not is_deferred(form, request, tools.names, wire=wire.name, model=model) or form is None:
         return tools
@@ -460,8 +462,9 @@ def sampling(wire: Wire, request: ChatRequest, tokens: int = 0) -> dict[str, Any
 
 
 def with_extra(own: Mapping[str, Any], key: str, extra: dict[str, Any]) -> dict[str, Any]:
-    """Return a member of the wire's own, merged with `Settings.extra`, whose values win and are
-    removed from `extra`.
+    """Return a member of the wire's own, merged with `Settings.extra`.
+
+    Extra values win, and are removed from `extra`.
 
     Raises RequestError if the extra value is not an object.
     """
@@ -480,8 +483,7 @@ def settings_members(
     own: AbstractSet[str],
     only_with_tools: AbstractSet[str],
 ) -> dict[str, Any]:
-    """Return temperature, token limit, reasoning and `Settings.extra`, in the body as OpenAI's
-    wires have them.
+    """Return temperature, token limit, reasoning and `Settings.extra`, as OpenAI's wires do.
 
     `own` are the members that the request sets itself. Raises RequestError for one in `extra`.
     """

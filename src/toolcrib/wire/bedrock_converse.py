@@ -123,8 +123,7 @@ class ConverseBlock:
         return all(use.get(key) == own.get(key) for key in ("toolUseId", "name"))
 
     def is_other(self, form: Any) -> bool:
-        """Return whether a beginning at the same index gives the id of this call to another
-        tool."""
+        """Return whether a beginning at the same index gives this call's id to another tool."""
         use = form.get("toolUse") if isinstance(form, dict) else None
         given = self.form["toolUse"].get("toolUseId") if self.ours else None
         return isinstance(use, dict) and bool(given) and use.get("toolUseId") == given
@@ -161,8 +160,7 @@ class ConverseBlock:
             self.form[kind] = value
 
     def whole(self) -> dict[str, Any]:
-        """Return the block as it would have come in one piece; a call of ours comes without its
-        input."""
+        """Return the block as if it had come in one piece, and a call of ours without its input."""
         if self.ours:
             use = self.form["toolUse"]
             return {"toolUse": {key: use[key] for key in use if key != "input"}}
@@ -186,8 +184,7 @@ class ConverseBlock:
 
 
 def kept(blocks: Iterable[ConverseBlock], *, cut: bool) -> list[dict[str, Any]]:
-    """Return what has to be sent back of these blocks: all of them, or none if text and calls say
-    it all.
+    """Return the blocks that have to be sent back: all, or none if text and calls say it all.
 
     Reasoning without its signature, in a reply that was cut, is useless.
     """
@@ -632,8 +629,7 @@ def _has_input(form: Any) -> bool:
 
 
 def _inputs(content: list[Any], data: bytes) -> list[str]:
-    """Return the inputs of all blocks of a body, as the original bytes; empty if a block has
-    none."""
+    """Return the inputs of all blocks of a body, as the original bytes; empty if none."""
     try:
         return list(map(_slice, _BODY_SLICES.decode(data).output.message.content))
     except (ValueError, RecursionError):

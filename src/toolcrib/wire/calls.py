@@ -1,5 +1,6 @@
-"""Assemble tool calls from pieces that servers number, name and repeat in many ways, and decide how
-their reply ended.
+"""Assemble tool calls from pieces, and decide how their reply ended.
+
+Servers number, name and repeat the pieces in many ways.
 
 Rule for a piece: it continues what its index points at (without an index, what its id points at, or
 else the last call), unless it can only be the beginning of another call: it has another id, or a
@@ -192,8 +193,7 @@ class CallAssembler(msgspec.Struct, eq=False):
         return call is not None
 
     def doubt_last(self) -> None:
-        """Doubt the last call: where calls come one after the other, it lacks a piece that belongs
-        to none."""
+        """Doubt the last call of a sequential wire: it lacks the piece that belongs to none."""
         if self._last is not None:
             self._last.fault = self._last.fault or CONTRADICTORY
 
@@ -239,8 +239,7 @@ class CallAssembler(msgspec.Struct, eq=False):
         return call.whole() and not self._is_copy(call, text)
 
     def _is_copy(self, call: _OpenCall, text: str) -> bool:
-        """Return whether a piece repeats what the call has, while no later call grows that may lack
-        it.
+        """Return whether a piece repeats what the call has, and no later call may lack it.
 
         Some gateways repeat all calls at the end (decolua/9router#2869).
         """
@@ -351,7 +350,7 @@ class CallAssembler(msgspec.Struct, eq=False):
     def finish(
         self, *, cut: bool, payload: PayloadRef | None = None
     ) -> tuple[tuple[ToolCall, ...], bool]:
-        """Return the calls, and whether the reply was cut: known before, or visible in its last
+        """Return the calls, and whether the reply was cut: known before, or seen in the
         arguments.
 
         A piece with neither name nor arguments is no call. `payload` is the answer that contained
@@ -478,8 +477,7 @@ class CallAssembler(msgspec.Struct, eq=False):
             call.named_in = self.chunk
 
     def _is_another(self, before: str, name: str, joined_name: str) -> bool:
-        """Return whether a name that follows the first arguments differs from the name of their
-        call."""
+        """Return whether a name that follows the first arguments differs from the call's."""
         return joined_name != before or (name != before and self._knows(name))
 
     def _begins(self, call: _OpenCall, provider_id: str, name: str, text: str) -> bool:
@@ -705,8 +703,7 @@ class Ending(msgspec.Struct, eq=False):
         self._voided = self._voided or self.natural
 
     def renewed(self) -> None:
-        """Let a reason count again: on a wire without a mark, one after the last call is the
-        end."""
+        """Let a reason count again: without a mark, one after the last call is the end."""
         self._voided = False
 
     def stopped(self, *, ended: bool) -> None:

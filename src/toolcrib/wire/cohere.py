@@ -190,8 +190,7 @@ class CohereReply:
 
     @property
     def over(self) -> bool:
-        """Always False: Cohere sends `[DONE]` after the last event; elsewhere the body just
-        ends."""
+        """Always False: Cohere itself sends `[DONE]` last; elsewhere the body just ends."""
         return False
 
     def body(self, body: JsonObject, data: bytes) -> None:
@@ -323,8 +322,7 @@ class CohereReply:
         return self._whole or bool(self.ending.reason)
 
     def _state(self) -> dict[str, Any]:
-        """Return the parts of the message other than its text and calls; empty if there are
-        none."""
+        """Return the parts of the message other than its text and calls; empty if none."""
         state: dict[str, Any] = {}
         blocks = [block.form() for block in self._blocks]
         if self._citations or any(block.get("type") != "text" for block in blocks):
@@ -362,8 +360,7 @@ def _object(form: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def _list(message: Mapping[str, Any], key: str) -> list[Any]:
-    """Return a member that a complete message has as a list, and a piece of a stream as a single
-    item."""
+    """Return a member as a list: complete messages have one, a piece has a single item."""
     value = message.get(key)
     return value if isinstance(value, list) else [] if value is None else [value]
 

@@ -180,8 +180,7 @@ class WholeDecoder(msgspec.Struct, eq=False):
 
 
 class _TakenEvents:
-    """The data of the events that a reply was made of: a digest of all, and the first of them up to
-    a limit."""
+    """The data of the events that a reply was made of: a digest of all, and the first of them."""
 
     __slots__ = ("_digest", "_kept", "_size")
 
@@ -214,8 +213,7 @@ def _says(event: Event) -> bool:
 
 
 class StreamDecoder:
-    """Decodes events, each a JSON object, until `[DONE]`, the wire's own end or the end of the
-    body."""
+    """Decodes events, each a JSON object, until `[DONE]`, the wire's own end or the body's."""
 
     def __init__(self, builder: Builder, frames: Frames) -> None:
         self._builder = builder
@@ -263,8 +261,7 @@ class StreamDecoder:
                 self._more = True
 
     def finish(self, *, clean: bool = True) -> Reply:
-        """Return the reply; `clean` says whether the transport confirmed that the body came to its
-        end."""
+        """Return the reply; `clean` says whether the transport confirmed the end of the body."""
         ending = self._builder.ending
         if not self.done:
             self._take_rest()
@@ -283,8 +280,7 @@ class StreamDecoder:
         return self._builder.finish(ended=self._ended, raw=self._head or None)
 
     def _take_rest(self) -> None:
-        """Take the bytes after the last blank line: a last event, or the beginning of one that was
-        cut."""
+        """Take the bytes after the last blank line: a last event, or the beginning of a cut one."""
         rest = self._events.close()
         if rest is None:
             return

@@ -25,8 +25,7 @@ Loaded: TypeAlias = Mapping[str, bytes]
 
 
 class DeferredForm(msgspec.Struct, frozen=True, kw_only=True):
-    """Says how a provider accepts tools where they were found, and which models and servers are
-    known to.
+    """Says how a provider accepts tools where they were found, and who is known to do so.
 
     `models` is a pattern (None: no model), `servers` a set of hosts. `mark` holds the members that
     such a tool has; `listed` says whether it is in the list of tools, too; `without` names the

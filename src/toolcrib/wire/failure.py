@@ -164,8 +164,7 @@ def _words(payload: Any) -> list[str]:
 
 
 def _told(payload: Any) -> float | None:
-    """Return the seconds of Google's `RetryInfo` (google/rpc/error_details.proto), if there is
-    one."""
+    """Return the seconds of Google's `RetryInfo` (google/rpc/error_details.proto), or None."""
     inner = payload[0] if isinstance(payload, list) and payload else payload
     inner = inner.get("error", inner) if isinstance(inner, dict) else None
     details = inner.get("details") if isinstance(inner, dict) else None
@@ -185,8 +184,7 @@ def safe_text(text: str, limit: int = _LONGEST) -> str:
 
 
 def error_text(payload: Any, depth: int = 16) -> str:
-    """Return the sentence in an error object of any form seen so far, with its code; empty if
-    none."""
+    """Return the sentence in an error object of any known form, with its code; empty if none."""
     if isinstance(payload, str):
         return payload
     if isinstance(payload, list):

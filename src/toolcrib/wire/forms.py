@@ -126,8 +126,7 @@ class Allowance:
         self._spent = Weight(0, 0, 0)
 
     def refusal(self, view: str) -> str | None:
-        """Return why a view cannot be strict after the others; if it can, count it and return
-        None."""
+        """Return why a view cannot be strict after the others, or count it and return None."""
         total = Weight(*map(sum, zip(self._spent, weight(view), strict=True)))
         for most, count, what in zip(self._limits, total, _WHAT, strict=True):
             if count > most:
@@ -172,8 +171,7 @@ Gather: TypeAlias = Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
 
 
 class ToolForm(msgspec.Struct, frozen=True, kw_only=True):
-    """Says how a provider takes tools: `shape` makes the JSON of one, `gather` the request's list
-    of them.
+    """Says how a provider takes tools: `shape` makes one, `gather` the request's list of them.
 
     Without a `strict_dialect` nothing is said about strictness; `strict_limits` apply to a whole
     request. `examples` is how many of a tool's examples are sent. `long_description` is the limit
@@ -195,8 +193,7 @@ class ToolForm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def described(tool: ShownTool) -> dict[str, Any]:
-    """Return the members that nearly all forms have: the name, and a description if there is
-    one."""
+    """Return the members that nearly all forms have: the name and, if there is one, description."""
     named: dict[str, Any] = {"name": tool.name}
     return named | {"description": tool.description} if tool.description else named
 
@@ -225,8 +222,10 @@ class ToolView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EncodedTools(msgspec.Struct, frozen=True, kw_only=True):
-    """Tools as a request's bytes and as `shapes`; `names` maps own to wire names, `restorers` is by
-    own name."""
+    """Tools as a request's bytes and `shapes`.
+
+    `names` maps own to wire names; `restorers` is keyed by own name.
+    """
 
     names: Mapping[str, str]
     restorers: Mapping[str, ArgumentRestorer]
@@ -482,15 +481,13 @@ class OutputForm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnswerRestorer(msgspec.Struct, frozen=True):
-    """Undoes the view of an answer: `wrapper` contains it, and some nulls stand for absent
-    properties."""
+    """Undoes the view of an answer: `wrapper` contains it, and some nulls mean absence."""
 
     wrapper: str | None
     view: ArgumentRestorer | None
 
     def restore(self, answer: JsonValue) -> JsonValue:
-        """Return the answer in the terms of the author's schema; an answer that does not fit the
-        view is unchanged."""
+        """Return the answer in the author's terms; unchanged if it does not fit the view."""
         if not isinstance(answer, dict):
             return answer
         restored = answer if self.view is None else self.view.restore(answer)
@@ -560,8 +557,9 @@ def _format_of(
     beside: bool,
     model: str,
 ) -> tuple[str, bool, AnswerRestorer | None] | None:
-    """Return the view of the output as `_answer_view` does, or None if it cannot be used with this
-    model and these tools.
+    """Return the view of the output as `_answer_view` does, or None if it cannot be used.
+
+    That depends on the model and the tools.
 
     `beside` says that the request has tools, including the provider's own.
     """
@@ -600,8 +598,9 @@ def _answer_view(text: str, form: OutputForm) -> tuple[str, bool, AnswerRestorer
 
 
 def _as_object(text: str) -> tuple[str, str | None] | None:
-    """Return the schema, wrapped in one property if its top is not plainly an object, and that
-    property's name.
+    """Return the schema and None, or wrapped in one property if its top is not plainly an object.
+
+    The second value is then the property's name.
 
     Return None if it would have to be wrapped and refers to itself other than through its
     definitions.
@@ -629,8 +628,7 @@ def _as_object(text: str) -> tuple[str, str | None] | None:
 
 
 def _unfolded(schema: JsonObject) -> JsonObject:
-    """Return the definition that a schema consists of, if it is only a reference, with the other
-    definitions."""
+    """Return the definition that a schema only refers to, together with the others."""
     ref, definitions = schema.get("$ref"), schema.get("$defs")
     if schema.keys() != {"$ref", "$defs"} or not isinstance(ref, str):
         return schema

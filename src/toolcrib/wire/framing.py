@@ -312,8 +312,10 @@ def _event(frame: bytes, payload_at: int) -> Event:
 
 
 def _reported(headers: Mapping[str, str], payload: bytes) -> bytes:
-    """Return an event for a frame with an exception (type in headers, rest JSON) or an error (all
-    headers)."""
+    """Return an event for a frame with an exception or an error.
+
+    An exception has its type in the headers and the rest in JSON; an error is all headers.
+    """
     kind = headers.get(":exception-type") or headers.get(":error-code") or "exception"
     try:
         said = orjson.loads(payload)

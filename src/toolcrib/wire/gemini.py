@@ -113,8 +113,7 @@ class KeptParts:
         self._forms.append(part)
 
     def add_call(self, part: dict[str, Any], call_id: str) -> dict[str, Any]:
-        """Add a part that is a call, with its other members and the id of our call, and return
-        it."""
+        """Add a part that is a call, with its other members and our call id, and return it."""
         form = part | {"functionCall": {"id": call_id}}
         self._forms.append(form)
         return form
@@ -240,8 +239,7 @@ def _content(role: str, parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 class Gemini3History(GeminiHistory):
-    """Writes the history for Gemini 3 and newer, which accept media inside results; older models do
-    not.
+    """Writes the history for Gemini 3 and newer, which accept media inside results.
 
     https://ai.google.dev/gemini-api/docs/function-calling#multimodal, and `FunctionResponsePart` of
     the `google-genai` package.
@@ -268,8 +266,7 @@ def _for_model(wire: Wire, model: str) -> Wire:
 
 
 def _result(result: SentResult, text: str, inside: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the text under one key, so that no key of a tool's own has a meaning for the
-    server."""
+    """Return the text under one key, so that no key of a tool means anything to the server."""
     key = "error" if result.message.is_error else "output"
     form: dict[str, Any] = {"id": result.id, "name": result.name, "response": {key: text}}
     return {"functionResponse": form | {"parts": inside} if inside else form}
@@ -381,8 +378,7 @@ def _calls_in(part: Any) -> list[str]:
 
 
 def _swapped(part: Any) -> Any:
-    """Return a part with its snake-case call under the wire's name; a call there before becomes a
-    copy."""
+    """Return a part with its snake-case call under the wire's name; one there becomes a copy."""
     if not isinstance(part, dict):
         return part
     made = {key: value for key, value in part.items() if key not in (_CALL, _SNAKE_CALL)}
@@ -656,8 +652,7 @@ def _brings(call: dict[str, Any], *, beside: frozenset[str]) -> bool:
 
 
 def _is_empty(text: str) -> bool:
-    """Return whether complete arguments next to values are empty: some servers write every
-    member."""
+    """Return whether complete arguments next to values are empty, as some servers write them."""
     return not text.strip("{} \t\r\n")
 
 
@@ -743,8 +738,7 @@ def encode(
 
 
 def _path(wire: Wire, model: str, *, stream: bool) -> str:
-    """Return the path: a model with a slash is a resource (`tunedModels/…`), others are in
-    `models/`."""
+    """Return the path: a model with a slash is a resource (`tunedModels/…`), else in `models/`."""
     name = model if "/" in model else f"models/{model}"
     if any(step in ("", ".", "..") for step in name.split("/")):
         raise RequestError(f"{model!r} names no model of Gemini's")

@@ -150,8 +150,7 @@ class History(ABC):
         return 2 * told + _MESSAGE_BYTES * len(self._messages) + _NAME_BYTES * len(self._names)
 
     def goes_on_as(self, other: History) -> bool:
-        """Return whether this encoding is valid for the other's settings, and if so adopt its
-        names."""
+        """Return whether this encoding fits the other's settings, and if so adopt its names."""
         like = (
             type(self) is type(other)
             and self._keeper == other._keeper
@@ -261,8 +260,7 @@ class History(ABC):
         return SentResult(message, call.id, call.name)
 
     def _alias(self, call: ToolCall, state: ProviderState | None) -> str:
-        """Return a call's id: the provider's if legal and unique here, else ours, else a generated
-        one.
+        """Return a call's id: the provider's if legal and unique, or ours, or a generated one.
 
         A provider accepts more of its own ids than of others'.
         """
@@ -287,13 +285,13 @@ _Mark: TypeAlias = tuple[object, ...]
 _End: TypeAlias = tuple[int, _Mark, _Mark]
 _MESSAGE_BYTES = 300
 _NAME_BYTES = 50
-"""The memory that a message, and the name of a tool, take in addition to their texts, as
-measured."""
+"""The memory that a message or a tool's name takes beyond its text, as measured."""
 
 
 class Histories:
-    """Keeps the encodings of concurrent conversations, up to `max_bytes`; the least recently used
-    goes first.
+    """Keeps the encodings of concurrent conversations, up to `max_bytes`.
+
+    The least recently used goes first.
 
     They are found by their last messages, so that a lookup takes as long among a thousand as among
     two.

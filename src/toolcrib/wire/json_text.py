@@ -193,8 +193,9 @@ def mended(text: str) -> str:
 
 
 def escaped(text: str) -> str | None:
-    """Return arguments that can be encoded, with halves of surrogate pairs as escapes that strict
-    parsers refuse.
+    """Return arguments that can be encoded, with halves of surrogate pairs as escapes.
+
+    Strict parsers refuse these escapes.
 
     Return None if such an escape would change its meaning.
     """

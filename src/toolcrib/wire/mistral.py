@@ -56,8 +56,7 @@ class MistralHistory(ChatHistory):
         return {"role": "tool", "tool_call_id": result.id, "content": content}
 
     def attachment(self, part: Media, at: int) -> dict[str, Any] | None:
-        """Return the chunk of an image, a document or a recording: `ContentChunk` of the
-        `mistralai` package.
+        """Return the chunk of an image, document or recording: mistralai's `ContentChunk`.
 
         https://docs.mistral.ai/capabilities/document_ai/document_qna, …/capabilities/audio
         """

@@ -495,8 +495,7 @@ class MessageReader:
         return self._open[known]
 
     def _own_id(self, known: str) -> str:
-        """Return an id that no earlier call has, because some servers restart counting in each
-        reply."""
+        """Return an id that no earlier call has, as some servers restart counting in each reply."""
         own, number = known, 1
         while own in self._ids:
             number += 1

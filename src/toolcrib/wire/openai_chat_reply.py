@@ -59,8 +59,10 @@ def check_error(payload: JsonObject) -> None:
 
 
 def usage_in(payload: JsonObject) -> JsonObject:
-    """Return the counts: Groq streams them in `x_groq`, Moonshot in the choice
-    (earendil-works/pi#2017)."""
+    """Return the counts.
+
+    Groq streams them in `x_groq`, Moonshot in the choice (earendil-works/pi#2017).
+    """
     told = payload.get("usage")
     if isinstance(told, dict) and told:
         return told
@@ -127,8 +129,9 @@ class ChatSource:
         self._body: _RawChatBody | None = None
 
     def slice(self, place: Place, at: int | None, value: Any) -> str:
-        """Return the arguments of the call at that number, or of the `function_call`; `value` is
-        their parsed value.
+        """Return the arguments of the call at that number, or of the `function_call`.
+
+        `value` is their parsed value.
 
         They are the original bytes, unless strict parsers refuse the JSON around them. Raises
         WireError.
@@ -239,16 +242,14 @@ _TEXTS = ("reasoning_content", "reasoning")
 _LISTS = ("reasoning_details", "thinking_blocks")
 _OF_CALLS = ("extra_content", "provider_specific_fields")
 MEMBERS = (*_TEXTS, *_LISTS, *_OF_CALLS)
-"""The members of a message that are kept, in the order of every request, because a provider caches
-by bytes."""
+"""The members of a message that are kept, always in this order, as providers cache by bytes."""
 _ANY_MEMBER, _ANY_OF_CALLS = frozenset(MEMBERS), frozenset(_OF_CALLS)
 _GROWING = ("text", "summary", "thinking")
 _CALLS = "calls"
 
 
 class KeptMembers(msgspec.Struct, eq=False):
-    """Collects the members of a reply that go back to the provider, from complete messages or
-    pieces."""
+    """Collects the members of a reply that go back to the provider, complete or in pieces."""
 
     _texts: dict[str, list[str]] = {}
     _lists: dict[str, list[Any]] = {}
@@ -271,8 +272,7 @@ class KeptMembers(msgspec.Struct, eq=False):
             self._texts.setdefault(name, []).append(text)
 
     def add_call(self, call: JsonObject, call_id: str) -> None:
-        """Take the members of a call, or of a piece of one, other than its function; `call_id` is
-        ours."""
+        """Take the members of a call, or a piece of one, except its function; `call_id` is ours."""
         if said := _said(call, _OF_CALLS):
             self._calls[call_id] = self._calls.get(call_id, {}) | said
 
@@ -326,8 +326,7 @@ def _close(blocks: list[Any], grown: dict[str, list[str]]) -> None:
 
 
 def _goes_on(block: Any, piece: Any) -> bool:
-    """Return whether a piece has the block's type, place and id, and does not come after its
-    signature."""
+    """Return whether a piece has the block's type, place and id, and precedes its signature."""
     if not isinstance(block, dict) or not isinstance(piece, dict):
         return False
     if "data" in block or "data" in piece or block.get("signature"):
@@ -343,8 +342,7 @@ _CALL_MEMBERS = ("tool_calls", "function_call")
 _BESIDE = frozenset(("custom", "name", "arguments"))
 _EMPTY = frozenset(("index", "id", "type", "name"))
 _PATIENCE = 16
-"""After this many unusual chunks, a server's are assumed to be all unusual, because trying costs
-time."""
+"""After this many unusual chunks, all of a server's are assumed to be, as trying takes time."""
 
 
 class ChatReply:
@@ -659,8 +657,7 @@ def _calls_in(message: Any) -> JsonObject:
 
 
 def _text_of(part: Any) -> str:
-    """Return what a part of the content says to the user; parts of other types are thoughts or not
-    text."""
+    """Return what a part says to the user; parts of other types are thoughts or not text."""
     says = isinstance(part, dict) and part.get("type", "text") in ("text", "output_text")
     return (member_of(part, "text", str) or "") if says else ""
 
@@ -678,14 +675,12 @@ def _brings_another(call: dict[str, Any]) -> bool:
 
 
 def _is_value(function: dict[str, Any]) -> bool:
-    """Return whether arguments came as an object and not as a string, as some servers write
-    complete ones."""
+    """Return whether arguments came as an object and not a string, as some servers write them."""
     return isinstance(function.get("arguments"), dict)
 
 
 def _is_contradicted(call: dict[str, Any], name: str, text: str) -> bool:
-    """Return whether a call has different contents outside its `function`; empty members do not
-    count."""
+    """Return whether a call has different contents outside its `function` (if not empty)."""
     custom = call.get("custom")
     others = [(call.get("name"), call.get("arguments"))]
     if isinstance(custom, dict):
@@ -699,8 +694,8 @@ def _is_contradicted(call: dict[str, Any], name: str, text: str) -> bool:
 
 
 def _pieces_of(function: Any) -> tuple[str, str]:
-    """Return name and arguments in a piece of a call that never runs; any non-empty arguments
-    count."""
+    """Return name and arguments in a piece of a call that never runs; other values count as
+    text."""
     if not isinstance(function, dict):
         return "", ""
     name, text = function.get("name"), function.get("arguments")

@@ -152,8 +152,7 @@ class ResponsesHistory(History):
         return in_blocks(message, self.media, _shown, _text) or ""
 
     def _kept(self, message: Message, calls: Sequence[SentCall]) -> list[Any] | None:
-        """Return the provider's own items, with the calls as they are sent; None if they cannot be
-        used.
+        """Return the provider's own items, with the calls as they are sent; None if unusable.
 
         A message whose text or calls were changed since is its author's own, and goes out without
         them.
@@ -285,13 +284,13 @@ _FINISH_REASONS: dict[str, FinishReason] = {
     "queued": "incomplete",
     "in_progress": "incomplete",
 }
-"""The reasons of a response that is `incomplete`, and the statuses of responses that ended
-otherwise."""
+"""The reasons of an `incomplete` response, and the statuses of others that ended."""
 
 
 def _tool(tool: ShownTool) -> dict[str, Any]:
-    """Write a tool flat, and always with `strict`, which is on by default there (off in Chat
-    Completions).
+    """Write a tool flat, and always with `strict`, which is on by default here.
+
+    In Chat Completions it is off.
 
     https://platform.openai.com/docs/guides/migrate-to-responses
     """

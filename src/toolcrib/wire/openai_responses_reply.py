@@ -43,8 +43,7 @@ from toolcrib.wire.json_text import is_object, mended, parsed, same_json
 
 
 Place: TypeAlias = int | Literal["item", "event"]
-"""The place of a call in the JSON: in a list of output at that index, in `item`, or in the
-event."""
+"""The place of a call in the JSON: in a list of output at that index, `item`, or the event."""
 
 
 class _RawCall(msgspec.Struct):
@@ -270,8 +269,7 @@ class Items:
             self._by.setdefault(("id", call_id), item)
 
     def begun(self, kind: str, index: int | None, item_id: str) -> Item:
-        """Return the item that begins: a new one, unless this only repeats the beginning of a known
-        one."""
+        """Return the item that begins: a new one, unless this repeats a known one's beginning."""
         for item in self._named(kind, index, item_id):
             other = bool(item_id and item.id and item.id != item_id)
             elsewhere = index is not None and item.index not in (None, index)
@@ -280,8 +278,7 @@ class Items:
         return self.open(kind, index, item_id)
 
     def growing(self, kind: str, index: int | None, item_id: str, call_id: str = "") -> Item:
-        """Return the item that continues or ends; a new one if it is mentioned for the first
-        time."""
+        """Return the item that continues or ends; a new one if it is mentioned first here."""
         known = self._by.get((index, item_id))
         if known is not None and known.kind == kind and known.final is None:
             return known
@@ -405,8 +402,7 @@ def message_text(items: Iterable[Any]) -> str:
 
 
 def texts_of(item: Any) -> Iterator[tuple[int, str, bool]]:
-    """Yield place, text and whether it is a refusal, for each text in a message; other items have
-    none."""
+    """Yield place, text and whether it is a refusal, for each text in a message."""
     if not isinstance(item, dict) or item.get("type") != "message":
         return
     content = item.get("content")
@@ -538,8 +534,7 @@ class Output:
         return kind == "function_call" or not offered or self._offer.own_name(name) in offered
 
     def listed(self, response: dict[str, Any], parts: Parts, *, streamed: bool) -> None:
-        """Take the list of a complete response; if it `streamed`, only what was not complete
-        before."""
+        """Take the list of a complete response; if it `streamed`, only what was incomplete."""
         output = member_of(response, "output", list) or []
         for at, entry in enumerate(output):
             form, kind = _typed(entry)
@@ -566,8 +561,7 @@ class Output:
             _show(item.text(at).settle(text), parts)
 
     def _said_again(self, item: Item, form: dict[str, Any], place: Place) -> None:
-        """Compare an item with its copy in the complete response, which repeats what was
-        streamed."""
+        """Compare an item with its copy in the complete response, which repeats the stream."""
         item.phase = form.get("phase") or item.phase
         item.cut = item.cut or _is_cut(form, item.kind)
         if item.kind in CALLS:
@@ -614,8 +608,7 @@ class Output:
         _show_arguments(item, item.arguments.settle(whole), parts)
 
     def _arguments(self, form: dict[str, Any], kind: str, place: Place) -> str:
-        """Return the arguments in an item or event, as text; those that come as a value keep their
-        bytes."""
+        """Return the arguments in an item or event, as text; values keep their bytes."""
         key = "input" if kind == "custom_tool_call" else "arguments"
         text = form.get(key)
         if text is None or isinstance(text, str):

@@ -1,5 +1,4 @@
-"""The wires and the forms of tools by name; which wire a body belongs to, and what a wire can
-do."""
+"""The wires and tool forms by name; which wire a body belongs to, and what a wire can do."""
 
 from __future__ import annotations
 
@@ -116,8 +115,7 @@ def form_of(wire: Wire | ToolForm | str) -> ToolForm:
 
 @names_wrong_types
 def encode_tools(wire: Wire | ToolForm | str, tools: OfferedTools) -> list[JsonObject]:
-    """Return the `tools` of a request, from tools, definitions, dictionaries, or catalogs and lists
-    of them.
+    """Return the `tools` of a request, from tools in any form: definitions, dictionaries, lists.
 
     Dictionaries are `{name, description, input_schema}`. Schemas are copies; output schemas are not
     sent. Raises RequestError for a tool that the provider would refuse, CatalogError for a repeated
@@ -202,8 +200,7 @@ _BLANK = b"\xef\xbb\xbf \t\r\n"
 
 @names_wrong_types
 def detect(body: bytes, content_type: str = "") -> str:
-    """Return the name of the wire of a response body: whole JSON, server-sent events, lines or AWS
-    frames.
+    """Return the wire's name for a response body: JSON, server-sent events, lines or AWS frames.
 
     `content_type` decides if the content does not. An error object in OpenAI's form, which every
     wire reads alike, is `openai-chat`. Raises WireError for a body that belongs to no wire, or may
@@ -314,8 +311,7 @@ how."""
 
 
 Deferred: TypeAlias = Literal["by model", "no"]
-"""`by model`: for models and servers that are known to support it, or where it is explicitly
-requested."""
+"""`by model`: for models and servers known to support it, or where it is requested."""
 
 
 class Abilities(NamedTuple):

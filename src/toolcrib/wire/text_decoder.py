@@ -423,8 +423,7 @@ class Scanner:
         return True
 
     def _forget(self, mark: str) -> None:
-        """Take back what was told: thinking ends without a beginning, so everything before was no
-        call.
+        """Take back what was told: thinking ends without a beginning, so all before was no call.
 
         Only a whole text can be taken back. In pieces, what was already shown stays shown.
         """
@@ -540,8 +539,7 @@ _TRUSTED = ("written_in_text", "text_call_trusted")
 
 
 def _without_copies(reply: Reply, text: str, written: tuple[ToolCall, ...]) -> Reply:
-    """Return the reply without the copies of its calls in its text; unchanged if the text has
-    others."""
+    """Return the reply without the copies of its calls in its text; unchanged if any differs."""
     own = [(call.name, _value(call)) for call in reply.tool_calls]
     if not all((call.name, _value(call)) in own for call in written):
         return reply

@@ -1,5 +1,4 @@
-"""Provide what reads typed values from JSON: cached pydantic adapters, and toolcrib's own
-converters."""
+"""Provide what reads typed values from JSON: cached pydantic adapters and our own converters."""
 
 from __future__ import annotations
 
@@ -165,8 +164,7 @@ def _leaf_key(hint: Any) -> Hashable:
 
 
 def _field_key(extra: Any) -> Hashable:
-    """Return the contents of a `Field` if it has only a description and constraints with scalar
-    values."""
+    """Return the contents of a `Field` that has only a description and scalar constraints."""
     if not is_field(extra) or not extra.is_required():
         return None
     key: list[Hashable] = []
@@ -201,8 +199,7 @@ _ONE_TWIN = threading.Lock()  # `lru_cache` alone would let two threads each mak
 
 
 def make_readable(hint: Any) -> None:
-    """Add the hook to each TypedDict of `typing` in a hint, and in the fields of the classes it
-    names."""
+    """Add the hook to each TypedDict of `typing` in a hint, and in the classes it names."""
     for found in _typed_dicts(hint):
         setattr(found, _HOOK, classmethod(_describe_twin))
 

@@ -81,8 +81,7 @@ FORMATS: Mapping[str, JsonObject] = {
 
 
 def decimal(limits: Mapping[str, Any]) -> JsonObject:
-    """Return the schema of a `Decimal` as a number or string, without exponents that would exhaust
-    memory.
+    """Return the schema of a `Decimal`, without exponents that would exhaust memory.
 
     JSON Schema can bound only numbers, and limit digits only in strings. So a decimal with bounds
     is a number, and one with only `max_digits` is a string.
@@ -138,8 +137,7 @@ def _bounds(limits: Mapping[str, Any]) -> dict[str, float | int]:
 
 
 def stripped(minimum: int) -> str:
-    """Return a pattern for a string of at least `minimum` characters without surrounding
-    whitespace."""
+    """Return a pattern for at least `minimum` characters without surrounding whitespace."""
     solid = r"[^\s\x85]"
     return solid if minimum == 1 else rf"{solid}[\s\S]{{{minimum - 2},}}{solid}"
 
@@ -200,8 +198,7 @@ def flags(kind: type[Flag]) -> JsonObject | None:
 
 
 def distinct(values: Sequence[Any]) -> list[Any]:
-    """Return the values without those that are equal as JSON: aliases, and members next to their
-    values."""
+    """Return the values without those equal as JSON: aliases, and members next to their values."""
     found: dict[tuple[type, str], Any] = {}
     for value in values:
         plain = value.value if isinstance(value, Enum) else value

@@ -62,8 +62,7 @@ NO_PARTS = frozenset(
 
 
 def choices_of(union: Any) -> list[Any]:
-    """Return the core schemas of the branches of a union, without tags that only refer to another
-    branch."""
+    """Return the core schemas of a union's branches, without tags that only refer to another."""
     if union["type"] == "tagged-union":
         return [choice for choice in union["choices"].values() if isinstance(choice, dict)]
     return [choice[0] if isinstance(choice, tuple) else choice for choice in union["choices"]]
@@ -264,14 +263,12 @@ _A_FLOAT = core_schema.is_instance_schema(float)  # pydantic accepts an integer 
 
 
 def exactly(kind: type) -> Any:
-    """Return a core schema that accepts strings, numbers or booleans of exactly one class,
-    unchanged."""
+    """Return a core schema that accepts values of exactly one scalar class, unchanged."""
     return {"type": kind.__name__, "strict": True} if kind is not float else _A_FLOAT
 
 
 def narrowed(core: Any) -> Any:
-    """Return a core schema that accepts only values that are read as they were sent; None if there
-    is none."""
+    """Return a core schema that accepts only values read as they were sent; None if impossible."""
     if not all(map(_is_plain, core_schemas(core))):
         return None
     return rewritten(core, _narrow)

@@ -174,8 +174,7 @@ def default_of(value: Any, read: Callable[[], TypedReader] | None = None) -> Def
 
 
 def _named(value: Any, read: TypedReader, otherwise: JsonValue) -> Any:
-    """Return a default as it would be sent, or MISSING if it cannot be sent; `otherwise` if it does
-    not fit its hint."""
+    """Return a default as it would be sent, or MISSING; `otherwise` if it does not fit its hint."""
     try:
         shown = read.shown(value)
     except Differs:
@@ -257,8 +256,7 @@ def check_nested(core: Any) -> None:
 
 
 def _check_sets(core: Any) -> None:
-    """Raise DefinitionError for set items with fields whose factory may make a different value each
-    time.
+    """Raise DefinitionError for set items with fields that a factory makes anew each time.
 
     An item is found in its set by equality, so such an item could not be matched to what was sent.
     A factory that is a class (`frozenset`) makes equal values, and a field that a dataclass does
@@ -306,8 +304,7 @@ def _made_anew(node: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _shown(given: Any, adapter: Adapter) -> Any:
-    """Return what a call shows of a field's default; MISSING if the default is passed on as it
-    is."""
+    """Return what a call shows of a field's default; MISSING if it is passed on as it is."""
     try:
         return reader(adapter).shown(given)
     except Differs:
@@ -392,8 +389,7 @@ def _read(given: Any, adapter: Adapter, hint: str) -> Default:
 
 
 def _json_value(given: Any) -> Any:
-    """Return the JSON to read; MISSING for a value without any, and for Enum members, which are
-    sentinels."""
+    """Return the JSON to read; MISSING for a value without any, and for Enum members."""
     if (isinstance(given, Enum) and not isinstance(given, _PLAIN)) or _has_no_json(given):
         return MISSING
     try:
@@ -507,8 +503,7 @@ def can_be_shown(value: Any, schema: Mapping[str, Any], definitions: Mapping[Any
 
 
 def _judge(value: Any, schema: Mapping[str, Any]) -> bool | None:
-    """Return whether the schema accepts a default; None if only a validator can tell, which is
-    rare."""
+    """Return whether the schema accepts a default; None in the rare case that needs a validator."""
     if "anyOf" in schema and schema.keys() <= _UNION:
         judged = [_judge(value, part) for part in schema["anyOf"]]
         return True if True in judged else None if None in judged else False
@@ -538,8 +533,7 @@ def _has_secret(schema: Mapping[str, Any], definitions: Mapping[Any, Any]) -> bo
 def with_definitions(
     schemas: Iterable[Any], definitions: Mapping[Any, Any]
 ) -> Iterator[Mapping[str, Any]]:
-    """Yield each object in these schemas, and in the definitions they refer to, directly or
-    indirectly."""
+    """Yield each object in these schemas, and in the definitions they refer to at any distance."""
     pending: list[Any] = list(schemas)
     seen = set[str]()
     while pending:

@@ -1,5 +1,4 @@
-"""Store the values of a call's default factories, so that each time the call is built it gets the
-same.
+"""Store the values of a call's default factories, so that each time it is built with the same.
 
 Rule: a default factory runs once per call. A call is built more than once: for a policy that looks
 at its tool, in a subprocess, after it waited for an approval, perhaps in another process. So the
@@ -136,8 +135,7 @@ UNKNOWN: Any = object()
 
 
 class AddedDefaults(msgspec.Struct, frozen=True):
-    """The defaults of a call: the origin of each, by the steps that lead to it, and everything
-    `asked` for.
+    """The defaults of a call: each one's origin, by the steps to it, and everything `asked` for.
 
     An origin is None for a constant, or else what the factory returned for this very place. `sets`
     points to collections without an order. `given` are the values that the tool was given, by name
@@ -258,8 +256,7 @@ class FactoryValues:
 
 
 Pinned: TypeAlias = Mapping[str, JsonValue] | FactoryValues | None
-"""What default factories made earlier for a call: as JSON or, in the same process, the actual
-values."""
+"""What default factories made earlier for a call: as JSON, or in one process the values."""
 _CURRENT: ContextVar[FactoryValues | None] = ContextVar("_CURRENT", default=None)
 
 

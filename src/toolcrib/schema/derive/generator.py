@@ -131,8 +131,7 @@ class SchemaGenerator(GenerateJsonSchema):
         return made
 
     def _declared(self, schema: Any, made: Json) -> Json:
-        """Return the schema of a class with fields, closed unless its configuration says
-        otherwise."""
+        """Return the schema of a class with fields, closed unless it is configured otherwise."""
         made = _documented(made, schema.get("cls"))
         if self.mode == "serialization" or _allows_extra(schema):
             return made
@@ -183,8 +182,7 @@ class SchemaGenerator(GenerateJsonSchema):
         return value
 
     def get_defs_ref(self, core_mode_ref: Any) -> Any:
-        """Return a readable name, the same in each process; ids are only used to distinguish
-        classes."""
+        """Return a readable name, the same in each process; ids only distinguish classes."""
         core_ref = core_mode_ref[0]
         if core_ref not in self._names:
             plain = _PATHS.sub("", _IDS.sub("", core_ref))
@@ -323,8 +321,7 @@ class SchemaGenerator(GenerateJsonSchema):
         raise PydanticInvalidForJsonSchema(f"JSON has no {named}")
 
     def generator_schema(self, schema: Any) -> Json:
-        """Refuse a generator as an argument: pydantic passes it on unread, including invalid
-        items."""
+        """Refuse a generator as an argument: pydantic passes it on unread, with invalid items."""
         if self.mode == "validation":
             raise PydanticInvalidForJsonSchema(
                 "a Generator, or an Iterable in a class, is read while the tool runs; use a list"
@@ -429,8 +426,7 @@ def _demand_tag(branch: Json, names: list[str], definitions: Json) -> None:
 
 
 def _tag_names(discriminator: Any) -> list[str]:
-    """Return the names by which pydantic looks for a tag: a field's own name, its alias, or
-    both."""
+    """Return the names by which pydantic finds a tag: a field's own name, its alias, or both."""
     if isinstance(discriminator, str):
         return [discriminator]
     paths = [[step] if isinstance(step, str) else step for step in discriminator]
@@ -492,8 +488,7 @@ def _documented(made: Json, cls: Any) -> Json:
 
 
 def _describe_annotated(properties: Json, cls: Any) -> None:
-    """Set descriptions from hints such as `Annotated[int, "how many"]`; a `Field` has
-    precedence."""
+    """Set descriptions from hints like `Annotated[int, "how many"]`; a `Field` takes precedence."""
     if not isinstance(cls, type) or not properties:
         return
     if issubclass(cls, BaseModel):

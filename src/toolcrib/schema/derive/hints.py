@@ -53,8 +53,7 @@ def direct(hint: Any) -> dict[str, Any] | None:
 
 
 def is_plain(hint: Any) -> bool:
-    """Return whether every JSON value that fits the hint's schema is already a value of the
-    hint."""
+    """Return whether every JSON value that fits the hint's schema is a value of the hint."""
     if hint in (str, bool, None, type(None), Any, dict, list):
         return True
     origin, arguments = origin_and_args(hint)

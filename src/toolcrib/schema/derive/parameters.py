@@ -180,8 +180,7 @@ def derive_output(hint: Any, description: str = "") -> JsonObject | None:
 
 
 def converter_for(hint: Any) -> Converter | None:
-    """Return the converter from a valid JSON value to what `hint` promises; None if none is
-    needed."""
+    """Return the converter from valid JSON to what `hint` promises; None if none is needed."""
     return _converters([Parameter("", hint)], {}).get("")
 
 
@@ -206,8 +205,7 @@ def _named(parameter: str) -> str:
 def _adapted_schemas(
     parameters: Sequence[Parameter], adapters: Mapping[str, Adapter]
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
-    """Return the schemas of parameters that are more than JSON's own types, and their shared
-    definitions."""
+    """Return the schemas of parameters that are more than JSON types, and their definitions."""
     if not adapters:
         return {}, {}
     try:
@@ -304,8 +302,7 @@ def _can_be_read(parameter: Parameter) -> bool:
 
 
 def secret_parameters(parameters: Sequence[Parameter]) -> list[str]:
-    """Return the names of parameters whose hints read a secret, which an author's own schema need
-    not say."""
+    """Return the parameters whose hints read a secret, which an author's schema need not say."""
     return [one.name for one in parameters if direct(one.hint) is None and _reads_secret(one.hint)]
 
 

@@ -145,8 +145,7 @@ def held_by(value: Any) -> Any:
 
 
 def defaults_by_key(value: Any) -> dict[str, Any]:
-    """Return the constant defaults of an object's fields, by each name that a field may be sent
-    under."""
+    """Return the constant defaults of an object's fields, by each name they may be sent under."""
     return {
         key: field.default
         for key, (_, field) in fields_by_key(value).items()
@@ -155,8 +154,7 @@ def defaults_by_key(value: Any) -> dict[str, Any]:
 
 
 def parts_by_key(value: Any) -> Any:
-    """Return the parts of a value by the steps that lead to them in its JSON; empty if it has no
-    parts."""
+    """Return the parts of a value by the steps to them in its JSON; empty if it has none."""
     if isinstance(value, classes_of("pydantic.root_model", "RootModel")):
         return parts_by_key(attributes_of(value))
     if is_object(value):
@@ -264,8 +262,7 @@ def holds_secret(value: Any) -> bool:
 
 
 def plain_default(value: Any) -> Any:
-    """Return a value as JSON for a place where no schema marks secrets; `MISSING` if it contains
-    one."""
+    """Return a value as JSON where no schema marks secrets; `MISSING` if it contains one."""
     try:
         return MISSING if holds_secret(value) else plain(value)
     except RecursionError:  # it contains itself

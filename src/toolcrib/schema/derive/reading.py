@@ -236,8 +236,7 @@ class FieldsPart(Part):
     def _check_default(
         self, value: Any, field: FieldPart, made: dict[str, Any], at: At, found: Findings
     ) -> None:
-        """Show and note a field that was not sent, and give the object its own copy of the
-        default."""
+        """Show and note a field that was not sent, and give the object its own default."""
         item = field.default if field.init_only else self._attribute(value, field.name)
         if item is MISSING:
             return
@@ -278,8 +277,7 @@ class FieldsPart(Part):
         return getattr(value, name, MISSING)
 
     def _shown(self, value: Any, at: At, found: Findings) -> Any:
-        """Return the JSON of an object that was not sent, or `MISSING` if a part of it has no JSON
-        form.
+        """Return the JSON of an object that was not sent, or `MISSING` if a part has none.
 
         An object that a validator made gets its own copies of its parts, because a part may be a
         default of its class. Such a part is shown by its type if it has no JSON form.
@@ -448,8 +446,7 @@ class TypedReader:
 
     @property
     def narrowed(self) -> Any:
-        """The core schema that accepts only values read as they were sent; None if the hint has
-        none."""
+        """The core schema that accepts only values read as they were sent, or None."""
         return narrowed(self._core)
 
     @property
@@ -522,8 +519,7 @@ class TypedReader:
                 raise TooMuchWorkError(ADDS_TOO_MUCH)
 
     def _with_integers(self, written: bytes, sent: JsonValue) -> bytes:
-        """Return the text of what was sent, with whole floats written as integers where the hint is
-        an int."""
+        """Return the text of what was sent, with whole floats as integers for int hints."""
         if (
             _POINT.search(written) is not None
             or _EXPONENT.search(written) is not None
@@ -533,8 +529,7 @@ class TypedReader:
         return written
 
     def _dumped(self, value: Any, written: bytes, sent: JsonValue, at: At, found: Findings) -> Any:
-        """Return pydantic's own dump of the value if, apart from defaults, it equals what was sent
-        exactly.
+        """Return pydantic's own dump of the value if it is what was sent, apart from defaults.
 
         Otherwise return `MISSING`. `written` is the text of what was sent.
         """
@@ -577,8 +572,7 @@ def _reading_at_once(core: Any) -> Callable[[Any], Any] | None:
 def reading_at_once(
     converters: Mapping[str, Callable[..., Any]], unchanged: Mapping[Callable[..., Any], type]
 ) -> Callable[[JsonObject], dict[str, Any]] | None:
-    """Return a function that reads all arguments of a call exactly as they were sent, or raises
-    ValidationError.
+    """Return a function that reads all arguments exactly as sent, or raises ValidationError.
 
     It uses the readers of their hints, and treats converters in `unchanged` as accepting one class.
     Return None if a hint has no narrowed form.
@@ -680,8 +674,7 @@ class JsonTextPart(Part):
 
 
 class _Planner:
-    """Makes the plan of a hint from pydantic's core schema, which describes the structure of the
-    value."""
+    """Makes the plan of a hint from its core schema, which describes the structure of the value."""
 
     def __init__(self) -> None:
         self._cores: dict[str, Any] = {}
@@ -873,8 +866,7 @@ class _Planner:
 
 
 def _holds_hashes(core: Any) -> bool:
-    """Return whether Python hashes parts of the value: the items of a set, or keys that are not
-    strings."""
+    """Return whether Python hashes parts of the value: set items, or keys that are not strings."""
     return any(
         node["type"] in ("set", "frozenset")
         or (node["type"] == "dict" and node.get("keys_schema", _TEXT)["type"] != "str")
@@ -883,8 +875,7 @@ def _holds_hashes(core: Any) -> bool:
 
 
 def _is_scalars(part: Part) -> bool:
-    """Return whether pydantic makes a value from a string or a number here, such as a size in
-    bytes."""
+    """Return whether pydantic makes a value from a scalar here, such as a size in bytes."""
     return isinstance(part, UnionPart) and all(isinstance(c, ScalarPart) for c in part.choices)
 
 
@@ -893,8 +884,7 @@ class FactoryValue:
 
 
 def _constant_default(core: Any) -> Any:
-    """Return what a constructor gets for a field that was not sent; MISSING if the field is
-    required."""
+    """Return what a constructor gets for a field that was not sent; MISSING if required."""
     while "default" not in core:
         if "default_factory" in core:
             return FactoryValue()

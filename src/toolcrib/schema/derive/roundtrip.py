@@ -174,8 +174,7 @@ def steps(at: At) -> tuple[str | int, ...]:
 
 
 MAX_ADDED = 1 << 20
-"""The limit on what defaults may add to the arguments of a call, in bytes of JSON; a second to
-build."""
+"""What defaults may add to the arguments of a call, in bytes of JSON; a second to build."""
 _NODE = 20  # bytes that take as long to build as one value
 _FACTORY = 8 * _NODE  # the cost of asking a factory
 ADDS_TOO_MUCH = "Defaults would make the arguments too large. Send fewer objects."
@@ -183,8 +182,7 @@ Added: TypeAlias = dict[tuple[int, int], int]
 
 
 def weight_of_default(shown: Any, *, factory: bool = False) -> int:
-    """Return the weight of one default, given as JSON; `MISSING` if it has none or is not known
-    yet."""
+    """Return the weight of one default, as JSON; `MISSING` if it has none or is not known yet."""
     weight = _FACTORY if factory else 0
     if shown.__class__ is str:
         return weight + _NODE + len(shown)
@@ -206,13 +204,11 @@ class Part:
     """Walks one part of a hint. The base class accepts values that are equal as JSON."""
 
     def whole(self, sent: JsonValue) -> JsonValue:
-        """Return what was sent, with whole numbers written as integers where an integer is
-        required."""
+        """Return what was sent, with whole numbers as integers where integers are required."""
         return sent
 
     def fits(self, _value: Any) -> bool:
-        """Return whether a value may come from this part, so that a union can choose a branch
-        quickly."""
+        """Return whether a value may come from this part, so that unions can choose quickly."""
         return True
 
     def check(self, value: Any, sent: Any, at: At, _found: Findings) -> Any:
@@ -233,8 +229,7 @@ class Part:
         return True
 
     def added(self, _sent: JsonValue, _known: Added) -> int:
-        """Return the weight of the defaults that reading adds to what was sent; for a union, the
-        maximum."""
+        """Return the most that defaults weigh which reading adds to what was sent."""
         return 0
 
 
@@ -301,13 +296,11 @@ class PartReader:
 
 
 READ_FROM_TEXT = (bytes, bytearray, datetime, time, re.Pattern)
-"""Types for which a hint may read their usual text as a different value: as base64, or without
-flags."""
+"""Types whose usual text a hint may read as a different value: as base64, or without flags."""
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Return whether two values are equal and of the same class; for times, also with the same
-    offset."""
+    """Return whether two values are equal and of one class (times: with the same offset, too)."""
     if one.__class__ is not other.__class__ or one != other:
         return False
     return not isinstance(one, datetime | time) or bool(one.utcoffset() == other.utcoffset())
@@ -451,8 +444,7 @@ class AnythingPart(Part):
 
 
 class AroundPart(Part):
-    """A part around another part, which is resolved when first needed because hints may be
-    recursive."""
+    """A part around another part, resolved when first needed because hints may be recursive."""
 
     def __init__(self, inner: Part | Callable[[], Part]) -> None:
         self._given = inner
@@ -702,8 +694,7 @@ class ListPart(Part):
 
 
 def _check_spread(items: Iterable[Any]) -> None:
-    """Raise TooMuchWorkError if too many items have the same hash, because a set compares each pair
-    of them.
+    """Raise TooMuchWorkError if too many items have one hash, as a set compares all pairs.
 
     Python hashes numbers, and values made of them, predictably, so a sender could exploit this.
     """

@@ -225,8 +225,7 @@ def _label(label: str, _made: Any) -> str:
 
 
 class BranchChooser:
-    """Finds the branch of a union that a value belongs to: its number as a string, or _ANY if
-    undecided.
+    """Finds the branch of a union for a value: its number as a string, or _ANY if undecided.
 
     If the schemas do not decide, the `trial` does, once for each value of a conversion. For a value
     that no branch accepts, the first possible branch reports the error.
@@ -278,8 +277,7 @@ class _Branch:
         self._node = self._resolved(schema)
 
     def may_be(self, value: Any) -> bool:
-        """Return whether a value may belong to this branch, without examining nested objects and
-        arrays."""
+        """Return whether a value may belong to this branch, without examining nested values."""
         return self._fits(self._node, value) and (
             not isinstance(value, dict) or self._has_properties(value)
         )
@@ -349,8 +347,7 @@ _FREE = frozenset(("any", "dict", "ordered-dict", "counter", "defaultdict"))
 
 
 def _is_risky(union: Any, shared: Mapping[str, Any]) -> bool:
-    """Return whether pydantic alone might try the branches of a union for too long, or choose the
-    wrong one.
+    """Return whether pydantic alone might try branches for too long, or choose the wrong one.
 
     The first can happen if a branch contains a union (including this one), the second if there are
     a class and a free object.

@@ -309,8 +309,7 @@ def _values(node: JsonObject) -> set[str] | None:
 
 
 def _distributed(ctx: Context, node: JsonObject) -> JsonObject:
-    """Move the keywords next to the alternatives into each of them, because nothing may stand next
-    to closed objects."""
+    """Move the keywords next to alternatives into each, as closed objects allow no neighbours."""
     branches = node.get("anyOf")
     if not ctx.dialect.closed or not isinstance(branches, list):
         return node
@@ -347,8 +346,7 @@ def _under(ctx: Context, base: JsonObject, branch: Any) -> list[Any]:
 
 
 def _without_any_of(ctx: Context, node: JsonObject) -> JsonObject:
-    """Turn alternatives of plain types into a list of types; for others, keep at least the
-    types."""
+    """Turn alternatives of plain types into a list of types; for others, keep their types."""
     branches = node.get("anyOf")
     if not isinstance(branches, list) or ctx.keeps("anyOf") or "type" in node:
         return node
@@ -363,8 +361,7 @@ def _without_any_of(ctx: Context, node: JsonObject) -> JsonObject:
 
 
 def without_null(ctx: Context, node: JsonObject) -> JsonObject | None:
-    """Return the part without null, if it is a value or null and the dialect has no
-    alternatives."""
+    """Return the part without null, if it is a value or null and there are no alternatives."""
     union = "anyOf" if "anyOf" in node else "oneOf"
     branches = node.get(union)
     if not isinstance(branches, list) or len(branches) != 2 or ctx.keeps("anyOf"):

@@ -225,8 +225,7 @@ _Around: TypeAlias = tuple[Sequence[JsonObject], Sequence[Any]]
 
 
 class _Converted(NamedTuple):
-    """A converted value, and the number of ways in which it can have been made: 0, 1, or 2 for
-    several.
+    """A converted value, and the number of ways it can have been made: 0, 1, or 2 for several.
 
     Also counts its properties that nothing declares (`undeclared`), the properties of the view that
     it lacks (`missing`), and its nulls that stand for absent properties (`nulls`).
@@ -323,8 +322,7 @@ class _Conversion:
         return written._replace(value=value, ways=2)
 
     def _meant(self, likely: list[Any], value: Any, around: _Around) -> _Alternative:
-        """Return the alternative that a value was made for, with the number of ways over all of
-        them."""
+        """Return the alternative that a value was made for, with the ways over all of them."""
         step: _Step = "drop" if self._out else "read"
         found = [_Alternative(one, self._convert([one], value, step, around)) for one in likely]
         least = min(map(self._amiss, found))
@@ -345,8 +343,7 @@ class _Conversion:
         return not converted.ways, converted.undeclared, not self._out and converted.missing > 0
 
     def _is_valid(self, one: _Alternative, value: Any, around: _Around) -> bool:
-        """Return whether a value, in the author's terms, is or may be valid under an
-        alternative."""
+        """Return whether a value, in the author's terms, is or may be valid for an alternative."""
         branch, converted = one
         if self._out:
             return self._accepts(branch, value)

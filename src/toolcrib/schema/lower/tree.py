@@ -111,8 +111,7 @@ def _ref_of(node: JsonObject) -> str | None:
 
 
 class Places:
-    """Finds where the parts of a schema are, and what they were made from, when a loss is
-    reported."""
+    """Finds where parts of a schema are and what they were made from, when a loss is reported."""
 
     def __init__(self, schema: JsonObject) -> None:
         self._schema = schema
@@ -327,8 +326,7 @@ class Context:
         return self.dialect.keywords is None or keyword in self.dialect.keywords
 
     def is_exhausted(self, opened: list[int]) -> bool:
-        """Return whether one of the opened targets is open often enough, or the view is large
-        enough."""
+        """Return whether an opened target is open often enough, or the view is large enough."""
         limit = self.dialect.unroll if self.refs == "none" else 1
         if any(self.open[target] >= limit for target in opened):
             return True

@@ -477,8 +477,7 @@ def _reference(ctx: Context, ref: Any) -> Any:
 
 
 def _described(ctx: Context, node: JsonObject, keyword: str, value: Any, *, top: bool) -> list[str]:
-    """Return the sentence for a keyword that the dialect does not support, and note it if it is a
-    loss."""
+    """Return the sentence for an unsupported keyword, and note it if it is a loss."""
     if says_nothing(keyword, value):
         return []
     said = sentence(keyword, value) if ctx.keeps("description", top=top) else ""
@@ -497,8 +496,7 @@ def _needs_items(ctx: Context, node: JsonObject, view: JsonObject) -> None:
 
 
 def _lone_reference(ctx: Context, _node: JsonObject, view: JsonObject) -> None:
-    """Move a reference that may have no neighbours one level down, so that its description
-    stays."""
+    """Move a reference that may have no neighbours one level down, to keep its description."""
     if "$ref" in view and len(view) > 1 and not ctx.dialect.ref_siblings and ctx.refs == "plain":
         view["anyOf"] = [{"$ref": view.pop("$ref")}]
 

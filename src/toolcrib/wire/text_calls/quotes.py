@@ -1,5 +1,4 @@
-"""Decide whether a place in a text is quoted, or in a comment of code, so that it is shown and not
-meant.
+"""Decide whether a place in a text is quoted, or in a comment, so that it is only shown.
 
 Quotation marks need both of their ends in one paragraph. `/* */` needs both in the text, except at
 the beginning of a line. A line that begins with `>`, `#` or `//` is quoted to its end, which is LF,
@@ -47,8 +46,7 @@ _LONGEST_LEAD = 64
 
 
 def is_in_path(before: str, after: str) -> bool:
-    """Return whether `*/` is probably part of a path's pattern (`src/**/*.py`), not a comment's
-    end."""
+    """Return whether `*/` is probably part of a path (`src/**/*.py`), not a comment's end."""
     begins = before.isalnum() or before in tuple("_*/")
     return begins and (after.isalnum() or after in tuple("_*.[{"))
 
@@ -111,8 +109,7 @@ class Quotes:
         return self._commented or self.comment == "certain"
 
     def closers(self) -> tuple[str, ...]:
-        """Return the marks that would show, further on in this paragraph, that this place is
-        quoted."""
+        """Return the marks that would show, later in this paragraph, that this place is quoted."""
         each = ((kind,) if kind[0] == "`" else closers for kind, closers in self._open.items())
         return tuple(mark for marks in each for mark in marks)
 
@@ -141,8 +138,10 @@ class Quotes:
         self._pending = ""
 
     def past_thoughts(self) -> None:
-        """Note that everything before was thought, which closes what was open, except a comment
-        that ends later."""
+        """Note that everything before was thought.
+
+        That closes what was open, except a comment that ends later.
+        """
         self.paragraph()
         self.comment = "open" if self.comment else ""
 

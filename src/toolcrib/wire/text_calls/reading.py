@@ -64,8 +64,10 @@ class Marks:
         self._longest = len(ordered[0])
 
     def search(self, text: str, at: int, *, ended: bool) -> tuple[int, str]:
-        """Return where the first mark is, and which; without one, "" and how far there is certainly
-        none."""
+        """Return where the first mark is, and which.
+
+        Without one, return how far there is certainly none, and "".
+        """
         found = self._any.search(text, at)
         start = len(text) if found is None else found.start()
         if not ended:

@@ -275,8 +275,7 @@ def _json_until(closer: str) -> Reader:
 
 
 def _unopened(cursor: Cursor, block: FoundCalls) -> Asking[None]:
-    """Read a call whose opening tag was swallowed, for example by the code that separates
-    thinking."""
+    """Read a call whose opening tag was swallowed, for example when thinking was separated."""
     try:
         yield from json_call(cursor, block)
         yield from cursor.space()
@@ -301,8 +300,7 @@ def _qwen_unopened(cursor: Cursor, block: FoundCalls) -> Asking[None]:
 
 
 def _bracketed(cursor: Cursor, block: FoundCalls) -> Asking[None]:
-    """Read `[Calling tool: name({"key": "value"})]`, which Qwen3 falls into in long
-    conversations."""
+    """Read `[Calling tool: name({"key": "value"})]`, as Qwen3 does in long conversations."""
     yield from cursor.space()
     call = block.call((yield from cursor.name()))
     yield from cursor.expect("(")
@@ -460,8 +458,7 @@ def _unlisted(cursor: Cursor, block: FoundCalls) -> Asking[None]:
 
 
 def _one(cursor: Cursor, block: FoundCalls) -> Asking[None]:
-    """Read `function`, the name, and JSON in a fence (V2.5, V3, R1), or the name and JSON
-    (V3.1)."""
+    """Read `function`, the name, and fenced JSON (V2.5, V3, R1), or the name and JSON (V3.1)."""
     name = yield from cursor.name()
     yield from cursor.expect(_SEPARATOR)
     yield from cursor.space()
