@@ -59,9 +59,9 @@ class RunTally(Veiled, msgspec.Struct, dict=True):
     tokens of the model's replies. `seconds_per_tool` counts only finished calls. `approved` lists
     the tools, or the specific calls of them, that somebody approved for the whole run
     (`Approve.for_run`). `inner` is what agents used as tools have spent. `calls`, `cost` and
-    `tokens` include it; `per_tool` and `cost_per_tool` do not, because each call of such an agent
-    has its own record. `begun` lists the ids of calls that were counted and then waited inside
-    their tools: resuming them does not count again.
+    `tokens` include it; `per_tool` and `cost_per_tool` do not, because each of their counts
+    corresponds to a record of this run. `begun` lists the ids of calls that were counted and then
+    waited inside their tools: resuming them does not count again.
 
     All calls of a run in one process share one tally, through their `CallScope`.
     """

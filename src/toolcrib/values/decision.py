@@ -88,12 +88,13 @@ class ApprovalRequest(Checked, Veiled, msgspec.Struct, frozen=True, gc=False):
     `defaults` points (JSON Pointers) to those that were not sent and are the author's defaults.
     `asked_at` and `expires_at` are in seconds since the epoch.
 
-    `for_run` says that an approval for the rest of the run (either `Approve.for_run`) would spare
-    the questions that the standard policy asks about further calls of the tool. `within` lists the
-    calls that the question is nested in, if an agent used as a tool asks. `always` says that an
-    approval may become a rule for calls like this one (`Approve.always`). Such a rule covers what
-    the policies `asked_by` ask. It covers runs that have read untrusted content only if `untrusted`
-    is set, which says that this run had read some and that the tool may have side effects.
+    `for_run` says that an approval for the rest of the run (`Approve.for_run`, with either value)
+    would spare the questions that the standard policy asks about further calls of the tool.
+    `within` lists the calls that the question is nested in, if an agent used as a tool asks.
+    `always` says that an approval may become a rule for calls like this one (`Approve.always`).
+    Such a rule covers what the policies `asked_by` ask. It covers runs that have read untrusted
+    content only if `untrusted` is set, which says that this run had read some and that the tool may
+    have side effects.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("arguments",)

@@ -255,7 +255,7 @@ Repeat: TypeAlias = Literal["deny", "ask", "allow"]
 
 
 class Effect(Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
-    """An effect of the original run after the fork: a call of a tool that does more than read.
+    """An effect of the original run after the forked turn: a call that does more than read.
 
     It is not undone. `arguments` are those that its record shows, and `defaulted` those of them
     that were not sent. `ended` is how it ended, as `state_of` words it. `any_arguments` says that
@@ -479,12 +479,13 @@ class RunRecord(
     """A run of an agent, for the sinks that have a method `write_run`.
 
     A record is written when a run begins or is resumed (`running`), and when it has ended, waits,
-    or is `handed_over` to another agent, which continues. All of them have the same `started_at`
-    (seconds since the epoch); `seconds` is how long the run took. `provider` and `prompt_digest`
-    belong to its last turn, as in the `Origin` of a call. `turns`, `calls` and `usage` are totals
-    of the run so far, including the time before it waited. `calls` and `usage` include what agents
-    used as tools have spent, although these have their own records. A forked run names the run and
-    turn that it was forked from; its `calls` and `usage` include what that run had spent by then.
+    or is `handed_over` to another agent, which continues. The second of these has the same
+    `started_at` (seconds since the epoch) as the first, and `seconds` says how long the run took.
+    `provider` and `prompt_digest` belong to its last turn, as in the `Origin` of a call. `turns`,
+    `calls` and `usage` are totals of the run so far, including the time before it waited. `calls`
+    and `usage` include what agents used as tools have spent, although these have their own records.
+    A forked run names the run and turn that it was forked from; its `calls` and `usage` include
+    what that run had spent by then.
     """
 
     run_id: str

@@ -291,10 +291,7 @@ def remembered_tools(
 
 
 def _deferred(wire: Wire, request: ChatRequest, tools: SentTools, model: str) -> SentTools:
-    """Return the tools with those that results bring in `loaded`, if the provider accepts that.
-
-    The latter are in `loaded`.
-    """
+    """Return the tools with those that results bring in `loaded`, if the provider accepts that."""
     form = wire.deferred
     if not is_deferred(form, request, tools.names, wire=wire.name, model=model) or form is None:
         return tools

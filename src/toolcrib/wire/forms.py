@@ -89,7 +89,7 @@ def wire_names(rule: NameRule, names: Iterable[str]) -> dict[str, str]:
     return mapping
 
 
-# How many strict tools one request may contain, if a provider limits that.
+# How much strictness one request may contain, if a provider limits that.
 #
 # Tools are processed in order. One that would exceed a limit is sent without `strict`, because the
 # provider would refuse the whole request.
