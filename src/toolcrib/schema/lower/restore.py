@@ -207,8 +207,8 @@ class _Author:
 #
 # A union is first read at every depth, ignoring nulls that stand for absent properties. Which
 # alternatives can the value have been made for, and in how many ways? A view requires every
-# property, so an alternative with other properties is ruled out. So is one under which the rest is
-# not valid.
+# property, so an alternative whose properties differ from the value's is ruled out. So is one under
+# which the rest is not valid.
 #
 # If nulls are removed and there are several ways, here or in any part below, the whole value stays
 # as it was sent. If there is one way, the value is written for it without its nulls. If that fits
