@@ -1,4 +1,4 @@
-"""The command line: where the parts are put together for a terminal."""
+"""The command line, which puts the parts of the library together for a terminal."""
 
 from toolcrib.cli.app import run
 

@@ -1,10 +1,10 @@
 """The commands, and how each of them ends.
 
-Exit codes: 0 done, 1 the job failed, 2 an unusable command line, 4 a log that nobody could open
-or check. An error is one line on stderr; `--debug` gives the traceback instead, also that of a tool.
-With `--json`, stdout holds exactly one JSON value, that of a failure being
-`{"error": {"kind", "message"}}`. After Ctrl-C the code is 130, and where calls may have run by then
-(`chat`, `call`), the JSON value says which.
+Exit codes: 0 done, 1 the job failed, 2 the command line cannot be used, 4 a log could not be opened
+or checked. An error is one line on stderr. With `--debug` the traceback is shown instead, also that
+of a tool. With `--json`, stdout holds exactly one JSON value, which for a failure is `{"error":
+{"kind", "message"}}`. After Ctrl-C the exit code is 130. Where calls may have run by then (`chat`,
+`call`), the JSON value says which.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from toolcrib.urls import without_passwords
 _NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO))
 _DATABASES = frozenset(("--audit", "--log", "--store"))
 
-# The examples that end the help of each command; a test parses them all.
+# The examples at the end of each command's help. A test parses them all.
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "chat": (
         "toolcrib chat 'What time is it in Asia/Tokyo?'",
@@ -115,7 +115,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 
 
 def explain(app: typer.Typer, path: str = "") -> None:
-    """End each command's help with its examples, and let its paragraphs fill the lines."""
+    """Append the examples to each command's help, and join the lines of its paragraphs."""
     for command in app.registered_commands:
         paragraphs = inspect.getdoc(command.callback) or ""
         command.help = "\n\n".join(" ".join(p.split()) for p in paragraphs.split("\n\n"))
@@ -126,9 +126,9 @@ def explain(app: typer.Typer, path: str = "") -> None:
 
 
 UNCHECKED = 4
-_ROOM = 60  # columns for help in boxes
+_ROOM = 60  # columns that help in boxes needs at least
 _POSSIBLE = re.compile(r" \(Possible options: (.+)\)")  # click's words
-INTERRUPTED = 130  # the exit code that shells give to what Ctrl-C ended
+INTERRUPTED = 130  # the exit code of a shell for a program that Ctrl-C ended
 
 app = typer.Typer(
     name="toolcrib",
@@ -179,13 +179,15 @@ def main(
 
 @cache
 def _command(*, narrow: bool) -> Callable[..., object]:
-    """Make the command once: a program may run many. Help in boxes needs room, and is plain without."""
+    """Make the command once, since a program may run many. A narrow terminal gets plain help,
+    because boxes need room."""
     app.rich_markup_mode = None if narrow else "rich"
     return typer.main.get_command(app)
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run one command line; return the exit code. `--debug` may stand before or after the command."""
+    """Run one command line and return its exit code. `--debug` may stand before or after the
+    command."""
     given = sys.argv[1:] if arguments is None else arguments
     end = (*given, "--").index("--")
     options, rest = given[:end], given[end:]
@@ -219,7 +221,7 @@ def run(arguments: list[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> Any:
-    """Run a command, and close what it has opened."""
+    """Run a command, then close everything that it has opened."""
     narrow = shutil.get_terminal_size().columns < _ROOM
     with ExitStack() as opened:
         before = OPENED.set(opened)
@@ -229,28 +231,28 @@ def _run(arguments: list[str]) -> Any:
             )
         finally:
             OPENED.reset(before)
-        if code == INTERRUPTED:  # typer turns Ctrl-C into it; what is open shall not wait, but stop
+        if code == INTERRUPTED:  # typer's code for Ctrl-C: whatever is open must stop, not wait
             raise KeyboardInterrupt
     return code
 
 
 def _let_streams_take_all_text() -> None:
-    """Write characters that the terminal's encoding lacks as escapes: it need not be UTF-8."""
+    """Make stdout and stderr write characters that their encoding lacks as escapes."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _unexpected(error: Exception, *, debug: bool, as_json: bool) -> int:
-    usage = getattr(error, "format_message", None)  # click's, in whichever copy typer uses
+    usage = getattr(error, "format_message", None)  # a method of click, in typer's copy or not
     if isinstance(error, OSError) and error.filename is None and error.errno in _NO_ROOM:
         told = ToolcribError(f"the output, or a file, could not be written: {error.strerror}")
         return _failed(told, 1, debug=debug, as_json=as_json)
     if usage is None:
         return _failed(error, 1, debug=debug, as_json=as_json)
-    if not usage():  # no command was given, and the help has been shown
+    if not usage():  # no command was given, and the help was shown already
         return 2
-    if type(error).__name__ == "NoArgsIsHelpError":  # likewise, and it has not
+    if type(error).__name__ == "NoArgsIsHelpError":  # the same, but the help was not shown
         typer.echo(usage(), err=True)
         return 2
     _name_databases(error)
@@ -260,7 +262,7 @@ def _unexpected(error: Exception, *, debug: bool, as_json: bool) -> int:
 
 
 def _name_databases(error: Any) -> None:
-    """Name the options for a database that a command has, where one was given that it has not."""
+    """Add to an error the command's own database options where another command's option was given."""
     if getattr(error, "option_name", None) in _DATABASES and error.ctx is not None:
         known = {name for parameter in error.ctx.command.params for name in parameter.opts}
         error.possibilities = sorted(known.intersection(_DATABASES)) or error.possibilities
@@ -275,11 +277,11 @@ def _failed(error: Exception, code: int, *, debug: bool, as_json: bool) -> int:
     kind = "" if isinstance(error, ToolcribError) else f"{type(error).__name__}: "
     line = printable(f"{kind}{told}").replace("\n", " ")
     if sys.stderr is not None:
-        with suppress(OSError):  # the line cannot be shown; the exit code still says it
+        with suppress(OSError):  # the line cannot be shown; the exit code still tells
             sys.stderr.write(f"toolcrib: {line}\n")
     return code
 
 
 def _print_error(kind: str, message: str) -> None:
-    with suppress(OSError):  # stdout may be what failed
+    with suppress(OSError):  # stdout itself may be what failed
         print_json({"error": {"kind": kind, "message": message}})

@@ -1,7 +1,8 @@
-"""`toolcrib approvals`: the approval requests that runs have stored in a database, and their answers.
+"""`toolcrib approvals`: the approval requests that runs have stored in a database, and their
+answers.
 
-It needs neither the agent nor its tools. Rule: an answer names each request by its whole id; there is
-no approval of whatever may be asked.
+It needs neither the agent nor its tools. Rule: an answer names each request by its full id. No
+command approves everything that happens to be waiting.
 """
 
 from __future__ import annotations
@@ -64,11 +65,11 @@ def list_pending(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List what waits for an answer, next to lapse first.
+    """List the requests that wait for an answer, those that lapse first at the top.
 
-    In a file or a pipe, a line for each, its columns apart by tabs: id, tool, arguments, reason,
-    caller, how long ago it was asked, how long until it lapses. A long value is cut, and says so;
-    --json has it whole.
+    In a file or a pipe each request is one line with columns separated by tabs: id, tool,
+    arguments, reason, caller, how long ago it was asked, how long until it lapses. Long values are
+    shortened and marked as shortened; --json has them in full.
     """
     requests = _with(store, lambda approvals: approvals.pending(run_id=run, caller=caller))
     if as_json:
@@ -123,7 +124,7 @@ def approve(  # noqa: PLR0913  one for each option
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Approve questions: their calls may run, once, with exactly the arguments that are shown."""
+    """Approve requests: each call may run once, with exactly the arguments that are shown."""
     if always:
         if arguments is not None or for_run or for_run_exactly or len(set(ids)) > 1:
             raise UnusableError(
@@ -152,7 +153,7 @@ def refuse(
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Kept, not sent.")] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Refuse questions, for good; the model is told that its call was refused, not why."""
+    """Refuse requests for good. The model is told that its call was refused, but not why."""
     _answer(ids, Refuse(reason, check_name(by)), store, as_json=as_json)
 
 
@@ -162,10 +163,11 @@ app.add_typer(rules, name="rules")
 
 @rules.command("list")
 def list_rules(*, store: StoreOption = DATABASE, as_json: JsonOption = False) -> None:
-    """List the rules, oldest first, each with its pattern; those that are not as they were signed, too.
+    """List the rules, oldest first, each with its pattern. Rules that were changed after they were
+    signed are listed, too.
 
-    In a file or a pipe, a line for each, its columns apart by tabs: id, pattern, who gave it, when,
-    until when it holds.
+    In a file or a pipe each rule is one line with columns separated by tabs: id, pattern, who gave
+    it, when, until when it is valid.
     """
     kept = _with(store, lambda approvals: approvals.rules(), keyed=True)
     if as_json:
@@ -189,8 +191,8 @@ def revoke_rules(
     *,
     store: StoreOption = DATABASE,
 ) -> None:
-    """Revoke rules, in all processes at once: calls that they spoke for ask again. Those that are
-    there are revoked, also if another one is not."""
+    """Revoke rules in all processes at once: calls that they approved ask again. Known rules are
+    revoked even if another id is unknown."""
 
     async def work(approvals: ApprovalStore) -> None:
         unknown: list[ApprovalError] = []
@@ -219,7 +221,8 @@ def _rule_columns(kept: KeptRule) -> tuple[str, ...]:
 
 
 def seconds_of(span: str) -> float:
-    """Return the seconds of `90s`, `15min`, `12h`, `30d`. Raises UnusableError."""
+    """Return the seconds in a time span such as `90s`, `15min`, `12h` or `30d`. Raises
+    UnusableError."""
     units = {unit: size for size, unit in _UNITS}
     found = re.fullmatch(r"(\d{1,6})\s*([a-z]+)", span.strip())
     if found is None or found[2] not in units or not int(found[1]):
@@ -228,7 +231,8 @@ def seconds_of(span: str) -> float:
 
 
 def _give_rule(request_id: str, answer: Approve, store: str, *, sure: bool, as_json: bool) -> None:
-    """Show the pattern of a rule, then give it: at a terminal to whoever says yes to it."""
+    """Show the pattern of a rule, ask at the terminal whether it is meant unless `sure`, then give
+    it."""
     pending = _with(store, lambda approvals: approvals.pending(), keyed=True)
     asked = next((request for request in pending if request.id == request_id), None)
     opened = () if answer.always is None else answer.always.open
@@ -267,15 +271,17 @@ def _answer(
 
 
 def _masked(edited: JsonObject, asked: list[ApprovalRequest]) -> JsonObject:
-    """Return an edit as it may be shown: only what the question showed is known to be no secret."""
+    """Return an edit as it may be shown: values that the request did not show are masked, since
+    they may be secret."""
     known = {n for request in asked for n, value in request.arguments.items() if value != MASK}
     return {name: value if name in known else MASK for name, value in edited.items()}
 
 
 def _with(url: str, work: Callable[[ApprovalStore], Awaitable[T]], *, keyed: bool = False) -> T:
-    """Return the result of `work` on the store, which has the key of rules if need be; close it."""
+    """Open the store, with the key of rules if `keyed`; return the result of `work` on it, and
+    close it."""
     check_holds("approvals", url, "there are no approvals in it")
-    key = state_key(url, make=False) if keyed else None  # another one than asked has signed nothing
+    key = state_key(url, make=False) if keyed else None  # a new key has signed nothing
 
     async def opened() -> T:
         async with aclosing(ApprovalStore(url, state_key=key)) as approvals:
@@ -299,7 +305,7 @@ def check_name(by: str | None) -> str:
 
 
 def edited_arguments(text: str) -> JsonObject:
-    """Parse arguments strictly: the mistakes that a model is forgiven are errors here."""
+    """Parse arguments strictly: mistakes that a model is forgiven are errors here."""
     parsed = parse_arguments(text)
     if isinstance(parsed, ParseFailure):
         raise UnusableError(f"--arguments: {parsed.message}")
@@ -335,7 +341,7 @@ def _line(text: str) -> str:
 
 
 def _span(seconds: float) -> str:
-    """Return a time span in the largest unit that fits, rounded down: `3 h`."""
+    """Return a time span in the largest unit that fits, rounded down, such as `3 h`."""
     whole = max(0, int(seconds))
     size, unit = next((u for u in _UNITS if whole >= u[0]), _UNITS[-1])
     return f"{whole // size} {unit}"

@@ -86,7 +86,7 @@ from toolcrib.values.record import (
     standing,
 )
 
-# What happened to a call and where it came from, in sentences made from the log and nothing else.
+# What happened to a call and where it came from, in sentences made from the log alone.
 
 _BEFORE_ALL = (Stage.PARSE, Stage.RESOLVE, Stage.VALIDATE, Stage.INSTANTIATE)
 _NOT_RUN = {
@@ -118,11 +118,11 @@ _WHOSE = {
     "parent_run_id": "calling run",
     "parent_call_id": "calling call",
 }
-"""What an attempt may have otherwise than the story that it stands in: of records, and in words."""
+"""Fields in which an attempt may differ from the record that the story is told by, and their words."""
 
 
 class StoryLine(NamedTuple):
-    """One line of a call's story; `at` is empty if the log does not say when."""
+    """One line of a call's story. `at` is empty if the log does not say when it happened."""
 
     at: str
     what: str
@@ -130,8 +130,8 @@ class StoryLine(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """The entries of one time that a call was asked for, and which fields of its records differ from
-    the record that its story is told by: another call may have come under the same id."""
+    """The entries of one attempt at a call, and the fields in which its records differ from the
+    record that the story is told by. Another call may have come under the same id."""
 
     entries: list[AuditEntry]
     differs: dict[str, Any]
@@ -140,10 +140,11 @@ class Attempt(NamedTuple):
 class CallStory:
     """Everything in the log about one id of a run, in the order in which it was written.
 
-    `record` is the first final outcome; if there is none, the last record. The story is told by it, and
-    each of its `attempts` says what it has otherwise. `attachments` are the texts that the records
-    refer to, by digest; `callers` the calls whose tools made that one, the nearest first. It is `whole`
-    unless the log's index of keys leads to another end than these entries tell of.
+    `record` is the first final outcome, or the last record if there is no final one. The story is
+    told by it, and each of its `attempts` lists what differs from it. `attachments` are the texts
+    that the records refer to, by digest. `callers` are the calls whose tools made this one, the
+    nearest first. `whole` is False if the log's index of keys leads to another final entry than the
+    ones listed here.
     """
 
     def __init__(
@@ -164,7 +165,8 @@ class CallStory:
 
     @property
     def changed(self) -> list[AuditEntry]:
-        """The entries that are not as they were written, those of the calls that made it too."""
+        """The entries that are not as they were written, including those of the calls that made
+        this one."""
         own = [entry for entry in self.entries if not entry.intact]
         return own + [entry for caller in self.callers for entry in caller.changed]
 
@@ -172,11 +174,11 @@ class CallStory:
     def attempts(self) -> list[Attempt]:
         """The attempts under this id, in the order of their first entries.
 
-        An attempt is one time that a call was asked for: its entries have the same start, arguments,
-        tool, definition, caller and calling call.
+        The entries of one attempt have the same start, arguments, tool, definition, caller and
+        calling call.
         """
         found: dict[tuple[Any, ...], list[AuditEntry]] = {}
-        for entry in self.entries:  # entries of two processes may alternate
+        for entry in self.entries:  # entries of two processes may be interleaved
             one = entry.record
             asked = (one.started_at, one.arguments_sha256, one.arguments_mac)
             whose = (getattr(one, field) for field in _WHOSE)
@@ -185,7 +187,8 @@ class CallStory:
 
     @property
     def began(self) -> bool:
-        """Whether its tool may have begun: a key says so, and no entry that a sink failed before it."""
+        """Whether the call's tool may have begun, by its keys and statuses. It has not if a sink
+        failed before."""
         error = self.record.error
         if error is not None and error.code is ErrorCode.NOT_RECORDED:
             return False
@@ -194,11 +197,11 @@ class CallStory:
 
     @property
     def others_began(self) -> bool:
-        """Whether another call under the id may have begun than the one that the story is told by."""
+        """Whether a call under this id other than the one that the story is told by may have begun."""
         return any(has_begun(one) and not same_call(one, self.record) for one in self._records)
 
     def why(self) -> str:
-        """Return why the call ran, or did not, in one sentence."""
+        """Return one sentence that says why the call ran or did not run."""
         record = self.record
         if record.status in _PLANS:
             return f"It has not run: {_planned(record)}."
@@ -208,7 +211,7 @@ class CallStory:
             return f"It has not run: {_decided(record.decision)}, and nobody has answered yet."
         if not self.began:
             return f"It did not run: {_stopped(record).rstrip('.')}."
-        if not is_final(record):  # why it was started is all that is known
+        if not is_final(record):  # only why it was started is known
             record = next((one for one in self._own if one.status == "started"), record)
         because = _decided(record.decision) or "the log does not say who decided"
         if record.approved_by is not None:
@@ -220,7 +223,8 @@ class CallStory:
         return f"It ran because {because}{unknown}."
 
     def lines(self) -> Iterator[StoryLine]:
-        """Yield when the call was asked for, what was decided and by whom, and how it ended."""
+        """Yield the lines that say when the call was asked for, what was decided and by whom, and
+        how it ended."""
         ends = [
             entry.seq
             for entry in self.entries
@@ -247,7 +251,7 @@ class CallStory:
 
 
 def _differing(one: ToolInvocationRecord, told: ToolInvocationRecord) -> dict[str, Any]:
-    """Return what a record has otherwise than the one by which a story is told: whose call it is."""
+    """Return the fields in which a record differs from the one that a story is told by."""
     return {
         field: getattr(one, field)
         for field in _WHOSE
@@ -256,7 +260,7 @@ def _differing(one: ToolInvocationRecord, told: ToolInvocationRecord) -> dict[st
 
 
 def stories(entries: Iterable[AuditEntry]) -> list[CallStory]:
-    """Group entries by the ids of their calls, in the order of the first entries."""
+    """Group entries by the ids of their calls, in the order of each call's first entry."""
     calls: dict[tuple[str, str], list[AuditEntry]] = {}
     for entry in entries:
         calls.setdefault((entry.record.run_id, entry.record.id), []).append(entry)
@@ -264,7 +268,7 @@ def stories(entries: Iterable[AuditEntry]) -> list[CallStory]:
 
 
 async def whole_stories(log: AuditLog, entries: Iterable[AuditEntry]) -> list[CallStory]:
-    """Group entries into calls, with the attachments and the calling calls read from the log.
+    """Group entries into calls, with their attachments and calling calls read from the log.
 
     Raises SourceError for an attachment that is not as it was written.
     """
@@ -279,14 +283,14 @@ async def whole_stories(log: AuditLog, entries: Iterable[AuditEntry]) -> list[Ca
 
 
 async def _with_the_end(log: AuditLog, story: CallStory) -> tuple[CallStory, bool]:
-    """Return the entries of a call as they are now, if they may have grown, and whether the record that
-    stands for it, by the log's sealed index of keys, is among those that their columns find.
+    """Read a call's entries again if there may be more by now. Also return whether the record that
+    the log's sealed index names as the final one is among those found by their columns.
 
-    What stood before they were read has to be among them, unless it was pruned meanwhile: so it is
-    looked twice. Raises UnreachableError if nobody can look.
+    Entries that were read before have to be found again unless they were pruned meanwhile, so a
+    failed comparison is made a second time. Raises UnreachableError if the log cannot be read.
     """
     if story.changed or not has_begun(story.record):
-        return story, True  # it says that already; or there is nothing that the index could know
+        return story, True  # an entry is marked already, or the index has nothing about this call
     for _ in range(2):
         try:
             stands = await log.find(story.record)
@@ -354,14 +358,14 @@ def ids_of(record: ToolInvocationRecord) -> str:
 
 
 def outcome(record: ToolInvocationRecord) -> str:
-    """Return `completed`, `started`, `waiting`; for a failed call the error's code."""
+    """Return `completed`, `started` or `waiting`, or the error code of a failed call."""
     if record.status != "failed" or record.error is None:
         return record.status
     return record.error.code.value
 
 
 def decision_of(record: ToolInvocationRecord) -> str:
-    """Return a decision as `ask by standard, approved by grace`."""
+    """Return the decision on a call, such as `ask by standard, approved by grace`."""
     decision = record.decision
     if decision is None:
         return ""
@@ -410,7 +414,7 @@ def _attempt(attempt: Attempt, *, again: bool, over: bool) -> Iterator[StoryLine
 
 
 def _other(field: str, value: str | tuple[str, ...]) -> str:
-    """Return what an attempt has otherwise: `tool refund`, `no caller`."""
+    """Return one differing field of an attempt in words: `tool refund`, `no caller`."""
     text = value if isinstance(value, str) else ", ".join(value)
     return f"{_WHOSE[field]} {text}" if text else f"no {_WHOSE[field]}"
 
@@ -454,7 +458,8 @@ def _defined(
 def _background(
     record: ToolInvocationRecord, attachments: Mapping[str, Attachment]
 ) -> Iterator[tuple[str, str]]:
-    """Yield caller, agent, model and prompt; only the digest of a text that is not in the log."""
+    """Yield the caller, agent, model and prompt. Of a text that is not in the log, only the digest
+    is shown."""
     yield "roles", ", ".join(record.caller_roles)
     origin = record.origin
     if origin is None:
@@ -476,7 +481,8 @@ def _background(
 def _offered(
     record: ToolInvocationRecord, attachments: Mapping[str, Attachment]
 ) -> Iterator[tuple[str, str]]:
-    """Yield why the model was offered this tool, which others it was offered, and which it was not."""
+    """Yield why the model was offered this tool, which other tools it was offered, and which were
+    left out."""
     origin = record.origin or Origin()
     if record.picked is not None:
         yield "picked", _candidate(record.picked)
@@ -504,7 +510,7 @@ def _candidate(candidate: Candidate) -> str:
 
 
 def _attached(attachments: Mapping[str, Attachment], digest: str) -> dict[str, Any]:
-    """Return the content of an attachment; nothing if the log does not have it."""
+    """Return the content of an attachment, or nothing if the log does not have it."""
     attachment = attachments.get(digest)
     return {} if attachment is None else msgspec.json.decode(attachment.text, type=dict[str, Any])
 
@@ -581,9 +587,10 @@ def list_calls(  # noqa: PLR0913  the options of a command line
 ) -> None:
     """List calls, the newest first: when, which, how they ended, what was decided.
 
-    Of a call that has ended only that is listed: `started` and `waiting` are those that have not, as
-    far as the log knows. In a file or a pipe, columns are apart by tabs. The last one is the number of
-    the entry, for `show --entry`. Exits with 1 if an entry is not as it was written, and marks it.
+    Of a call that has ended, only its end is listed. `started` and `waiting` are calls that have
+    not ended as far as the log knows. In a file or a pipe, columns are separated by tabs. The last
+    column is the number of the entry, for `show --entry`. Entries that are not as they were written
+    are marked, and the exit code is then 1.
     """
     which = filter_of(
         run=run,
@@ -618,10 +625,11 @@ def show(
     key_file: KeyFileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what happened to each call of a run, or to one call, and why it ran or did not.
+    """Show what happened to each call of a run, or to one call, and why it ran or did not run.
 
-    Also where it came from: caller, agent, model, prompt, the choice of tools, the definition in
-    force, the call that made it. Exits with 1 if an entry is not as it was written, and marks it.
+    It also shows where the call came from: caller, agent, model, prompt, the choice of tools, the
+    definition in force, and the call whose tool made it. Entries that are not as they were written
+    are marked, and the exit code is then 1.
     """
     named = named_entry(wanted, seq)
 
@@ -653,9 +661,9 @@ def show(
 async def _entries_of(log: AuditLog, wanted: str) -> list[AuditEntry]:
     """Return the entries of a run, of calls with that id, and of RUN/CALL.
 
-    Ids are the provider's: one that looks like RUN/CALL hides nothing, and may have a slash itself.
-    One that is a number is an id, never an entry's number, which is another call's. An empty one is a
-    call's: calls that no agent made have no run.
+    Ids come from providers: an id may look like RUN/CALL or contain a slash, and hides nothing
+    then. An id that is a number is an id, never the number of an entry. An empty id is that of a
+    call, since calls that no agent made have no run.
     """
     filters = [AuditFilter(call_id=wanted), *[AuditFilter(run_id=wanted)] * (wanted != "")]
     slashes = [at for at, character in enumerate(wanted) if character == "/"]
@@ -665,7 +673,7 @@ async def _entries_of(log: AuditLog, wanted: str) -> list[AuditEntry]:
 
 
 async def _with_entry(log: AuditLog, seq: int) -> list[AuditEntry]:
-    """Return the entries of the call that an entry is about."""
+    """Return the entries of the call that one entry is about."""
     found = await log.entry(seq)
     if found is None:
         return []
@@ -673,7 +681,7 @@ async def _with_entry(log: AuditLog, seq: int) -> list[AuditEntry]:
     others = await log.entries(AuditFilter(run_id=one.run_id, call_id=one.id))
     if one.id:
         return others or [found]
-    # calls that came without an id have nothing in common but that
+    # calls without an id have nothing else in common
     whose = (one.idempotency_key, one.started_at)
     return [e for e in others if (e.record.idempotency_key, e.record.started_at) == whose]
 

@@ -1,12 +1,12 @@
-"""The commands of `toolcrib audit` about the log itself: whether it is as it was written, and copies.
+"""The commands of `toolcrib audit` about the log itself: verifying, copying and pruning it.
 
-`verify`, `head`, `migrate`, `export`, `prune`; and, for proofs that are kept elsewhere and show later
-changes, `keygen`, `checkpoint`, `prove` and `verify-inclusion`.
+`verify`, `head`, `migrate`, `export` and `prune`. For proofs that are kept elsewhere and reveal
+later changes: `keygen`, `checkpoint`, `prove` and `verify-inclusion`.
 
-Rules: `verify` exits with 1 if an entry is not as it was written, with UNSEALED if all are, but
-something may be missing at the start or at the end, and with 4 if nobody could look. A
-checkpoint is written over a checkpoint only, a
-proof over a proof: a file named by mistake, such as the log or a key, is not lost.
+Rules: `verify` exits with 1 if an entry is not as it was written, with UNSEALED if all entries are
+as written but some may be missing at the start or at the end, and with 4 if the log could not be
+checked. A checkpoint overwrites only a checkpoint, and a proof only a proof, so that a file named
+by mistake, such as the log or a key, is not lost.
 """
 
 from __future__ import annotations
@@ -95,9 +95,10 @@ def keygen(
     ],
     as_json: JsonOption = False,
 ) -> None:
-    """Make a key that signs checkpoints, in a file that only its owner can read; print the public one.
+    """Make a key that signs checkpoints, in a file that only its owner can read, and print the
+    public key.
 
-    Keep the file apart from the log, and give the public key to those who verify.
+    Keep the file in another place than the log, and give the public key to those who verify.
     """
     public = str(SigningKey.generate(name, file).public)
     if as_json:
@@ -121,9 +122,10 @@ def checkpoint(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Sign what the log has now: kept elsewhere, it shows every later change (`verify --checkpoint`).
+    """Sign the current state of the log. A checkpoint that is kept elsewhere reveals every later
+    change (`verify --checkpoint`).
 
-    With --after, only if the log still begins with what that one was about.
+    With --after, the command signs only if the log still begins with what that checkpoint covers.
     """
     key = SigningKey.load(signing_key)
     new = None if rotates_to is None else SigningKey.load(rotates_to)
@@ -153,8 +155,9 @@ def prove(
     ],
     as_json: JsonOption = False,
 ) -> None:
-    """Write a proof that an entry is in the log of a checkpoint; `verify-inclusion` checks it."""
-    if seq is not None and file is None and wanted:  # the only argument is where to
+    """Write a proof that an entry is in the log that a checkpoint covers. `verify-inclusion` checks
+    it."""
+    if seq is not None and file is None and wanted:  # the only argument is the file
         file, wanted = Path(wanted), None
     named = named_entry(wanted, seq)
     note = read_checkpoint("--checkpoint", kept)
@@ -180,7 +183,7 @@ def check_inclusion(
     public_key: PublicKeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check a proof without any log, and show its entry; exits with 1 if it proves nothing."""
+    """Check a proof without any log, and show its entry. Exits with 1 if it proves nothing."""
     entry = json.loads(verify_inclusion(read_text(file), *public_keys(public_key)))
     if as_json:
         print_json({"file": str(file), "ok": True, "entry": entry})
@@ -190,7 +193,7 @@ def check_inclusion(
 
 
 def opened_checkpoint(file: Path | None, keys: list[str] | None) -> Checkpoint | None:
-    """Read a checkpoint and check its signatures; None if no file is given."""
+    """Read a checkpoint and check its signatures. Return None if no file is given."""
     if file is None:
         if keys:
             raise UnusableError("--public-key is about a checkpoint: give --checkpoint FILE")
@@ -213,8 +216,8 @@ def _public_key(given: str) -> PublicKey:
 
 
 def read_checkpoint(option: str, file: Path) -> str:
-    """Return the text of a checkpoint. Raises UnusableError, which names
-    option and file, for what is none."""
+    """Return the text of a checkpoint. Raises UnusableError, which names option and file, for
+    anything else."""
     note = read_text(file, f"{option} ")
     try:
         Checkpoint.read(note)
@@ -234,9 +237,9 @@ def read_text(file: Path, option: str = "") -> str:
 
 
 def _give(text: str, file: Path | None, parse: Callable[[str], object], *, as_json: bool) -> None:
-    """Write a text to its file, or to stdout if nothing else goes there.
+    """Write a text to its file, or to stdout if nothing else is printed there.
 
-    Raises UnusableError if the file holds something that `parse` does not take.
+    Raises UnusableError if the file holds something that `parse` does not accept.
     """
     file = _named(file)
     if file is None:
@@ -256,7 +259,7 @@ def _give(text: str, file: Path | None, parse: Callable[[str], object], *, as_js
 
 
 def _named(file: Path | None) -> Path | None:
-    """Return the file to write to; None for stdout, which is `-`, too."""
+    """Return the file to write to, or None for stdout, which `-` names, too."""
     return None if str(file) == "-" else file
 
 
@@ -281,13 +284,13 @@ def verify(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Check that every entry is as it was written; exits with 1 at the first that is not.
+    """Check that every entry is as it was written. Exits with 1 at the first that is not.
 
-    With --checkpoint, also that the log still begins with what was signed then, whoever changed it.
-    Exits with 3 if all is as written, but start and tail are not sealed: a log of format 1, an export
-    that was cut. With 4 if nobody could check: the log is locked, its server is not there.
-    Prints the head: kept elsewhere and given to a later --head, it shows what a
-    recomputed chain would hide.
+    With --checkpoint, it also checks that the log still begins with what was signed then, whoever
+    changed it. Exits with 3 if all is as written, but the start and the end are not sealed (a log
+    of format 1, an export that was cut). Exits with 4 if the log could not be checked, because it
+    is locked or its server is not there. Prints the head. Kept elsewhere and given to a later
+    --head, it reveals a chain that was recomputed.
     """
     if filtered and jsonl is None:
         raise UnusableError("--filtered is about an export: give --jsonl FILE")
@@ -321,7 +324,7 @@ def head(
     key_file: KeyFileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the head, without checking the whole log: to be kept elsewhere, for a later --head."""
+    """Print the head without checking the whole log. Keep it elsewhere, for a later --head."""
     found = of_log(log, log_to_read(log, key_file), lambda audit: audit.head())
     if as_json:
         print_json({"log": without_password(log), **to_plain(found)})
@@ -335,7 +338,7 @@ def migrate(
     key_file: KeyFileOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Bring an older log to the newest format, once it is verified: its start and tail are sealed."""
+    """Verify an older log and bring it to the newest format, which seals its start and its end."""
     done = of_log(log, log_to_read(log, key_file), lambda audit: audit.migrate())
     if as_json:
         print_json({"log": without_password(log), "migrated": done})
@@ -360,9 +363,10 @@ def export(  # noqa: PLR0913  the options of a command line
     limit: LimitOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write entries as JSON lines, the oldest first; a FILE whole or not at all.
+    """Write entries as JSON lines, the oldest first. A FILE is written completely or not at all.
 
-    `verify --jsonl FILE` checks them. With --json, JSON says what has been written to FILE.
+    `verify --jsonl FILE` checks them. With --json, the output is JSON about what was written to
+    FILE.
     """
     which = filter_of(
         run=run,
@@ -404,7 +408,7 @@ def prune(
     yes: Annotated[bool, typer.Option("--yes", help="Remove without asking.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove the oldest entries, for good; the log keeps, in its chain, that this was done."""
+    """Remove the oldest entries for good. An entry in the log's chain says that this was done."""
     limit = moment("--before", before)
     opened = log_to_read(log, key_file)
     if not yes:
@@ -438,7 +442,7 @@ def _say(where: str, found: Verification, *, filtered: bool, kept: Head | None) 
 def _verify_log(
     log: str, key_file: Path | None, head: Head | None, checkpoint: Checkpoint | None
 ) -> Verification:
-    """Return what is found in a log. Raises UncheckedError where nobody could look."""
+    """Return what is found in a log. Raises UncheckedError if the log cannot be checked."""
     opened = log_to_read(log, key_file, damaged=True)
     return of_log(log, opened, lambda audit: audit.verify(head=head, checkpoint=checkpoint))
 
@@ -448,7 +452,7 @@ def _verify_file(
 ) -> Verification:
     try:
         check_no_pipe(file)
-        # a line that is not UTF-8 is found to be no entry
+        # a line that is not UTF-8 is reported as no entry
         with file.open(encoding="utf-8", errors="surrogateescape", newline="\n") as lines:
             return verify_jsonl(lines, key=key_of(key_file), head=kept, filtered=filtered)
     except OSError as error:
@@ -456,15 +460,15 @@ def _verify_file(
 
 
 def _is_part_of(file: Path, url: str) -> bool:
-    """Return whether a file is that of a SQLite database, or its write-ahead log or shared memory."""
+    """Return whether a file is that of a SQLite database, its write-ahead log or its shared memory."""
     log = existing_file(url)
     own = () if log is None else (f"{os.path.realpath(log)}{end}" for end in ("", "-wal", "-shm"))
     return os.path.realpath(file) in own
 
 
 def exit_if_changed(count: int) -> None:
-    """Say in the last line on stderr that rows were read which are not as they were written, and exit
-    with 1; return if there is none."""
+    """Exit with 1 if `count` rows are not as they were written, after a last line on stderr that
+    says so. Return if there are none."""
     if count:
         err.print(
             f"toolcrib: {_entries(count)} not as written, or the log has another key:"
@@ -474,7 +478,7 @@ def exit_if_changed(count: int) -> None:
 
 
 async def _print_lines(lines: AsyncIterator[tuple[str, bool]]) -> int:
-    """Print the lines unchanged, for `verify`; escaped on a terminal, which might act upon them.
+    """Print the lines unchanged, for `verify`. On a terminal, escape what it would act upon.
 
     Return the number of lines that are not as they were written.
     """
@@ -490,7 +494,8 @@ async def _print_lines(lines: AsyncIterator[tuple[str, bool]]) -> int:
 
 
 async def _write_lines(lines: AsyncIterator[tuple[str, bool]], target: Path) -> tuple[int, int]:
-    """Write the lines to a file; return how many entries, and how many lines that were changed."""
+    """Write the lines to a file. Return how many entries were written, and how many of them were
+    changed."""
     written = changed = 0
     try:
         with _opened(target) as file:
@@ -505,21 +510,21 @@ async def _write_lines(lines: AsyncIterator[tuple[str, bool]], target: Path) -> 
 
 @contextlib.contextmanager
 def _opened(target: Path) -> Iterator[BinaryIO]:
-    """Open a new file in the target's folder that replaces the target at the end, in one step.
+    """Open a new file in the target's folder that replaces the target in one step at the end.
 
-    Only the owner can read it. A pipe or a device is kept, and written to.
+    Only the owner can read the new file. A pipe or a device is written to and not replaced.
     """
     if target.exists() and not target.is_file():
         with target.open("wb") as other:
             yield other
         return
-    place = Path(os.path.realpath(target))  # a link stays one
+    place = Path(os.path.realpath(target))  # a symbolic link is kept
     handle, name = tempfile.mkstemp(prefix=".export.", suffix=".part", dir=place.parent)
     try:
         with os.fdopen(handle, "wb") as part:
             yield part
             if place.exists() and os.name == "posix":
-                os.fchmod(handle, mode_of(place))  # a file that is replaced keeps its own
+                os.fchmod(handle, mode_of(place))  # it gets the old file's mode
             part.flush()
             os.fsync(part.fileno())
         Path(name).replace(place)

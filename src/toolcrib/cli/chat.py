@@ -67,10 +67,10 @@ from toolcrib.values.json import canonical_json, to_plain
 from toolcrib.values.message import LLMClient
 from toolcrib.values.run import Event, RunResult, RunState
 
-_MOST_OFFERED = 3  # models in one line
-_GRACE = 5.0  # seconds for calls of durable runs to end in
-_RESUME = "/resume"  # what somebody types to go on with a turn that failed
-_ENDS = ("/quit", "/exit")  # and to end the conversation, as Ctrl-D does
+_MOST_OFFERED = 3  # models listed in one line
+_GRACE = 5.0  # seconds that calls of durable runs get to end
+_RESUME = "/resume"  # typed to go on with a turn that failed
+_ENDS = ("/quit", "/exit")  # typed to end the conversation, like Ctrl-D
 
 
 _Prompt: TypeAlias = Annotated[
@@ -154,9 +154,9 @@ def chat(  # noqa: PLR0913  the options of a command
 ) -> int:
     """Ask a model that may call tools, and see every call, its arguments and why it was allowed.
 
-    You are asked before a risky call; with --rules, "always" is an answer. Without PROMPT it is a
-    conversation; end it with Ctrl-D or /quit. With --durable the same command goes on with what was
-    open when its process ended.
+    You are asked before a risky call. With --rules, you may answer "always". Without PROMPT it is a
+    conversation, which ends with Ctrl-D or /quit. With --durable, the same command goes on with
+    runs that were open when its process ended.
     """
     if as_json and prompt is None:
         raise UnusableError("--json needs a prompt")
@@ -202,7 +202,8 @@ def chat(  # noqa: PLR0913  the options of a command
 
 
 def who_answers(model: str) -> str:
-    """Say which model answers; for the embedded one also what else is here, which is never asked."""
+    """Return a line that says which model answers. For the embedded one, it also names available
+    others, which are never asked."""
     if model != "local":
         return f"{printable(model)} answers."
     others = [f"{provider}:MODEL" for provider in found_keys()]
@@ -228,7 +229,7 @@ def _opened(
     held: Sequence[Closing | None],
     key: bytes | None,
 ) -> Iterator[tuple[asyncio.Runner, Agent]]:
-    """Open an agent, and the event loop that it runs in; close both at the end."""
+    """Open an agent and the event loop that it runs in. Close both at the end."""
     with contextlib.ExitStack() as stack:
         transport = None
         if cassette_file is not None:
@@ -245,7 +246,7 @@ def _opened(
 
 
 def pick_options(count: int | None, scorer: str | None) -> PickOptions | None:
-    """Return what `--pick` and `--scorer` ask for. Raises UnusableError."""
+    """Return the options that `--pick` and `--scorer` ask for. Raises UnusableError."""
     if count is None:
         if scorer is not None:
             raise UnusableError("--scorer needs --pick N")
@@ -260,20 +261,20 @@ class Turn(Protocol):
     """Runs one turn of a conversation."""
 
     async def run(self, show: Callable[[Event], None]) -> RunResult:
-        """Run the turn and show its events; leaving early cancels the run."""
+        """Run the turn and show its events. Leaving early cancels the run."""
         ...
 
     async def rest(self, show: Callable[[Event], None]) -> None:
-        """Show what is left of a run that was cancelled: what became of its calls."""
+        """Show the remaining events of a cancelled run, which say what became of its calls."""
         ...
 
     async def result(self) -> RunResult:
-        """Return how the run ended; raise CancelledError if it never began."""
+        """Return how the run ended. Raises CancelledError if it never began."""
         ...
 
 
 class _Terminal(NamedTuple):
-    """A conversation, and what its turns need besides its words."""
+    """A conversation, with everything that its turns need except their texts."""
 
     loop: asyncio.Runner
     session: Session[Agent]
@@ -284,7 +285,8 @@ class _Terminal(NamedTuple):
 
 
 class _Asker:
-    """Asks once everything before the question is shown: the run is ahead of the screen."""
+    """An approver that shows all earlier output before it asks, since the run is ahead of the
+    screen."""
 
     def __init__(self, ask: Approver) -> None:
         self._ask = ask
@@ -308,10 +310,10 @@ def client_of(model: str, transport: Transport | None = None) -> LLMClient:
 
 
 def _converse(terminal: _Terminal, left: list[Turn]) -> int:
-    """Go on with what is left of earlier, and converse until stdin ends, or a turn waits for an answer.
-    Return 0, or in a script the worst exit code of a turn.
+    """Finish open turns, then converse until stdin ends or a turn waits for an answer. Return 0, or
+    for a script the highest exit code of a turn.
 
-    Someone who types has seen what went wrong; a script has not.
+    A person at the terminal has seen what went wrong, and a script has not.
     """
     if sys.stdin is None:
         raise UnusableError("there is no stdin to converse over: give a prompt")
@@ -319,7 +321,7 @@ def _converse(terminal: _Terminal, left: list[Turn]) -> int:
     err.print(f"{printable(terminal.model)}, with {names}. Ctrl-D ends.")
     typed, worst = sys.stdin.isatty(), 0
     if typed:
-        with suppress(ImportError):  # without it a terminal cuts a line after 4,095 bytes
+        with suppress(ImportError):  # without readline a terminal cuts lines after 4,095 bytes
             import_module("readline")
     failed: RunState | None = None
     while True:
@@ -327,7 +329,7 @@ def _converse(terminal: _Terminal, left: list[Turn]) -> int:
             turn = left.pop(0) if left else _asked(terminal, failed, typed=typed)
         except EOFError:
             if typed:
-                print()  # noqa: T201  what the shell says next has a line of its own
+                print()  # noqa: T201  the shell's prompt starts on a new line
             return 0 if typed else worst
         try:
             status = _answer(terminal, turn).status
@@ -348,8 +350,8 @@ def _converse(terminal: _Terminal, left: list[Turn]) -> int:
 
 
 def _asked(terminal: _Terminal, failed: RunState | None, *, typed: bool) -> Turn:
-    """Return the turn of the next text on stdin, or one that goes on with what has `failed`. Raises
-    EOFError where it has ended."""
+    """Return a turn for the next text on stdin, or one that goes on with the turn that has
+    `failed`. Raises EOFError at the end of stdin."""
     while True:
         try:
             text = input("> " if typed else "").strip()
@@ -364,8 +366,8 @@ def _asked(terminal: _Terminal, failed: RunState | None, *, typed: bool) -> Turn
 
 
 def _finish(loop: asyncio.Runner) -> None:
-    """Let a turn that Ctrl-C stopped in the middle end: the conversation then has what it has done,
-    and the next turn finds nothing half done."""
+    """Cancel what is left of a turn that Ctrl-C interrupted, and wait for its end. The conversation
+    then has what it did, and the next turn finds nothing unfinished."""
 
     async def others() -> None:
         left = asyncio.all_tasks() - {asyncio.current_task()}
@@ -386,7 +388,7 @@ def _answer(terminal: _Terminal, turn: Turn) -> RunResult:
     no_output = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
     interrupted = False
     try:
-        with no_output:  # what a tool prints is not part of the one JSON value
+        with no_output:  # a tool's own output is not part of the one JSON value
             result = loop.run(turn.run(show))
     except KeyboardInterrupt:
         with no_output:
@@ -407,7 +409,7 @@ def _answer(terminal: _Terminal, turn: Turn) -> RunResult:
 
 
 class _Turn:
-    """Holds one run, whose result can still be read after Ctrl-C cancelled it and its tools."""
+    """Holds one run. Its result can be read even after Ctrl-C cancelled the run and its tools."""
 
     def __init__(self, session: Session[Agent], text: str, failed: RunState | None = None) -> None:
         self._session = session
@@ -451,7 +453,7 @@ def _report(result: RunResult) -> object:
 
 
 def _silent(_event: Event) -> None:
-    """Show nothing: with `--json` only the end is printed."""
+    """Show nothing, since with `--json` only the end is printed."""
 
 
 # `toolcrib serve`: the agent loop behind a page in the browser, on this machine.
@@ -490,12 +492,12 @@ def serve(  # noqa: PLR0913  the options of a command
     port: _Port = 8017,
     opens: _Open = False,
 ) -> int:
-    """Chat in the browser: calls as they come, approvals with their exact arguments, conversations
-    that are kept.
+    """Chat in the browser: calls as they come, approvals with their exact arguments, stored
+    conversations.
 
-    Who has the address that it prints may ask: it holds a token, which is $TOOLCRIB_TOKEN if that is
-    set, and else a new one. Ctrl-C ends it; what runs then is cancelled, and kept as that. With
-    --durable it goes on when the same command is there again, however this one ended.
+    The printed address contains a token: $TOOLCRIB_TOKEN, or a new one if that is not set.
+    Everybody who has the address may ask. Ctrl-C ends the server, and runs under way are stored as
+    cancelled. With --durable they go on when the same command runs again, however the server ended.
     """
     where = store_of_runs(store) if durable else store or DATABASE
     check_url(where)
@@ -533,7 +535,7 @@ def serve(  # noqa: PLR0913  the options of a command
 
 
 async def _open(threads: Any) -> None:
-    """Open the store once, and close it. Raises SourceError where no conversation could be kept."""
+    """Open the store once, and close it again. Raises SourceError if conversations cannot be stored."""
     async with aclosing(threads):
         await threads.list("")
 
@@ -541,8 +543,8 @@ async def _open(threads: Any) -> None:
 async def _serve(
     app: Any, listening: socket.socket, agent: Agent, held: Sequence[Closing | None], runs: Any
 ) -> None:
-    """Serve until Ctrl-C; then cancel what runs, keep it, and close all. Durable runs are left as they
-    are: calls under way may end, and whoever serves next goes on."""
+    """Serve until Ctrl-C. Then cancel what runs, store it, and close everything. Durable runs are
+    not cancelled: calls under way get time to end, and the next server goes on with the runs."""
     async with AsyncExitStack() as stack:
         if runs is not None:
             stack.callback(leave)

@@ -1,8 +1,9 @@
 """A conversation at the terminal whose turns are durable runs: `toolcrib chat --durable`.
 
-Rule: what is open is in the store, and nowhere else. A turn is worked on while it is watched here, and
-in no other process: its agent has the conversation's name. So whoever is killed leaves a run that the
-next `toolcrib chat --durable` finds, and what a run asks may be answered here or from elsewhere.
+Rule: open runs are in the store and nowhere else. A turn is worked on while it is shown in this
+terminal, and in no other process, since its agent has the conversation's name. So a process that is
+killed leaves a run which the next `toolcrib chat --durable` finds. A run's questions may be
+answered here or from another process.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from toolcrib.values.run import Done, Event, RunResult, RunStarted, RunState
 if TYPE_CHECKING:
     from toolcrib.durable import DurableAgents, StoredRun
 
-_LOOK = 0.2  # seconds between two looks at the store
+_LOOK = 0.2  # seconds between two queries of the store
 _OPEN = ("queued", "running", "waiting")
 _KEPT = ("completed", "limited", "waiting")
 CALLER = Caller("cli")
 
 
 class OpenRun(NamedTuple):
-    """A run of a conversation that waits, or was left by a process that is gone."""
+    """A run of a conversation that waits, or whose process is gone."""
 
     conversation: str
     id: str
@@ -42,7 +43,7 @@ class OpenRun(NamedTuple):
 
 
 class DurableConversation:
-    """Keeps what was said, and makes the turns. `name` is the conversation's, and its agent's."""
+    """Keeps what was said, and makes the turns. `name` is both the conversation's and its agent's."""
 
     def __init__(self, store: str, name: str, agent: Agent, ask: Approver) -> None:
         self.store = store
@@ -54,23 +55,23 @@ class DurableConversation:
         return DurableTurn(self, text)
 
     def open_turn(self, run: OpenRun) -> DurableTurn:
-        """Return a turn that goes on with a run."""
+        """Return a turn that goes on with an open run."""
         return DurableTurn(self, run.asked, run.id)
 
 
 class DurableTurn:
-    """One run of a conversation, which is worked on here as long as it is watched."""
+    """One run of a conversation, which this process works on while it is shown."""
 
     def __init__(self, conversation: DurableConversation, text: str, run_id: str = "") -> None:
         self._of = conversation
         self._text = text
         self._begun = bool(run_id)
         self._run_id = run_id or f"run_{os.urandom(8).hex()}"
-        self._told = 0  # of the events of the run
+        self._told = 0  # number of the run's events that were shown
         self._result: RunResult | None = None
 
     async def run(self, show: Callable[[Event], None]) -> RunResult:
-        """Run the turn, show its events, and ask what it asks, until it is over or nobody answers.
+        """Run the turn, show its events and ask its questions, until it ends or nobody answers.
         Cancelling this cancels the run."""
         session = self._of.session
         agents = {self._of.name: session.agent}
@@ -92,14 +93,14 @@ class DurableTurn:
             self._end(done, show)
             for request in done.result.pending:
                 err.print(printable(_how_to_answer(request.id, self._of.store)))
-            await durable.result(self._run_id)  # raises why it failed
+            await durable.result(self._run_id)  # raises the error of a failed run
             return done.result
 
     async def rest(self, show: Callable[[Event], None]) -> None:
-        """Show nothing: what is left of a run that was cancelled has been shown."""
+        """Show nothing: the remaining events of a cancelled run were shown already."""
 
     async def result(self) -> RunResult:
-        """Return how the run ended; raise CancelledError if that is not known."""
+        """Return how the run ended. Raises CancelledError if that is not known."""
         if self._result is None:
             raise asyncio.CancelledError
         return self._result
@@ -117,7 +118,7 @@ class DurableTurn:
         return done
 
     async def _next(self, durable: DurableAgents, show: Callable[[Event], None]) -> Done:
-        """Show what has happened since, until the run is over or waits."""
+        """Show new events until the run ends or waits."""
         at = 0
         async for event in durable.events(self._run_id):
             if isinstance(event, Done):
@@ -129,11 +130,11 @@ class DurableTurn:
         raise ToolcribError("the run has ended without a result")
 
     async def _answered(self, durable: DurableAgents, result: RunResult) -> bool:
-        """Ask a question of the run, until somebody answers it, here or elsewhere. Return whether
-        somebody has."""
+        """Ask a question of the run until somebody answers it, here or in another process. Return
+        whether it was answered."""
         known = {request.id for request in await durable.pending()}
         request = next((each for each in result.pending if each.id in known), None)
-        if request is None:  # what was answered, or has lapsed, is taken up soon
+        if request is None:  # all were answered or have lapsed; the run goes on soon
             await asyncio.sleep(_LOOK)
             return True
         asking = asyncio.ensure_future(self._of.ask(request))
@@ -144,7 +145,7 @@ class DurableTurn:
             if answer is not None:
                 await durable.answer(request.id, answer)
         except ApprovalError as error:
-            if error.code is ErrorCode.APPROVAL_REQUIRED:  # there is nobody here
+            if error.code is ErrorCode.APPROVAL_REQUIRED:  # there is no terminal to ask at
                 return False
             err.print(printable(f"{request.title}: {error}"))
             return True
@@ -166,7 +167,7 @@ def _how_to_answer(request_id: str, store: str) -> str:
 
 
 async def _gone(durable: DurableAgents, request_id: str) -> None:
-    """Wait until a question is not open any more."""
+    """Wait until a question is no longer open."""
     while any(request.id == request_id for request in await durable.pending()):  # noqa: ASYNC110
         await asyncio.sleep(_LOOK)
 
@@ -174,11 +175,11 @@ async def _gone(durable: DurableAgents, request_id: str) -> None:
 async def go_on(
     agent: Agent, ask: Approver, store: str, made: str, prompt: str | None
 ) -> tuple[DurableConversation, list[OpenRun]]:
-    """Return the conversation to go on with, a new one where none is open, and its open runs, oldest
-    first; say which they are.
+    """Return the conversation to go on with and its open runs, oldest first, and print them. Where
+    none is open, return a new conversation.
 
-    It is the newest of those that were begun with the same options (`made`), or with a prompt the one
-    that has asked the same and has no answer.
+    It is the newest conversation that was begun with the same options (`made`). With a prompt, it
+    is the one that was asked the same and has no answer yet.
     """
     prefix = f"chat_{sha256_hex(made)[:8]}_"
     found = await _open_runs(store)
@@ -198,7 +199,7 @@ async def go_on(
 
 
 async def _open_runs(store: str) -> list[OpenRun]:
-    """Return the runs of conversations that are open, oldest first."""
+    """Return the open runs of conversations, oldest first."""
     async with aclosing(import_module("toolcrib.durable").DurableAgents(store, {})) as durable:
         found = [run for status in _OPEN for run in await durable.list(status)]
     mine = [run for run in found if run.agent.startswith("chat_") and run.caller == CALLER.id]

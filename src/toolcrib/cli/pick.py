@@ -1,7 +1,9 @@
-"""`toolcrib pick` and `eval-pick`: which tools fit a request, and how well and fast they are picked.
+"""`toolcrib pick` and `eval-pick`: which tools fit a request, and how well and how fast they are
+found.
 
-Rule: nothing is called. `eval-pick` asks one system after the other, so that none slows another;
-benchmarks/eval_peers.py measures other programs in the same way and shows them in the same tables.
+Rule: no tool is called. `eval-pick` measures one system after the other, so that none slows
+another. benchmarks/eval_peers.py measures other programs in the same way, and shows them in the
+same tables.
 """
 
 from __future__ import annotations
@@ -114,7 +116,7 @@ def pick(  # noqa: PLR0913  the options of a command
     explain: _Explain = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Rank the tools for a request. Nothing is called."""
+    """Rank the tools for a request. No tool is called."""
     try:
         options = PickOptions(
             max_candidates=top,
@@ -209,9 +211,10 @@ def eval_pick(
     limit: _Limit = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure picking: nDCG, recall, latency, and whether no tool is picked where none is needed.
+    """Measure picking: nDCG, recall, latency, and whether nothing is picked where no tool is
+    needed.
 
-    Whole catalogs are ranked, nothing is called.
+    Whole catalogs are ranked. No tool is called.
     """
     scorers = scorers_of(scorer or [DEFAULT_SCORER])
     if sets and (tools or queries is not None):
@@ -231,7 +234,7 @@ def eval_pick(
 
 
 class LabelledSet(NamedTuple):
-    """Tools, and requests whose right tools are known."""
+    """Tools, with requests whose right tools are known."""
 
     name: str
     tools: tuple[HasDefinition, ...]
@@ -247,23 +250,22 @@ class Row(NamedTuple):
 
 
 class EvaluationTerms(NamedTuple):
-    """Says how a system is measured: on the first `limit` questions (None:
-    on all), against `min_score`."""
+    """How a system is measured: on the first `limit` questions (None: on all), against `min_score`."""
 
     limit: int | None
     min_score: float
 
 
 class System(Protocol):
-    """A system that can be measured: it takes a catalog when it is made, builds
-    its index, ranks the tools."""
+    """A system that can be measured. It gets a catalog when it is made, builds its index and ranks
+    the tools."""
 
     async def build(self) -> float: ...
     async def answer(self, query: str) -> ScorerAnswer: ...
 
 
 def scorers_of(names: Sequence[str]) -> list[tuple[str, Scorer]]:
-    """Make the scorers of these names; raise UnusableError for an unknown name, or one given twice."""
+    """Make the scorers of these names. Raises UnusableError for an unknown name or a repeated one."""
     check_distinct("systems", names)
     for name in names:
         if name not in SCORERS:
@@ -272,14 +274,15 @@ def scorers_of(names: Sequence[str]) -> list[tuple[str, Scorer]]:
 
 
 def check_distinct(kind: str, names: Sequence[str]) -> None:
-    """Raise UnusableError if two systems or sets have one name: a row could be of either."""
+    """Raise UnusableError if two systems or sets have the same name, since a row could belong to
+    either."""
     name, count = Counter(names).most_common(1)[0]
     if count > 1:
         raise UnusableError(f"two {kind} are called {name}: a row could be of either")
 
 
 def labelled_sets(folders: Sequence[Path]) -> list[LabelledSet]:
-    """Read the sets in these folders; raise UnusableError for one that cannot be used."""
+    """Read the sets in these folders. Raises UnusableError for a set that cannot be used."""
     names = [folder.resolve().name for folder in folders]
     check_distinct("sets", names)
     return [
@@ -314,7 +317,7 @@ async def _measured(
 async def measure(
     system: System, of: LabelledSet, *, name: str, terms: EvaluationTerms, bar: Progress
 ) -> Row:
-    """Ask a system the questions of a set, one after the other; what the system raises is raised."""
+    """Ask a system the questions of a set, one after the other. Exceptions of the system are raised."""
     questions = of.questions[: terms.limit]
     with _steps(bar, f"{of.name}: {name}", len(questions)) as step:
         build_ms = await system.build()
@@ -328,7 +331,7 @@ async def measure(
 
 def progress() -> Progress:
     """Make the progress bars on stderr for `measure`."""
-    # Redrawn twice a second: its thread's time counts as that of what is being measured.
+    # Redrawn only twice a second, since the time of its thread is measured, too.
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -343,7 +346,8 @@ def progress() -> Progress:
 
 @contextmanager
 def _steps(bar: Progress, what: str, total: int) -> Iterator[Callable[[], None]]:
-    """Show a bar for what is being measured; without a terminal, a line when it begins."""
+    """Show a bar for the current measurement, or print a line when it begins if there is no
+    terminal."""
     text = printable(what)
     if not err.is_terminal:
         err.print(f"{text} ({total} questions) …")
@@ -357,15 +361,15 @@ def _steps(bar: Progress, what: str, total: int) -> Iterator[Callable[[], None]]
 def table(rows: Sequence[Row]) -> Iterator[str]:
     """Yield the Markdown of the main table.
 
-    `±` is one standard error; "300 of 2885" says that the first 300 questions of a set were asked.
+    `±` is one standard error. "300 of 2885" says that the first 300 questions of a set were asked.
     """
     return _lines([_HEAD, *(_cells(row) for row in rows)], right=(1, 2, *range(4, len(_HEAD))))
 
 
 def threshold_table(rows: Sequence[Row], min_score: float) -> Iterator[str]:
-    """Yield the table of how well `min_score` tells the requests that need no tool.
+    """Yield the table of how well `min_score` recognises requests that need no tool.
 
-    There is none where no set has such requests.
+    There is no table if no set has such requests.
     """
     found = [
         (row, row.figures.threshold)

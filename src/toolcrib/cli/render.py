@@ -1,6 +1,6 @@
 """What is shown on a terminal: text, JSON, a finished call, the events of a run as they happen.
 
-Rule: text from outside cannot move the cursor, hide, or pass for something else.
+Rule: text from outside cannot move the cursor, hide, or imitate other output.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from toolcrib.values.run import (
 out = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
-# What a terminal acts upon: C0 and C1 controls but tab and line feed, and the characters that reorder
+# What a terminal acts upon: C0 and C1 controls without tab and line feed, and what reorders
 # or hide text.
 _ACTED_UPON = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff"
@@ -61,17 +61,19 @@ _MAX_SHOWN = 400
 
 
 def printable(text: str) -> str:
-    """Return the text with everything invisible, or that a terminal acts upon, escaped as `\\x1b`."""
+    """Return the text with every character that is invisible, or that a terminal acts upon, escaped
+    as `\\x1b`."""
     return INVISIBLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def one_line(text: str) -> str:
-    """Return the text as `printable` does, with its line feeds and tabs escaped, too."""
+    """Return the text as `printable` does, with line feeds and tabs escaped, too."""
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def spoken(text: str) -> str:
-    """Escape a model's text; the invisible characters of emoji, Arabic and Indic text are kept."""
+    """Escape a model's text, but keep the invisible characters that emoji, Arabic and Indic text
+    need."""
     return _ACTED_UPON.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
@@ -88,17 +90,18 @@ def show_json(value: Any) -> None:
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
-    """Return JSON in which everything that a terminal acts upon or hides is escaped as JSON does."""
+    """Return JSON in which everything that a terminal acts upon or hides is escaped as in JSON
+    strings."""
     separators = (",", ":") if indent is None else None
     text = json.dumps(value, indent=indent, separators=separators, ensure_ascii=False, default=str)
     return INVISIBLE.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def print_rows(rows: Sequence[Sequence[str]], columns: Mapping[str, bool]) -> None:
-    """Print a table on a terminal; in a file or a pipe, lines whose columns are separated by tabs.
+    """Print a table on a terminal, or lines with tab-separated columns in a file or a pipe.
 
-    `columns` says of each whether its text may be broken into several lines. Where the others leave
-    no room for that, a terminal gets lines, too.
+    `columns` says for each column whether its text may be wrapped. If the other columns leave no
+    room for that, a terminal gets lines, too.
     """
     if not out.is_terminal:
         for row in rows:
@@ -117,7 +120,7 @@ def print_rows(rows: Sequence[Sequence[str]], columns: Mapping[str, bool]) -> No
 
 
 def _least_width(rows: Sequence[Sequence[str]], columns: Mapping[str, bool]) -> int:
-    """Return how wide a table is whose columns that may be broken are as wide as their heading."""
+    """Return the width of a table whose columns that may be wrapped are as narrow as their headings."""
     texts = zip(columns, *rows, strict=True)
     widths = [
         max(map(cell_len, column[:1] if breaks else column))
@@ -173,13 +176,13 @@ def _decision(record: ToolInvocationRecord) -> str:
 
 
 def answered(record: ToolInvocationRecord) -> str:
-    """Return what somebody said of a call: `refused by grace`."""
+    """Return how a person answered a call's request: `refused by grace`."""
     refused = record.error is not None and record.error.code is ErrorCode.APPROVAL_REFUSED
     return f"{'refused' if refused else 'approved'} by {record.approved_by}"
 
 
 def when(at: float | None) -> str:
-    """Return a time in UTC, to the millisecond; a number that is no time is returned as it is."""
+    """Return a time in UTC, to the millisecond. A number that is no time is returned unchanged."""
     if at is None:
         return ""
     try:
@@ -200,9 +203,11 @@ _ENDINGS = {
 
 
 class Screen:
-    """Shows text as it streams and a line per finished call; a spinner on stderr while it waits.
+    """Shows text as it streams and one line for each finished call, with a spinner on stderr while
+    it waits.
 
-    What it says of a call that was stopped is what its record says, or without one the history.
+    What it says about a call that was stopped comes from its record, or, without one, from the
+    history.
     """
 
     def __init__(self, waiting_for: str) -> None:
@@ -213,16 +218,16 @@ class Screen:
         self._asking = 0
         self._started: dict[
             str, str
-        ] = {}  # calls that have started and whose end has not been shown
+        ] = {}  # calls that have started and whose end was not shown yet
 
     @contextlib.asynccontextmanager
     async def question(self, request: ApprovalRequest) -> AsyncIterator[None]:
-        """Hold the terminal for a question, once all before it is shown, and without a spinner."""
+        """Reserve the terminal for a question after all earlier output is shown, without a spinner."""
         await self._announced(request.id).wait()
         try:
             yield
         except asyncio.CancelledError:
-            err.print()  # nobody has ended the line of the question
+            err.print()  # the line of the question was not ended
             raise
         finally:
             self._asking -= 1
@@ -264,12 +269,13 @@ class Screen:
             ):
                 pass
             case RunError():
-                self._end_text()  # the error itself is raised, and shown once
+                self._end_text()  # the error itself is raised and shown elsewhere
             case _:
                 assert_never(event)
 
     def close(self) -> None:
-        """End the turn. If its run never came to an end, nobody knows what became of its calls."""
+        """End the turn. If its run never came to an end, say that the outcome of its calls is not
+        known."""
         self._end_text()
         for call in self._started.values():
             err.print(Text(f"{call}: {_MAY_HAVE_RUN}"))
@@ -283,7 +289,7 @@ class Screen:
             out.print(call_line(record))
 
     def _show_stopped(self, result: RunResult) -> None:
-        """Show the end of the calls whose end has not been shown, unless they wait."""
+        """Show the end of the calls whose end was not shown yet, unless they wait."""
         for record in result.records:
             if record.id in self._started:
                 self._show_end(record)

@@ -1,6 +1,6 @@
-"""`toolcrib runs`: runs that outlive their process, in a database: begun, answered, worked on.
+"""`toolcrib runs`: durable runs in a database, which are begun, answered and worked on here.
 
-Only `start`, `fork` and `worker` need the agents; whoever answers needs neither them nor their tools.
+Only `start`, `fork` and `worker` need the agents. The other commands need neither agents nor tools.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def start(
     ] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Begin a run, and say its id; a worker does the rest."""
+    """Begin a run and print its id. A worker does the rest."""
     check_url(store)
     started = _with(
         store,
@@ -124,7 +124,7 @@ def fork(  # noqa: PLR0913  one for each option
     ] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Begin a run that goes on from an earlier turn of another one, and say its id."""
+    """Begin a run that goes on from an earlier turn of another one, and print its id."""
     check_url(store)
     wanted = next((known for known in get_args(Repeat) if known == repeat), None)
     if wanted is None:
@@ -177,7 +177,7 @@ def list_runs(
 
 @app.command("show")
 def show(run: RunArgument, *, store: StoreOption = RUNS, as_json: JsonOption = False) -> None:
-    """Show a run: where it is, its calls, those of which nobody knows, what it asks, its answer."""
+    """Show a run: its status, its calls, those with an unknown outcome, its questions, its answer."""
     found, unknown = _stored(store, lambda durable: _shown(durable, run))
     state = found.last
     pending = state.pending if found.status == "waiting" else ()
@@ -206,10 +206,10 @@ def replay(
     store: StoreOption = RUNS,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a recorded run turn by turn. No model is asked, and no tool is run or even looked for.
+    """Show a recorded run turn by turn. No model is asked, and no tool is needed or run.
 
-    What is shown is the last state that was saved, whoever signed it. A run under way has saved one
-    when it last waited or stopped.
+    The last saved state is shown, whoever signed it. A run under way has saved one when it last
+    waited or stopped.
     """
     state = _saved(Path(run)) if run.endswith(".json") else _stored(store, _last(run))
     turns = replayed(state)
@@ -248,7 +248,7 @@ def answer(
     ] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Answer what a run asks, once and for good; it goes on as soon as somebody works."""
+    """Answer a run's question, once and for good. The run goes on as soon as a worker is there."""
     if arguments is not None and not yes:
         raise UnusableError("--arguments goes with --yes")
     edited = None if arguments is None else edited_arguments(arguments)
@@ -263,14 +263,15 @@ def answer(
 
 @app.command("cancel")
 def cancel(run: RunArgument, *, store: StoreOption = RUNS) -> None:
-    """Cancel a run, wherever it is. Of a call that is cut nobody knows what it did."""
+    """Cancel a run, in whichever process it is. The outcome of a call that is interrupted is not
+    known."""
     _stored(store, lambda durable: durable.cancel(run))
     out.print(printable(f"cancelled: {run}"))
 
 
 @app.command("resume")
 def resume(run: RunArgument, *, store: StoreOption = RUNS) -> None:
-    """Let a run go on from where it failed, or was cancelled or limited."""
+    """Resume a run that failed, was cancelled or reached a limit, from where it stopped."""
     _stored(store, lambda durable: durable.resume(run))
     out.print(printable(f"{run} goes on"))
 
@@ -292,7 +293,7 @@ def resolve(
         typer.Option("--agents", metavar="WHERE", help="Needed if their log is elsewhere."),
     ] = None,
 ) -> None:
-    """Write down, in the log, a person's word for what became of a call that was cut."""
+    """Record in the log what a person knows about the outcome of a call that was interrupted."""
     known = {} if agents is None else _agents(agents)
     name = check_name(by)
     work = _resolved(run, call, happened=happened, by=name)
@@ -317,8 +318,8 @@ def worker(
 ) -> int:
     """Work on the runs of a database until Ctrl-C or SIGTERM.
 
-    Then no call begins any more, and those under way may end within the grace; others go on with the
-    runs. Of a call that is cut the next worker says that nobody knows what it did.
+    After that no call begins, and calls under way may end within the grace period. Other workers go
+    on with the runs. The next worker says that the outcome of an interrupted call is not known.
     """
     check_url(store)
     if workers > 1:
@@ -330,7 +331,7 @@ def worker(
 
 
 async def _work(durable: DurableAgents, grace: float) -> None:
-    """Work until a signal comes, and what is under way has ended or is cut."""
+    """Work until a signal comes and the calls under way have ended or were interrupted."""
     over = asyncio.Event()
     await durable.__aenter__()
     with ended_by_signals(lambda _number: over.set()):
@@ -341,9 +342,9 @@ async def _work(durable: DurableAgents, grace: float) -> None:
 
 
 def _several(count: int, options: tuple[str, ...]) -> int:
-    """Have several processes work, and end with them."""
+    """Start several worker processes, and end when they have ended."""
     command = [sys.executable, "-m", "toolcrib", "runs", "worker", *options]
-    running = [subprocess.Popen(command) for _ in range(count)]  # noqa: S603  this very program
+    running = [subprocess.Popen(command) for _ in range(count)]  # noqa: S603  this program itself
 
     def end(number: int, _frame: object) -> None:
         for process in running:
@@ -355,7 +356,8 @@ def _several(count: int, options: tuple[str, ...]) -> int:
 
 
 def _saved(path: Path) -> RunState:
-    """Return the state in a file. Raises UnusableError, and SourceError for what is none."""
+    """Return the state in a file. Raises UnusableError, or SourceError for a file that is no saved
+    state."""
     try:
         return RunState.from_json(path.read_bytes())
     except OSError as error:
@@ -372,12 +374,12 @@ def _last(run: str) -> Callable[[DurableAgents], Awaitable[RunState]]:
 
 
 def _indented(text: str) -> str:
-    """Return a text whose further lines nobody takes for those of calls and turns."""
+    """Indent the further lines of a text, so that none looks like a line of a call or a turn."""
     return spoken(text).replace("\n", "\n  ")
 
 
 def _show_turn(turn: ReplayedTurn) -> None:
-    """Show what was said before a turn, and what came of it."""
+    """Show what was said before a turn, and what the turn did."""
     for said in turn.before:
         out.print(f"user: {_indented(said)}")
     took = "" if turn.seconds is None else f" · {turn.seconds:.1f} s"
@@ -435,7 +437,8 @@ def _with(
 
 
 def _agents(where: str) -> dict[str, Agent]:
-    """Return the agents that `--agents` names; one by itself is called as the agent, or `agent`."""
+    """Return the agents that `--agents` names. A single agent is listed under its own name, or
+    `agent`."""
     source, colon, name = where.rpartition(":")
     if not colon:
         source, name = where, "agents"

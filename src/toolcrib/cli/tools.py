@@ -1,7 +1,8 @@
-"""`toolcrib tools` and `call`: what is in a catalog, what is wrong with it, what changed; and one call.
+"""`toolcrib tools` and `call`: what is in a catalog, what is wrong with it, what changed, and one
+call.
 
-`check` says before any request what providers refuse, models miss and readers confuse. `lock` writes
-down the digests of the tools, or compares the tools with them.
+`check` reports before any request what providers refuse, models do not see and readers confuse.
+`lock` writes down the digests of the tools, or compares the tools with them.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ _NARROW = 40
 _Row: TypeAlias = tuple[Finding, list[str]]
 _STYLES = {"refused": "red", "lost": "yellow", "doubtful": "cyan"}
 LOCK_FILE = "toolcrib.lock"
-_MOST_LINES = 10  # that trust one tool each
+_MOST_LINES = 10  # lines that each trust one tool
 
 app = typer.Typer(no_args_is_help=True, help="Look into a catalog of tools, check it, lock it.")
 
@@ -87,10 +88,11 @@ def list_tools(
     database: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the tools: name, what it does, and what policies read.
+    """List the tools: name, what it does, and the annotations that policies read.
 
-    In a file or a pipe, a line for each, its columns apart by tabs. With --json, an imported tool has
-    its `trust_digest`, which `trust=` takes; `digest` is the one that records have.
+    In a file or a pipe each tool is one line with columns separated by tabs. With --json, an
+    imported tool has its `trust_digest`, which `trust=` takes. `digest` is the one that records
+    have.
     """
     catalog = load_catalog(given_once(where, tools), database=database)
     if as_json:
@@ -113,9 +115,9 @@ def show_tool(
     database: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show one tool whole: its schema, its marks, who may see what of its result.
+    """Show everything about one tool: its schema, its annotations, who may see what of its result.
 
-    Of an imported tool also the line that trusts it, with its `trust_digest`.
+    For an imported tool also the line that trusts it, with its `trust_digest`.
     """
     catalog = load_catalog(tools, database=database)
     if name not in catalog:
@@ -152,7 +154,7 @@ def _summary(tool: HasDefinition) -> JsonObject:
 
 
 def _digests(tool: HasDefinition) -> dict[str, str]:
-    """Return the digest that records have, and of an imported tool the one that trust is bound to."""
+    """Return the digest that records have, and for an imported tool the one that trust is bound to."""
     imported = tool_of(tool).imported
     digests = {"digest": tool.get_definition().digest}
     return digests if imported is None else digests | {"trust_digest": imported.origin}
@@ -206,7 +208,7 @@ def check(
 ) -> None:
     """Say what is refused, lost or doubtful about each tool; exit 1 if anything is refused.
 
-    A file of definitions may have broken ones: each is reported, the others are checked.
+    Broken definitions in a file are reported one by one, and the others are still checked.
     """
     given = _given(given_once(where, tools))
     imported = _imported(given)
@@ -226,7 +228,7 @@ def check(
 
 
 def _given(tools: list[str] | None) -> Sequence[Any]:
-    """Read files of definitions unchecked; load anything else as a catalog."""
+    """Read files of definitions unchecked. Load anything else as a catalog."""
     found: list[Any] = []
     for where, given in each_source(tools):
         if not given:
@@ -236,10 +238,10 @@ def _given(tools: list[str] | None) -> Sequence[Any]:
 
 
 def _imported(given: Sequence[Any]) -> dict[str, Imported]:
-    """Return by name what is known of each imported tool that asks for approval."""
+    """Return, by name, what is known of each imported tool that asks for approval."""
     found: dict[str, Imported] = {}
     for tool in tools_in(given):
-        with contextlib.suppress(DefinitionError):  # it is among the findings
+        with contextlib.suppress(DefinitionError):  # the findings report it
             made = tool_from_dict(tool, {}, ()) if isinstance(tool, Mapping) else tool_of(tool)
             if made.imported is not None and made.definition.annotations.requires_approval:
                 found[made.definition.name] = made.imported
@@ -247,9 +249,10 @@ def _imported(given: Sequence[Any]) -> dict[str, Imported]:
 
 
 def _show_trust(imported: Mapping[str, Imported], *, whole: bool) -> None:
-    """Print what trusts the imported tools, to be pasted: no terminal cuts it.
+    """Print the code that trusts the imported tools, to be pasted. It is not shortened on a
+    terminal.
 
-    `whole` says that there are no other tools, so that one line trusts all of many.
+    `whole` says that there are no other tools, so that a single line can trust all of many.
     """
     if not imported:
         return
@@ -286,7 +289,8 @@ def _plain(findings: list[Finding], tools: int) -> dict[str, Any]:
 
 
 def _show_findings(findings: list[Finding]) -> None:
-    """Print a table on a terminal; a line for each finding in a file, a pipe or a narrow terminal."""
+    """Print a table on a terminal, or one line for each finding in a file, a pipe or a narrow
+    terminal."""
     for tool, own in groupby(findings, key=lambda finding: finding.tool):
         out.print(Text(printable(tool) or "all tools together", style="bold"))
         rows = _merged(own)
@@ -315,7 +319,8 @@ def _table(rows: list[_Row]) -> Table:
 
 
 def _merged(findings: Iterable[Finding]) -> list[_Row]:
-    """Merge a finding for several providers into one row, and one of a schema for several places."""
+    """Merge equal findings for several providers into one row, and those of a schema for several
+    places."""
     merged: dict[tuple[str, ...], tuple[Finding, list[str]]] = {}
     for f in findings:
         _, providers = merged.setdefault((f.effect, f.rule, f.pointer, f.message), (f, []))
@@ -353,7 +358,7 @@ def _counts(findings: list[Finding]) -> dict[str, int]:
 
 
 def _closing(findings: list[Finding], tools: int) -> str:
-    """Return the last line; it counts rows as shown, one for several providers."""
+    """Return the last line, which counts rows as shown: one for several providers."""
     shown = [f for _, own in groupby(findings, key=lambda f: f.tool) for f, _ in _merged(own)]
     said = ", ".join(f"{number} {effect}" for effect, number in _counts(shown).items())
     return f"{tools} tool{'' if tools == 1 else 's'}: {said if shown else 'nothing to say'}"
@@ -373,9 +378,9 @@ def lock(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the tools' digests into a lock file, and say what changed against the old one.
+    """Write the tools' digests into a lock file, and say what has changed since the old one.
 
-    With --check a missing or damaged lock file is a failure too.
+    With --check, a missing or damaged lock file is a failure, too.
     """
     now = lock_catalog(load_catalog(given_once(where, tools)))
     before = read_lock(file) if check else _old(file)
@@ -392,9 +397,9 @@ def lock(
 
 
 def _old(file: Path) -> Lock | None:
-    """Read the earlier lock; one that cannot be read is replaced, after a line that says so.
+    """Read the earlier lock. One that cannot be read is replaced, and a line says so.
 
-    Raises SourceError for a file that never was a lock: it is not overwritten.
+    Raises SourceError for a file that never was a lock, which is not overwritten.
     """
     if not file.exists():
         return None
@@ -410,8 +415,8 @@ def _old(file: Path) -> Lock | None:
 
 
 def _was_a_lock(file: Path) -> bool:
-    """Return whether a file is empty or a lock that cannot be read, such
-    as one with merge conflicts."""
+    """Return whether a file is empty, or a lock that cannot be read, such as one with merge
+    conflicts."""
     try:
         text = file.read_bytes()
     except OSError:
@@ -448,10 +453,10 @@ def call(
 ) -> int:
     """Run one tool call: checked, permitted, run and recorded like a model's.
 
-    Exits with 1 if the call does not complete, its arguments being wrong included.
+    Exits with 1 if the call does not complete, also if its arguments are wrong.
     """
     log = log_to_write(audit, key_file)
-    written = MemorySink()  # has, after Ctrl-C, the outcome of the call
+    written = MemorySink()  # has the outcome of the call after Ctrl-C
     sinks: tuple[Sink, ...] = (written,) if log is None else (written, log)
     catalog = load_catalog(tools, database=database)
     runner = ToolRunner(
@@ -459,10 +464,10 @@ def call(
     )
     text = _read_stdin() if arguments == "-" else arguments
     _check_object(text)
-    # The id is the tool's idempotency key: the same command, given twice, is two calls.
+    # The id becomes the idempotency key: the same command, given twice, makes two calls.
     asked = ToolCall(f"call_{os.urandom(8).hex()}", tool, text)
     try:
-        with contextlib.redirect_stdout(sys.stderr):  # what a tool prints is not its result
+        with contextlib.redirect_stdout(sys.stderr):  # a tool's own output is not its result
             outcome = asyncio.run(_run(runner, asked, log))
     except KeyboardInterrupt:
         if not (as_json and written.records):
@@ -484,20 +489,20 @@ async def _run(runner: ToolRunner, asked: ToolCall, log: AuditLog | None) -> Out
 
 
 def _check_object(text: str) -> None:
-    """Raise UnusableError for what a model is forgiven (nothing, or null, for no arguments), and for a
-    file, as other programs take it."""
+    """Raise UnusableError for what a model is forgiven (nothing, or null, for no arguments), and
+    for `@FILE`, which other programs read as a file."""
     if text.startswith("@"):
         raise UnusableError("ARGS is one JSON object; one in a file is read by: - < FILE")
     parsed = parse_arguments(text)
     if not isinstance(parsed, ParseFailure) and "empty_arguments" in parsed.notes:
-        what = "null" if text.strip() else "empty"  # of a program that failed, as likely as of none
+        what = "null" if text.strip() else "empty"  # the program that wrote it may have failed
         raise UnusableError(
             f"the arguments are {what}: leave ARGS out, or give {{}}, if there are none"
         )
 
 
 def _read_stdin() -> str:
-    """Read the arguments; one byte more than the limit shows that it is exceeded."""
+    """Read the arguments, up to one byte more than the limit, which shows that it is exceeded."""
     if sys.stdin is None:
         raise UnusableError("there is no stdin to read the arguments from")
     try:
@@ -507,7 +512,7 @@ def _read_stdin() -> str:
 
 
 def _show(outcome: Outcome, *, as_json: bool) -> None:
-    """Print the whole result as the model would see it: whoever runs the command is the application."""
+    """Print the result as the model would see it, since whoever runs the command is the application."""
     if as_json:
         shown = {"record": to_plain(outcome.record), "result": None}
         if isinstance(outcome, Completed):
@@ -532,7 +537,7 @@ def _why(record: ToolInvocationRecord, catalog: Catalog, *, of_kit: bool) -> str
     if record.error.code is ErrorCode.UNKNOWN_TOOL:
         likely = did_you_mean(record.name, names)
         where, yours = (" in the kit", "; name your own: --tools FILE.py") if of_kit else ("", "")
-        said = text.partition(".")[0]  # the rest is for models
+        said = text.partition(".")[0]  # the rest is meant for models
         return f"{said}{where}{likely}; there are {names_to_try(names, record.name)}{yours}"
     if record.error.code is ErrorCode.NOT_RUNNABLE and not tool_of(catalog[record.name]).runnable:
         return f"{text} It is a definition without code: Catalog.from_definitions(…, handlers=…)"

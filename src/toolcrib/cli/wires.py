@@ -81,13 +81,13 @@ def encode(
     ] = "MODEL",
     as_json: JsonOption = False,
 ) -> None:
-    """Show the tools as a provider is sent them (JSON), and on stderr what that loses.
+    """Show the tools as a provider is sent them (JSON), and on stderr what is lost.
 
-    With FILE, show the whole body of the request instead. Exits with 1 if the provider would refuse
-    one of the tools, and the request with it.
+    With FILE, show the whole request body instead. Exits with 1 if the provider would refuse one of
+    the tools, and so the whole request.
     """
     _check("--wire", wire, FORMS, "wire")
-    del as_json  # the output is always JSON; the option is there because every command has it
+    del as_json  # the output is always JSON, but every command has this option
     messages = None if file is None else _conversation(file)
     catalog = load_catalog(tools)
     for view in tool_views(wire, catalog):
@@ -113,7 +113,7 @@ def decode(
 ) -> None:
     """Read a recorded response body, whole or streamed: its text, its calls, how it finished.
 
-    With --tools, calls have the tools' own names where the provider was sent other names.
+    With --tools, calls have the tools' original names where the provider was sent other names.
     """
     if wire is not None:
         _check("--wire", wire, WIRES, "wire")
@@ -130,7 +130,7 @@ def decode(
         views = tool_views(spoken, catalog)
         offer = Offer.of(catalog, own_names={v.wire_name: v.definition.name for v in views})
     reply = decode_body(spoken, body, offer=offer)
-    begun = any(len(event) > 1 for event in reply.events)  # a torn frame is an event of one bracket
+    begun = any(len(event) > 1 for event in reply.events)  # a torn frame gives one bracket
     if reply.finish == "incomplete" and not (begun or reply.text or reply.tool_calls):
         raise WireError(f"there is nothing of a reply of {spoken.name} in the body")
     if as_json:
@@ -163,7 +163,8 @@ _CONVERSATION = msgspec.json.Decoder(_Conversation | tuple[Message, ...])
 
 
 def _conversation(file: Path) -> tuple[Message, ...]:
-    """Return the messages in a file: a list of them, or an object that has one, such as a saved run."""
+    """Return the messages in a file, which is a list of them or an object with such a list, like a
+    saved run."""
     try:
         found = _CONVERSATION.decode(_read(file).removeprefix(codecs.BOM_UTF8))
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -222,11 +223,11 @@ HEADINGS = {
 }
 
 
-_NARROW = 90  # a narrower table would cut its words
+_NARROW = 90  # a narrower table would break its words
 
 
 def rows() -> list[list[str]]:
-    """Return for each wire its name and, in the order of HEADINGS, what it can be asked."""
+    """Return for each wire its name and what it can be asked, in the order of HEADINGS."""
     return [[name, *_words(abilities(wire))] for name, wire in WIRES.items()]
 
 
@@ -243,13 +244,14 @@ def _word(value: str | bool) -> str:
 def providers(*, as_json: JsonOption = False) -> None:
     """Show what can be asked of each provider, as its own encoder says.
 
-    Of the choices, `fewer` means that only those tools are sent that may be called. `one call`: a reply
-    can be kept to one. `images`: also by address, or as `data` only. `errors`: a failed result is
-    marked as such. What is `no` among choices, calls and images is refused before anything is sent.
-    `typed`: a typed answer's schema is sent in the provider's own form, `alone` only in requests
-    without tools. `reasons`: it can be asked for all levels of reasoning, or `some`; `by model`, those
-    of the models that are known. `deferred`: what an agent's model finds by `search_tools` can be told
-    where it was found, which the provider's cache outlives.
+    Of the choices, `fewer` means that only the tools that may be called are sent. `one call`: a
+    reply can be kept to one. `images`: also by address, or as `data` only. `errors`: a failed
+    result is marked as such. What is `no` among choices, calls and images is refused before
+    anything is sent. `typed`: a typed answer's schema is sent in the provider's own form; `alone`
+    means only in requests without tools. `reasons`: it can be asked for all levels of reasoning, or
+    `some`; `by model`: the levels that the known models have. `deferred`: what an agent's model
+    finds by `search_tools` can be told in the result of the search, which keeps the provider's
+    cache valid.
     """
     if as_json:
         print_json({name: abilities(wire)._asdict() for name, wire in WIRES.items()})
@@ -262,7 +264,7 @@ def providers(*, as_json: JsonOption = False) -> None:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column(no_wrap=True)
     for heading in HEADINGS.values():
-        table.add_column(heading.replace(" ", "\n"))  # else rich would cut other words
+        table.add_column(heading.replace(" ", "\n"))  # else rich would break other words
     for row in rows():
         table.add_row(*row)
     out.print(table)
