@@ -1,11 +1,12 @@
-"""A client is a wire, a transport and a base URL; all three are values that can be replaced.
+"""A client consists of a wire, a transport and a base URL. All three are values that can be
+replaced.
 
-A call leaves a client only inside a whole `Reply`: a connection that breaks, or a stream that ends
-without saying so, is an error, and what had arrived by then is nothing but text on a screen. A request
-is made again only while nothing of its answer has been given away.
+A call leaves a client only inside a whole `Reply`. If the connection breaks, or a stream ends
+without saying so, that is an error, and what had arrived by then is only text for display. A
+request is retried only while nothing of its answer has been passed on.
 
-Rule: a request has one time limit in all, for its attempts and the waits between them. A wait that
-would end after it is not begun.
+Rule: a request has one time limit, which includes all attempts and the waits between them. A wait
+that would end after the limit is not begun.
 """
 
 from __future__ import annotations
@@ -95,18 +96,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-# Requests that are made again. What is worth another attempt, the error itself says
-# (`ClientError.retryable`); when, the provider says, or else a wait that doubles, and is the same
-# for no two clients. Stopping and waiting are tenacity's.
+# Retries. The error says whether a request is worth retrying (`ClientError.retryable`). The
+# provider says when, or else the wait doubles each time and has a random part. tenacity does the
+# stopping and the waiting.
 
 
 class Retries(Checked, msgspec.Struct, frozen=True, kw_only=True):
-    """Say how often a request is made in all, and how long is waited in between, in seconds.
+    """Says how often a request is made in all, and how many seconds are waited between attempts.
 
-    The first wait is `first_wait`, each further one twice as long, none longer than `longest_wait`; by
-    chance, each is up to `first_wait` longer. A provider that says when to come back is heeded: where
-    that is later than `longest_wait` its error is raised at once, with `.retry_after`. `sleep` is how
-    to wait, and may be another in tests. Raises ValueError for numbers that are none of these.
+    The first wait is `first_wait`, and each further one is twice as long, up to `longest_wait`. A
+    random time of up to `first_wait` is added to each. A provider's own waiting time is respected.
+    If it is longer than `longest_wait`, the error is raised at once, with `.retry_after`. Tests may
+    replace `sleep`, which does the waiting. Raises ValueError for impossible numbers.
     """
 
     attempts: int = 3
@@ -115,23 +116,24 @@ class Retries(Checked, msgspec.Struct, frozen=True, kw_only=True):
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     def __post_init__(self) -> None:
-        if self.attempts.__class__ is not float:  # NaN is checked as the number that it is
+        if self.attempts.__class__ is not float:  # NaN is left to the check of the numbers
             super().__post_init__()
         waits = 0 <= self.first_wait <= self.longest_wait and self.first_wait < math.inf
-        if not (self.attempts >= 1 and waits):  # NaN is neither
+        if not (self.attempts >= 1 and waits):  # also True if one of them is NaN
             raise ValueError("Retries: at least one attempt, and 0 <= first_wait <= longest_wait")
 
     def allow(self, error: BaseException | None) -> bool:
-        """Return whether another attempt is worth its while, were there one left."""
+        """Return whether the error is worth another attempt, if any attempts are left."""
         if not isinstance(error, ClientError) or not error.retryable:
             return False
         return error.retry_after is None or error.retry_after <= self.longest_wait
 
 
 class Attempts:
-    """The attempts at one request; None is one attempt. tenacity is imported at the second one.
+    """The attempts at one request. With `retries` None there is only one. tenacity is imported at
+    the second attempt.
 
-    `until` is the event loop's time at which all of them have to be over, None for no limit.
+    `until` is the event loop's time at which all attempts have to be over, or None for no limit.
     """
 
     def __init__(self, retries: Retries | None, total: float | None = None) -> None:
@@ -142,9 +144,9 @@ class Attempts:
         self._made = 0
 
     async def after(self, error: ClientError) -> None:
-        """Wait until the request may be made again. Raises the error where it may not.
+        """Wait until the request may be made again. Raises the error if it may not.
 
-        An error that is raised after several attempts says how many they were.
+        After several attempts, the error that is raised says how many there were.
         """
         self._made += 1
         try:
@@ -166,8 +168,8 @@ class Attempts:
 
 
 async def retried(attempts: Attempts, ask: Callable[[float | None], Awaitable[T]]) -> T:
-    """Return what `ask(until)` gives, asked again where its ClientError is worth it. Raises the last
-    one."""
+    """Return what `ask(until)` returns, and retry it where its ClientError is worth it. Raises the
+    last error."""
     while True:
         try:
             return await ask(attempts.until)
@@ -177,7 +179,7 @@ async def retried(attempts: Attempts, ask: Callable[[float | None], Awaitable[T]
 
 
 def _retrying(retries: Retries, error: ClientError, until: float | None) -> AsyncRetrying:
-    """Return tenacity's loop. Raises the error itself where tenacity is not installed."""
+    """Return tenacity's loop. Raises the error itself if tenacity is not installed."""
     try:
         import tenacity
         from tenacity.asyncio import AsyncRetrying
@@ -207,18 +209,18 @@ def _retrying(retries: Retries, error: ClientError, until: float | None) -> Asyn
     )
 
 
-# The error in an answer that is no success: its body in words, its headers on when to try again.
+# Errors of providers: the message from the body, and from the headers when to try again.
 
 _LONGEST = 64 * 1024
 _PATIENCE = 5.0
-"""Seconds that an error's text may take, once the error itself is known."""
+"""Seconds that reading an error's text may take, once the status is known."""
 _SAYS = {"true": True, "false": False}
 
 
 async def refusal(response: Response) -> ClientError:
-    """Return the error, with as much of its text as can be had.
+    """Return the error for an answer, with as much of its text as can be read.
 
-    `x-should-retry` is how OpenAI and Anthropic tell their own clients whether to.
+    OpenAI and Anthropic tell their own clients by `x-should-retry` whether to try again.
     """
     body = b""
     with contextlib.suppress(ConnectionFailed, TimeoutError):
@@ -237,17 +239,17 @@ async def refusal(response: Response) -> ClientError:
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Return the seconds that an answer's headers, with lower-case names,
-    say to wait; None if they do not.
+    """Return the seconds to wait according to an answer's headers (lower-case names), or None.
 
-    `retry-after-ms` is Azure's and OpenAI's; `retry-after` is seconds, or a date (RFC 9110, 10.2.3),
-    which counts from `now`, in seconds since 1970; one without a zone is in UTC (5.6.7).
+    `retry-after-ms` is sent by Azure and OpenAI. `retry-after` is in seconds, or a date (RFC 9110,
+    10.2.3), from which `now`, in seconds since 1970, is subtracted. A date without a zone is in UTC
+    (5.6.7).
     """
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         seconds = _number(headers.get(name, ""))
         if seconds is not None:
             return seconds * unit
-    from email.utils import parsedate_to_datetime  # 5 ms, which `import toolcrib` need not pay
+    from email.utils import parsedate_to_datetime  # takes 5 ms, which `import toolcrib` saves
 
     try:
         then = parsedate_to_datetime(headers.get("retry-after", ""))
@@ -267,10 +269,10 @@ def _number(value: str) -> float | None:
 
 # One request and its answer, as every client makes them.
 #
-# Rule: the answer is closed in the end, whatever happens, and no error that comes of it holds a key.
+# Rule: the answer is always closed in the end, and none of its errors contains a key.
 
 _PART = 206
-"""A part of an answer, which nobody asked for."""
+"""The status of a partial answer, which was not asked for."""
 
 
 @asynccontextmanager
@@ -279,8 +281,8 @@ async def exchanged(
 ) -> AsyncGenerator[Response, None]:
     """Yield the answer. Raises ClientError if the server refused the request.
 
-    In errors, what a provider repeats of the keys in `base`, in `headers`, of the transport's, or of
-    those for other servers in the request is hidden.
+    Errors hide keys that a provider repeats: those in `base` and `headers`, those of the transport,
+    and those for other servers in the request.
     """
     try:
         response = await transport.send(outgoing)
@@ -309,7 +311,7 @@ def _secrets_sent(
 
 
 def _without_secrets(reply: Reply, secrets: list[str]) -> Reply:
-    """Return a reply without secrets in the reason that a provider gave for its end."""
+    """Return the reply without secrets in the finish reason that the provider gave."""
     calls = tuple(
         msgspec.structs.replace(
             call, fault=CallFault(call.fault.code, hidden(call.fault.message, secrets))
@@ -328,11 +330,11 @@ Tools: TypeAlias = Iterable[Any] | ToolLike
 
 @names_wrong_types
 def request_of(prompt: str | ChatRequest, tools: Tools) -> ChatRequest:
-    """Return the request for a prompt and tools in any form: classes,
-    functions, catalogs, dictionaries.
+    """Return the request for a prompt with tools in any form: classes, functions, catalogs,
+    dictionaries.
 
-    A `ChatRequest` keeps its own tools if `tools` is empty, and its `id_prefix`; without one it has one
-    that no other request has.
+    A `ChatRequest` keeps its own tools if `tools` is empty, and its `id_prefix`. Without a prefix
+    it gets one that no other request has.
     """
     request = ChatRequest((Message.user(prompt),)) if isinstance(prompt, str) else prompt
     offered = as_tools(tools) or as_tools(request.tools)
@@ -341,30 +343,31 @@ def request_of(prompt: str | ChatRequest, tools: Tools) -> ChatRequest:
 
 @names_wrong_types
 def plan_of(reply: Reply, request: ChatRequest | None = None) -> Plan:
-    """Return the reply's calls, hydrated against what was offered. Nothing runs."""
+    """Return the reply's calls, hydrated against what was offered. No tool runs."""
     return Plan([hydrate(call, reply.offer) for call in reply.tool_calls], reply, request)
 
 
 class PlanningClient(Closing):
-    """Gives each client of this library `async with`, and a `tool_call` by its own `chat`."""
+    """Gives each client of this library `async with`, and a `tool_call` that is based on its own
+    `chat`."""
 
     async def chat(self, request: ChatRequest) -> Reply:
         """Return the whole reply. Raises ClientError."""
         raise NotImplementedError
 
     async def tool_call(self, prompt: str | ChatRequest, tools: Tools = ()) -> Plan:
-        """Return what the model wants to call, hydrated; nothing is run. Raises ClientError."""
+        """Return the calls that the model wants to make, hydrated. No tool runs. Raises ClientError."""
         request = request_of(prompt, tools)
         return plan_of(await self.chat(request), request)
 
 
 NativeOutput: TypeAlias = bool | Literal["tool"] | None
-"""How the schema of a typed answer goes out: in the provider's own form, as a tool, in words alone, or
-as far as is known that the server and the model take it."""
+"""How the schema of a typed answer is sent: in the provider's own form, as a tool, in words only,
+or depending on what the server and the model are known to take."""
 
 
 class Options(TypedDict, total=False):
-    """Keyword arguments that the client of every provider passes on to `WireClient`."""
+    """Keyword arguments that each provider's client passes on to `WireClient`."""
 
     headers: Mapping[str, str] | None
     settings: Settings
@@ -381,7 +384,7 @@ class Options(TypedDict, total=False):
 
 
 def with_headers(own: Mapping[str, str], options: Options) -> Options:
-    """Return the options with these headers, where they do not have others of the same name."""
+    """Return the options with these headers added, unless they have headers of the same name."""
     return {**options, "headers": merged(own, checked_headers(options.get("headers") or {}))}
 
 
@@ -392,8 +395,8 @@ def _trusting(wire: Wire) -> Wire:
 
 
 def _with_output(wire: Wire, native: NativeOutput) -> Wire:
-    """Return the wire with its own form for typed answers, with a tool for them, or without either;
-    None leaves it to what is known."""
+    """Return the wire with its own form for typed answers, with a tool for them, or with neither.
+    None keeps what is known."""
     if native is None:
         return wire
     if native == "tool":
@@ -407,7 +410,7 @@ def _with_output(wire: Wire, native: NativeOutput) -> Wire:
 
 
 def _checked_size(name: str, value: int) -> int:
-    """Return a number of bytes. Raises RequestError for what cannot be one."""
+    """Return a number of bytes. Raises RequestError for any other value."""
     check_type(name, value, int, "a number of bytes")
     if isinstance(value, bool) or value < 0:
         raise RequestError(f"{name} is a number of bytes, from 0")
@@ -415,7 +418,8 @@ def _checked_size(name: str, value: int) -> int:
 
 
 def _naming(wire: Wire, reasons: Iterable[str]) -> Wire:
-    """Return the wire with these natural reasons, too. Raises RequestError for a bare text."""
+    """Return the wire with these natural finish reasons added. Raises RequestError for a single
+    string."""
     if isinstance(reasons, str):
         raise RequestError(f"natural_reasons is a list of reasons: [{reasons!r}]")
     added = frozenset(reason.lower() for reason in reasons)
@@ -425,8 +429,8 @@ def _naming(wire: Wire, reasons: Iterable[str]) -> Wire:
 def _with_media(
     wire: Wire, where: Literal["result", "prompt"], media: Iterable[str] | None
 ) -> Wire:
-    """Return the wire for models that take these media types in results, or in prompts; None leaves it
-    to what is known. Raises RequestError for a bare text."""
+    """Return the wire for models that take these media types in results, or in prompts. None keeps
+    what is known. Raises RequestError for a single string."""
     if media is None:
         return wire
     if isinstance(media, str):
@@ -436,7 +440,7 @@ def _with_media(
 
 
 class _Own(threading.local):
-    """Holds what each thread has to itself: no two may go on in the same encoded history."""
+    """Holds each thread's own data, since two threads must not extend the same encoded history."""
 
     def __init__(self, history_bytes: int) -> None:
         self.memo = Memo(history_bytes)
@@ -445,26 +449,31 @@ class _Own(threading.local):
 class WireClient(PlanningClient):
     """An `LLMClient` for any server that speaks a known wire.
 
-    `wire` is a name or a `Wire`; `headers` go with every request; `settings` are the defaults for
-    requests that leave them open; `retries` says how often a request is made, None for once;
-    `text_calls` is the syntax, by name or as a value, of calls that the model writes in its text, which
-    ask unless their tool only reads; with `text_calls_trusted` those at the syntax's own marks do not
-    ask for having stood there. `natural_reasons` are reasons that this server gives for the natural end
-    of a reply, beyond those that the wire lists: calls of a reply that ended for another reason do not
-    run. `native_output` says whether the schema of a typed answer goes out in the provider's own form,
-    too; by default it does where server and model are known to take it, and beside tools as one more
-    tool where they are not; "tool" makes it that in each request, False neither. `result_media` are the
-    media types (`image/png`) of content that this server takes in results, in place of the wire's own;
-    of other content a model is told in text. `prompt_media` are, likewise, those of what a user may
-    give it; anything else is refused. `history_bytes` is how much memory each thread may use to keep
-    what was encoded of its conversations (64 MB), the last used ones; of others each turn is encoded
-    whole. One client serves any number of concurrent requests, also from the event loops of several
-    threads. Raises RequestError where no syntax is there to be trusted, or no form is there for a
+    `wire` is a name or a `Wire`. `headers` are sent with every request. `settings` are the defaults
+    for what a request leaves open. `retries` says how often a request is made, with None for once.
+
+    `text_calls` is the syntax, by name or as a value, of calls that the model writes in its text.
+    Such calls ask for approval unless their tool is read-only. With `text_calls_trusted`, calls at
+    the syntax's own marks do not ask for that reason. `natural_reasons` are finish reasons that
+    this server gives for the natural end of a reply, in addition to those of the wire. Calls of a
+    reply that ended for any other reason do not run.
+
+    `native_output` says how the schema of a typed answer is sent. By default the provider's own
+    form is used where server and model are known to take it, and next to tools a further tool where
+    they are not. "tool" uses a tool in each request, and False uses neither. `result_media` are the
+    media types (`image/png`) of content that this server takes in results, in place of the wire's
+    own. Other content is described to the model in text. `prompt_media` are the media types that a
+    user's prompt may contain. Anything else is refused.
+
+    `history_bytes` is how much memory each thread may use for encoded conversations (64 MB), of
+    which the last used ones are kept. Others are encoded as a whole in each turn. One client serves
+    any number of concurrent requests, also from the event loops of several threads. Raises
+    RequestError if `text_calls_trusted` is given without a syntax, or if the wire has no form for a
     typed answer.
     """
 
     @names_wrong_types
-    def __init__(  # noqa: PLR0913  what an application may want to set, each with a default
+    def __init__(  # noqa: PLR0913  optional settings of an application
         self,
         wire: Wire | str,
         model: str,
@@ -510,14 +519,14 @@ class WireClient(PlanningClient):
         return self._model
 
     async def chat(self, request: ChatRequest) -> Reply:
-        """Return the whole reply. Raises ClientError; see its subclasses for what went wrong."""
+        """Return the whole reply. Raises ClientError, whose subclasses say what went wrong."""
         attempts = Attempts(self._retries, limit_of(self._transport))
         return await retried(attempts, lambda until: self._reply(request, until))
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[StreamPart]:
-        """Yield text, reasoning and arguments as they come, and the whole `Reply` last.
+        """Yield text, reasoning and arguments as they arrive, and the whole `Reply` last.
 
-        What fails before any text or argument came is tried again: reasoning may then come twice.
+        A failure before any text or argument arrived is retried, so reasoning may be yielded twice.
         Raises ClientError.
         """
         attempts = Attempts(self._retries, limit_of(self._transport))
@@ -563,12 +572,12 @@ class WireClient(PlanningClient):
             reply = self._whole(reading.finish(clean=is_bounded(response)), outgoing)
         said = "".join(told)
         if reply.text.startswith(said) and reply.text != said:
-            # all of it from a server that does not stream, or what might have become a call
+            # all text of a server that does not stream, or text that might have become a call
             yield TextPart(reply.text[len(said) :])
         yield reply
 
     def offer(self, request: ChatRequest, reply: Reply) -> Offer:
-        """Return what the request offered that this reply answers. Raises what encoding it does."""
+        """Return the offer of the request that this reply answers. Raises what encoding raises."""
         del reply
         request = self._completed(request)
         return encode(
@@ -590,7 +599,7 @@ class WireClient(PlanningClient):
     def _encoded(
         self, request: ChatRequest, until: float | None, *, stream: bool
     ) -> tuple[Outgoing, Callable[[Response], Decoder]]:
-        """Return the request as it is sent, and what reads its answer."""
+        """Return the request as it is sent, and the decoder for its answer."""
         request = self._completed(request)
         memo = self._own.memo
         sent = encode(self.wire, request, model=self._model, stream=stream, memo=memo)
@@ -615,7 +624,7 @@ class WireClient(PlanningClient):
             raise ConnectionFailed(f"the reply ended before it was whole{reason}")
         if reply.finish == "error":
             raise ProviderError(f"the provider broke off its reply: {reply.provider_finish}")
-        if reply.finish == "doubtful":  # nobody knows what it says there
+        if reply.finish == "doubtful":  # its finish reason is not known
             sent = _secrets_sent(self._transport, outgoing, self._base, self._headers)
             reply = _without_secrets(reply, sent)
         return msgspec.structs.replace(reply, model=self._model, provider=self._provider)
@@ -635,10 +644,10 @@ class WireClient(PlanningClient):
         return request
 
 
-# Clients that stand in for one another: the next is asked where one could not answer.
+# Fallbacks: if one client cannot answer, the next one is asked.
 #
-# Once anything of an answer has been given away, its errors are the caller's: no other client can go on
-# in the middle of a sentence.
+# Once part of an answer was passed on, its errors are raised to the caller, since no other client
+# can go on in the middle of a sentence.
 
 _MOVED_ON_BY = (ConnectionFailed, RateLimitError, ProviderError)
 
@@ -647,25 +656,25 @@ _MOVED_ON_BY = (ConnectionFailed, RateLimitError, ProviderError)
 def fallback(
     clients: Sequence[LLMClient], *, on: tuple[type[ClientError], ...] = _MOVED_ON_BY
 ) -> FallbackClient:
-    """Make one client out of several: the first is asked, and the next
-    where one raises an error of `on`.
+    """Make one client out of several. The next one is asked if one raises an error of a kind in
+    `on`.
 
-    Each client makes its own attempts first (`retries=`). A request that was refused is refused by the
-    next one too, and a wrong key is better known than passed over: neither is in `on`, unless you
-    put it there. Raises RequestError without clients, and for what is none, or no such error.
+    Each client makes its own attempts first (`retries=`). A refused request would be refused by the
+    next client as well, and a wrong key should be noticed, so neither is in `on` unless you add it.
+    Raises RequestError if there are no clients, and for a value that is no client or no such error.
     """
     return FallbackClient(clients, on)
 
 
 def models_of(client: LLMClient) -> tuple[str, ...]:
-    """Return the models that a client may ask: several where it is a fallback."""
+    """Return the models that a client may ask. A fallback has several."""
     if not isinstance(client, FallbackClient):
         return (client.model,)
     return tuple(model for each in client.clients for model in models_of(each))
 
 
 class FallbackClient(PlanningClient):
-    """Asks clients in turn until one answers; `Reply.model` says which did."""
+    """Asks clients in turn until one answers. `Reply.model` says which one did."""
 
     @explains_wrong_types
     def __init__(self, clients: Sequence[LLMClient], on: tuple[type[ClientError], ...]) -> None:
@@ -686,11 +695,12 @@ class FallbackClient(PlanningClient):
 
     @property
     def model(self) -> str:
-        """The first client's: the one that is meant to answer."""
+        """The model of the first client, which is meant to answer."""
         return self._clients[0].model
 
     async def chat(self, request: ChatRequest) -> Reply:
-        """Return the first whole reply. Raises the last client's error, with a note of all of them."""
+        """Return the first whole reply. Raises the last client's error, with a note that lists all
+        errors."""
         failures: list[ClientError] = []
         for client in self._clients:
             try:
@@ -700,7 +710,7 @@ class FallbackClient(PlanningClient):
         raise self._all(failures)
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[StreamPart]:
-        """Yield what `chat` returns, in parts; after the first part no other client is asked."""
+        """Yield what `chat` returns, in parts. After the first part no other client is asked."""
         failures: list[ClientError] = []
         for client in self._clients:
             begun = False
@@ -721,7 +731,7 @@ class FallbackClient(PlanningClient):
         raise self._all(failures)
 
     def offer(self, request: ChatRequest, reply: Reply) -> Offer:
-        """Return what the request offered to the client that gave this reply."""
+        """Return the offer of the request to the client that gave this reply."""
         answered = (reply.model, reply.provider)
         for client in self._clients:
             if (client.model, getattr(client, "provider", "")) == answered:
@@ -729,7 +739,7 @@ class FallbackClient(PlanningClient):
         return offer_of(self._clients[0], request, reply)
 
     async def aclose(self) -> None:
-        """Close all of them, also where one cannot be."""
+        """Close all clients, even if closing one of them fails."""
         async with contextlib.AsyncExitStack() as stack:
             for client in self._clients:
                 stack.push_async_callback(client.aclose)
@@ -738,8 +748,8 @@ class FallbackClient(PlanningClient):
         return f"fallback({list(self._clients)!r})"
 
     def _all(self, failures: list[ClientError]) -> ClientError:
-        """Return the last failure. Its note names every client, since the
-        first one's is often the reason."""
+        """Return the last failure, with a note that lists all clients, since the first failure is
+        often the cause."""
         for client, failure in zip(self._clients, failures, strict=True):
             failures[-1].add_note(f"{client.model}: {type(failure).__name__}: {failure}")
         return failures[-1]

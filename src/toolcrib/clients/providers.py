@@ -1,6 +1,7 @@
-"""One client class a provider, for it and every server that speaks its wire; and clients by name.
+"""One client class for each provider and for every server that speaks its wire; and clients by
+name.
 
-At the end: vectors from OpenAI's endpoint for them, and what a reply costs at its provider.
+The end of the module has vectors from OpenAI's endpoint for them, and the price of a reply.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "mistral": ("MISTRAL_API_KEY",),
     "openai": ("OPENAI_API_KEY",),
 }
-"""The environment variables that may hold the key of each provider, the first one first."""
+"""The environment variables that may hold the key of each provider, in the order of preference."""
 
 
 def _addressed(
@@ -85,8 +86,8 @@ def _addressed(
 ) -> tuple[str, Options]:
     """Return where requests go, and the options with the key for that server.
 
-    The environment's key is for the provider's own server alone, which needs one. `KEYS` has its
-    variables by the name of the wire.
+    The environment's key is only for the provider's own server, which requires one. `KEYS` lists
+    its variables by the name of the wire.
     """
     base = checked_url(given_or(base_url, own_url))
     own = same_server(base, own_url)
@@ -97,22 +98,23 @@ def _addressed(
 OPENAI_URL = "https://api.openai.com/v1"
 
 _OPENAI = msgspec.structs.replace(OPENAI_CHAT, max_tokens_key="max_completion_tokens")
-"""OpenAI refuses `max_tokens` for its reasoning models; many other servers know only that."""
+"""OpenAI refuses `max_tokens` for its reasoning models, and many other servers know nothing else."""
 
 
 class OpenAIClient(WireClient):
-    """A model behind OpenAI's wires: `api` is "chat" (Chat Completions) or "responses".
+    """A model behind OpenAI's wires. `api` is "chat" (Chat Completions) or "responses".
 
-    Models that reason keep their reasoning between the turns of a conversation only with
-    "responses"; "chat" is what nearly every other server knows.
+    Reasoning models keep their reasoning between the turns of a conversation only with "responses".
+    Nearly every other server knows only "chat".
 
-    `base_url` and `api_key` default to `OPENAI_BASE_URL` and `OPENAI_API_KEY`, the base then to
-    OpenAI's own. A `base_url` that is passed here gets no key from the environment, which is meant
-    for another server: pass `api_key` if it wants one. Instead of both, `sdk` is a client of the
-    openai package (`AsyncOpenAI`, `AsyncAzureOpenAI`), which has its own, and stays yours to close.
+    `base_url` and `api_key` default to `OPENAI_BASE_URL` and `OPENAI_API_KEY`, and the base then to
+    OpenAI's own. A `base_url` that is passed here gets no key from the environment, because that is
+    meant for another server. Pass `api_key` if it needs one. Instead of both, `sdk` may be a client
+    of the openai package (`AsyncOpenAI`, `AsyncAzureOpenAI`) that has its own. You have to close it
+    yourself.
 
-    Raises AuthenticationError where OpenAI's own server is meant and there is no key, RequestError for
-    an API that there is not, and for an `sdk` that is none.
+    Raises AuthenticationError if OpenAI's own server is meant and there is no key, and RequestError
+    for an unknown API or an unknown kind of `sdk`.
     """
 
     @names_wrong_types
@@ -139,16 +141,16 @@ class OpenAIClient(WireClient):
 
 
 def base_of(base_url: str | None) -> str:
-    """Return the address given, or that of the environment, or OpenAI's own."""
+    """Return the given address, or that of the environment, or OpenAI's own."""
     return given_or(base_url, os.environ.get("OPENAI_BASE_URL", "").strip() or OPENAI_URL)
 
 
 def key_for(base: str, base_url: str | None, api_key: str | None) -> str:
-    """Return the key for the server at `base`, which is what `base_of` made
-    of `base_url`; it may be empty.
+    """Return the key for the server at `base`, which `base_of` made from `base_url`. It may be
+    empty.
 
-    The environment's is for the environment's server, and OpenAI's own. Raises AuthenticationError
-    where that is meant, and there is none.
+    The environment's key is for the environment's server and for OpenAI's own. Raises
+    AuthenticationError if OpenAI's server is meant and there is no key.
     """
     is_openai = same_server(base, OPENAI_URL)
     look = base_url is None or is_openai
@@ -171,15 +173,16 @@ ANTHROPIC_URL = "https://api.anthropic.com"
 class AnthropicClient(WireClient):
     """A model behind Anthropic's Messages wire.
 
-    `base_url` (what comes before `/v1/messages`) and `api_key` default to `ANTHROPIC_BASE_URL` and
-    `ANTHROPIC_API_KEY`, the base then to Anthropic's own; without a key, `ANTHROPIC_AUTH_TOKEN` is
-    sent as a bearer token. A `base_url` that is passed here gets neither from the environment, which is
-    meant for another server: pass `api_key` if it wants one. Instead of both, `sdk` is a client of the
-    anthropic package (`AsyncAnthropic`, or that for Vertex, Bedrock or Foundry), which has its own, and
-    stays yours to close. Features in beta are asked for by `headers={"anthropic-beta": …}`.
+    `base_url` (the part before `/v1/messages`) and `api_key` default to `ANTHROPIC_BASE_URL` and
+    `ANTHROPIC_API_KEY`, and the base then to Anthropic's own. Without a key, `ANTHROPIC_AUTH_TOKEN`
+    is sent as a bearer token. A `base_url` that is passed here gets neither from the environment,
+    because they are meant for another server. Pass `api_key` if it needs one. Instead of both,
+    `sdk` may be a client of the anthropic package (`AsyncAnthropic`, or one for Vertex, Bedrock or
+    Foundry) that has its own. You have to close it yourself. Beta features are requested by
+    `headers={"anthropic-beta": …}`.
 
-    Raises AuthenticationError where Anthropic's own server is meant and there is no key, RequestError
-    for an `sdk` that is none.
+    Raises AuthenticationError if Anthropic's own server is meant and there is no key, and
+    RequestError for an unknown kind of `sdk`.
     """
 
     @names_wrong_types
@@ -204,7 +207,7 @@ class AnthropicClient(WireClient):
 
 
 def _auth(api_key: str | None, *, looked_up: bool, needed: bool) -> dict[str, str]:
-    """Return the header for a key; else that for a token, as Anthropic's own client does it."""
+    """Return the header for a key, or else for a token, as Anthropic's own client does."""
     token = key_of(None, "ANTHROPIC_AUTH_TOKEN", looked_up=looked_up, needed=False)
     needed = needed and not token
     key = key_of(api_key, "ANTHROPIC_API_KEY", looked_up=looked_up, needed=needed)
@@ -221,11 +224,12 @@ GEMINI_URL = "https://generativelanguage.googleapis.com/v1beta"
 class GeminiClient(WireClient):
     """A model behind Gemini's generateContent wire.
 
-    `model` is a name below `models/`, or that of a resource (`tunedModels/…`); `base_url` is what
-    comes before it, and defaults to Google's own. `api_key` defaults to `GEMINI_API_KEY`, then
-    `GOOGLE_API_KEY`. A `base_url` that is passed here gets no key from the environment, which is meant
-    for another server: pass `api_key` if it wants one, or `headers={"Authorization": …}` where it is
-    Vertex AI. Raises AuthenticationError where Google's own server is meant and there is no key.
+    `model` is a name below `models/`, or that of a resource (`tunedModels/…`). `base_url` is the
+    part before it, and defaults to Google's own. `api_key` defaults to `GEMINI_API_KEY`, then
+    `GOOGLE_API_KEY`. A `base_url` that is passed here gets no key from the environment, because
+    that is meant for another server. Pass `api_key` if it needs one, or `headers={"Authorization":
+    …}` for Vertex AI. Raises AuthenticationError if Google's own server is meant and there is no
+    key.
     """
 
     @names_wrong_types
@@ -249,9 +253,9 @@ MISTRAL_URL = "https://api.mistral.ai/v1"
 class MistralClient(WireClient):
     """A model behind Mistral's wire.
 
-    `base_url` (what comes before `/chat/completions`) defaults to Mistral's own; `api_key` then to
-    `MISTRAL_API_KEY`, which no other server gets: pass `api_key` if it wants one. Raises
-    AuthenticationError where Mistral's own server is meant and there is no key.
+    `base_url` (the part before `/chat/completions`) defaults to Mistral's own, and `api_key` then
+    to `MISTRAL_API_KEY`, which no other server gets. Pass `api_key` if another server needs one.
+    Raises AuthenticationError if Mistral's own server is meant and there is no key.
     """
 
     @names_wrong_types
@@ -272,20 +276,20 @@ class MistralClient(WireClient):
 OLLAMA_URL = "http://localhost:11434"
 
 _PORT = 11434
-_ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104  where a server listens, not where it is
+_ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104  a server listens there
 
 
 class OllamaClient(WireClient):
     """A model that an Ollama server has (`ollama pull NAME`).
 
-    `base_url` (what comes before `/api/chat`) defaults to `OLLAMA_HOST`, then to
-    `http://localhost:11434`. Without a scheme it is taken as Ollama's own programs take it:
-    `gpu-box` is `http://gpu-box:11434`. A local server asks for no key; ollama.com does: pass
+    `base_url` (the part before `/api/chat`) defaults to `OLLAMA_HOST`, then to
+    `http://localhost:11434`. Without a scheme it is read as Ollama's own programs read it:
+    `gpu-box` is `http://gpu-box:11434`. A local server needs no key. ollama.com does: pass
     `api_key`.
 
-    The server drops the beginning of a conversation that is longer than its context, without a word:
-    set that with `Settings(extra={"options": {"num_ctx": 32768}})`. A model may take minutes to load:
-    `timeouts` says how long to wait for its first word.
+    The server silently drops the beginning of a conversation that is longer than its context, whose
+    size is set by `Settings(extra={"options": {"num_ctx": 32768}})`. A model may take minutes to
+    load: `timeouts` says how long to wait for its first word.
     """
 
     @names_wrong_types
@@ -309,10 +313,10 @@ class OllamaClient(WireClient):
 
 
 def _url(host: str) -> str:
-    """Return the base URL for what `OLLAMA_HOST` may hold. Raises RequestError.
+    """Return the base URL for a value of `OLLAMA_HOST`. Raises RequestError.
 
-    `:8080`, `gpu-box`, `gpu-box/ollama`, a URL; the address that means every interface is this
-    machine.
+    The value may be `:8080`, `gpu-box`, `gpu-box/ollama` or a URL. The address that means every
+    interface stands for this machine.
     """
     bare = "://" not in host
     try:
@@ -337,9 +341,9 @@ COHERE_URL = "https://api.cohere.com/v2"
 class CohereClient(WireClient):
     """A model behind Cohere's wire.
 
-    `base_url` (what comes before `/chat`) defaults to Cohere's own; `api_key` then to `CO_API_KEY` or
-    `COHERE_API_KEY`, which no other server gets: pass `api_key` if it wants one. Raises
-    AuthenticationError where Cohere's own server is meant and there is no key.
+    `base_url` (the part before `/chat`) defaults to Cohere's own, and `api_key` then to
+    `CO_API_KEY` or `COHERE_API_KEY`, which no other server gets. Pass `api_key` if another server
+    needs one. Raises AuthenticationError if Cohere's own server is meant and there is no key.
     """
 
     @names_wrong_types
@@ -364,13 +368,14 @@ _AWS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 class BedrockClient(WireClient):
     """A model behind Bedrock's Converse wire.
 
-    `model` is the id of a model or an inference profile, or an ARN. `region` defaults to `AWS_REGION`,
-    then `AWS_DEFAULT_REGION`; `base_url` (what comes before `/model`) to Amazon's own for the region.
-    `api_key` is one of Bedrock's and defaults to `AWS_BEARER_TOKEN_BEDROCK`; without one, requests to
-    Amazon are signed with AWS credentials on their way to `transport` (by a `SigningTransport`, which
-    you may also pass). A server that is not Amazon's gets neither: pass `api_key` if it wants one.
-    Raises RequestError where a region is needed and there is none, MissingExtraError where requests
-    have to be signed and botocore is not installed.
+    `model` is the id of a model or an inference profile, or an ARN. `region` defaults to
+    `AWS_REGION`, then `AWS_DEFAULT_REGION`. `base_url` (the part before `/model`) defaults to
+    Amazon's own for the region. `api_key` is a Bedrock key and defaults to
+    `AWS_BEARER_TOKEN_BEDROCK`. Without one, requests to Amazon are signed with AWS credentials
+    before `transport` sends them (by a `SigningTransport`, which you may also pass). A server that
+    is not Amazon's gets neither: pass `api_key` if it needs one. Raises RequestError if a region is
+    needed and there is none, and MissingExtraError if requests have to be signed and botocore is
+    not installed.
     """
 
     @names_wrong_types
@@ -435,12 +440,12 @@ _FAMILIES = {
     "o3": "openai",
     "o4": "openai",
 }
-"""The provider whose models have names that begin so: for suggestions in errors alone."""
+"""The provider whose models have names with this beginning, for suggestions in errors only."""
 
 
 def _likely_model(name: str) -> str:
-    """Return what somebody may have meant by a name without a provider, or with a mistyped one, or by a
-    URL without its scheme."""
+    """Return the likely meaning of a name without a provider, with a mistyped provider, or of a URL
+    without its scheme."""
     provider, _, model = name.partition(":")
     start, slash, rest = name.partition("/")
     if "#" in name or provider == "localhost":
@@ -457,15 +462,14 @@ def _likely_model(name: str) -> str:
 def client_for(name: str, *, transport: Transport | None = None) -> LLMClient:
     """Return the client that a name stands for.
 
-    * `PROVIDER:MODEL`, such as `gemini:gemini-2.5-flash`, asks a provider, whose key and server come
-      from the usual environment variables: any in `PROVIDERS`, where openai-responses is the other of
-      OpenAI's two wires;
-    * `URL#MODEL` asks a server that speaks OpenAI's chat wire, and gets no key from the environment;
+    * `PROVIDER:MODEL`, such as `gemini:gemini-2.5-flash`, asks a provider in `PROVIDERS`. Its key and
+      server come from the usual environment variables. openai-responses is OpenAI's second wire.
+    * `URL#MODEL` asks a server that speaks OpenAI's chat wire, and gets no key from the environment.
     * `local` is the embedded model, `local:FILE.gguf` another one from a file.
 
-    `transport` is what requests go by. Raises RequestError for a name of another form, or a transport
-    for a model that sends no requests; AuthenticationError for a missing key, SourceError for a missing
-    file, MissingExtraError for a missing extra.
+    `transport` sends the requests. Raises RequestError for a name of another form, or for a
+    transport given with a model that sends no requests. Raises AuthenticationError for a missing
+    key, SourceError for a missing file, and MissingExtraError for a missing extra.
     """
     options = {} if transport is None else {"transport": transport}
     if name.lower().startswith(("http://", "https://")):
@@ -486,8 +490,9 @@ def client_for(name: str, *, transport: Transport | None = None) -> LLMClient:
 
 # Texts as vectors, from any server with OpenAI's `/embeddings`.
 #
-# Rule: an answer counts only as a whole: one vector for each text, by `index` and not by place, all of
-# the same length and of finite numbers. https://platform.openai.com/docs/api-reference/embeddings
+# Rule: an answer is only used if it has one vector for each text, by `index` and not by position,
+# all of the same length and of finite numbers.
+# https://platform.openai.com/docs/api-reference/embeddings
 
 _LONGEST = 1 << 28
 _HEADERS = {"Content-Type": "application/json", "Accept": "application/json"}
@@ -498,11 +503,12 @@ class EmbeddingsClient(Closing):
 
         embedder = FunctionEmbedder(EmbeddingsClient("text-embedding-3-small"), name="te3-small")
 
-    `dimensions` asks for shorter vectors, where the model has them. `base_url`, `api_key` and the other
-    options are as for `OpenAIClient`: a `base_url` that is passed gets no key from the environment.
-    Serves any number of requests at once, also from the event loops of several threads.
+    `dimensions` asks for shorter vectors, if the model has them. `base_url`, `api_key` and the
+    other options are as for `OpenAIClient`: a `base_url` that is passed gets no key from the
+    environment. One client serves any number of requests at once, also from the event loops of
+    several threads.
 
-    Raises AuthenticationError where OpenAI's own server is meant and there is no key.
+    Raises AuthenticationError if OpenAI's own server is meant and there is no key.
     """
 
     @names_wrong_types
@@ -532,10 +538,10 @@ class EmbeddingsClient(Closing):
         return self._model
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """Return one vector for each text, as the model gives them, whatever their length. In a text,
-        what UTF-8 cannot say (a lone surrogate) is sent as `?`.
+        """Return one vector for each text, as the model gives them, with any length. Characters
+        that UTF-8 cannot encode (lone surrogates) are sent as `?`.
 
-        Raises ClientError; see its subclasses for what went wrong. WireError names the model where the
+        Raises ClientError, whose subclasses say what went wrong. WireError names the model if the
         answer is not one vector for each text.
         """
         if not texts:
@@ -544,7 +550,7 @@ class EmbeddingsClient(Closing):
         return await retried(attempts, lambda until: self._embedded(texts, until))
 
     async def __call__(self, texts: Sequence[str]) -> list[list[float]]:
-        """Return the same: a client is an embedding function."""
+        """Return the same, so that a client can be used as an embedding function."""
         return await self.embed(texts)
 
     async def aclose(self) -> None:
@@ -597,31 +603,31 @@ class _Answer(msgspec.Struct):
 def _data(body: bytes) -> list[_Row] | None:
     try:
         return msgspec.json.decode(body, type=_Answer).data
-    except (msgspec.DecodeError, RecursionError):  # their texts may quote the answer
+    except (msgspec.DecodeError, RecursionError):  # the texts of these errors may quote the answer
         return None
 
 
-# What a reply costs. Prices are those that genai-prices brings along; nothing is fetched.
+# What a reply costs. Prices are those included in genai-prices. Nothing is fetched.
 #
-# A price that is not known is None, never zero.
+# An unknown price is None, never zero.
 
 _PROVIDERS = {"gemini": "google", "bedrock": "aws", "openai-responses": "openai"}
-"""What genai-prices calls a provider, where `client_for` has another name for it."""
+"""The name of a provider in genai-prices, where `client_for` has another name for it."""
 
 
 @names_wrong_types
 def cost_of(
     spent: Reply | Usage, model: str | None = None, *, provider: str | None = None
 ) -> Decimal | None:
-    """Return the US dollars for a reply, or for the tokens of one request; None where no price is
-    known.
+    """Return the price of a reply, or of the tokens of one request, in US dollars; None if it is
+    not known.
 
-    `model` defaults to the one that the reply says was asked. `provider` is a name as `client_for` and
-    genai-prices have them ("openai", "bedrock", "openrouter"), or a base URL; without it the model's
-    name alone decides, and a private server that uses a known name is charged for.
+    `model` defaults to the model that the reply names. `provider` is a name of `client_for` or
+    genai-prices ("openai", "bedrock", "openrouter"), or a base URL. Without it, only the model's
+    name decides, so that a private server with a known name is charged for.
 
-    A long request may cost more by the token than a short one: add up what replies cost, do not price
-    the sum of their tokens. Raises MissingExtraError.
+    A long request may cost more for each token than a short one. So add up the prices of replies,
+    and do not price the sum of their tokens. Raises MissingExtraError.
     """
     library = _library()
     usage = spent.usage if isinstance(spent, Reply) else spent

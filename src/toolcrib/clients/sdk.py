@@ -1,9 +1,9 @@
-"""A provider's own client object as the transport: its connections, its way to authenticate.
+"""A provider's own client object as the transport, with its connections and its authentication.
 
-What is asked and how the answer is read stay ours. The object is used by what it documents for paths
-that you made only: `post(path, cast_to=Response, body=…, options=…, stream=True)`. It is not closed
-here, and does not retry: that is the caller's to do, once. Redirects are not followed: of its headers
-with a key, httpx takes only `Authorization` out of a request to another server.
+Requests are still made, and answers read, by this library. Only what the object documents for your
+own paths is used: `post(path, cast_to=Response, body=…, options=…, stream=True)`. It is not closed
+here, and does not retry, since the caller already does. Redirects are not followed, because httpx
+removes only `Authorization` of the headers with a key from a request to another server.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ _FRAMES = "application/vnd.amazon.eventstream"
 
 
 class SdkClient(Protocol):
-    """The part that is used of `openai.AsyncOpenAI`, `anthropic.AsyncAnthropic` and their variants."""
+    """The part of `openai.AsyncOpenAI`, `anthropic.AsyncAnthropic` and their variants that is used
+    here."""
 
     @property
     def base_url(self) -> Any: ...
@@ -61,10 +62,10 @@ class SdkClient(Protocol):
 
 
 def over_sdk(sdk: SdkClient, options: Options, **given: str | None) -> tuple[str, Options]:
-    """Return the base URL of the SDK's client, and the options with it as their transport.
+    """Return the base URL of the SDK's client, and the options with the client as their transport.
 
-    Raises RequestError if it is no asynchronous client of a known SDK, or if what it has itself is
-    `given` too, or among the options.
+    Raises RequestError if it is no asynchronous client of a known SDK, or if something that it has
+    itself is `given` as well, or is among the options.
     """
     for name in _OURS:
         if given.get(name) is not None or options.get(name) is not None:
@@ -103,22 +104,22 @@ class SdkTransport:
                 stream=True,
             )
         except self._package.APIStatusError as error:
-            response = error.response  # its body is read already
-        except Exception as error:  # noqa: BLE001  of the SDK, of its http client, of cloud libraries
+            response = error.response  # its body was read already
+        except Exception as error:  # noqa: BLE001  from the SDK, its HTTP client or cloud libraries
             failure: ClientError = self._failure(error, request.server)
             response = None
         if response is None:
             raise failure
-        sent = response.request  # with the headers and keys that the SDK gave it
+        sent = response.request  # with the headers and keys that the SDK added
         self._sent = remembered(self._sent, str(sent.url), sent.headers)
         return _SdkResponse(response, self._http, request.server)
 
     async def aclose(self) -> None:
-        """Do nothing: the SDK's client is closed by its owner."""
+        """Do nothing, since the owner of the SDK's client closes it."""
 
     @property
     def secrets(self) -> list[str]:
-        """The keys that the SDK's client has by now, and those it sent; it may renew them."""
+        """The current keys of the SDK's client, which it may renew, and those that it has sent."""
         keys = (getattr(self._sdk, name, None) for name in _KEYS)
         return [*(key for key in keys if isinstance(key, str)), *self._sent]
 
@@ -127,7 +128,7 @@ class SdkTransport:
             return _too_slow(server)
         if isinstance(error, self._package.APIConnectionError):
             return ConnectionFailed(f"{server}: no connection")
-        if isinstance(error, self._http.HTTPError):  # while the SDK read what an error says
+        if isinstance(error, self._http.HTTPError):  # while the SDK read an error's text
             return _broken(server)
         who, what = type(self._sdk).__name__, type(error).__name__
         is_closed = getattr(self._sdk, "is_closed", None)
@@ -137,7 +138,7 @@ class SdkTransport:
 
 
 def _http_library(client: type) -> Any:
-    """httpx, or what has taken its place: where the SDK's http client comes from."""
+    """Return httpx, or the library in its place, from which the SDK's HTTP client comes."""
     return sys.modules[next(name for name in _roots(client) if name.startswith("httpx"))]
 
 
@@ -161,7 +162,7 @@ class _SdkResponse:
         self.headers = {name.lower(): value for name, value in response.headers.items()}
         framed = getattr(response, "http_version", "") in ("HTTP/2", "HTTP/3")
         self.delimited = framed or is_delimited(self.headers)
-        is_read = response.is_stream_consumed  # and unpacked by the SDK
+        is_read = response.is_stream_consumed  # and decompressed by the SDK
         self._packed = Unpacked({} if is_read else self.headers)
         self._data = response.aiter_bytes() if is_read else response.aiter_raw()
 
@@ -193,7 +194,7 @@ class _SdkResponse:
 
     async def aclose(self, *, whole: bool) -> None:
         try:
-            if whole:  # read to its end, its connection can be used again
+            if whole:  # after a complete read the connection can be reused
                 with contextlib.suppress(self._http.HTTPError, TimeoutError):
                     async with asyncio.timeout(LINGER):
                         while await anext(self._data, None) is not None:
@@ -203,7 +204,8 @@ class _SdkResponse:
 
 
 def _too_slow(server: str) -> ConnectionFailed:
-    """Return the error for a slow server, which may still be at work: it is not asked again."""
+    """Return the error for a slow server. It may still be working on the request, so it is not
+    asked again."""
     failure = ConnectionFailed(f"{server} did not answer within the SDK client's time limit")
     failure.retryable = False
     return failure
@@ -214,7 +216,8 @@ def _broken(server: str) -> ConnectionFailed:
 
 
 def _events(frames: FrameStream, data: bytes) -> bytes:
-    """Return Anthropic's events out of Bedrock's frames, as they are on Anthropic's own server.
+    """Return Anthropic's events from Bedrock's frames, in the form that Anthropic's own server
+    sends.
 
     https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_PayloadPart.html
     """

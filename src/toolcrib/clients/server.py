@@ -1,4 +1,4 @@
-"""Where requests go, with which headers, proxy and key, and what of it no error may show."""
+"""Where requests go, with which headers, proxy and key, and which parts of that no error may show."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ADDRESSES = ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL")
 
 
 def joined(base: str, path: str) -> str:
-    """Return `path` below `base`; a query in the base (Azure's `api-version`) stays at the end."""
+    """Return `path` below `base`. A query in the base (Azure's `api-version`) stays at the end."""
     start, mark, query = base.partition("?")
     mark = "&" if mark and "?" in path else mark
     return f"{start.rstrip('/')}{path}{mark}{query}"
@@ -34,22 +34,22 @@ def names_server(url: str) -> bool:
     try:
         parts = urlsplit(url)
         whole = parts.scheme in ("http", "https") and parts.hostname and (parts.port or True)
-    except ValueError:  # brackets that do not close, a port that is none
+    except ValueError:  # unclosed brackets, an invalid port
         return False
     return bool(whole) and url.isprintable() and not {" ", "#"} & set(url)
 
 
 def given_or(base_url: str | None, known: str) -> str:
-    """Return the base URL that was given, or the one that is known. Raises RequestError for an empty
-    one, as from a variable that is not set: the request would go to somebody else's server."""
+    """Return the given base URL, or the known one. Raises RequestError for an empty one, as from an
+    unset variable, since the request would go to another server."""
     if base_url is not None and not base_url.strip():
         raise RequestError("base_url= is empty: name a server, or leave it out for the usual one")
     return known if base_url is None else base_url
 
 
 def checked_url(url: str) -> str:
-    """Return the URL, without white space around it. Raises RequestError if
-    none can be requested below it."""
+    """Return the URL without surrounding white space. Raises RequestError if nothing can be
+    requested below it."""
     url = url.strip()
     if not names_server(url):
         held = (
@@ -63,7 +63,7 @@ def checked_url(url: str) -> str:
 
 
 def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return a copy of them. Raises RequestError for a name or a value that no header can have."""
+    """Return a copy of the headers. Raises RequestError for an invalid name or value."""
     for name, value in headers.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise RequestError(f"{name!r} is not the name of a header")
@@ -75,33 +75,33 @@ def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def merged(headers: Mapping[str, str], others: Mapping[str, str]) -> dict[str, str]:
-    """Return all `others`, and those `headers` of which they have no other:
-    names differ not by their case."""
+    """Return all of `others`, and those of `headers` that it does not have. Names are compared
+    without case."""
     names = {name.lower() for name in others}
     return {name: value for name, value in headers.items() if name.lower() not in names} | dict(
         others
     )
 
 
-# The proxy of the environment: `HTTPS_PROXY`, `HTTP_PROXY` or `ALL_PROXY`, but for `NO_PROXY`.
+# The proxy of the environment: `HTTPS_PROXY`, `HTTP_PROXY` or `ALL_PROXY`, except for `NO_PROXY`.
 
 _HERE = ("localhost", "::1")
 
 
 def proxy_of(url: str) -> str | None:
-    """Return the proxy for a URL, None for none. Raises RequestError for one that cannot be used.
+    """Return the proxy for a URL, or None. Raises RequestError for a proxy that cannot be used.
 
-    `proxy:3128` is `http://proxy:3128`, as curl has it. This machine is asked without one.
+    `proxy:3128` means `http://proxy:3128`, as in curl. No proxy is used for this machine.
     """
     parts = urlsplit(url)
     host = parts.hostname or ""
-    import urllib.request  # 15 ms, which `import toolcrib` need not pay
+    import urllib.request  # takes 15 ms, which `import toolcrib` saves
 
     proxies = urllib.request.getproxies()
     if not proxies or host in _HERE or host.startswith("127."):
         return None
     proxy = proxies.get(parts.scheme) or proxies.get("all")
-    server = parts.netloc.rpartition("@")[2]  # with its port, which NO_PROXY may name
+    server = parts.netloc.rpartition("@")[2]  # with its port, which NO_PROXY may contain
     if not proxy or any(map(urllib.request.proxy_bypass, (host, server))):
         return None
     proxy = proxy if "://" in proxy else f"http://{proxy}"
@@ -112,20 +112,20 @@ def proxy_of(url: str) -> str | None:
     return proxy
 
 
-# Where a key comes from. One in the environment goes only to the server that it is meant for.
+# Where a key comes from. A key in the environment is sent only to the server that it is meant for.
 
 
 def same_server(url: str, other: str) -> bool:
-    """Return whether two URLs name one host."""
+    """Return whether two URLs name the same host."""
     return urlsplit(url).hostname == urlsplit(other).hostname
 
 
 def key_of(given: str | None, *names: str, looked_up: bool, needed: bool) -> str:
-    """Return the key given, else, if it is to be `looked_up`, that of the
-    first variable that holds one.
+    """Return the given key, or, if it is to be `looked_up`, that of the first variable that holds
+    one.
 
-    Empty without any; raises AuthenticationError instead where one is `needed`, and RequestError for
-    a variable that holds what no header can.
+    Return an empty string if there is none, or raise AuthenticationError if a key is `needed`.
+    Raises RequestError for a variable whose value no header can have.
     """
     key = (given or "").strip()
     if not key and looked_up:
@@ -140,11 +140,12 @@ def key_of(given: str | None, *names: str, looked_up: bool, needed: bool) -> str
     return key
 
 
-# What goes with a request and may not come back in an error's text: keys, tokens, passwords. They are
-# hidden as they were given and as they go over the line: a login goes in base64.
+# Secrets that are sent with a request and may not appear in an error's text: keys, tokens,
+# passwords. They are hidden as they were given and as they are sent, since a login is sent in
+# base64.
 #
-# A provider that repeats one may write it in other characters, break the line in it, or cut it short:
-# what begins as a long secret does is hidden to the end of the word.
+# A provider may repeat a secret with escaped characters, with line breaks in it, or shortened. A
+# word that begins like a long secret is hidden to its end.
 
 HARMLESS = frozenset(
     (
@@ -153,33 +154,33 @@ HARMLESS = frozenset(
         *("http-referer", "x-title", "x-goog-api-client", "x-amzn-bedrock-accept"),
     )
 )
-"""The headers, in lower case, that hold nothing to hide."""
+"""The headers, in lower case, that contain nothing to hide."""
 
 SECRET_MEMBER = re.compile(
     r"authorization(?:_?token)?|(?:x[-_])?api[-_]?key|(?:(?:access|refresh|id|bearer|auth)[-_]?)?token"
     r"|(?:client[-_]?)?secret|client[-_]?assertion|password|cookie",
     re.IGNORECASE,
 )
-"""The members of a request's JSON, by their names, that hold a key."""
+"""The names of members of a request's JSON that contain a key."""
 _SERVERS = ("tools", "mcp_servers")
 
 _SHORTEST = 6
 _LONG, _TELLING = 16, 8
-"""A secret of this many characters is identified by this many of them, the others missing."""
+"""A secret of at least this many characters is recognised by its first few, even if the rest is
+missing."""
 _PIECE = 4
 _HIDDEN = re.compile(r"\[key\](?:[^\s\"'<>,)]*[A-Za-z0-9][^\s\"'<>,)]*)?(?:\s[^\s\"'<>,)]+)*")
 """The mark of a hidden secret, with the rest of its word and the words after it."""
 _BREAK = r"(?:\s|\\{1,7}[nr])"
-"""What ends a line, as it is or as JSON writes it: base64 comes in lines, too."""
+"""A line break, literally or as JSON writes it, since base64 may be written in lines."""
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"}
 _OF_SDK, _SIGNED = "x-stainless-", "AWS4-"
 _REMEMBERED = 64
 
 
 def secrets_of(url: str, headers: Mapping[str, str]) -> list[str]:
-    """Return the values of headers that may hold one, with and without a scheme such
-    as `Bearer`, and those in a URL.
-    """
+    """Return the values of headers that may be secret, with and without a scheme such as `Bearer`,
+    and those in a URL."""
     found = url_secrets(url)
     for name, value in headers.items():
         if name.lower() not in HARMLESS:
@@ -188,8 +189,8 @@ def secrets_of(url: str, headers: Mapping[str, str]) -> list[str]:
 
 
 def parts_of(value: str) -> list[str]:
-    """Return a header's value, its last word (behind `Bearer`), the value of each pair in it, such as a
-    cookie's, and the login in it: a provider may repeat any of them alone."""
+    """Return a header's value, its last word (after `Bearer`), the value of each pair in it, such
+    as a cookie's, and the login in it, since a provider may repeat any of them alone."""
     last = value.rpartition(" ")[2]
     pairs = (pair.partition("=")[2].strip(' "') for pair in re.split("[;,]", value))
     found = [value, last, *filter(None, pairs)]
@@ -201,7 +202,7 @@ def parts_of(value: str) -> list[str]:
 
 
 def in_base64(secret: str) -> set[str]:
-    """Return those of its characters in base64 that are the same whatever stands around it."""
+    """Return the base64 characters of a secret that do not depend on the text around it."""
     found = set()
     for before, unsure in ((0, 0), (1, 2), (2, 3)):
         data = bytes(before) + secret.encode("utf-8", "surrogatepass")
@@ -212,12 +213,12 @@ def in_base64(secret: str) -> set[str]:
 
 
 def longest_word(secret: str) -> str:
-    """Return a part that is written in one way only, to look for first."""
+    """Return a part of the secret that has only one spelling, to be looked for first."""
     return max(re.split(r"[^A-Za-z0-9]+", secret), key=len)
 
 
 def secrets_in(body: bytes) -> list[str]:
-    """Return the keys that a request's tools have for other servers, which the provider is to ask."""
+    """Return the keys for other servers in a request's tools, which the provider is to call."""
     try:
         said = json.loads(body)
     except (ValueError, RecursionError):
@@ -240,8 +241,8 @@ def secrets_in(body: bytes) -> list[str]:
 
 
 def remembered(known: tuple[str, ...], url: str, headers: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the secrets that are known of the last requests, and those of one more, which somebody
-    gave its keys on the way. What an SDK tells of its machine is none, nor is a signature."""
+    """Return the known secrets of the last requests and those of one more, to which keys were added
+    on the way. What an SDK tells about its machine is no secret, and neither is a signature."""
     given = {
         name: value
         for name, value in headers.items()
@@ -252,13 +253,14 @@ def remembered(known: tuple[str, ...], url: str, headers: Mapping[str, str]) -> 
 
 
 def hidden(text: str, secrets: Iterable[str]) -> str:
-    """Return the text without the secrets. What has less than six characters is none."""
+    """Return the text without the secrets. Strings of fewer than six characters do not count as
+    secrets."""
     secrets = {one for one in secrets if len(one) >= _SHORTEST}
     joined = re.sub(_BREAK, "", text)
     coded = {form for one in secrets for form in in_base64(one) if longest_word(form) in joined}
     secrets = sorted(secrets | coded, key=len, reverse=True)
     for secret in secrets:
-        begun = _spelled(secret[:_TELLING])  # the whole of a long token takes 0.1 s to compile
+        begun = _spelled(secret[:_TELLING])  # compiling a whole long token takes 0.1 s
         if re.search(begun, text, re.IGNORECASE):
             text = re.sub(_pattern(secret), "[key]", text, flags=re.IGNORECASE)
     long = [secret for secret in secrets if len(secret) >= _LONG]
@@ -268,8 +270,8 @@ def hidden(text: str, secrets: Iterable[str]) -> str:
 def _without_rest(text: str, secrets: Iterable[str]) -> str:
     """Drop the words after a leading `[key]` that are the rest of a long secret.
 
-    The beginning of a key may have been hidden by its looks alone (`safe_text`), up to a character of
-    another form or the end of a line: the rest of it is told by what it follows.
+    The beginning of a key may have been hidden for its looks alone (`safe_text`), up to an escaped
+    character or the end of a line. The rest of it is recognised by what it follows.
     """
     mark, *words = text.split()
     rest = text[len(mark) :]
@@ -293,7 +295,7 @@ def _pattern(secret: str) -> str:
 
 
 def _spelled(secret: str) -> str:
-    """Return a pattern of these characters, between which a line may end."""
+    """Return a pattern of these characters, with possible line breaks between them."""
     rest = (f"{_broken(character)}{_forms(character)}" for character in secret[1:])
     return "".join((_forms(secret[0]), *rest))
 
@@ -304,7 +306,7 @@ def _broken(character: str) -> str:
 
 
 def _forms(character: str) -> str:
-    """Return a character as it is, escaped in JSON, in a URL, or in HTML."""
+    """Return a character literally, and as escaped in JSON, in a URL and in HTML."""
     if character.isalnum():
         return character
     code = f"{ord(character):02x}"

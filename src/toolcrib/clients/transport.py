@@ -1,6 +1,6 @@
-"""How bytes reach a provider: the `Transport` Protocol, and the default one over aiohttp.
+"""How bytes reach a provider: the `Transport` Protocol, and the default transport over aiohttp.
 
-A transport knows no wire. What goes wrong on the way is a `ConnectionFailed`, whose text names the
+A transport knows nothing about wires. Its failures are a `ConnectionFailed`, whose text names the
 server and never a header, the path's query or the body.
 """
 
@@ -38,18 +38,18 @@ if TYPE_CHECKING:
 # How long each step of a request may take.
 #
 # Rule: every wait has a limit, unless the user asked for none. A request has one `asyncio.timeout`,
-# which is moved from step to step: to wait for a free connection counts to `total` only, to make one
-# to `connect`, and from then on each piece of the answer to `read`. (aiohttp's own limits are three
-# timers a request, moved with each piece of a reply; most pieces are there already when they are
-# asked for.)
+# which is moved from step to step. Waiting for a free connection counts towards `total` only, making
+# one towards `connect`, and each piece of the answer towards `read`. (aiohttp's own limits are three
+# timers for each request, moved with each piece of a reply, though most pieces have arrived already
+# when they are asked for.)
 
 
 class Timeouts(Checked, msgspec.Struct, frozen=True, kw_only=True):
-    """Time limits in seconds, None for none: to connect, between two reads, for everything.
+    """Time limits in seconds, with None for no limit: to connect, between two reads, and in total.
 
-    Everything is one request with all of its attempts and the waits between them. To connect is all
-    from the server's name to TLS, also by a proxy. Raises ValueError for one that is not more than
-    zero.
+    The total covers one request with all its attempts and the waits between them. Connecting covers
+    all steps from the server's name to TLS, also through a proxy. Raises ValueError for a limit
+    that is not greater than zero.
     """
 
     connect: float | None = 10.0
@@ -67,8 +67,8 @@ class Timeouts(Checked, msgspec.Struct, frozen=True, kw_only=True):
 class RequestDeadline:
     """Moves the time limit of one request from step to step, as aiohttp's events report them.
 
-    `fresh` says whether a connection was made for this request. Another one may have been closed by
-    its server while nobody used it.
+    `fresh` says whether a connection was made for this request. The server may have closed a reused
+    connection while it was idle.
     """
 
     def __init__(self, timeouts: Timeouts, until: float | None = None) -> None:
@@ -83,18 +83,18 @@ class RequestDeadline:
 
     @property
     def missed_connecting(self) -> bool:
-        """Whether the limit that passed was the one to connect: the server never had the request."""
+        """Whether connecting took too long, so that the server never got the request."""
         return self._is_connecting and self.limit.expired()
 
     def on_connecting(self) -> None:
-        """Limit the making of a connection."""
+        """Start the limit on making a connection."""
         self.fresh = True
         connected = self._now() + self._connect
         self._is_connecting = connected < self._end
         self._move(connected)
 
     def on_connected(self) -> None:
-        """Limit the wait for the beginning of the answer."""
+        """Start the limit on the beginning of the answer."""
         self._is_connecting = False
         self._move(self._now() + self._read)
 
@@ -112,13 +112,13 @@ def _finite(when: float) -> float | None:
     return None if when == math.inf else when
 
 
-# What aiohttp says of a connection that failed, in words that quote nothing of the request.
+# aiohttp's errors about connections, in words that quote nothing of the request.
 
 
 def failure_of(error: Exception, server: str) -> ConnectionFailed:
     """Return an error that says what broke and quotes nothing. Raise it outside of the handler.
 
-    A server that has the request and is slow is not asked again: it may still be at work on it.
+    A slow server that has got the request is not asked again, since it may still be working on it.
     """
     known = aiohttp_library()
     if isinstance(error, TimeoutError):
@@ -146,7 +146,8 @@ def failure_of(error: Exception, server: str) -> ConnectionFailed:
 
 
 def open_session() -> aiohttp.ClientSession:
-    """Return a session without cookies or time limits, which reports its steps to a `RequestDeadline`.
+    """Return a session without cookies or time limits that reports its steps to a
+    `RequestDeadline`.
 
     The deadline of a request is its `trace_request_ctx`.
     """
@@ -160,7 +161,7 @@ def open_session() -> aiohttp.ClientSession:
         connector=connector_class()(),
         cookie_jar=library.DummyCookieJar(),
         headers={"User-Agent": "toolcrib", "Accept-Encoding": ASKED_CODINGS},
-        auto_decompress=False,  # aiohttp does not notice that a packed body was cut
+        auto_decompress=False,  # aiohttp does not notice a cut in a compressed body
         trace_configs=[steps],
     )
     return session
@@ -179,15 +180,15 @@ async def _on_connected(_session: object, deadline: RequestDeadline, _event: obj
 
 
 LINGER = 0.2
-"""Seconds that a whole reply's connection is given to end, so that it can be used again."""
+"""Seconds that the connection of a whole reply gets to end, so that it can be reused."""
 
 _LARGE = 1 << 20
 
 
 class Outgoing(Veiled, msgspec.Struct, frozen=True, kw_only=True):
-    """A request as it is sent. Its headers hold the key, so it shows nothing of them.
+    """A request as it is sent. Its headers contain the key, so its repr shows none of them.
 
-    `until` is the event loop's time at which it has to be over, with all attempts; None for no limit.
+    `until` is the event loop's time at which all attempts have to be over, or None for no limit.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("url", "headers", "body")
@@ -200,7 +201,7 @@ class Outgoing(Veiled, msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def server(self) -> str:
-        """Scheme, host and port: what an error may name."""
+        """Scheme, host and port, which an error may name."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
@@ -209,10 +210,10 @@ class Outgoing(Veiled, msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Response(Protocol):
-    """An answer whose body is still to come. `headers` have lower-case names.
+    """An answer whose body has not been read yet. `headers` have lower-case names.
 
-    One whose body ends only where the connection is closed, so that nobody can tell its end from a cut,
-    says so by an attribute `delimited` that is False.
+    If the body ends only where the connection is closed, its end cannot be told from a cut. Such a
+    response has an attribute `delimited` that is False.
     """
 
     @property
@@ -222,17 +223,19 @@ class Response(Protocol):
     def headers(self) -> Mapping[str, str]: ...
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """Return the body, as it arrives. Raises ConnectionFailed if it breaks off."""
+        """Yield the body as it arrives. Raises ConnectionFailed if it breaks off."""
 
     async def aclose(self, *, whole: bool) -> None:
-        """Be done with it; `whole` says that nothing of interest can follow."""
+        """Finish with the response. `whole` says that nothing of interest can follow."""
 
 
 def is_delimited(headers: Mapping[str, str]) -> bool:
-    """Return whether a body over HTTP/1.1 says where it ends (RFC 9112, 6.3): `chunked` has to
-    be the last of its transfer codings, and with any other one its length says nothing. What
-    only looks like the word to Python (other white space, other letters that have the same
-    small ones) nobody decoded."""
+    """Return whether a body over HTTP/1.1 says where it ends (RFC 9112, 6.3).
+
+    `chunked` has to be the last of its transfer codings. With any other coding, the length says
+    nothing. Values that only Python takes for the word (other white space, other letters with the
+    same lower case) were decoded by nobody.
+    """
     if coding := headers.get("transfer-encoding", ""):
         last = coding.rpartition(",")[2].strip(" \t")
         return last.isascii() and last.lower() == "chunked"
@@ -245,15 +248,16 @@ def is_bounded(response: Response) -> bool:
 
 
 ASKED_CODINGS = "gzip, deflate"
-"""The content codings that are asked for: those whose end is looked for."""
+"""The content codings that are asked for, whose end is checked."""
 _MOST_CODINGS = 4
 
 
 class Unpacked:
-    """A body out of its content codings, gzip and deflate; with any other one it is given as it is.
+    """Decompresses a body with the content codings gzip and deflate. Other codings are passed on
+    unchanged.
 
-    What is packed has an end of its own: a body that stops before it was cut, however its transfer
-    ended. (Neither aiohttp nor httpx looks for it in any coding.)
+    Compressed data has an end of its own. A body that stops before it was cut, however its transfer
+    ended. (Neither aiohttp nor httpx checks this for any coding.)
     """
 
     def __init__(self, headers: Mapping[str, str]) -> None:
@@ -266,12 +270,12 @@ class Unpacked:
 
     @property
     def whole(self) -> bool:
-        """Whether nothing is missing of what was packed."""
+        """Whether the compressed data is complete."""
         return all(layer.whole for layer in self._layers)
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Return what these bytes hold, in pieces of a limited size. Raises
-        ValueError if they are broken, with what to say of it."""
+        """Return the decompressed bytes, in pieces of a limited size. Raises ValueError, with what
+        to say, if they are broken."""
         pieces = iter((data,))
         for layer in self._layers:
             pieces = layer.feed(pieces)
@@ -282,7 +286,7 @@ _CODINGS = ("gzip", "x-gzip", "deflate")
 
 
 class _Layer:
-    """Decodes one content coding, which may hold several packed streams in sequence."""
+    """Decodes one content coding, which may hold several compressed streams in sequence."""
 
     def __init__(self, coding: str) -> None:
         self._is_gzip = coding != "deflate"
@@ -305,29 +309,31 @@ class _Layer:
             stream = self._stream = self._stream or self._begun(data)
             piece = stream.decompress(data, _LARGE)
             data, full = stream.unconsumed_tail, len(piece) == _LARGE
-            if stream.eof:  # another one may follow
+            if stream.eof:  # another stream may follow
                 data, full, self._stream = stream.unused_data.lstrip(b"\0"), False, None
             if piece:
                 yield piece
 
     def _begun(self, data: bytes) -> zlib._Decompress:
-        """Return a decoder; the first byte of a deflate stream tells
-        whether it has the head of zlib's."""
+        """Return a decoder. The first byte of a deflate stream tells whether it has zlib's header."""
         if self._is_gzip:
             return zlib.decompressobj(wbits=31)
         return zlib.decompressobj(wbits=15 if data[0] & 0xF == 8 else -15)
 
 
 def is_large(piece: bytes) -> bool:
-    """Return whether a piece may be one of very many that little data was unpacked to: whoever gives it
-    lets others have their turn before the next one."""
+    """Return whether a piece may be one of very many that little data was decompressed to. Before
+    the next one, other tasks get their turn."""
     return len(piece) >= _LARGE
 
 
 class Transport(Protocol):
-    """Carries requests. A transport that has keys of its own may name them, in an iterable `secrets`:
-    like a client's own, they are taken out of what a provider says in its errors. One that limits the
-    seconds of a whole request may say so, in `total`: no wait before another attempt goes beyond it.
+    """Carries requests.
+
+    A transport that has keys of its own may list them in an iterable `secrets`. Like a client's own
+    keys, they are removed from what a provider says in its errors. A transport that limits the
+    seconds of a whole request may say so in `total`, and no wait before another attempt goes beyond
+    it.
     """
 
     async def send(self, request: Outgoing) -> Response:
@@ -337,18 +343,17 @@ class Transport(Protocol):
 
 
 def limit_of(transport: Transport) -> float | None:
-    """Return the seconds that a transport gives to a whole request, None if it says nothing of that."""
+    """Return the seconds that a transport allows for a whole request, or None if it names no limit."""
     total: float | None = getattr(transport, "total", None)
     return total
 
 
 class AiohttpTransport:
-    """Connections are kept per event loop, and closed with it at the latest.
+    """Keeps connections for each event loop, and closes them with the loop at the latest.
 
     aiohttp is imported at the first request. Proxies are those of the environment (`HTTPS_PROXY`,
-    `NO_PROXY`) when a server is first asked; redirects are not followed, since they would carry the
-    key elsewhere. A connection that was kept, and turns out to have been closed meanwhile, is replaced
-    without a word.
+    `NO_PROXY`) when a server is first asked. Redirects are not followed, since they would carry the
+    key elsewhere. A kept connection that was closed meanwhile is replaced silently.
     """
 
     @names_wrong_types
@@ -379,7 +384,7 @@ class AiohttpTransport:
                 failure.retryable = failure.retryable or deadline.missed_connecting
                 again = not deadline.fresh and is_closed(error) and not session.closed
             except asyncio.CancelledError:
-                if not session.closed or cancel_requests() > cancels:  # else aiohttp ends its waits
+                if not session.closed or cancel_requests() > cancels:  # else aiohttp cancelled it
                     raise
                 failure = failure_of(aiohttp_library().ClientConnectionError(), server)
                 again = False
@@ -398,7 +403,7 @@ class AiohttpTransport:
                 raise failure
 
     async def aclose(self) -> None:
-        """Close the connections of the running event loop. What is still read by them fails."""
+        """Close the connections of the running event loop. Reads that are under way on them fail."""
         await self._pool.aclose()
 
     @property
@@ -409,12 +414,12 @@ class AiohttpTransport:
     @property
     def secrets(self) -> list[str]:
         """The logins of proxies."""
-        proxies = list(self._proxies.values())  # at once: another thread may add its own
+        proxies = list(self._proxies.values())  # a copy, since another thread may add its own
         return [login for proxy in proxies if proxy for login in secrets_of(proxy, {})]
 
     def _proxy(self, server: str, url: str) -> str | None:
-        """Return a server's proxy, looked up once: reading the environment takes as long as a
-        request."""
+        """Return a server's proxy. It is looked up once, since reading the environment takes as
+        long as a request."""
         if server not in self._proxies:
             self._proxies[server] = proxy_of(url)
         return self._proxies[server]
@@ -425,7 +430,8 @@ def _stopped() -> Iterator[bytes]:
 
 
 def _body(data: bytes) -> bytes | io.BytesIO:
-    """Return a large body as a file, which is written in pieces, so that other tasks run in between."""
+    """Return a large body as a file, which is written in pieces, so that other tasks can run in
+    between."""
     return data if len(data) <= _LARGE else io.BytesIO(data)
 
 
@@ -482,18 +488,18 @@ class _AiohttpResponse:
                 self._response.close()
 
 
-# Requests to AWS, signed on their way through another transport.
+# Requests to AWS, which are signed and then sent by another transport.
 #
-# What is signed is the request as it is sent, path and body to the byte: nothing may change it after.
+# The signature is of the exact bytes of path and body, so nothing may change them afterwards.
 
 
 class SigningTransport:
-    """Signs with AWS Signature Version 4, and sends by `transport` (aiohttp's if there is none).
+    """Signs with AWS Signature Version 4, and sends through `transport` (by default aiohttp's).
 
-    `credentials` are botocore's, such as `boto3.Session(profile_name=…).get_credentials()`; without
-    them it is botocore that looks for some, at the first request: the environment, profiles, SSO, the
+    `credentials` are botocore's, such as `boto3.Session(profile_name=…).get_credentials()`. Without
+    them, botocore looks for some at the first request: in the environment, profiles, SSO, the
     machine's role. Raises MissingExtraError if botocore is not installed, and in `send`
-    AuthenticationError where there are no credentials.
+    AuthenticationError if there are no credentials.
     """
 
     @names_wrong_types
@@ -515,7 +521,7 @@ class SigningTransport:
 
     @property
     def secrets(self) -> Iterable[str]:
-        """The secrets of the wrapped transport, and what requests were signed with."""
+        """The secrets of the wrapped transport, and those that requests were signed with."""
         return (*getattr(self._transport, "secrets", ()), *self._sent)
 
     @property
@@ -544,13 +550,13 @@ class SigningTransport:
         return dict(sending.headers.items())
 
     def _frozen(self) -> Any:
-        """Return the credentials as they are now. An error says what kind
-        it is, and nothing of them."""
+        """Return the current credentials. An error names only its kind, and nothing of the
+        credentials."""
         try:
             if self._credentials is None:
                 self._credentials = self._library.session.get_session().get_credentials()
             frozen = self._credentials and self._credentials.get_frozen_credentials()
-        except Exception as error:  # noqa: BLE001  of botocore, of the files and programs it reads
+        except Exception as error:  # noqa: BLE001  from botocore, or files and programs it uses
             failure = AuthenticationError(
                 f"there are no usable AWS credentials: {type(error).__name__}"
             )

@@ -1,4 +1,4 @@
-"""The embedded model: small, in process, without key or network."""
+"""The embedded model: small, in this process, without a key or a network."""
 
 from toolcrib.clients.local.client import LocalClient
 from toolcrib.clients.local.model import NEEDLE, Step, install, is_installed, model_path

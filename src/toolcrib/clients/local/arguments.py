@@ -1,9 +1,9 @@
-"""The arguments of a call, written by the model under a grammar made of the tool's schema.
+"""The arguments of a call, which the model writes under a grammar made from the tool's schema.
 
-Rule: the engine drops a schema that it cannot translate without a word, and then nothing holds the
-model. So the schema is built anew from keywords known to work (tried with xllamacpp 2026.10, whose
-grammars are llguidance's), and everything else is left out. What the grammar lets through that the
-author's schema does not, hydration refuses.
+Rule: the engine silently ignores a schema that it cannot translate, and then nothing constrains the
+model. So the schema is built anew from keywords that are known to work (tried with xllamacpp
+2026.10, whose grammars are llguidance's), and all others are left out. Hydration refuses what the
+grammar allows and the author's schema does not.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _SAFE_INTEGER = 2**53
 _DEEPEST = 24
 
-# Beside them the engine would allow any white space, in which small models lose themselves.
+# Otherwise the engine would allow any white space, in which small models get lost.
 _SPACING: JsonObject = {
     "whitespace_flexible": False,
     "item_separator": ", ",
@@ -36,11 +36,11 @@ _SPACING: JsonObject = {
 
 
 def grammar(schema: JsonObject, narrowed: Mapping[str, JsonObject]) -> JsonObject:
-    """Return the schema that the arguments are written under; `narrowed`
-    replaces properties' own schemas.
+    """Return the schema that the arguments are written under. `narrowed` replaces the schemas of
+    properties.
 
-    At the top, a property that has a default is written too: a model that may leave things out
-    leaves out too much.
+    At the top level, properties that have a default are required as well: a model that may leave
+    things out leaves out too much.
     """
     made = _rebuilt(schema, schema, 0)
     properties = _mapping(schema.get("properties"))
@@ -63,8 +63,8 @@ def grammar(schema: JsonObject, narrowed: Mapping[str, JsonObject]) -> JsonObjec
 
 
 def filled(schema: JsonObject, arguments: JsonObject) -> JsonObject:
-    """Return the arguments in the schema's order, defaults written out: as
-    the grammar has a model write."""
+    """Return the arguments in the schema's order with defaults filled in, as the grammar makes a
+    model write."""
     whole: JsonObject = {}
     for name, part in _mapping(schema.get("properties")).items():
         if name in arguments:
@@ -75,7 +75,8 @@ def filled(schema: JsonObject, arguments: JsonObject) -> JsonObject:
 
 
 def size_of(schema: JsonValue) -> int:
-    """Return how many properties a schema has, at any depth: what an answer's length grows with."""
+    """Return how many properties a schema has at any depth, which determines the length of an
+    answer."""
     if isinstance(schema, list):
         return sum(map(size_of, schema))
     if not isinstance(schema, dict):
@@ -140,7 +141,7 @@ def _is_bound(value: JsonValue, kinds: Any) -> bool:
 
 
 def _exact(value: JsonValue) -> bool:
-    """Return whether the engine reads the value as it is: no integer beyond 2^53, no lone surrogate."""
+    """Return whether the engine reads the value exactly: no integer beyond 2^53, no lone surrogate."""
     if isinstance(value, str):
         return not any("\ud800" <= c <= "\udfff" for c in value)
     if isinstance(value, int | float):
@@ -152,12 +153,12 @@ def _exact(value: JsonValue) -> bool:
     return value is None
 
 
-# Parameters whose values are copied from the request: a model that copies cannot make things up.
+# Parameters whose values are copied from the request, so that the model cannot invent them.
 #
-# Rule: which parameters these are is learnt from the tool's own examples, and from nothing else. If
-# in at least two of them a parameter has a value, and each such value stands word for word in its
-# request (one that is the default aside), then the values that the new request offers are the only
-# ones allowed: its runs of up to eight words, or its numbers, and the default.
+# Rule: these parameters are found by the tool's own examples alone. If a parameter has a value in at
+# least two of them, and each such value (except the default) occurs word for word in its request, then
+# only values from the new request are allowed: its sequences of up to eight words, or its numbers, and
+# the default.
 
 _AROUND = "?!.,;:'\"()[]{}<>`“”‘’…"
 _AFTER = "?!.,;:…"
@@ -168,12 +169,12 @@ _NUMBER = re.compile(r"(?<![\w.])-?\d{1,3}(?:,\d{3})+(?:\.\d+)?(?!\d)|-?\d+(?:\.
 _GLUED = re.compile(r"-?\d+(?:[.,]\d+)*([^\d\W]+|°\w*)")
 _FEWEST = 2
 _SAFE = 2**53
-"""From here on a float is not the number that was written."""
+"""From here on a float may differ from the number that was written."""
 
 
 def narrowed(definition: ToolDefinition, request: str) -> dict[str, JsonObject]:
-    """Return the schema to write under for each copied parameter that the
-    request has a candidate for."""
+    """Return the schema to write under for each copied parameter for which the request has a
+    candidate."""
     found: dict[str, JsonObject] = {}
     properties = (definition.input_schema or {}).get("properties")
     for name, schema in properties.items() if isinstance(properties, dict) else ():
@@ -185,10 +186,11 @@ def narrowed(definition: ToolDefinition, request: str) -> dict[str, JsonObject]:
 
 
 def runs(text: str) -> list[str]:
-    """Return the runs of words in a text, each in up to three forms.
+    """Return the sequences of words in a text, each in up to three forms.
 
-    Without the marks around it; without those after it only (`./src` keeps its own); without quotes
-    only (`(1 + 2)` keeps its own). A unit that is glued to its number is a word as well.
+    The forms are: without the marks around it, without the marks after it only (so `./src` stays
+    whole), and without quotes only (so `(1 + 2)` stays whole). A unit attached to its number counts
+    as a word.
     """
     words = text.split()[:_MOST_WORDS]
     found: dict[str, None] = {}
@@ -205,7 +207,8 @@ def runs(text: str) -> list[str]:
 
 
 def numbers(text: str, *, whole: bool) -> list[int | float]:
-    """Return the numbers in a text, `1,000` being one thousand; with `whole` the integers only."""
+    """Return the numbers in a text, reading `1,000` as one thousand. With `whole`, only the
+    integers."""
     found: dict[int | float, None] = {}
     for match in _NUMBER.findall(text):
         value = float(match.replace(",", ""))
@@ -264,7 +267,7 @@ def _narrow(schema: JsonObject, request: str) -> JsonObject | None:
 
 
 def _narrow_one_of(schema: JsonObject, request: str) -> JsonObject | None:
-    """Narrow the one branch of an `anyOf` that can be, as in `str | None`; null stays."""
+    """Narrow the one branch of an `anyOf` that can be narrowed, as in `str | None`. null stays."""
     parts = schema.get("anyOf")
     if not isinstance(parts, list):
         return None
@@ -278,7 +281,7 @@ def _narrow_one_of(schema: JsonObject, request: str) -> JsonObject | None:
 
 # Filling in a call: the model continues the tool's own examples, under the schema's grammar.
 #
-# Rule: the model writes arguments and nothing else. Its text goes on as it wrote it, and hydration
+# Rule: the model writes arguments and nothing else. Its text is passed on unchanged, and hydration
 # judges it like any other model's.
 
 SHOTS = 4
@@ -299,10 +302,11 @@ def fill(
     settings: Settings,
     given_up: threading.Event,
 ) -> Completion:
-    """Return the arguments for the request, as JSON text. `shots` come nearest to the request first.
+    """Return the arguments for the request, as JSON text. `shots` are sorted with the nearest
+    first.
 
-    What does not fit the context is left out: the farthest shots first, then the middle of the
-    request. Raises what `Model.complete` does, and RequestError for settings that are not one's own.
+    What does not fit into the context is left out: first the farthest shots, then the middle of the
+    request. Raises what `Model.complete` raises, and RequestError for settings that cannot be used.
     """
     for key in settings.extra:
         if key in _OWN_KEYS:
@@ -346,7 +350,7 @@ def prompt(tool: ToolDefinition, request: str, shots: Sequence[Example], budget:
 
 
 def clipped(text: str, most: int) -> str:
-    """Return the text, or of a longer one its beginning and its end."""
+    """Return the text, or the beginning and the end of a text that is too long."""
     if len(text) <= most:
         return text
     half = (most - 3) // 2

@@ -1,10 +1,12 @@
-"""`LocalClient`: an `LLMClient` that needs no key and no network, and is honest about what it can do.
+"""`LocalClient`: an `LLMClient` that needs no key and no network, and asks back when it is not
+sure.
 
-Rule: it does one thing, a call for the last request. Where Needle is installed, tool and arguments are
-weighed (`weighing`). Without it choosing is nearness; the arguments are pieces of the request where it
-reads as an example does (`reading`), and else the model's (`arguments`). What does not use every number
-and quotation of the request, says what is not in it, or has no end, is no call but a question back.
-Results are stated, never retold by the model.
+Rule: it does one thing, which is to make a call for the last request. Where Needle is installed,
+the tool and the arguments are weighed (`weighing`). Without it, the nearest tool is chosen. Its
+arguments are pieces of the request if the request reads like an example (`reading`), and are
+written by the model otherwise (`arguments`). A call that does not use every number and quotation of
+the request, says something that is not in the request, or is cut, becomes a question back. Results
+are stated and never rephrased by the model.
 """
 
 from __future__ import annotations
@@ -75,12 +77,12 @@ from toolcrib.values.message import (
 from toolcrib.values.remembered import remembered
 from toolcrib.values.typed import names_wrong_types
 
-# Choosing the tool: the offered tool to which the request lies nearest, or none.
+# Choosing the tool: the offered tool that is nearest to the request, or none.
 #
-# Rule: nothing here knows any tool or phrase. A request is compared, as a mean of word vectors, with
-# what each tool says of itself and with the requests of its `examples`, and with `NO_TOOL`; once as it
-# is, once without the values on both sides; and what it costs to read it by a tool's examples is taken
-# off (`reading`). A small model that is asked to choose does much worse.
+# Rule: this code knows no particular tool or phrase. The mean of a request's word vectors is compared
+# with the description of each tool, with the requests of its `examples`, and with `NO_TOOL`. This is
+# done once with the values and once without them, and the cost of reading the request by the tool's
+# examples is subtracted (`reading`). A small model that is asked to choose does much worse.
 
 
 if TYPE_CHECKING:
@@ -130,55 +132,56 @@ NO_TOOL = (
     "Write a message to my boss",
     "Buy me a pair of shoes",
 )
-"""Requests without a tool, or for one that is seldom there: talk, knowledge, opinions, errands."""
+"""Requests without a tool, or for a rarely available one: small talk, knowledge, opinions, errands."""
 
 _NOBODY = -1
 _COUNTED = 2
-"""How many of a tool's texts count, the nearest ones: one alone is too often near by accident."""
+"""How many of a tool's nearest texts count, since a single one is too often near by accident."""
 
 _OWN_GROUND = 0.5
-"""The cosine from which a request of `NO_TOOL` is so near to an offered tool that it is the tool's."""
+"""From this cosine on, a request of `NO_TOOL` is so near to an offered tool that it belongs to the
+tool."""
 
 _MASKED = 0.3
-"""How much the nearness counts that is measured without the values, on both sides."""
+"""The weight of the nearness without the values on both sides."""
 
 _UNREAD = 0.4
-"""The cost of reading that is assumed where there is no example to read by."""
+"""The cost of reading that is assumed if there is no example to read by."""
 
 _CLOSE = 0.03
-"""Two tools whose scores differ by less cannot be told apart."""
+"""Two tools whose scores differ by less than this cannot be told apart."""
 
 _MARGIN = 0.015
 _SHARE = 0.5
 _COMPUTED = 0.25
-"""A reading is sure up to the cost `_SHARE` (`_COMPUTED`, with computed values), if the next one
-costs more by `_MARGIN`."""
+"""A reading is certain up to the cost `_SHARE` (`_COMPUTED` if it has computed values), provided
+that the next one costs at least `_MARGIN` more."""
 
 _UNKNOWN_WORDS = 1
-"""How many words that no example has a sure reading may leave out."""
+"""How many words that occur in no example a certain reading may leave out."""
 
 _VAGUE = 0.1
-"""Below that score a tool is not taken whose values could be any words."""
+"""Below this score, a tool is not chosen if its values could be any words."""
 
 _ELLIPSIS = 6
 _ALONE = 0.2
 _FOLLOWS = 0.25
-"""A request of few words that fits no tool by itself so well may go on with the call before it, if it
-reads as that at that cost."""
+"""A short request that fits no tool better than this may continue the previous call, if reading it
+as a continuation costs at most this much."""
 
 _YES = frozenset(
     ("yes", "yes please", "yep", "yeah", "y", "ok", "sure", "right", "exactly", "correct")
 )
-"""What agrees to a question back, and says nothing else."""
+"""Texts that agree to a question back and say nothing else."""
 
 _MASKED_TOOLS = 6
-"""Of how many tools, the nearest by words, the request is compared without its values."""
+"""For how many tools, the nearest by words, the request is also compared without its values."""
 
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 
 class _Index(msgspec.Struct, frozen=True):
-    """Unit rows, the mean taken away; `owners[i]` is the tool of row i, or `_NOBODY`."""
+    """Unit vectors with the mean removed. `owners[i]` is the tool of row i, or `_NOBODY`."""
 
     rows: Vectors
     owners: list[int]
@@ -203,7 +206,7 @@ class _Offered(msgspec.Struct, frozen=True):
 
 
 class ToolChooser:
-    """Finds the tool, and the examples, nearest to a request. Safe to use from threads."""
+    """Finds the tool, and the examples, that are nearest to a request. Safe to use from threads."""
 
     def __init__(self, vectors: Embedder | None = None) -> None:
         self._vectors = vectors or WordVectors()
@@ -214,15 +217,15 @@ class ToolChooser:
     def choose(
         self, request: str, tools: Sequence[HasDefinition], *, must: bool = False
     ) -> ToolDefinition | None:
-        """Return the nearest tool, or None if a request of `NO_TOOL` is
-        nearer; with `must` always a tool."""
+        """Return the nearest tool, or None if a request of `NO_TOOL` is nearer. With `must`, always
+        return a tool."""
         ranked = self.rank(request, tools, must=must)
         return ranked[0].tool if ranked else None
 
     def rank(
         self, request: str, tools: Sequence[HasDefinition], *, must: bool = False
     ) -> list[RankedTool]:
-        """Return the offered tools, and None without `must`, the nearest first."""
+        """Return the offered tools, the nearest first. Without `must`, None is among them."""
         if not tools:
             return []
         offered: _Offered = self._indexes.get(tools)
@@ -248,9 +251,9 @@ class ToolChooser:
     def nearness(
         self, request: str, tools: Sequence[HasDefinition], masked: Mapping[str, str]
     ) -> dict[str | None, tuple[float, float]]:
-        """Return how near each tool lies, and None for no tool, as a whole and without values.
+        """Return how near each tool is, with and without values. The key None stands for no tool.
 
-        `masked` has the request without the values that it has for a tool.
+        `masked` has the request without the values that it has for each tool.
         """
         offered: _Offered = self._indexes.get(tools)
         whole = offered.whole.nearness(self._vectors.embed([_plain(request)]), _COUNTED)
@@ -268,7 +271,7 @@ class ToolChooser:
     def follow(
         self, request: str, tools: Sequence[HasDefinition], name: str, before: JsonObject
     ) -> RankedTool | None:
-        """Return how a request reads that leaves out what the call of a tool before it said."""
+        """Return readings of a request that leaves out what the previous call of a tool said."""
         offered: _Offered = self._indexes.get(tools)
         for reader in offered.readers:
             if reader.definition.name == name:
@@ -278,7 +281,7 @@ class ToolChooser:
         return None
 
     def nearest(self, request: str, examples: Sequence[Example], count: int) -> list[Example]:
-        """Return up to `count` of the examples, the nearest to the request first."""
+        """Return up to `count` of the examples, those nearest to the request first."""
         if not examples:
             return []
         rows = self._vectors.embed([request, *(example.request for example in examples)])
@@ -323,22 +326,23 @@ def _said_of(definition: ToolDefinition) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return the text with one token for every number, since its value says nothing about the tool."""
+    """Return the text with one token for every number, since a number's value says nothing about
+    the tool."""
     return _NUMBER.sub("7", text.lower())
 
 
 def _centred(vectors: Vectors, mean: Vectors) -> Vectors:
-    """Subtract what the texts have in common, since it hides how they differ."""
+    """Subtract what the texts have in common, since it hides their differences."""
     moved = vectors - mean
     lengths = numpy().linalg.norm(moved, axis=1, keepdims=True)
     centred: Vectors = moved / numpy().maximum(lengths, 1e-9)
     return centred
 
 
-# Stating a tool's result in plain words, without the model: it would invent.
+# Stating a tool's result in plain words, without the model, which would invent things.
 #
-# Rule: every value is the tool's own; only names, commas, line breaks and "the … is …" are
-# added. No tool is known here. What is too long is cut, and says so.
+# Rule: every value comes from the tool. Only names, commas, line breaks and "the … is …" are added.
+# This code knows no particular tool. Long values are shortened and marked as shortened.
 
 _LONGEST = 4000
 _MOST_LINES = 60
@@ -346,8 +350,8 @@ _SPOKEN = 3
 
 
 def tell(messages: Sequence[Message], offer: Offer | None = None) -> str:
-    """Return the results that a conversation ends with, each by its tool's `answer` if it has one,
-    and of several each under its tool's name."""
+    """Return the results at the end of a conversation. Each is stated by its tool's `answer` if it
+    has one. Several results are each preceded by the name of their tool."""
     results = _last_results(messages)
     texts = [
         _with_parts(message, _answered(message, messages, offer or Offer())) for message in results
@@ -359,7 +363,7 @@ def tell(messages: Sequence[Message], offer: Offer | None = None) -> str:
 
 
 def _with_parts(result: Message, answer: str | None) -> str:
-    """Return what is said of a result and of its content, which this model cannot see."""
+    """Return a text about a result and its content, which this model cannot see."""
     if not result.parts:
         return answer or _result(result)
     said = answer or (_result(result) if result.content else "")
@@ -367,7 +371,8 @@ def _with_parts(result: Message, answer: str | None) -> str:
 
 
 def _answered(result: Message, messages: Sequence[Message], offer: Offer) -> str | None:
-    """Return what the tool's own `answer` makes of a call and its result, if it declares one."""
+    """Return the tool's own `answer`, filled in with a call and its result, if the tool declares
+    one."""
     tool = offer.tools.get(result.name or "")
     templates = () if tool is None else tool.get_definition().answer
     if not templates or result.is_error:
@@ -383,7 +388,7 @@ def _answered(result: Message, messages: Sequence[Message], offer: Offer) -> str
 
 def _result(message: Message) -> str:
     try:
-        # Python's own reader: it keeps every digit of an integer.
+        # Python's own JSON reader keeps every digit of an integer.
         value: JsonValue = json.loads(message.content)
         text = _error(value) if message.is_error else _sentence(value) or _told(value)
     except (ValueError, RecursionError):
@@ -394,7 +399,7 @@ def _result(message: Message) -> str:
 
 
 def _sentence(value: JsonValue) -> str | None:
-    """Return a few short fields as a sentence; None for anything else."""
+    """Return a few short fields as a sentence, or None for anything else."""
     if not isinstance(value, dict) or not 0 < len(value) <= _SPOKEN:
         return None
     if not all(_is_short(member) for member in value.values()):
@@ -405,7 +410,8 @@ def _sentence(value: JsonValue) -> str | None:
 
 
 def _error(value: JsonValue) -> str:
-    """Say an error: `{"error": {"message": …, "details": [{"path", "message"}]}}`, or any value."""
+    """Put an error into words: `{"error": {"message": …, "details": [{"path", "message"}]}}`, or
+    any value."""
     error = value.get("error") if isinstance(value, dict) else None
     if not isinstance(error, dict) or not isinstance(error.get("message"), str):
         return _told(value)
@@ -426,7 +432,7 @@ def _told(value: JsonValue) -> str:
 
 
 def _fields(value: dict[str, JsonValue]) -> str:
-    """Write short values on one line, then each list or long text under its name."""
+    """Write short values on one line, then each list or long text below its name."""
     short = {name: member for name, member in value.items() if _is_short(member)}
     lines = [_line(short)] if short else []
     for name, member in value.items():
@@ -493,23 +499,25 @@ NO_REQUEST = f"There is nothing asked. {_WHO}"
 
 
 class LocalClient(PlanningClient):
-    """The embedded model: picks a tool by its examples and fills in the call, within a second or so.
+    """The embedded model. It picks a tool by its examples and fills in the call, within a second or
+    so.
 
-    `path` is a GGUF file, the installed default model if left out. If the last message is a user's,
-    the reply has one call, asks back where that is in doubt (of a tool without `examples` it says that
-    it cannot), or says that no tool fits; a short one may go on with the last call of the conversation.
-    The default model is asked beside Needle, where that is installed; a bare yes to a question about a
-    call with its arguments then runs that call. If the last message is a tool's result, the reply
-    states the results. `ToolChoice` is kept to: where it demands a call, nothing is asked.
+    `path` is a GGUF file, by default the installed model. If the last message is a user's, the
+    reply contains one call, asks back where that is in doubt (for a tool without `examples` it says
+    that it cannot fill in the call), or says that no tool fits. A short message may continue the
+    last call of the conversation. The default model works together with Needle if that is
+    installed. A bare yes to a question about a call with its arguments then runs that call. If the
+    last message is a tool's result, the reply states the results. `ToolChoice` is respected: where
+    it demands a call, nothing is asked back.
 
-    Of `settings`, `temperature` (0 if unset) and `extra` go to llama.cpp as they are, and `max_tokens`
-    can only lower the limit of a call. It does not reason, and has no tools of its own: `reasoning`
-    other than "none", and `provider_tools`, raise RequestError.
+    From `settings`, `temperature` (0 if unset) and `extra` are passed to llama.cpp unchanged, and
+    `max_tokens` can only lower the limit of a call. The model does not reason, and has no tools of
+    its own: `reasoning` other than "none", and `provider_tools`, raise RequestError.
 
-    One completion runs at a time; clients of one file share one loaded model, which is freed when
-    the last of them is closed. Closed, it can be used again. A process made by `fork` needs a client
-    of its own, made there. Raises MissingExtraError without the extra "local", SourceError if the
-    file is not there.
+    One completion runs at a time. Clients of one file share one loaded model, which is freed when
+    the last of them is closed. A closed client can be used again. A process made by `fork` needs a
+    client of its own that is made there. Raises MissingExtraError without the extra "local", and
+    SourceError if the file does not exist.
     """
 
     @names_wrong_types
@@ -532,13 +540,13 @@ class LocalClient(PlanningClient):
         return self._name
 
     async def chat(self, request: ChatRequest) -> Reply:
-        """Return the whole reply. Raises RequestError, ProviderError;
-        SourceError if the file is no model."""
+        """Return the whole reply. Raises RequestError, ProviderError, and SourceError if the file
+        is no model."""
         reply: Reply = await until_given_up(lambda given_up: self._answer(request, given_up))
         return msgspec.structs.replace(reply, model=self._name, provider="local")
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[StreamPart]:
-        """Yield the same in parts; each is there at once, with nothing to wait for in between."""
+        """Yield the same reply in parts, which are all available at once."""
         reply = await self.chat(request)
         if reply.text:
             yield TextPart(reply.text)
@@ -549,14 +557,14 @@ class LocalClient(PlanningClient):
     async def aclose(self) -> None:
         self._model = None
         if self._weigher is not None:
-            self._weigher = None  # with it Needle goes, if no other client holds it
+            self._weigher = None  # this frees Needle, too, if no other client holds it
             self._weigher = _weigher()
 
     def __repr__(self) -> str:
         return f"LocalClient({self._name!r})"
 
     def _answer(self, request: ChatRequest, given_up: threading.Event) -> Reply:
-        """Return the reply. It blocks, so it runs in a thread."""
+        """Return the reply. This blocks, so it runs in a thread."""
         self._settings_of(request)
         _refuse_pictures(request.messages)
         tools = as_tools(request.tools)
@@ -591,8 +599,8 @@ class LocalClient(PlanningClient):
         given_up: threading.Event,
         agreed: str,
     ) -> Reply:
-        """Return a call whose tool and arguments are certain together, or which was asked back in the
-        words of `agreed`; else a question back."""
+        """Return a call whose tool and arguments together are certain enough, or which was asked
+        about in the words of `agreed`. Otherwise return a question back."""
         asked = _last_request(request.messages)
         elliptic = _is_elliptic(request, asked)
         found, calls = weigher.weigh(asked, ranked, offer, elliptic=elliptic)
@@ -614,7 +622,7 @@ class LocalClient(PlanningClient):
     def _read(
         self, request: ChatRequest, best: RankedTool, offer: Offer, given_up: threading.Event
     ) -> Reply:
-        """Return a call of a tool as its examples or the model fill it in, or a question back."""
+        """Return a call as the tool's examples or the model fill it in, or a question back."""
         asked, tool, must = _last_request(request.messages), best.tool, _must(request)
         if tool is None:
             return _said(NO_FIT, offer)
@@ -669,7 +677,7 @@ class LocalClient(PlanningClient):
         return fill(model, tool, asked, shots=shots, settings=settings, given_up=given_up)
 
     def _settings_of(self, request: ChatRequest) -> Settings:
-        """Raise RequestError for settings that the model cannot heed."""
+        """Raise RequestError for settings that the model cannot respect."""
         asked = request.settings.over(self.settings)
         if asked.reasoning not in (None, "none"):
             raise RequestError(f"reasoning={asked.reasoning!r}: the embedded model does not reason")
@@ -679,7 +687,7 @@ class LocalClient(PlanningClient):
 
 
 class _Weigher:
-    """Weighs by Needle and by MiniLM's nearness."""
+    """Weighs tools and calls by Needle and by MiniLM's nearness."""
 
     def __init__(self, needle: Needle) -> None:
         self.weigher = Weigher(needle)
@@ -688,7 +696,7 @@ class _Weigher:
     def weigh(
         self, asked: str, ranked: Sequence[RankedTool], offer: Offer, *, elliptic: bool
     ) -> tuple[list[RankedTool], list[WeighedCall]]:
-        """Return the likely tools, and calls of the first of them, the likeliest first."""
+        """Return the likely tools, and calls of the first one, the likeliest first."""
         tools = tuple(offer.tools.values())
         found = self.weigher.tools(asked, ranked, self.nearness(asked, ranked, tools))
         around = words_around([p for d in tools for p in patterns_of(d.get_definition())])
@@ -703,19 +711,20 @@ class _Weigher:
 
 
 def _weigher() -> _Weigher | None:
-    """Return what weighs with Needle; None where it is not installed."""
+    """Return the weigher that uses Needle, or None where Needle is not installed."""
     return _Weigher(needle_at(model_path(NEEDLE))) if is_installed(NEEDLE) else None
 
 
 def _must(request: ChatRequest) -> bool:
-    """Return whether a call is demanded."""
+    """Return whether the request demands a call."""
     return request.tool_choice.mode in ("required", "tool")
 
 
 def _agreed_to(request: ChatRequest) -> tuple[ChatRequest, str]:
-    """Return the request that a bare yes goes back to, and the question that it answers; else as it is.
+    """Return the request that a bare yes refers to, and the question that it answers. Any other
+    request is returned unchanged.
 
-    What was asked back is made again from the request: only if it is the same does it run.
+    The question is made again from that request, and only if it is the same does the call run.
     """
     yes = _last_request(request.messages).casefold().strip(" .,!")
     if yes not in _YES or len(request.messages) < 3:  # the request, the question, yes
@@ -727,24 +736,25 @@ def _agreed_to(request: ChatRequest) -> tuple[ChatRequest, str]:
 
 
 def _follows(choice: RankedTool) -> bool:
-    """Return whether the request was read as going on with the call before it."""
+    """Return whether the request was read as continuing the previous call."""
     return bool(choice.readings) and choice.score == -choice.readings[0].share
 
 
 def _is_elliptic(request: ChatRequest, asked: str) -> bool:
-    """Return whether a request may leave out what the call before it said."""
+    """Return whether a request may leave out what the previous call said."""
     said = tokens(asked)
     short = 0 < len(said) <= _ELLIPSIS and (said[0].is_small or said[0].quote > 0)
     return short and _last_call(request.messages) is not None
 
 
 def _reads(tool: ToolDefinition) -> bool:
-    """Return whether all of a tool's examples can be read by: then the model has nothing to add."""
+    """Return whether requests can be read by all of a tool's examples. The model has nothing to add
+    then."""
     return bool(tool.examples) and len(patterns_of(tool)) == len(tool.examples)
 
 
 def _is_vague(choice: RankedTool, asked: str) -> bool:
-    """Return whether nothing that was read is a number, a quotation, a path or a name."""
+    """Return whether none of the values is a number, a quotation, a path or a name."""
     if not choice.readings or _follows(choice):
         return False
     if any(token.quote for token in tokens(asked)):
@@ -755,7 +765,8 @@ def _is_vague(choice: RankedTool, asked: str) -> bool:
 
 
 def _sure(choice: RankedTool, asked: str) -> RequestReading | None:
-    """Return the best reading, if it is whole, uses all that was said, and no other is as good."""
+    """Return the best reading if it is complete, uses everything that was said, and no other is as
+    good."""
     tool, readings = choice.tool, choice.readings
     if tool is None:
         return None
@@ -773,7 +784,7 @@ def _sure(choice: RankedTool, asked: str) -> RequestReading | None:
 
 
 def _agreed(choice: RankedTool, tool: ToolDefinition, asked: str, text: str) -> bool:
-    """Return whether what the model wrote is one of the two best readings, or invents nothing."""
+    """Return whether the model's text is one of the two best readings, or invents nothing."""
     written = _arguments(text)
     if leaves_out(asked, written) or (not written and lacking(tool, written)):
         return False
@@ -786,9 +797,9 @@ def _agreed(choice: RankedTool, tool: ToolDefinition, asked: str, text: str) -> 
 
 
 def _ask(tool: ToolDefinition, arguments: JsonObject) -> str:
-    """Return a question back: what was understood, and what is missing.
+    """Return a question back, with what was understood and what is missing.
 
-    An answer to it would be read by the tool's examples; where there are none, none is asked for.
+    An answer would be read by the tool's examples. If the tool has none, no answer is asked for.
     """
     if not tool.examples:
         return NO_EXAMPLES.format(tool.name)
@@ -822,7 +833,7 @@ def _arguments(text: str) -> JsonObject:
 
 
 def _last_call(messages: Sequence[Message]) -> ToolCall | None:
-    """Return the last call of the conversation, which a follow-up may go on with."""
+    """Return the last call of the conversation, which a follow-up may continue."""
     calls = [call for message in messages for call in message.tool_calls]
     return calls[-1] if calls else None
 
@@ -832,8 +843,8 @@ def _said(text: str, offer: Offer) -> Reply:
 
 
 def _last_results(messages: Sequence[Message]) -> list[Message]:
-    """Return the tools' results that the conversation ends with: those that came later, if there are
-    any."""
+    """Return the tool results at the end of the conversation, or only those that came later, if any
+    did."""
     first, role = len(messages), messages[-1].role if messages else "tool"
     while first and messages[first - 1].from_tool and messages[first - 1].role == role:
         first -= 1
@@ -841,7 +852,8 @@ def _last_results(messages: Sequence[Message]) -> list[Message]:
 
 
 def _refuse_pictures(messages: Sequence[Message]) -> None:
-    """Raise RequestError for an image or a file in what a user said: the model reads texts."""
+    """Raise RequestError for an image or a file in a user's message, since the model reads only
+    text."""
     for message in messages:
         parts = message.parts if message.role == "user" else ()
         for part in (*message.images, *parts):
@@ -852,7 +864,7 @@ def _refuse_pictures(messages: Sequence[Message]) -> None:
 
 
 def _last_request(messages: Sequence[Message]) -> str:
-    """Return what the user asks for last: what was said, with the files and links that it came with."""
+    """Return the user's last request, with the text files and links that came with it."""
     last = messages[-1] if messages else None
     if last is None or last.role != "user":
         return ""

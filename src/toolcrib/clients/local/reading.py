@@ -1,9 +1,9 @@
-"""Reading a request by the examples of a tool: which of its words are which argument.
+"""Reading a request by the examples of a tool: which of its words belong to which argument.
 
-Rule: nothing here knows any tool or phrase. An example is a pattern, its arguments' values being the
-gaps; a request is laid along it at the least cost, by equal and by similar words. What a gap then holds
-is a piece of the request as it stands. A value that an example computes of the numbers of its request
-is computed of the new request's numbers in the same way.
+Rule: this code knows no particular tool or phrase. An example is a pattern in which the argument
+values are gaps. A request is aligned with it at the lowest cost, by equal and by similar words. The
+content of a gap is then a piece of the request, unchanged. A value that an example computes from
+the numbers of its request is computed in the same way from the new request's numbers.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from toolcrib.values.json import JsonObject, JsonValue
 from toolcrib.values.remembered import remembered
 
 Likeness: TypeAlias = Callable[[str, str], float]
-"""How near two short texts are in meaning, 1 being the same."""
+"""How similar two short texts are in meaning, with 1 for the same meaning."""
 
-_PARTS = (  # a pattern, compiled at the first request
+_PARTS = (  # a pattern that is compiled at the first request
     r"(?P<number>(?:(?<=\s)|^)-\d[\d,]*(?:\.\d+)?|\d{1,3}(?:,\d{3})+(?:\.\d+)?(?!\d)|\d+(?:\.\d+)?)"
     r"|(?P<word>[.~/]*[^\W\d](?:[\w./@:'’-]*[\w/])?|°\w?)"
     r"|(?P<quote>[\"“”`]|(?<!\w)['‘]|['’](?!\w))"
@@ -35,7 +35,8 @@ _LONGEST = 10
 
 
 class Token(NamedTuple):
-    """One word, number or mark of a text; `quote` numbers the quotation that it stands in, or is 0."""
+    """One word, number or mark of a text. `quote` is the number of the quotation that contains it,
+    or 0."""
 
     text: str
     start: int
@@ -45,7 +46,7 @@ class Token(NamedTuple):
 
     @property
     def weight(self) -> float:
-        """Return what it costs to leave the token out."""
+        """Return the cost of leaving the token out."""
         if self.kind == "number" or self.quote:
             return 1.5
         if self.kind == "mark":
@@ -54,7 +55,7 @@ class Token(NamedTuple):
 
     @property
     def is_small(self) -> bool:
-        """Return whether it is a word such as "the" or "what's", which says little."""
+        """Return whether it is a word that says little, such as "the" or "what's"."""
         return all(part in STOP_WORDS for part in re.split("['’]", self.text))
 
 
@@ -62,7 +63,7 @@ Kind: TypeAlias = Literal["number", "symbols", "words", "member"]
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """The place of a value, or of a number in it (`part`); `sample` is what the example has."""
+    """The place of a value, or of a number in it (`part`). `sample` is the example's text there."""
 
     name: str
     part: int
@@ -73,7 +74,7 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 class Pattern(msgspec.Struct, frozen=True):
-    """An example as a pattern. `made` says how a value is computed of its parts."""
+    """An example as a pattern. `made` says how a value is computed from its parts."""
 
     example: Example
     items: tuple[Token | Gap, ...]
@@ -82,9 +83,12 @@ class Pattern(msgspec.Struct, frozen=True):
 
 
 class RequestReading(msgspec.Struct, frozen=True):
-    """Arguments for a request, by one pattern. `cost` is 0 where all is as in the example, `share` is
-    that of what could be left over; `masked` is the request without its values, and `unread` counts
-    its words there that no example has, twice those that an example has for a value."""
+    """Arguments for a request according to one pattern.
+
+    `cost` is 0 if everything is as in the example. `share` is the cost relative to that of leaving
+    out everything that can be left out. `masked` is the request without its values. `unread` counts
+    its words there that no example has, and counts words twice that an example has for a value.
+    """
 
     cost: float
     share: float
@@ -109,7 +113,7 @@ def tokens(text: str) -> tuple[Token, ...]:
         if kind == "mark" and piece in _ENDS and (not after or after.isspace()):
             continue
         found.append(Token(piece.lower(), match.start(), match.end(), kind, quote if opened else 0))
-    if opened:  # a quotation that does not end is none
+    if opened:  # a quotation without an end does not count
         found = [token._replace(quote=0) if token.quote == quote else token for token in found]
     return tuple(found[:_MOST_TOKENS])
 
@@ -135,7 +139,7 @@ def number_of(text: str) -> int | float:
 
 
 def pattern_of(definition: ToolDefinition, example: Example) -> Pattern | None:
-    """Return the example as a pattern; None if a value of it comes from nowhere in its request."""
+    """Return the example as a pattern, or None if one of its values does not come from its request."""
     said = tokens(example.request)
     gaps: dict[int, tuple[int, Gap]] = {}
     made: dict[str, tuple[str | int, ...]] = {}
@@ -178,7 +182,8 @@ _Places: TypeAlias = dict[int, tuple[int, Gap]]
 def _gaps(
     name: str, value: JsonValue, schema: JsonObject, request: str
 ) -> tuple[_Places, tuple[str | int, ...]] | None:
-    """Return where a value stands in its request, and how it is computed if it is; None for nowhere."""
+    """Return where a value is in its request, and how it is computed if it is. Return None if it is
+    nowhere."""
     said = tokens(request)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
@@ -231,8 +236,8 @@ def lacking(definition: ToolDefinition, arguments: JsonObject) -> list[str]:
 
 
 def leaves_out(request: str, arguments: JsonObject) -> bool:
-    """Return whether a number or a quotation of the request is in none of the arguments, or only a
-    part of a number is."""
+    """Return whether a number or a quotation of the request is missing in the arguments, or only a
+    part of a number is there."""
     said = tokens(request)
     written = tokens(json.dumps(arguments, ensure_ascii=False))
     used = {number_of(t.text) for t in written if t.kind == "number"}
@@ -250,8 +255,8 @@ _SCALES = frozenset(("half", "dozen", "hundred", "thousand", "million", "billion
 
 
 def _is_changed(said: Sequence[Token], at: int, words: str) -> bool:
-    """Return whether words make another number of this one, as in "minus 5" or "5 and a half", and are
-    not in the arguments as they stand there."""
+    """Return whether the words around a number change it, as in "minus 5" or "5 and a half", and do
+    not occur in the arguments in that form."""
     texts = [token.text.casefold() for token in said]
     if at and texts[at - 1] in _SIGNS and (at < 2 or said[at - 2].kind != "number"):
         return True
@@ -264,11 +269,11 @@ _OWNER = r"['’]s(?= |$)"
 
 
 def invents(definition: ToolDefinition, request: str, arguments: JsonObject) -> bool:
-    """Return whether an argument says what its request does not.
+    """Return whether an argument says something that is not in its request.
 
-    A default, a truth value and a member of an enum may be chosen; any other value has to stand in
-    the request ("Anna" of "Anna's"), or to use numbers of it, each once, and else only words that an
-    example's value has.
+    A default, a boolean and a member of an enum may be chosen freely. Any other value has to occur
+    in the request ("Anna" in "Anna's"), or has to be made of its numbers, each used once, and
+    otherwise only of words in the values of examples.
     """
     said = tokens(request)
     text = " ".join(t.text for t in said)
@@ -293,7 +298,7 @@ def invents(definition: ToolDefinition, request: str, arguments: JsonObject) -> 
 
 
 class RequestReader:
-    """Lays requests along the patterns of one tool."""
+    """Aligns requests with the patterns of one tool."""
 
     def __init__(
         self,
@@ -302,7 +307,8 @@ class RequestReader:
         likeness: Likeness,
         familiar: frozenset[str],
     ) -> None:
-        """`familiar` has the words that all tools' examples use around values: they are seldom one."""
+        """`familiar` has the words that all tools' examples use around values, and that are rarely
+        a value."""
         self.definition = definition
         self.patterns = patterns
         self._likeness = likeness
@@ -318,7 +324,7 @@ class RequestReader:
         self._values = {sample.lower() for sample in self._all_samples}
 
     def read(self, request: str) -> list[RequestReading]:
-        """Return the readings of a request, the cheapest first, each with other arguments."""
+        """Return the readings of a request, the cheapest first, each with different arguments."""
         found = [r for p in self.patterns if (r := self.laid(request, p, {})) is not None]
         return _distinct(found)
 
@@ -333,7 +339,7 @@ class RequestReader:
         )
 
     def laid(self, request: str, pattern: Pattern, before: JsonObject) -> RequestReading | None:
-        """Return the cheapest way to lay a request along a pattern.
+        """Return the cheapest alignment of a request with a pattern.
 
         With `before`, the arguments of an earlier call, gaps may stay empty.
         """
@@ -397,9 +403,9 @@ class RequestReader:
     def _fit(
         self, gap: Gap, piece: Sequence[Token], said: Sequence[Token], *, text: str, follows: bool
     ) -> float | None:
-        """Return what it costs to take a piece of the request for a gap; None if it cannot be."""
+        """Return the cost of taking a piece of the request for a gap, or None if it cannot be taken."""
         quotes = {token.quote for token in piece}
-        if quotes != {0}:  # a quotation is taken whole or not at all
+        if quotes != {0}:  # a quotation is only taken as a whole
             whole = sum(token.quote in quotes for token in said) == len(piece)
             if len(quotes) > 1 or not whole:
                 return None
@@ -436,7 +442,7 @@ class RequestReader:
         return cost + (0.15 if long else 0.8) * (1 - max(0.0, near))
 
     def _taken(self, token: Token, *, long: bool) -> float:
-        """Return what it costs to take a token into a gap for words."""
+        """Return the cost of taking a token into a gap for words."""
         if token.kind != "word":
             return 0.3 if token.kind == "mark" else 0.9
         if token.is_small:
@@ -446,8 +452,8 @@ class RequestReader:
         return 0.55 if token.text in self._familiar else 0.05
 
     def _could_be(self, gap: Gap, piece: Sequence[Token]) -> bool:
-        """Return whether a piece is more than what examples say around values, and is of a length,
-        and has small words, as the samples of its gap do."""
+        """Return whether a piece has more than the words around values in examples, and is like the
+        samples of its gap in its length and its small words."""
         if all(t.is_small or t.text in self._familiar - self._values for t in piece):
             return False
         samples = [tokens(sample) for sample in self._samples[gap.name]]
@@ -504,7 +510,7 @@ class RequestReader:
 
 
 def _shape(word: str) -> str:
-    """Return which of a plain word, a name and a technical word it looks like."""
+    """Return whether a word looks like a plain word, a name or a technical word."""
     if not word.isalpha():
         return "technical"
     return "plain" if word.islower() else "name" if word[1:].islower() else "technical"

@@ -1,9 +1,9 @@
-"""How sure a call is: what the nearness of texts, the examples and Needle say of it, weighed.
+"""How certain a call is, weighed by the nearness of texts, the examples and Needle.
 
-Rule: nothing here knows any tool or phrase. Each tool, and "no tool", gets a chance, and for the
-likeliest one each way to fill it in, and "none of these": a softmax over a few sums. Their weights are
-the only thing that was ever fitted, on questions that are no part of the tests: by
-`benchmarks/local_weights.py`, which also prints them.
+Rule: this code knows no particular tool or phrase. Each tool, and "no tool", gets a probability.
+For the likeliest tool, so does each way to fill it in, and "none of these". They are a softmax over
+a few sums. The weights are the only values that were fitted, on questions that are not in the
+tests. `benchmarks/local_weights.py` fits and prints them.
 """
 
 from __future__ import annotations
@@ -31,20 +31,21 @@ from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject, JsonValue
 
 CERTAIN = 0.55
-"""The chance from which a call is made."""
+"""The probability from which on a call is made."""
 
 _TOOL_WEIGHTS = (0.25, 8.06, 4.45)
 _NONE_WEIGHTS = (0.37, 10.16, 2.73)
 _NONE = 0.52
-"""Of Needle's log-likelihood, and of the nearness as a whole and without values."""
+"""The weights are for Needle's log-likelihood, and for the nearness with and without values."""
 
 _CALL_WEIGHTS = (0.09, 0.14, 4.92, 1.27, -2.25)
 _NO_CALL = -3.19
-"""Of the log-likelihood of the arguments and of their unlikeliest token, of what it costs to read them
-by an example, of being what Needle would write, and of having no values."""
+"""The weights are for the log-likelihood of the arguments, that of their unlikeliest token, the
+cost of reading them by an example, whether Needle would write them, and whether they have no
+values."""
 
 _UNREAD = 0.5
-"""What it costs to read a call that no example gives."""
+"""The assumed cost of reading for a call that no example gives."""
 
 _OFFERED = 6
 _READ = 3
@@ -52,11 +53,12 @@ _UNLIKELY = -8.0
 _LEAST, _LEAST_TOKEN = -25.0, -12.0
 
 Nearness: TypeAlias = Mapping[str | None, tuple[float, float]]
-"""For each tool, and None for no tool: as a whole, and without values."""
+"""The nearness of each tool with and without values. The key None stands for no tool."""
 
 
 class RankedTool(NamedTuple):
-    """A tool (None: no tool fits), its score, and how the request reads by its examples, best first."""
+    """A tool (None: no tool fits), its score, and the readings of the request by its examples, best
+    first."""
 
     score: float
     tool: ToolDefinition | None
@@ -64,7 +66,7 @@ class RankedTool(NamedTuple):
 
 
 class WeighedCall(msgspec.Struct, frozen=True):
-    """Arguments and their chance among all, and "none of these"."""
+    """Arguments, and their probability among all ways to fill in the call and "none of these"."""
 
     chance: float
     arguments: JsonObject
@@ -77,7 +79,7 @@ class Weigher:
         self._needle = needle
 
     def tools(self, asked: str, ranked: Sequence[RankedTool], near: Nearness) -> list[RankedTool]:
-        """Return the likely ones, no tool among them, with their chances as scores."""
+        """Return the likely tools, and None for no tool, with their probabilities as scores."""
         likely = likely_of(ranked, near)
         features = self.tool_features(asked, likely, near)
         sums = [
@@ -100,10 +102,10 @@ class Weigher:
     def calls(
         self, asked: str, candidate: RankedTool, around: frozenset[str], *, written: bool
     ) -> list[WeighedCall]:
-        """Return ways to fill in a call, the likeliest first. `around` has the words that stand around
-        values in examples; with `written` the model may write one, too."""
+        """Return ways to fill in a call, the likeliest first. `around` has the words that stand
+        around values in examples. With `written`, the model may also write one."""
         tool = candidate.tool
-        if tool is None or candidate.score < CERTAIN:  # whatever is in it, it would not be certain
+        if tool is None or candidate.score < CERTAIN:  # no call of this tool can be certain enough
             return []
         features = self.call_features(asked, candidate, around, written=written)
         sums = [_NO_CALL, *(_sum(_CALL_WEIGHTS, row) for _, row in features)]
@@ -114,7 +116,8 @@ class Weigher:
     def call_features(
         self, asked: str, candidate: RankedTool, around: frozenset[str], *, written: bool
     ) -> list[tuple[JsonObject, list[float]]]:
-        """Return the ways that use all that was said, and nothing else, each with what is weighed."""
+        """Return the ways that use everything that was said and nothing else, each with its
+        features."""
         tool = candidate.tool
         if tool is None:
             return []
@@ -147,7 +150,7 @@ def _in_order(tool: ToolDefinition, arguments: JsonObject) -> JsonObject:
 
 
 def likely_of(ranked: Sequence[RankedTool], near: Nearness) -> list[RankedTool]:
-    """Return the tools that are nearest by `near` and else by their scores; and no tool."""
+    """Return the nearest tools by `near`, then the best by their scores, and None for no tool."""
     tools = [one for one in ranked if one.tool]
     nearest = sorted(tools, key=lambda one: -fsum(near[one.tool.name if one.tool else None]))
     likely = nearest[: _OFFERED // 2]
@@ -171,7 +174,7 @@ def _key(tool: ToolDefinition, arguments: JsonObject) -> str:
 
 
 def _says_all(tool: ToolDefinition, asked: str, arguments: JsonObject) -> bool:
-    """Return whether nothing is lacking or left out, and no value is a part of another one."""
+    """Return whether nothing is missing or left out, and no value is a part of another one."""
     texts = [value.casefold() for value in arguments.values() if isinstance(value, str)]
     apart = not any(
         one in other for i, one in enumerate(texts) for j, other in enumerate(texts) if i != j
@@ -179,8 +182,8 @@ def _says_all(tool: ToolDefinition, asked: str, arguments: JsonObject) -> bool:
     return apart and not lacking(tool, arguments) and not leaves_out(asked, arguments)
 
 
-# The values that a parameter may have: pieces of the request, members of an enum, and what the
-# examples compute of numbers. Other parameters are left out.
+# The values that a parameter may have: pieces of the request, members of an enum, and values that
+# the examples compute from numbers. Other parameters are left out.
 
 
 def can_write(tool: ToolDefinition) -> bool:
@@ -191,7 +194,7 @@ def can_write(tool: ToolDefinition) -> bool:
 
 
 def allowed(tool: ToolDefinition, asked: str, around: frozenset[str]) -> dict[str, list[JsonValue]]:
-    """Return for each parameter that can be written the values that it may have."""
+    """Return the allowed values of each parameter that can be written."""
     schema = tool.input_schema or {}
     properties = schema.get("properties")
     patterns = patterns_of(tool)
@@ -222,14 +225,15 @@ def allowed(tool: ToolDefinition, asked: str, around: frozenset[str]) -> dict[st
 
 
 def _is_like(samples: Sequence[Sequence[Token]], piece: Sequence[Token]) -> bool:
-    """Return whether a piece has small words only if a sample has, and is else about as long."""
+    """Return whether a piece has small words only if a sample has some, and has about the samples'
+    length."""
     if not samples or any(t.is_small for sample in samples for t in sample):
         return True
     return len(piece) <= 1 + max(map(len, samples)) and not any(t.is_small for t in piece)
 
 
 def _pieces(runs_: Sequence[JsonValue], plain: frozenset[str]) -> list[str]:
-    """Return the pieces that have more than small words and what examples say around values."""
+    """Return the pieces that have more than small words and the words around values in examples."""
     found: list[str] = []
     for piece in runs_:
         text = piece if isinstance(piece, str) else ""
@@ -248,8 +252,8 @@ def _is_symbols(text: str) -> bool:
 def _computed(
     tool: ToolDefinition, name: str, recipes: Sequence[tuple[str | int, ...]], asked: str
 ) -> list[str]:
-    """Return what the request writes out with all its numbers; else what the examples compute of them,
-    as they stand and turned round."""
+    """Return what the request itself writes out with all its numbers. Otherwise return what the
+    examples compute from them, in their order and in reverse."""
     said = [t.text.replace(",", "") for t in tokens(asked) if t.kind == "number"]
     written = [
         run for run in runs(asked) if _is_symbols(run) and not leaves_out(asked, {name: run})
@@ -265,7 +269,7 @@ def _computed(
 
 
 def _infixes(tool: ToolDefinition, name: str) -> list[str]:
-    """Return the marks that stand between two numbers in the examples' values."""
+    """Return the marks between two numbers in the examples' values."""
     found: dict[str, None] = {}
     for value in (example.arguments.get(name) for example in tool.examples):
         said = tokens(value) if isinstance(value, str) else ()
