@@ -1,17 +1,18 @@
-"""LiteLLM as the way to a model: any provider that it reaches, behind a client of this library
-(`litellm_client`). Needs the extra `litellm`.
+"""A client for any model that LiteLLM reaches (`litellm_client`). Needs the extra `litellm`.
 
-Requests are encoded and replies are read as those of any server of OpenAI's chat wire; LiteLLM stands
-where an HTTP server would.
+Requests are encoded and replies are decoded as for any server with OpenAI's chat wire. LiteLLM
+takes the place of the HTTP server.
 
-Rule: what LiteLLM makes up is no end of a reply. It says `stop` where a stream broke off without a
-reason, and where a provider gave none or one that it does not know. So the provider's own answer is
-listened to where it comes in, at httpx below LiteLLM, and a reply ended as that says; calls of a reply
-that nobody heard do not run. Nor do those of an answer with several choices: LiteLLM makes one stream
-of their pieces, and nobody knows which of them a call is of.
+Rule: an end that LiteLLM makes up does not count as the end of a reply. It says `stop` where a
+stream broke off without a reason, and where a provider gave none or an unknown one. So the
+provider's own answer is observed where it arrives, in httpx below LiteLLM, and the reply ended as
+that says. Calls of a reply that was not observed do not run. Neither do calls of an answer with
+several choices: LiteLLM makes one stream of their pieces, and nobody knows which choice a call
+belongs to.
 
-LiteLLM runs in an event loop of its own, in a thread that all its clients share: it makes requests that
-block (it asks an Ollama server about its model), and counts tokens and prices in between.
+LiteLLM runs in an event loop in another thread, which all its clients share, because it makes
+requests that block (it asks an Ollama server about its model), and counts tokens and prices in
+between.
 """
 
 from __future__ import annotations
@@ -57,14 +58,14 @@ from toolcrib.wire.framing import EventStream, FrameStream, LineStream
 
 __all__ = ["LiteLLMTransport", "litellm_client"]
 
-# else it fetches price lists, as it is imported and in requests
+# otherwise it fetches price lists during its import and in requests
 for _name in ("LITELLM_LOCAL_MODEL_COST_MAP", "LITELLM_OFFLINE_MODE"):
     os.environ.setdefault(_name, "true")
 
 try:
     _litellm: Any = import_module("litellm")
-    _openai: Any = import_module("openai")  # whose errors LiteLLM's are
-    _httpx: Any = import_module("httpx")  # which it asks providers with
+    _openai: Any = import_module("openai")  # LiteLLM's errors are based on its errors
+    _httpx: Any = import_module("httpx")  # LiteLLM sends its requests with it
 except ImportError:
     raise MissingExtraError("litellm", "toolcrib.bridges.litellm") from None
 
@@ -72,7 +73,7 @@ _WIRE = msgspec.structs.replace(OPENAI_CHAT, allowed_tools=False, always_done=Tr
 _SECRET = re.compile(r"key|token|secret|password|credential", re.IGNORECASE)
 _OPTIONS = Options.__annotations__.keys() - {"transport", "headers"}
 _ONE_ATTEMPT = {"max_retries": 0, "num_retries": 0}
-"""Requests are made again by `retries=`, as for every client, and not by LiteLLM and its SDKs, too."""
+"""Retries are made by `retries=`, as for every client, and not by LiteLLM and its SDKs as well."""
 
 
 @names_wrong_types
@@ -81,11 +82,13 @@ def litellm_client(
 ) -> WireClient:
     """Return a client for a model by LiteLLM's name for it: `anthropic/claude-…`, `ollama_chat/…`.
 
-    `given` are further arguments of `litellm.acompletion`, for every request: `api_key`, `api_base`,
-    `extra_headers`, `aws_region_name`, `vertex_project`. Without a key LiteLLM takes its own from the
-    environment. The other options are those of `WireClient`, but for `transport` and `headers`.
+    `given` are further arguments of `litellm.acompletion`, for every request: `api_key`,
+    `api_base`, `extra_headers`, `aws_region_name`, `vertex_project`. Without a key LiteLLM uses its
+    own from the environment. The other options are those of `WireClient`, except `transport` and
+    `headers`.
 
-    Raises RequestError where LiteLLM knows no provider for the model, or an option has no place here.
+    Raises RequestError if LiteLLM knows no provider for the model, or if an option cannot be used
+    here.
     """
     for name, value in options.items():
         if name not in _OPTIONS and value is not None:
@@ -99,13 +102,14 @@ def litellm_client(
         provider = ""
     if not provider:
         raise RequestError(f"LiteLLM knows no provider for {model!r}: name it as PROVIDER/MODEL")
-    server = f"https://{provider}.litellm"  # a name, of whom a reply's state may go back to
+    server = f"https://{provider}.litellm"  # names who may get back a reply's state
     options = {**options, "transport": transport}
     return WireClient(_WIRE, model, base_url=server, **options)
 
 
 class LiteLLMTransport:
-    """Sends requests of OpenAI's chat wire by `litellm.acompletion`; `litellm_client` makes it.
+    """Sends requests of OpenAI's chat wire through `litellm.acompletion`. `litellm_client` makes
+    it.
 
     `given` are further arguments of `acompletion`, for every request.
     """
@@ -117,10 +121,11 @@ class LiteLLMTransport:
         self._sent: tuple[str, ...] = ()
 
     async def send(self, request: Outgoing) -> Response:
-        """Return the answer, whose body may still be on its way.
+        """Return the answer, whose body may still be arriving.
 
-        Raises ConnectionFailed where no provider is reached or none answers in time, RequestError where
-        LiteLLM makes no request. An error that the provider reports is an answer with its status.
+        Raises ConnectionFailed if no provider is reached or none answers in time, and RequestError
+        if LiteLLM makes no request. An error that the provider reports is an answer with its
+        status.
         """
         asked = self._given | json.loads(request.body)
         heard = _Heard(asked, self._remember)
@@ -144,7 +149,7 @@ class LiteLLMTransport:
         self._sent = remembered(self._sent, str(request.url), request.headers)
 
     async def aclose(self) -> None:
-        """Do nothing: connections are LiteLLM's, which all of a process share."""
+        """Do nothing, since LiteLLM's connections are shared by the whole process."""
 
     @property
     def total(self) -> float | None:
@@ -153,8 +158,8 @@ class LiteLLMTransport:
 
     @property
     def secrets(self) -> list[str]:
-        """The keys in `given`, those that LiteLLM may take from the environment and its settings, and
-        what it sent in headers and URLs."""
+        """The keys in `given`, those that LiteLLM may take from the environment and its settings,
+        and those that it sent in headers and URLs."""
         own = {name: getattr(_litellm, name) for name in dir(_litellm) if name.endswith("_key")}
         named = {**os.environ, **own, **self._given}
         found = [v for k, v in named.items() if isinstance(v, str) and _SECRET.search(k)]
@@ -165,7 +170,7 @@ class LiteLLMTransport:
         return "LiteLLMTransport()"
 
 
-# LiteLLM's event loop, which lasts as long as the process.
+# LiteLLM's event loop, which runs until the process ends.
 
 T = TypeVar("T")
 _lock = threading.Lock()
@@ -173,14 +178,14 @@ _begun: list[tuple[asyncio.AbstractEventLoop, threading.Thread]] = []
 
 
 async def _in_its_loop(made: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine in that loop, with this context; return its value or raise its error. It is
-    cancelled with whoever waits."""
+    """Run a coroutine in that loop, with this context. Return its value or raise its error. It is
+    cancelled together with its caller."""
     return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(made, _loop()))
 
 
 def _loop() -> asyncio.AbstractEventLoop:
     with _lock:
-        if _begun and not _begun[0][1].is_alive():  # in a child that was forked
+        if _begun and not _begun[0][1].is_alive():  # in a forked child
             _begun.clear()
         if not _begun:
             loop = asyncio.new_event_loop()
@@ -194,7 +199,7 @@ async def _next(stream: AsyncIterator[Any]) -> Any:
     return await anext(stream, None)
 
 
-# What providers answer, as httpx below LiteLLM receives it.
+# Providers' answers, observed in httpx below LiteLLM.
 
 _hearing: ContextVar[_Heard | None] = ContextVar("toolcrib litellm", default=None)
 _send = _httpx.AsyncClient.send
@@ -203,7 +208,7 @@ _send = _httpx.AsyncClient.send
 @functools.wraps(_send)
 async def _send_and_hear(client: Any, request: Any, **options: Any) -> Any:
     heard = _hearing.get()
-    if heard is None:  # not for a client of ours
+    if heard is None:  # not a request of one of our clients
         return await _send(client, request, **options)
     heard.remember(request)
     try:
@@ -218,41 +223,41 @@ async def _send_and_hear(client: Any, request: Any, **options: Any) -> Any:
 _httpx.AsyncClient.send = _send_and_hear
 
 _REASONS = ("finish_reason", "stop_reason", "done_reason", "finishReason", "stopReason")
-"""What providers call the reason for the end of a reply."""
+"""Providers' names for the finish reason."""
 _PIECE = re.compile(
     r'"(?:tool_calls|function_call|functionCall|toolUse|partial_json)": (?!null|""|\[\]|\{\})'
     r'|"type": "(?:tool_use|function_call)"'
 )
-"""What a piece of a call has in it, in the JSON of any provider."""
+"""What marks a piece of a call in the JSON of any provider."""
 _DONE = "[DONE]"
 _ENDED = frozenset(("completed", "incomplete", "failed", "cancelled"))
 _UNHEARD, _SEVERAL = "unheard", "several_choices"
-"""The reasons of this file's own, which end no reply well."""
+"""This module's own finish reasons, after which no call runs."""
 _Said: TypeAlias = dict[str, Any]
 
 
 class _Heard:
-    """Collects the answers of HTTP to what was `asked`, in all attempts of LiteLLM's.
+    """Collects the HTTP answers to what was `asked`, in all of LiteLLM's attempts.
 
-    `failed` are the answers that were no success, and what was raised in place of one or within it.
-    `remember` is told of each request. An application's callbacks may make requests as well.
+    `failed` are the unsuccessful answers, and exceptions in place of an answer or within one.
+    `remember` is called with each request. An application's callbacks may make requests as well.
     """
 
     def __init__(self, asked: Mapping[str, Any], remember: Callable[[Any], None]) -> None:
         self.failed: list[Any] = []
         self.remember = remember
-        self._made_up = bool(asked.get("mock_response"))  # by the application: no provider is asked
+        self._made_up = bool(asked.get("mock_response"))  # by the application; no provider is asked
         self._streams = bool(asked.get("stream"))
         self._bodies: list[tuple[bytes | bytearray, bool]] = []
 
     async def during(self, made: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine, and collect the answers meanwhile. It needs a task of its own,
-        since this changes the context."""
+        """Run a coroutine, and collect the answers meanwhile. It needs its own task, since this
+        changes the context."""
         _hearing.set(self)
         return await made
 
     def note(self, response: Any, *, streamed: bool) -> None:
-        """Keep what an answer says, as far as it is read."""
+        """Keep the contents of an answer, as far as it is read."""
         if not response.is_success:
             self.failed.append(response)
             return
@@ -263,7 +268,7 @@ class _Heard:
         self._bodies.append((body, self._streams))
 
         async def noted(chunk_size: int | None = None) -> AsyncGenerator[bytes, None]:
-            body.clear()  # it may be read again
+            body.clear()  # the body may be read again
             try:
                 async with contextlib.aclosing(chunks(chunk_size)) as read:
                     async for chunk in read:
@@ -277,10 +282,11 @@ class _Heard:
         response.aiter_bytes = noted
 
     def ending(self, word: object) -> _Said:
-        """Return how the reply ended, as members of a choice on the wire; `word` is LiteLLM's.
+        """Return how the reply ended, as members of a choice on the wire. `word` is LiteLLM's
+        reason.
 
-        Of several reasons one that is not natural counts. Where that is none of the wire's, LiteLLM's
-        word does, unless it says that all is well.
+        If there are several reasons, an unnatural one counts. If the wire does not know that one,
+        LiteLLM's reason counts, unless it is a natural one.
         """
         if self._made_up and not self._bodies:
             return {"finish_reason": word}
@@ -297,9 +303,9 @@ class _Heard:
         return {"finish_reason": reason, "native_finish_reason": natives[-1] if natives else None}
 
     def failure_of(self, error: BaseException) -> Any:
-        """Return what an error was raised from, the nearest of what `failed`; else an answer of the
-        status that LiteLLM says, or the last failure, where LiteLLM says no more than that all of its
-        `fallbacks` failed. None if there is none."""
+        """Return the nearest of `failed` that an error was raised from. Otherwise return an answer
+        with LiteLLM's status, or the last failure if LiteLLM only says that all its `fallbacks`
+        failed. Return None if there is none."""
         for one in _raised_from(error):
             for failed in self.failed:
                 if failed is one or failed is getattr(one, "response", None):
@@ -315,7 +321,7 @@ class _Heard:
         return bool(self._bodies)
 
     def error(self) -> object:
-        """Return the error in an answer that is a success all the same."""
+        """Return the error in an answer whose status says success."""
         said = (_values(bytes(body))[0] for body, _ in self._bodies)
         errors = (holder.get("error") for values in said for holder in _holders(values))
         return next(filter(None, errors), None)
@@ -332,9 +338,12 @@ def _raised_from(error: BaseException) -> Iterator[BaseException]:
 
 
 def _end_of(body: bytes, *, streamed: bool) -> tuple[list[str], list[object]] | None:
-    """Return the reasons in one body, and those of the model behind a gateway; None where it has no
-    member for one. A stream without a reason is incomplete, also one that goes on after it or ends
-    within an event. So is one value in place of a stream: LiteLLM reads nothing of it."""
+    """Return the reasons in one body, and those of the model behind a gateway; None if it has no
+    member for them.
+
+    A stream is incomplete if it has no reason, goes on after it, or ends within an event. So is a
+    single value in place of a stream, since LiteLLM reads nothing of it.
+    """
     values, is_stream = _values(body)
     reasons: list[str] = []
     natives: list[object] = []
@@ -343,23 +352,23 @@ def _end_of(body: bytes, *, streamed: bool) -> tuple[list[str], list[object]] | 
     for holder in _holders(values):
         reasons += _reasons(holder)
         natives += filter(says_why, (holder.get("native_finish_reason"),))
-        done = holder.get("done", done)  # Ollama's
+        done = holder.get("done", done)  # Ollama's member
         has_place = has_place or done is not None or any(name in holder for name in _REASONS)
     stops_early = is_stream and (values or streamed) and not reasons
     is_open = done is None and (stops_early or (streamed and not is_stream))
     if done not in (None, True) or is_open or (is_stream and _goes_on(values)):
         reasons.append("incomplete")
     elif done and not reasons:
-        reasons.append("stop")  # it has a word for it only since 2024
+        reasons.append("stop")  # Ollama gives a reason only since 2024
     if not all(map(_is_first, (choice for said in _said_in(values) for choice in _choices(said)))):
         reasons.append(_SEVERAL)
     return (reasons, natives) if reasons or has_place else None
 
 
 def _goes_on(values: list[Any]) -> bool:
-    """Return whether there was to be more of a stream: its last event is cut, or it has a piece of a
-    call after its reason, which then counts only with `[DONE]`, or with one of Gemini's or Ollama's
-    behind that."""
+    """Return whether more of a stream was to come. Its last event is cut, or a piece of a call
+    follows the reason. Then only a later `[DONE]`, or a later reason of Gemini or Ollama, ends it.
+    """
     has_reason = is_voided = False
     for value in values:
         is_voided = is_voided or (has_reason and _PIECE.search(json.dumps(value)) is not None)
@@ -371,8 +380,8 @@ def _goes_on(values: list[Any]) -> bool:
 
 
 def _holders(values: Iterable[object]) -> Iterator[_Said]:
-    """Yield the objects that may say how the reply ended: only those that are the provider's own, since
-    a model may write any name into what it makes."""
+    """Yield the objects that may say how the reply ended. Only the provider's own objects count,
+    since a model may write any name into its output."""
     for said in _said_in(values):
         yield said
         yield from filter(_is_first, _choices(said))
@@ -393,8 +402,9 @@ def _is_first(choice: _Said) -> bool:
 
 
 def _values(body: bytes) -> tuple[list[Any], bool]:
-    """Return the JSON values of a body, and whether it is a stream of them: lines, server-sent events,
-    AWS's frames. Of a stream, what is no JSON is a text: `[DONE]`, or an event that was cut."""
+    """Return the JSON values of a body, and whether it is a stream of them: lines, server-sent
+    events or AWS's frames. In a stream, anything that is not JSON is a string: `[DONE]`, or an
+    event that was cut."""
     with contextlib.suppress(ValueError, RecursionError):
         whole = json.loads(body)
         return (whole if isinstance(whole, list) else [whole]), False
@@ -407,7 +417,7 @@ def _values(body: bytes) -> tuple[list[Any], bool]:
     try:
         for event in filter(None, (*splitter.feed(body), splitter.close())):
             values.append(_value(event.data))
-    except WireError:  # of what comes before it, all was read
+    except WireError:  # everything before it was read
         values.append("")
     return values, True
 
@@ -415,7 +425,7 @@ def _values(body: bytes) -> tuple[list[Any], bool]:
 def _value(data: bytes) -> Any:
     try:
         said = json.loads(data)
-        inner = said.get("bytes") if _is_object(said) else None  # of Bedrock's InvokeModel
+        inner = said.get("bytes") if _is_object(said) else None  # from Bedrock's InvokeModel
         return json.loads(b64decode(inner)) if isinstance(inner, str) else said
     except (ValueError, RecursionError):
         return data.decode(errors="replace").strip()
@@ -434,7 +444,7 @@ def _reasons(holder: _Said) -> Iterator[str]:
         yield "error"
 
 
-# What LiteLLM gives, in the form of the wire.
+# LiteLLM's output in the form of the wire.
 
 
 def _whole(answer: Any, limit: object, heard: _Heard) -> _Said:
@@ -450,7 +460,8 @@ def _dumped(said: Any) -> _Said:
 
 
 def _cut_by(limit: object, said: _Said) -> _Said:
-    """Return the reason of a reply that used up its tokens: whatever LiteLLM calls it, it was cut.
+    """Return the reason for a reply that used up its tokens, which was cut whatever LiteLLM calls
+    it.
 
     Ollama's `length` becomes `tool_calls` once there was a call.
     """
@@ -462,10 +473,10 @@ def _cut_by(limit: object, said: _Said) -> _Said:
 async def _events(
     stream: Any, deadline: RequestDeadline, limit: object, heard: _Heard
 ) -> AsyncGenerator[bytes, None]:
-    """Yield a stream as server-sent events, with `[DONE]` where the provider said that it ended."""
+    """Yield a stream as server-sent events, with `[DONE]` if the provider said that it ended."""
     last: _Said = {}
     word: object = None
-    places = {0: None}  # of the choices that LiteLLM shows, in their order
+    places = {0: None}  # by LiteLLM's choices, in their order
     while True:
         try:
             async with deadline.reading():
@@ -525,29 +536,30 @@ class _LiteLLMResponse:
                 await _in_its_loop(self._stream.aclose())
 
 
-# LiteLLM's errors, which are OpenAI's with its own words: an answer with a status, where there is one.
+# LiteLLM's errors, whose classes are OpenAI's, as answers with a status if there is one.
 
 _Refused: TypeAlias = tuple[int, Mapping[str, str], _Said]
 _UNREAD = (_openai.APIConnectionError, _openai.InternalServerError)
-"""What LiteLLM makes of an answer that it cannot read."""
+"""LiteLLM's errors for an answer that it cannot read."""
 _TOLD = ("retry-after", "retry-after-ms", "x-should-retry")
 
 
 def _refusal(error: Exception, heard: _Heard) -> ClientError | _Refused:
-    """Return the answer that an error stands for, or an error of this library where there was none.
+    """Return the answer that an error stands for, or an error of this library if there was none.
 
-    What was heard counts before what LiteLLM calls it: it has a 500 for a server that is not there.
+    What was observed takes precedence over LiteLLM's own status, which is 500 for an unreachable
+    server.
     """
     failure = heard.failure_of(error)
     is_broken = isinstance(failure, BaseException)
     refused = None if is_broken else failure
-    error = getattr(error, "original_exception", None) or error  # in the middle of a stream
+    error = getattr(error, "original_exception", None) or error  # raised within a stream
     status = getattr(error, "status_code", None)
     if refused is not None:
         status = refused.status_code
     elif isinstance(error, TimeoutError | asyncio.TimeoutError | _openai.APITimeoutError):
         slow = ConnectionFailed("LiteLLM did not answer within the time limit")
-        slow.retryable = False  # the provider may still be at work on it
+        slow.retryable = False  # the provider may still be working on it
         return slow
     elif not is_broken and (reported := heard.error()):
         return reported_error(reported)

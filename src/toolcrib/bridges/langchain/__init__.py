@@ -1,6 +1,5 @@
-"""LangChain and LangGraph, both ways: a runner's tools for their agents (`to_langchain_tools`), their
-tools for a catalog (`from_langchain_tool`). Needs the extra `langchain`.
-"""
+"""LangChain and LangGraph in both directions. `to_langchain_tools` gives a runner's tools to their
+agents, and `from_langchain_tool` gives their tools to a catalog. Needs the extra `langchain`."""
 
 from toolcrib.errors import MissingExtraError
 

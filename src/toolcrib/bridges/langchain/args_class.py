@@ -1,14 +1,15 @@
-"""The arguments of a LangChain tool, read by its own class before anybody decides on them.
+"""The arguments of a LangChain tool, which its own class reads before anybody decides on them.
 
-Rule: what is decided on is what runs. LangChain validates arguments inside of the call, where its class
-adds defaults and its validators change values, unseen, and passes on what that class would dump. So the
-class reads them here first, strictly, as any model of a tool's; and what LangChain then makes of what
-was sent, and passes on to the tool's function, has to be the same values.
+Rule: what was decided on is what runs. LangChain validates arguments within the call. There its
+class adds defaults and its validators change values unseen, and it passes on what that class would
+dump. So the class reads the arguments here first, strictly, like any model of a tool. What
+LangChain later makes of them and passes to the tool's function has to be the same values.
 
-The schema that LangChain shows, and that judges, calls each field by its own name, whatever alias the
-class reads it by: so do all who decide or read, and LangChain alone is given the alias. What nobody
-sent is left to LangChain's class, as it need not be valid there, but for what a factory made: it would
-make something else the next time.
+The schema that LangChain shows, and that judges arguments, calls each field by its own name,
+whatever alias the class reads it by. Everybody who decides on or reads the arguments uses these
+names, and only LangChain is given the aliases. Arguments that nobody sent are left to LangChain's
+class, since they need not be valid there. The exception is what a factory made, because the factory
+would make something else the next time.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ NO_FIELDS = (
     "tool '{}': its args_schema is no class of fields, by which LangChain passes arguments on"
 )
 _SYNTHETIC = frozenset(("args", "kwargs"))
-"""Names of fields whose defaults LangChain does not pass on: it takes them for those of a function's
+"""Names of fields whose defaults LangChain does not pass on, because it takes them for a function's
 `*args` and `**kwargs`."""
 
 
 class ReadArguments(Veiled, msgspec.Struct, frozen=True):
-    """Holds what was sent, the instance that it was read as, and the effective arguments."""
+    """Holds what was sent, the instance that was read from it, and the effective arguments."""
 
     veiled: ClassVar[tuple[str, ...]] = ("sent", "made", "shown")
 
@@ -55,9 +56,12 @@ class ReadArguments(Veiled, msgspec.Struct, frozen=True):
 
 
 class ArgsReader(TypedReader):
-    """Reads arguments by `model`, which has no field that is injected. `validating` is the class by
-    which LangChain validates them in the call; None where it passes them on as they are. Of what was
-    not sent, `left_out` does not reach the function, which has no default for it."""
+    """Reads arguments by `model`, which has no injected fields.
+
+    `validating` is the class by which LangChain validates them in the call, or None if it passes
+    them on unchanged. Arguments in `left_out` do not reach the function unless they were sent, and
+    it has no default for them.
+    """
 
     __slots__ = ("_holding", "_keys", "_left_out", "_making", "_model", "_tool", "_validating")
 
@@ -86,25 +90,26 @@ class ArgsReader(TypedReader):
         self, sent: JsonValue, at: At, found: Findings, values: FactoryValues | None = None
     ) -> tuple[Any, JsonValue]:
         made, shown = super().read(sent, at, found, values)
-        assert isinstance(sent, dict)  # noqa: S101  the schema says so
+        assert isinstance(sent, dict)  # noqa: S101  by the schema
         assert isinstance(shown, dict)  # noqa: S101
         return ReadArguments(sent, made, shown), shown
 
     def passed_on(
         self, read: ReadArguments, injected: Mapping[str, Any], call_id: str
     ) -> dict[str, Any]:
-        """Return what LangChain is given, of which it makes what was decided on. Raises ToolError where
-        its class refuses that, or something else would reach the function."""
-        if self._validating is None:  # its defaults are the function's own
+        """Return the arguments to give to LangChain, which makes of them what was decided on.
+        Raises ToolError if its class refuses them, or if something else would reach the function.
+        """
+        if self._validating is None:  # the function fills in its own defaults
             shown = {name: read.shown[name] for name in read.sent if name in read.shown}
             return {**shown, **injected}
         return self._checked(read, {**self._as_sent(read), **injected}, call_id)
 
     def _checked(self, read: ReadArguments, given: dict[str, Any], call_id: str) -> dict[str, Any]:
-        """Return what LangChain is given, if it passes on what was decided on of it. A default that
-        nobody sent and the class refuses is left to the class. Raises as `passed_on` does."""
+        """Return `given` if LangChain passes on what was decided on. A default that nobody sent and
+        the class refuses is left to the class. Raises the same errors as `passed_on`."""
         try:
-            passed = self._tool._to_args_and_kwargs({**given}, call_id)  # noqa: SLF001  as it will
+            passed = self._tool._to_args_and_kwargs({**given}, call_id)  # noqa: SLF001  as it does
         except ValidationError as error:
             refused = {where[0] for where, _ in value_faults(error) if where}
             made = {self._keys[name] for name in self._making - read.sent.keys()}
@@ -117,8 +122,8 @@ class ArgsReader(TypedReader):
         return given
 
     def _as_sent(self, read: ReadArguments) -> dict[str, Any]:
-        """Return what was sent, as the class calls it; of fields with default factories what those
-        made, as they run once; and the defaults that LangChain would not pass on."""
+        """Return what was sent, by the names that the class reads. Also return what default
+        factories made, since they run once, and the defaults that LangChain would not pass on."""
         names = [*read.sent, *sorted(self._making - read.sent.keys())]
         extras = (read.made.model_extra or {}) if self.has_factories else {}
         given = {}
@@ -131,8 +136,9 @@ class ArgsReader(TypedReader):
         return given
 
     def _refused(self, error: ValidationError, read: ReadArguments) -> Exception:
-        """Return what the model is told: where and of what kind, since pydantic's text repeats the
-        value. What it did not send is no fault of the model's: a default, or what was injected."""
+        """Return an error that tells the model where and of what kind the fault is. pydantic's own
+        text repeats the value. A fault in what the model did not send (a default, an injected
+        argument) is not the model's."""
         names = {key: name for name, key in self._keys.items()}
         faults = [
             ((names.get(str(where[0]), where[0]), *where[1:]) if where else where, what)
@@ -148,7 +154,7 @@ class ArgsReader(TypedReader):
     def _holds(
         self, read: ReadArguments, by_place: Sequence[Any], named: Mapping[str, Any]
     ) -> bool:
-        """Return whether these are the values that were decided on: all of them, and no others."""
+        """Return whether these are exactly the values that were decided on."""
         passed = dict(zip(read.shown, by_place, strict=False)) if by_place else named
         missing = read.shown.keys() - passed.keys()
         if missing - (self._left_out - read.sent.keys()):
@@ -163,7 +169,7 @@ class ArgsReader(TypedReader):
 
 
 def _keys(tool: str, model: type[BaseModel]) -> dict[str, str]:
-    """Return under which key a class reads each of its fields. Raises DefinitionError."""
+    """Return the key under which a class reads each of its fields. Raises DefinitionError."""
     fields = model.model_fields.items()
     return {name: _key(tool, name, field, model.model_config) for name, field in fields}
 
@@ -185,7 +191,7 @@ def _key(tool: str, name: str, field: FieldInfo, config: ConfigDict) -> str:
 
 
 def _by_own_names(model: type[BaseModel], adapter: Adapter) -> Adapter:
-    """Return what reads the fields of a class by their own names; those within them as they are."""
+    """Return a reader of a class's fields by their own names. Nested fields keep their aliases."""
     if all(field.validation_alias is None for field in model.model_fields.values()):
         return adapter
     core = _without_aliases(adapter.core_schema, _shared(adapter.core_schema))
@@ -193,7 +199,8 @@ def _by_own_names(model: type[BaseModel], adapter: Adapter) -> Adapter:
 
 
 def _without_aliases(core: Any, shared: Mapping[str, Any]) -> Any:
-    """Return a class's core schema without the aliases of its own fields, though it refer to itself."""
+    """Return a class's core schema without the aliases of its own fields, even if it refers to
+    itself."""
     if core["type"] == "model-fields":
         fields = {
             name: {key: said for key, said in field.items() if key != "validation_alias"}
@@ -211,7 +218,7 @@ def _shared(core: Any) -> Mapping[str, Any]:
 
 
 def _held_by_factories(tool: str, core: Any) -> frozenset[str]:
-    """Return the fields of a class in which a factory makes something, perhaps deep within. Raises
+    """Return the fields of a class in which a factory makes something, at any depth. Raises
     DefinitionError for a class without fields."""
     shared = _shared(core)
     while core["type"] != "model-fields":

@@ -1,7 +1,8 @@
-"""Content blocks of LangChain's messages, as the parts of a result, and back.
+"""Content blocks of LangChain's messages as the parts of a result, and back.
 
-Rule: a result is content only where LangChain itself would make it the content of a message: a list of
-texts and blocks. One without a picture, a file or a block of text in it is the JSON that it is.
+Rule: a result is content only if LangChain itself would make it the content of a message, which is
+a list of strings and blocks. A list without a picture, a file or a block of text in it is plain
+JSON.
 """
 
 from __future__ import annotations
@@ -31,9 +32,8 @@ _UNREAD = object()
 
 
 def content_in(made: object) -> Any:
-    """Return the content that a tool gave as blocks, of texts alone as one text; any other result as it
-    is. A block that cannot be shown stands among the others as its JSON.
-    """
+    """Return the content that a tool gave as blocks, joining text alone into one string. Any other
+    result is returned unchanged. A block that cannot be shown becomes its JSON, in its place."""
     if not isinstance(made, list | tuple) or not all(map(_is_block, made)):
         return made
     if all(isinstance(one, str) for one in made):
@@ -45,7 +45,7 @@ def content_in(made: object) -> Any:
             canonical_json(block) if part is _UNREAD else part
             for block, part in zip(made, parts, strict=True)
         ]
-    except Exception:  # noqa: BLE001  LangChain's reading of what looks like a block and is none
+    except Exception:  # noqa: BLE001  LangChain cannot read every dictionary like a block
         return made
     if any(isinstance(part, NO_TEXT) for part in parts):
         return told
@@ -57,14 +57,15 @@ def _is_block(one: object) -> bool:
 
 
 def _older(block: Any) -> Any:
-    """Return a block that `content_blocks` reads: of `image_url` it knows one of two forms."""
+    """Return a block that `content_blocks` reads, which knows only one of two forms of `image_url`."""
     if isinstance(block, dict) and isinstance(block.get("image_url"), str):
         return {**block, "image_url": {"url": block["image_url"]}}
     return block
 
 
 def _part(block: dict[str, Any]) -> Any:
-    """Return a standard block as a part, or that it cannot be read. Raises ValueError and TypeError."""
+    """Return a standard block as a part, or a text that it cannot be read. Raises ValueError and
+    TypeError."""
     kind, text = block["type"], block.get("text")
     if kind == "text":
         return text if isinstance(text, str) else _UNREAD
@@ -89,7 +90,8 @@ def _part(block: dict[str, Any]) -> Any:
 
 
 def _begun_as(data: str) -> str:
-    """Return the media type of a picture by its first bytes; empty where they are of no known one."""
+    """Return the media type of a picture by its first bytes, or an empty string if they are not
+    known."""
     try:
         head = base64.b64decode(data[:16], validate=True)
     except (binascii.Error, ValueError):
@@ -108,7 +110,7 @@ _MAGIC = {
 
 
 def _name(block: dict[str, Any]) -> str:
-    """Return the name of a file, which blocks have in any of these places."""
+    """Return the name of a file, which blocks may have in any of these places."""
     extras = block.get("extras")
     for where in (block, extras if isinstance(extras, dict) else {}):
         for key in ("filename", "name", "title"):
@@ -118,10 +120,11 @@ def _name(block: dict[str, Any]) -> str:
 
 
 def shown_content(message: Message) -> str | list[str | dict[str, Any]]:
-    """Return what a model is shown of a result: its text, or standard blocks if there are parts.
+    """Return the model's view of a result: its text, or standard blocks if there are parts.
 
-    A link, and a file of text, are a block of text: not every provider's package takes more. Sound and
-    film are files: a ToolNode makes JSON of content with a block of another kind (`audio`) in it.
+    A link, and a file of text, become a block of text, since not every provider's package takes
+    more. Audio and video are sent as files, because a ToolNode makes JSON of content that has a
+    block of another kind (`audio`).
     """
     if not message.parts:
         return message.content
@@ -133,7 +136,7 @@ def _block(part: Part) -> dict[str, Any]:
     text = text_in(part)
     if text is not None:
         return {"type": "text", "text": text}
-    assert isinstance(part, Image | File)  # noqa: S101  the others are text
+    assert isinstance(part, Image | File)  # noqa: S101  the other kinds are text
     data, media_type = inline_data(part), media_type_of(part) or part.media_type
     where = {"url": part.url} if data is None else {"base64": data}
     kind = {"mime_type": media_type} if media_type else {}

@@ -1,8 +1,9 @@
-"""LangChain's tools for a catalog: their schema as it is, and validated; what they give, checked.
+"""LangChain's tools for a catalog: their own schema validates, and their results are checked.
 
-Nobody can tell of a LangChain tool object who wrote it: a function of yours, a package, and a server's
-listing (by way of an adapter) are all a `StructuredTool`. So it counts as imported, and asks and taints
-like all that others wrote, until its author's own code says `own=True`, or trusts what it has read.
+Nobody can tell who wrote a LangChain tool object: a function of yours, a package's tool and a
+server's listing (through an adapter) are all a `StructuredTool`. So it counts as imported: it asks
+for approval and its results are untrusted, until the author's own code says `own=True` or trusts
+what it has read.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ Injected: TypeAlias = Mapping[str, Callable[[CallContext], Any]]
 _Kind: TypeAlias = Literal["call id", "runtime", "other"]
 _SPREAD = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 _HIDDEN = ("args", "kwargs")
-"""Parameters that LangChain shows as `v__args` and `v__kwargs`, which no function has."""
+"""Parameters that LangChain shows as `v__args` and `v__kwargs`, names that no function has."""
 _READ = "toolcrib_read"
-"""The argument of a handler that holds all of them, where the tool's own class has read them."""
+"""The argument of a handler that holds all arguments, if the tool's own class has read them."""
 _REFUSED = "The tool says that the call failed. What it says is for the model."
 _NOT_HERE = (
     "a tool that returns a Command steers a graph: give it to the graph as it is, beside those of"
@@ -68,7 +69,7 @@ _NOT_HERE = (
 class WithArtifact(RootModel[Any]):
     """Holds the result of a tool whose `response_format` is "content_and_artifact".
 
-    As JSON, which is what the model gets, it is the content, and null where that is parts. The
+    Its JSON, which the model gets, is the content, or null if that consists of parts. The
     application reads `value.artifact`.
     """
 
@@ -92,15 +93,17 @@ def from_langchain_tool(
     output_schema: JsonObject | None = None,
     **annotations: Unpack[AnnotationOptions],
 ) -> Tool[..., Any]:
-    """Return a tool that calls a LangChain tool: its name, description and schema are kept as they are.
+    """Return a tool that calls a LangChain tool. Its name, description and schema are kept
+    unchanged.
 
-    It was imported: each call asks, and what it gives taints, until `Catalog.trusting` says otherwise,
-    or `own=True`: you wrote it, or answer for it as if you had. `visible` names what others than the
-    model may see of a result; without it they see nothing. `inject` has functions of the CallContext
-    for arguments that LangChain injects (`InjectedState`, `InjectedStore`, your own); the id of the
-    call and a ToolRuntime without a state are given anyway. Lists of content blocks are parts, unless
-    an `output_schema` says what they are as JSON. The rest are the words of `@tool`. Raises
-    DefinitionError for what is no tool of LangChain's, and for what nobody injects.
+    It counts as imported: each call asks for approval and its results are untrusted, until
+    `Catalog.trusting` says otherwise. With `own=True` you say that you wrote it, or answer for it
+    as if you had. `visible` names what others than the model may see of a result; without it they
+    see nothing. `inject` has functions of the CallContext for arguments that LangChain injects
+    (`InjectedState`, `InjectedStore`, your own). The id of the call and a ToolRuntime without a
+    state are always provided. Lists of content blocks become parts, unless an `output_schema`
+    describes them as JSON. The other options are those of `@tool`. Raises DefinitionError for a
+    value that is no LangChain tool, and for an injected argument that nobody provides.
     """
     check_type("tool", tool, BaseTool, "a tool of LangChain's")
     given = _given_by(tool, inject or {})
@@ -147,7 +150,7 @@ def _made(tool: BaseTool, given: _InjectedArguments, options: ToolOptions) -> To
 
 
 def _reader(tool: BaseTool, given: _InjectedArguments) -> ArgsReader | None:
-    """Return what reads the arguments by the tool's own class; None where it has a schema alone."""
+    """Return a reader of the arguments by the tool's own class, or None if it has only a schema."""
     validating = tool.args_schema
     if isinstance(validating, dict) or (isinstance(tool, PlainLangChainTool) and not validating):
         return None
@@ -156,7 +159,7 @@ def _reader(tool: BaseTool, given: _InjectedArguments) -> ArgsReader | None:
     left_out = frozenset(name for name, one in parameters if one.kind in _SPREAD)
     if validating is None:
         return ArgsReader(tool, shown, None, left_out)
-    assert issubclass(validating, BaseModel)  # noqa: S101  `_schema` has looked
+    assert issubclass(validating, BaseModel)  # noqa: S101  checked by `_schema`
     has_injected = any(name in given.made_by for name in validating.model_fields)
     return ArgsReader(tool, shown if has_injected else validating, validating, left_out)
 
@@ -165,7 +168,7 @@ def _schema(tool: BaseTool) -> JsonObject:
     """Return the schema that LangChain shows to models, without injected parameters."""
     if isinstance(tool.args_schema, dict):
         return dict(tool.args_schema)
-    if isinstance(tool, PlainLangChainTool) and tool.args_schema is None:  # takes one text
+    if isinstance(tool, PlainLangChainTool) and tool.args_schema is None:  # takes one string
         return {"type": "object", "properties": dict(tool.args), "required": list(tool.args)}
     shown = tool.tool_call_schema
     if not (isinstance(shown, type) and issubclass(shown, BaseModel)):
@@ -177,9 +180,9 @@ def _schema(tool: BaseTool) -> JsonObject:
 
 
 def _check_reached(tool: BaseTool, shown: Collection[str], injected: Collection[str]) -> None:
-    """Raise DefinitionError for what no call can give: LangChain calls by the names of arguments, shows
-    no field of a class whose `validation_alias` has another name, passes none on that the class does
-    not dump under its own name, and fills some names in itself."""
+    """Raise DefinitionError for arguments that no call can pass. LangChain calls by the names of
+    arguments, does not show a field whose `validation_alias` has another name, passes on none that
+    the class does not dump under its own name, and fills in some names itself."""
     cls = tool.args_schema
     named = set(shown)
     if isinstance(cls, type) and issubclass(cls, BaseModel):
@@ -192,7 +195,7 @@ def _check_reached(tool: BaseTool, shown: Collection[str], injected: Collection[
             f"tool '{tool.name}': LangChain fills {filled!r} in itself, whatever was sent: give the"
             " argument another name, or leave it out of the args_schema"
         )
-    if isinstance(tool, PlainLangChainTool):  # gives its one text by position
+    if isinstance(tool, PlainLangChainTool):  # passes its one string by position
         return
     kinds = {name: one.kind for name, one in parameters.items()}
     hidden = next((name for name in _HIDDEN if name in kinds and f"v__{name}" in shown), None)
@@ -242,9 +245,10 @@ def _filled_in(tool: BaseTool, parameters: Mapping[str, Parameter]) -> set[str]:
 
 
 class _InjectedArguments(NamedTuple):
-    """Holds what makes each argument that no model sends, by name.
+    """Holds, by name, the functions that make each argument that no model sends.
 
-    `needs_call` says that one of them is the id of the call, which LangChain takes from a whole call.
+    `needs_call` says that one of them is the id of the call, which LangChain takes from a whole
+    call.
     """
 
     made_by: Injected
@@ -270,7 +274,8 @@ def _given_by(tool: BaseTool, inject: Injected) -> _InjectedArguments:
 
 
 def _injected(tool: BaseTool) -> dict[str, _Kind]:
-    """Return the parameters of a tool that LangChain fills in, by its function or by its schema."""
+    """Return the parameters of a tool that LangChain fills in, according to its function or its
+    schema."""
     found: dict[str, _Kind] = {}
     for source in (_function_of(tool), tool.args_schema):
         if source is None or isinstance(source, dict):
@@ -286,7 +291,7 @@ def _function_of(tool: BaseTool) -> Callable[..., Any]:
     own: Callable[..., Any] | None = getattr(tool, "func", None) or getattr(tool, "coroutine", None)
     if own is not None:
         return own.func if isinstance(own, partial) else own
-    return type(tool)._run if _is_sync(tool) else type(tool)._arun  # noqa: SLF001  as BaseTool does
+    return type(tool)._run if _is_sync(tool) else type(tool)._arun  # noqa: SLF001  like BaseTool
 
 
 def _kind(hint: Any) -> _Kind | None:
@@ -302,10 +307,11 @@ def _kind(hint: Any) -> _Kind | None:
 
 
 def _is_sync(tool: BaseTool) -> bool:
-    """Return whether LangChain would run it in a thread: then the runner does, which knows of it."""
+    """Return whether LangChain would run it in a thread. Then the runner does so instead, and knows
+    about it."""
     if isinstance(tool, StructuredTool | PlainLangChainTool):
         return tool.coroutine is None
-    return type(tool)._arun is BaseTool._arun  # noqa: SLF001  nobody else tells
+    return type(tool)._arun is BaseTool._arun  # noqa: SLF001  there is no other way to know
 
 
 def _as_it_is(made: Any) -> Any:
@@ -320,14 +326,14 @@ def _handler(
     *,
     own: bool,
 ) -> Callable[..., Any]:
-    """Return the function that a runner calls. Of a tool that is not our `own`, what it says of an
-    error is for the model alone: nobody here has read that."""
+    """Return the function that a runner calls. If the tool is not our `own`, its error texts are
+    for the model alone, since nobody has read them."""
     refused = tool
-    if tool.handle_tool_error or tool.handle_validation_error:  # else its errors would be results
+    if tool.handle_tool_error or tool.handle_validation_error:  # else errors would be results
         unhandled = {"handle_tool_error": False, "handle_validation_error": False}
         refused = tool.model_copy(update=unhandled)
     formatted = given.needs_call or tool.response_format == "content_and_artifact"
-    config: RunnableConfig = {"callbacks": []}  # they would be given all of its arguments
+    config: RunnableConfig = {"callbacks": []}  # callbacks would get all arguments
 
     def asked(arguments: dict[str, Any], context: CallContext) -> dict[str, Any]:
         injected = {n: make(context) for n, make in given.made_by.items()}
@@ -377,7 +383,7 @@ _USUAL: Mapping[_Kind, Callable[[CallContext], Any]] = {
 
 
 def _result(tool: BaseTool, made: Any, read: Callable[[Any], Any], own: bool) -> Any:
-    """Return what the tool gave. Raises ToolError where its message says that it failed."""
+    """Return what the tool gave. Raises ToolError if its message says that it failed."""
     if not isinstance(made, ToolMessage):
         several = made if isinstance(made, list) else [made]
         if any(isinstance(one, ToolOutputMixin) for one in several):
@@ -390,12 +396,12 @@ def _result(tool: BaseTool, made: Any, read: Callable[[Any], Any], own: bool) ->
         return content
     shown = ToolContent.of(content)
     result = WithArtifact(content if shown is None else None)
-    result._artifact = made.artifact  # noqa: SLF001  its own
+    result._artifact = made.artifact  # noqa: SLF001  our own class
     return result if shown is None else ToolContent(result, shown.parts)
 
 
 def _told(tool: BaseTool, raised: ToolException, own: bool) -> ToolError:
-    """Return what the model reads of an error, as the tool's own settings have it."""
+    """Return what the model reads of an error, according to the tool's own settings."""
     said: Any = tool.handle_tool_error
     told = said(raised) if callable(said) else said
     return _refusal(told if isinstance(told, str) else str(raised), own)

@@ -1,12 +1,12 @@
-"""What a call knows of the graph that makes it: which call it is, what its run has spent, who answers.
+"""What a call knows about its graph: which call it is, what its run has spent, who answers.
 
-Rule: a call that a reply asked for is one call, whoever makes it, how often, and in whichever process.
-A thread of a graph is a run. A call is known by its thread, by the id of the message that asked for it,
-which a checkpoint that is forked keeps, and by the id that the model gave it. Some models count from
-`call_0` in each reply: the message tells those apart. Some give no ids, or one to several calls: their
-place in the message does. Where nobody shows the message, or it has no id, or several calls in it are
-alike, the task of the step stands for it: a step that is done again from the same checkpoint has the
-same id.
+Rule: a call that a reply asked for is one call, whoever makes it, how often, and in whichever
+process. A thread of a graph is a run. A call is identified by its thread, by the id of the message
+that asked for it (which a forked checkpoint keeps), and by the id that the model gave it. Some
+models count from `call_0` in each reply, and the message tells those calls apart. Some give no ids,
+or the same id to several calls, and their position in the message tells those apart. If no message
+is known, or it has no id, or several of its calls are equal, the task of the step takes its place.
+A step that is repeated from the same checkpoint has the same task id.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from toolcrib.values.record import SpentWithin
 
 CallState: TypeAlias = Literal["busy", "asks", "over"]
 MARK = "toolcrib"
-"""The key, in the artifact of a tool message, of what later calls of the thread have to know."""
+"""The key, in the artifact of a tool message, of what later calls of the thread need to know."""
 
-_MOST = 10_000  # threads, and answers, that one process keeps
+_MOST = 10_000  # threads, and answers, that a process keeps
 _NO_QUESTION = "what the graph goes on with names no question by its id"
 _NOT_FOR_RUN = "this question is about its call alone, not the run"
 _1582 = 0x01B21DD213814000  # 100 ns between the epochs of UUIDs and of Unix
@@ -73,10 +73,12 @@ ANSWER_SCHEMA: dict[str, Any] = {
 
 
 class GraphCall(NamedTuple):
-    """Where a call comes from. `step` is the task of the graph that makes it, perhaps with others,
-    `reply` the message that asked for it, where that is known, and `asked_at` the time of the
-    checkpoint before. A graph that can stop for an answer has `kept`; `writer` takes its custom
-    events."""
+    """Where a call comes from.
+
+    `step` is the task of the graph that makes it, perhaps together with others. `reply` is the
+    message that asked for it, if that is known. `asked_at` is the time of the previous checkpoint.
+    A graph that can stop for an answer has `kept`. `writer` takes its custom events.
+    """
 
     run_id: str
     call_id: str
@@ -89,8 +91,8 @@ class GraphCall(NamedTuple):
 
 
 class AskedCall(NamedTuple):
-    """A call as a reply asks for it: `text` are its arguments as JSON. `id` is empty where the reply
-    has none, and None where code makes the call without one."""
+    """A call as a reply asks for it. `text` is its arguments as JSON. `id` is empty if the reply
+    has none, and None if code makes the call without one."""
 
     name: str
     arguments: str | JsonObject
@@ -99,15 +101,15 @@ class AskedCall(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """Stands for the id of a call that has none."""
+        """A replacement for the id of a call that has none."""
         said = f"{self.name}\0{self.text}".encode("utf-8", "surrogatepass")
         return hashlib.sha256(said).hexdigest()[:32]
 
 
 class AlikeCalls:
-    """Tells calls of one reply apart that are alike in all they say: by their order in a step.
+    """Distinguishes equal calls of one reply by their order in a step.
 
-    A step that is done again makes all of them again, and it does not matter which one is which.
+    A step that is repeated makes all of them again, and then it does not matter which one is which.
     """
 
     def __init__(self) -> None:
@@ -115,7 +117,7 @@ class AlikeCalls:
         self._lock = threading.Lock()
 
     def place(self, info: ExecutionInfo, places: tuple[int, ...]) -> int:
-        """Return the next of these places, in this execution of a step."""
+        """Return the next of these places in this execution of a step."""
         key = (info.task_id, info.node_attempt, info.node_first_attempt_time, places)
         with self._lock:
             made = self._made.pop(key, 0)
@@ -131,7 +133,8 @@ def graph_call(
     asked: AskedCall,
     alike: AlikeCalls,
 ) -> GraphCall:
-    """Return what is known of a call. Outside of a graph one without a thread is a run of its own."""
+    """Return what is known about a call. Outside of a graph, a call without a thread is a run of
+    its own."""
     thread = str(config.get("configurable", {}).get("thread_id") or "")
     info = _execution_info() if runtime is None else runtime.execution_info
     if info is None:
@@ -140,8 +143,7 @@ def graph_call(
     reply = _reply(messages, asked.id)
     call_id, saver = _key(asked, info, messages, reply, alike), _saver(config)
     return GraphCall(
-        thread
-        or info.checkpoint_id,  # the calls of a step share one; what was before is in messages
+        thread or info.checkpoint_id,  # the calls of a step share it; earlier ones are in messages
         call_id,
         info.task_id,
         messages,
@@ -161,8 +163,9 @@ def _key(
     reply: AIMessage | None,
     alike: AlikeCalls,
 ) -> str:
-    """Return which call of a thread it is: by the message and the id, or by its place in the message
-    where the id is empty or not the only one. No quoted id of a message has a `:` or a `/` in it."""
+    """Return the key of a call in a thread. It consists of the message and the id, or of the
+    position in the message if the id is empty or not unique. The quoted id of a message contains no
+    `:` and no `/`."""
     step, given = f"task:{info.task_id}", _writable(asked.id)
     if reply is None:
         unknown = uuid.uuid4().hex if asked.id is None else asked.digest
@@ -175,8 +178,8 @@ def _key(
 
 
 def _places(reply: AIMessage, asked: AskedCall) -> tuple[int, tuple[int, ...]]:
-    """Return how many calls of a reply have the id, and where those are that it may be: of that id, and
-    of that name and with those arguments, if any is."""
+    """Return how many calls of a reply have the id, and the positions where the call may be. Calls
+    with the same name and arguments are preferred."""
     calls = reply.tool_calls
     same = [at for at, call in enumerate(calls) if (call["id"] or "") == (asked.id or "")]
     named = [at for at in same if calls[at]["name"] == asked.name]
@@ -185,7 +188,7 @@ def _places(reply: AIMessage, asked: AskedCall) -> tuple[int, tuple[int, ...]]:
 
 
 def _writable(call_id: str | None) -> str:
-    """Return an id as a log can hold it: a lone surrogate in it is encoded."""
+    """Return an id that a log can hold, with lone surrogates encoded."""
     text = call_id or ""
     return text if encodable(text) == text else quote(text, errors="surrogatepass")
 
@@ -193,13 +196,13 @@ def _writable(call_id: str | None) -> str:
 def _execution_info() -> ExecutionInfo | None:
     try:
         runtime = get_runtime()
-    except RuntimeError:  # nothing runs here
+    except RuntimeError:  # no graph runs here
         return None
     return None if runtime is None else runtime.execution_info
 
 
 def _saver(config: RunnableConfig) -> BaseCheckpointSaver[Any] | None:
-    """Return the checkpointer that keeps the thread: without one, nobody could go on with it."""
+    """Return the checkpointer that keeps the thread. Without one, nobody could go on with it."""
     given = config.get("configurable", {}).values()
     return next((value for value in given if isinstance(value, BaseCheckpointSaver)), None)
 
@@ -214,7 +217,8 @@ def _messages(runtime: ToolRuntime[Any, Any] | None) -> Sequence[BaseMessage]:
 
 
 def _time_of(checkpoint_id: str) -> float:
-    """Return when a checkpoint was made, which its id says (a UUID of version 6); now for others."""
+    """Return when a checkpoint was made, according to its id (a UUID of version 6), or the current
+    time."""
     try:
         made = uuid.UUID(checkpoint_id)
     except ValueError:
@@ -226,7 +230,7 @@ def _time_of(checkpoint_id: str) -> float:
 
 
 def _reply(messages: Sequence[BaseMessage], tool_call_id: str | None) -> AIMessage | None:
-    """Return the last reply that asks for a call of that id."""
+    """Return the last reply that asks for a call with that id."""
     for message in reversed(messages):
         if isinstance(message, AIMessage) and any(
             (call["id"] or "") == (tool_call_id or "") for call in message.tool_calls
@@ -236,15 +240,16 @@ def _reply(messages: Sequence[BaseMessage], tool_call_id: str | None) -> AIMessa
 
 
 def _asked_by(messages: Sequence[BaseMessage], reply: AIMessage) -> str:
-    """Return the id of a reply, quoted; nothing if it has none, or shares it with another message."""
+    """Return the quoted id of a reply, or an empty string if it has none or shares it with another
+    message."""
     if not reply.id or sum(message.id == reply.id for message in messages) != 1:
         return ""
     return quote(reply.id, safe="", errors="surrogatepass")
 
 
 class ThreadTallies:
-    """The tallies of threads. What another process has spent, and that it has read untrusted content,
-    is in the messages of the thread."""
+    """The tallies of threads. The messages of a thread say what other processes have spent, and
+    whether they have read untrusted content."""
 
     def __init__(self, nonce: str) -> None:
         self._nonce = nonce
@@ -252,7 +257,7 @@ class ThreadTallies:
         self._lock = threading.Lock()
 
     def spent(self, call: GraphCall, beside: Sequence[BaseMessage] = ()) -> RunTally:
-        """Return what the thread has spent, by its messages and those `beside` the call."""
+        """Return what the thread has spent, according to its messages and those `beside` the call."""
         marks = [mark for mark in map(_mark, (*call.messages, *beside)) if mark is not None]
         with self._lock:
             known = self._known.get(call.run_id)
@@ -270,12 +275,12 @@ class ThreadTallies:
 
 
 def _count_marked(tally: RunTally, marks: Sequence[Mapping[str, Any]]) -> None:
-    """Count the calls of these marks that are not known here."""
+    """Count those calls of these marks that are not known here."""
     for mark in marks:
         if mark["key"] and mark["key"] not in tally.counted:
             tally.counted[mark["key"]] = 1
             tally.count(mark["tool"], mark["cost"])
-            within = mark.get("spent")  # of an agent
+            within = mark.get("spent")  # spent by an agent
             if within is not None:
                 tally.count_within(mark["key"], msgspec.convert(within, SpentWithin))
 
@@ -287,8 +292,8 @@ def _mark(message: BaseMessage) -> Mapping[str, Any] | None:
 
 
 class RunningCall:
-    """A call of a step: it is `busy` until it has an outcome or has to ask, `asks` until it is told or
-    stops the graph, and then `over`, or busy again."""
+    """A call of a step. It is `busy` until it has an outcome or has to ask, `asks` until it is
+    answered or stops the graph, and then `over` or busy again."""
 
     def __init__(self) -> None:
         self.state: CallState = "busy"
@@ -304,9 +309,9 @@ class RunningCall:
 class RunningSteps:
     """The calls that run now, by the step that makes them.
 
-    A ToolNode makes all calls of a reply in one step. If one of them stops the graph, LangGraph does
-    not wait for the others, and what they give is lost; so that one waits until they have ended, or
-    stop the graph as well.
+    A ToolNode makes all calls of a reply in one step. If one of them stops the graph, LangGraph
+    does not wait for the others, and their results are lost. So that call first waits until the
+    others have ended or stop the graph as well.
     """
 
     def __init__(self) -> None:
@@ -314,7 +319,7 @@ class RunningSteps:
 
     @contextmanager
     def entered(self, step: str) -> Iterator[RunningCall]:
-        """Count a call of a step until it is left."""
+        """Register a call of a step until the block ends."""
         call = RunningCall()
         self._running.setdefault(step, set()).add(call)
         try:
@@ -327,7 +332,7 @@ class RunningSteps:
                 del self._running[step]
 
     async def others(self, step: str, call: RunningCall, *states: CallState) -> None:
-        """Wait until the other calls of a step that run in this loop are in one of these states."""
+        """Wait until all other calls of the step in this event loop are in one of these states."""
         while pending := [
             one.changed
             for one in tuple(self._running.get(step, ()))
@@ -337,11 +342,11 @@ class RunningSteps:
 
 
 class InterruptAnswers:
-    """Asks by `interrupt`, and gives each question the answer that names it, and no other.
+    """Asks by `interrupt`, and gives each question only the answer that names it.
 
-    Calls of one reply may share a step of the graph. LangGraph then gives what somebody resumed with to
-    whichever of them asks first: what is another's is kept for it. It is kept for that step alone: who
-    may resume one thread has nothing to say in another.
+    Calls of one reply may share a step of the graph. LangGraph then gives the value of a resume to
+    the first of them that asks, so an answer to another question is kept for that one. It is kept
+    for that step alone, since whoever may resume one thread has no say in another.
     """
 
     def __init__(self) -> None:
@@ -349,8 +354,8 @@ class InterruptAnswers:
         self._lock = threading.Lock()
 
     def ask(self, request: ApprovalRequest, step: str) -> object:
-        """Return what was said to this question: an Answer, or what is none, as all is that names no
-        question. Raises GraphInterrupt."""
+        """Return what was said to this question: an Answer, or a value that is none, such as one
+        that names no question. Raises GraphInterrupt."""
         with self._lock:
             while (step, request.id) not in self._kept:
                 said = interrupt(storable(request), response_schema=_answer_schema(request))
@@ -369,7 +374,8 @@ class InterruptAnswers:
 
 
 def _answer_schema(request: ApprovalRequest) -> dict[str, Any]:
-    """Return what may be said to a question: a yes for the run, or a rule, where it asks for one."""
+    """Return the schema of answers to a question, with a yes for the run, or a rule, if it offers
+    one."""
     for_run = ANSWER_SCHEMA["properties"]["for_run"] if request.for_run else {"enum": [False]}
     properties = {**ANSWER_SCHEMA["properties"], "for_run": for_run}
     if not request.always:
@@ -378,7 +384,8 @@ def _answer_schema(request: ApprovalRequest) -> dict[str, Any]:
 
 
 def _answer(said: Mapping[str, Any]) -> object:
-    """Return an Answer of its JSON; what is none comes back as it is, and lets nothing run."""
+    """Return the Answer in a JSON value. Any other value is returned unchanged, and lets nothing
+    run."""
     body = {name: value for name, value in said.items() if name != "id"}
     try:
         return msgspec.convert(body, Approve | Refuse)
@@ -387,8 +394,8 @@ def _answer(said: Mapping[str, Any]) -> object:
 
 
 def storable(value: object) -> JsonObject:
-    """Return a value as JSON that any checkpointer can keep: of integers of more than 64 bits, the
-    digits."""
+    """Return a value as JSON that any checkpointer can store. Integers of more than 64 bits become
+    their digits."""
     text = msgspec.json.encode(value)
     if not may_hold_wide_integer(text):
         return fresh(text)
@@ -402,5 +409,5 @@ def _narrow(digits: str) -> int | str:
 
 
 def answer_json(request_id: str, answer: Answer) -> dict[str, Any]:
-    """Return an answer as a graph can be resumed with it: JSON that names its question."""
+    """Return an answer in the form that a graph is resumed with: JSON that names its question."""
     return {"id": request_id, **msgspec.to_builtins(answer)}

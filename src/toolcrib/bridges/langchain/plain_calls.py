@@ -1,8 +1,8 @@
-"""Plain calls (`invoke`) of what is async: they run in an event loop, in a thread of its own.
+"""Synchronous calls (`invoke`) of async code, which runs in an event loop in another thread.
 
-Rule: calls of one run are decided on in one loop, so that two of them cannot share a last allowance;
-and a tool that does not end keeps nobody waiting, as closing a loop after each call would. A call that
-is made within another one has the next loop: the first may wait for it.
+Rule: the calls of one run are decided on in one loop, so that two of them cannot share a last
+allowance. A loop that was closed after each call would have to wait for a tool that does not end. A
+call that is made within another one uses the next loop, since the first one may wait for it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _begun: list[tuple[asyncio.AbstractEventLoop, threading.Thread]] = []
 
 
 def wait_for(made: Coroutine[Any, Any, T]) -> T:
-    """Run it to the end, in the context of who waits. Raises what it raises."""
+    """Run an awaitable to its end, in the context of the caller. Raises what it raises."""
     depth = _DEPTH.get()
     token = _DEPTH.set(depth + 1)
     try:
@@ -30,13 +30,14 @@ def wait_for(made: Coroutine[Any, Any, T]) -> T:
         _DEPTH.reset(token)
     try:
         return future.result()
-    except BaseException:  # Ctrl-C, while it waits
+    except BaseException:  # such as Ctrl-C while it waits
         future.cancel()
         raise
 
 
 def _loop(depth: int) -> asyncio.AbstractEventLoop:
-    """Return the loop of this depth, which runs for as long as the process; after a fork, a new one."""
+    """Return the loop of this depth, which runs until the process ends. After a fork it is a new
+    one."""
     with _lock:
         if _begun and not _begun[0][1].is_alive():
             _begun.clear()

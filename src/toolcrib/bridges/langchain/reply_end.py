@@ -1,9 +1,9 @@
-"""How a reply ended, by what LangChain's message keeps of its provider's word for it.
+"""How a reply ended, according to the provider's finish reason in LangChain's message.
 
-Rule: after a reason that no list of natural ones names, no call runs, as with our own clients; the
-lists are those of all wires, since nobody says which one it was. LangChain completes what there is of
-the arguments of a reply that was cut, and the call looks whole. A message without any reason is taken
-as whole: fake models, and some providers, never give one.
+Rule: after a reason that no list of natural reasons contains, no call runs, as with this library's
+own clients. The lists of all wires count, since the message does not say which wire it was.
+LangChain completes the arguments of a reply that was cut, and the call then looks whole. A message
+without any reason counts as whole, because fake models and some providers never give one.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from toolcrib.wire import WIRES
 from toolcrib.wire.calls import NATURAL, unlisted
 
 _REASONS = frozenset(("finishreason", "stopreason", "donereason", "incompletedetails"))
-"""What providers call it, in whatever case; the last one is OpenAI's, and holds a `reason`."""
-_NATIVE = "nativefinishreason"  # a gateway's word for the model's own: it can only make it worse
+"""Providers' names for it, in any case. The last one is OpenAI's, and holds a `reason`."""
+_NATIVE = "nativefinishreason"  # a gateway's name for the model's own reason, which can only forbid
 _HOLDERS = ("choices", "candidates")
 _DEEPEST = 4
 
@@ -34,8 +34,8 @@ _WHOLE = frozenset(word for word, meaning in _MEANINGS if meaning in NATURAL).un
 
 
 def fault_of(reply: AIMessage | None, natural: Collection[str]) -> CallFault | None:
-    """Return a fault for the calls of a reply that may have been cut. `natural` has further reasons, in
-    lower case, after which calls may run."""
+    """Return a fault for the calls of a reply that may have been cut. `natural` has further
+    reasons, in lower case, after which calls may run."""
     said = {} if reply is None else reply.response_metadata
     fault = None
     for reason in _reasons(said):
@@ -48,15 +48,15 @@ def fault_of(reply: AIMessage | None, natural: Collection[str]) -> CallFault | N
 
 
 def _is_natural(word: str, natural: Collection[str]) -> bool:
-    """Return whether it is a natural reason, or several: LangChain joins what each chunk of a stream
-    said, and some servers say it twice."""
+    """Return whether it is a natural reason, or several joined ones. LangChain joins what each
+    chunk of a stream said, and some servers say it twice."""
     words = "|".join(re.escape(one) for one in natural if not one.isdigit())
     return word in natural or re.fullmatch(f"(?:{words})+", word) is not None
 
 
 def _reasons(said: Mapping[str, Any]) -> Iterator[str]:
-    """Yield each reason that there is, as its provider put it."""
-    if isinstance(status := said.get("status"), str):  # of OpenAI's Responses
+    """Yield each reason in the form in which the provider sent it."""
+    if isinstance(status := said.get("status"), str):  # from OpenAI's Responses
         yield from _word(status)
     for name, value in _members(said, _DEEPEST):
         key = name.lower().replace("_", "")
@@ -76,8 +76,8 @@ def _members(said: Mapping[str, Any], levels: int) -> Iterator[tuple[str, Any]]:
 
 
 def _word(said: object) -> Iterator[str]:
-    """Yield a reason as a text, if there is one: null, and what is empty, are none. What is no text is
-    one that nobody lists."""
+    """Yield a reason as a string. null and empty values are no reason. Any other value is a reason
+    that is in no list."""
     if isinstance(said, Mapping):
         said = said.get("reason") or dict(said) or None
     for one in said if isinstance(said, list) else [said]:

@@ -1,13 +1,14 @@
-"""Keeps what an agent that is a tool needs to go on: as a checkpoint of the thread of its graph.
+"""Stores the state of an agent that is a tool and waits, as a checkpoint of the thread of its
+graph.
 
-When a graph goes on, LangGraph makes the call that had stopped it anew, perhaps in another process. An
-agent has asked its model by then, and made calls: it goes on from where it waits. That is kept in a
-namespace of its own, and goes when the thread is deleted.
+When a graph is resumed, LangGraph makes the call that had stopped it again, perhaps in another
+process. By then the agent has asked its model and made calls, and it resumes from where it waits.
+Its state is stored in a namespace of its own, and is deleted with the thread.
 
-Rule: a call is one call in whichever step it is made, so what it waits with is found by the thread and
-by the call's key, and by nothing of the step: a fork of the thread goes on with the same agent. Whoever
-was asked before the call began was asked in the step that it began in, which is kept with it. Of a call
-that has ended, nothing is left to go on with.
+Rule: a call is the same call in whichever step it is made. So its state is found by the thread and
+the call's key, and by nothing of the step: a fork of the thread resumes the same agent. Questions
+that were asked before the call began belong to the step in which it began, which is stored as well.
+Nothing is left to resume for a call that has ended.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _OVER = ""
 
 
 class WaitingCall(NamedTuple):
-    """Holds what a call needs to go on, and names the step of the graph in which it began."""
+    """Holds what a call needs to be resumed, and names the step of the graph in which it began."""
 
     suspended: SuspendedCall
     step: str
@@ -46,8 +47,8 @@ _WAITING = msgspec.json.Decoder(WaitingCall)
 
 
 class CheckpointedCall(NamedTuple):
-    """Where one call of a thread is kept: `namespace` is its own. `step` is the namespace of the
-    checkpoint that it is made from, and the id of that."""
+    """Where one call of a thread is stored. `namespace` belongs to the call. `step` is the
+    namespace and the id of the checkpoint that the call is made from."""
 
     saver: BaseCheckpointSaver[Any]
     thread: str
@@ -59,7 +60,7 @@ class CheckpointedCall(NamedTuple):
         cls, saver: BaseCheckpointSaver[Any], thread: str, call_id: str, info: ExecutionInfo
     ) -> CheckpointedCall:
         said = call_id.encode("utf-8", "surrogatepass")
-        around = info.checkpoint_ns.rpartition("|")[0]  # the last part is the task that makes it
+        around = info.checkpoint_ns.rpartition("|")[0]  # the last part is the task of the call
         step = (around, info.checkpoint_id)
         return cls(saver, thread, f"toolcrib:{hashlib.sha256(said).hexdigest()}", step)
 
@@ -70,12 +71,12 @@ class CheckpointedCall(NamedTuple):
     async def _found(self, config: RunnableConfig) -> CheckpointTuple | None:
         try:
             return await self.saver.aget_tuple(config)
-        except NotImplementedError:  # a saver for graphs that are called by `invoke`
+        except NotImplementedError:  # a saver for `invoke` only
             return await asyncio.to_thread(self.saver.get_tuple, config)
 
     async def told_beside(self) -> list[ToolMessage]:
-        """Return what calls of the same step have given that ended while others of it wait: no message
-        of the thread says so before all of them have ended."""
+        """Return the results of other calls of the same step that have ended. The thread has no
+        message about them before all calls of the step have ended."""
         namespace, checkpoint_id = self.step
         place = {"checkpoint_ns": namespace, "checkpoint_id": checkpoint_id}
         found = await self._found({"configurable": {"thread_id": self.thread, **place}})
@@ -84,7 +85,7 @@ class CheckpointedCall(NamedTuple):
         return [each for values in given for each in values if isinstance(each, ToolMessage)]
 
     async def load(self) -> WaitingCall | None:
-        """Return what was saved last, if anything was, and the call is not over. Raises SourceError."""
+        """Return the last saved state, unless there is none or the call is over. Raises SourceError."""
         found = await self._found(self._config)
         if found is None:
             return None
@@ -97,11 +98,11 @@ class CheckpointedCall(NamedTuple):
             ) from None
 
     async def save(self, waiting: WaitingCall) -> None:
-        """Keep it, in place of what was saved before."""
+        """Store the state, in place of an earlier one."""
         await self._put(msgspec.json.encode(waiting).decode())
 
     async def end(self) -> None:
-        """Say that the call is over."""
+        """Record that the call is over."""
         await self._put(_OVER)
 
     async def _put(self, saved: str) -> None:

@@ -1,8 +1,9 @@
-"""A runner's tools as LangChain's: each call of one goes through `ToolRunner.exec`.
+"""A runner's tools as LangChain tools. Each call of one goes through `ToolRunner.exec`.
 
-What LangChain's own `BaseTool` does around a call is done here, since it shows all that it is given to
-callbacks (tracers, `astream_events`). They are shown what records show: declared arguments, secret ones
-masked, and the public view of a result. The model, and so the state of a graph, has the model's view.
+This module does itself what LangChain's `BaseTool` does around a call, since `BaseTool` shows
+everything that it is given to callbacks (tracers, `astream_events`). Callbacks are shown what
+records show: declared arguments with secrets masked, and the public view of a result. The model,
+and so the state of a graph, has the model's view.
 """
 
 from __future__ import annotations
@@ -71,9 +72,9 @@ from toolcrib.wire.forms import NameRule, wire_names
 T = TypeVar("T")
 CallerOf: TypeAlias = Callable[[RunnableConfig], Caller]
 NAMES = NameRule("A-Za-z0-9_-", 64, first="A-Za-z_")
-"""What every provider takes: LangChain sends names as they are."""
+"""Names that every provider takes, since LangChain sends names unchanged."""
 RUNTIME = "toolcrib_runtime"
-"""The parameter that a ToolNode fills in; no model is told of it."""
+"""The parameter that a ToolNode fills in. No model is told about it."""
 _LATER = CallError.of(
     ErrorCode.APPROVAL_REQUIRED, "The call waits for an approval. It did not run."
 )
@@ -97,14 +98,14 @@ def to_langchain_tools(
 ) -> list[BaseTool]:
     """Return the tools of a runner for `create_agent`, `ToolNode` or `bind_tools`, in their order.
 
-    `caller` is on whose behalf they are called, or a function of the call's RunnableConfig that says
-    so; what is in `configurable` may come from anybody, and that function has to know. Where a runner
-    has no approver, a graph with a checkpointer stops by `interrupt`, and goes on with `resume`.
-    `nonce` is a secret of yours that goes into the ids of questions: without one, short secret
-    arguments could be tried out against them. An agent ends with the result of a tool in
-    `return_direct`. `natural_reasons` are words of your provider's for the natural end of a reply, if
-    they are none that it knows: after another one no call runs. Raises CatalogError for a name in
-    `return_direct` that is no tool's.
+    `caller` is on whose behalf they are called, or a function of the call's RunnableConfig that
+    returns it. Anybody may have set what is in `configurable`, and that function has to take care
+    of it. If the runner has no approver, a graph with a checkpointer stops by `interrupt`, and is
+    resumed with `resume`. `nonce` is a secret of yours for the ids of questions. Without one, short
+    secret arguments could be found by trying. An agent ends with the result of a tool in
+    `return_direct`. `natural_reasons` are further finish reasons of your provider for the natural
+    end of a reply; after any unknown one no call runs. Raises CatalogError for an unknown name in
+    `return_direct`.
     """
     check_type("runner", runner, ToolRunner, "a ToolRunner")
     if not callable(caller):
@@ -124,10 +125,10 @@ def to_langchain_tools(
 
 
 def resume(*answers: tuple[Interrupt, Answer]) -> Command[Any]:
-    """Return the Command with which a graph goes on, given each interrupt with its answer.
+    """Return the Command that resumes a graph, made from pairs of an interrupt and its answer.
 
-    Approve runs the call, with other arguments if it has some; Refuse does not. Interrupts that are
-    left out keep waiting. Raises ApprovalError for an interrupt that asks something else.
+    Approve runs the call, with other arguments if it has some, and Refuse does not. Interrupts that
+    are left out keep waiting. Raises ApprovalError for an interrupt that asks something else.
     """
     for pair in answers:
         if not isinstance(pair, tuple) or len(pair) != 2:
@@ -141,7 +142,7 @@ def resume(*answers: tuple[Interrupt, Answer]) -> Command[Any]:
 
 
 class _Bridge:
-    """Makes the calls of all tools of one runner: they share its threads, its steps and its answers."""
+    """Makes the calls of all tools of one runner, which share its threads, steps and answers."""
 
     def __init__(
         self, runner: ToolRunner, caller: Caller | CallerOf, nonce: str, natural: frozenset[str]
@@ -159,15 +160,15 @@ class _Bridge:
     async def outcome(
         self, call: ToolCall, at: GraphCall, caller: Caller, running: RunningCall
     ) -> tuple[Outcome, Mapping[str, Any]]:
-        """Return the outcome of a call, and the mark that its message bears. Raises GraphInterrupt to
-        ask, and whatever `exec` raises."""
+        """Return the outcome of a call, and the mark for its message. Raises GraphInterrupt to ask,
+        and whatever `exec` raises."""
         runner = self.runner if at.kept is None else self.pausing
         beside = () if at.kept is None else await at.kept.told_beside()
         tally = self.threads.spent(at, beside)
         watcher = None if at.writer is None else _EventWriter(call, at.writer)
         scope = CallScope(tally, observer=watcher, occasion=at.step)
         tool = self.runner.catalog.by_name[call.name].tool
-        if at.kept is not None and tool.context_parameter is not None:  # as an agent has
+        if at.kept is not None and tool.context_parameter is not None:  # agents have one
             waited = await at.kept.load()
             scope = scope if waited is None else _going_on(scope, waited)
         outcome = await runner.exec(call, caller=caller, scope=scope)
@@ -188,7 +189,7 @@ class _Bridge:
         return outcome, self._mark(outcome.record, tally)
 
     def _mark(self, record: ToolInvocationRecord, tally: RunTally) -> JsonObject:
-        """Return what later calls of the thread have to know of a call, in whichever process."""
+        """Return what later calls of the thread need to know about a call, in whichever process."""
         cost = self.runner.catalog.by_name[record.name].tool.definition.annotations.cost
         mark: JsonObject = {"key": record.idempotency_key, "tool": record.name, "cost": cost}
         within = tally.within.get(record.idempotency_key)
@@ -197,14 +198,14 @@ class _Bridge:
         return mark | {"tainted": tally.tainted}
 
     async def _ask(self, request: ApprovalRequest, step: str, running: RunningCall) -> Any:
-        """Return what the graph goes on with. Raises GraphInterrupt, when no other call of the step
-        runs any more."""
+        """Return the value that the graph is resumed with. Raises GraphInterrupt once no other call
+        of the step is running."""
         running.become("asks")
         await self.steps.others(step, running, "asks", "over")
         try:
             if self.graph_answers:
                 said = self.answers.ask(request, step)
-            else:  # whatever the graph goes on with, only the approver's answer counts
+            else:  # only the approver's answer counts, whatever the resume value is
                 said = interrupt(storable(request))
         except GraphInterrupt:
             running.become("over")
@@ -220,13 +221,13 @@ def _going_on(scope: CallScope, waits: WaitingCall) -> CallScope:
 
 
 def _has_ended(record: ToolInvocationRecord) -> bool:
-    """Return whether a record says how the call of its key ended, and that for good."""
+    """Return whether a record is a final outcome of its call."""
     return has_begun(record) and is_final(record)
 
 
 def _asked_at(request: ApprovalRequest, then: float) -> ApprovalRequest:
-    """Return a question that lapses when it would have if it had been asked then; one that a tool asks
-    itself has its own time, which is kept."""
+    """Return a question that lapses as if it had been asked then. A question that a tool itself
+    asks keeps its own time."""
     if request.within:
         return request
     lapses = then + request.expires_at - request.asked_at
@@ -234,7 +235,7 @@ def _asked_at(request: ApprovalRequest, then: float) -> ApprovalRequest:
 
 
 class _EventWriter:
-    """Passes on the parts of a streaming tool, as custom events of the graph."""
+    """Passes on the parts of a streaming tool as custom events of the graph."""
 
     def __init__(self, call: ToolCall, writer: StreamWriter) -> None:
         self._call = call
@@ -250,7 +251,7 @@ class _EventWriter:
 
 
 class RunnerTool(BaseTool):
-    """A tool of a runner as LangChain's; `to_langchain_tools` makes them."""
+    """A tool of a runner as a LangChain tool, made by `to_langchain_tools`."""
 
     args_schema: dict[str, Any]
     _entry: Entry = PrivateAttr()
@@ -258,7 +259,7 @@ class RunnerTool(BaseTool):
 
     @classmethod
     def of(cls, entry: Entry, bridge: _Bridge, name: str, *, return_direct: bool) -> RunnerTool:
-        """Return the tool of one entry of a runner's catalog, for `to_langchain_tools`."""
+        """Return the tool for one entry of a runner's catalog, for `to_langchain_tools`."""
         definition = entry.tool.definition
         made = cls(
             name=name,
@@ -273,19 +274,19 @@ class RunnerTool(BaseTool):
 
     @property
     def args(self) -> dict[str, Any]:
-        """The properties of the schema of its arguments."""
+        """The properties in the schema of its arguments."""
         return dict(self.args_schema.get("properties", {}))
 
     def func(self, toolcrib_runtime: ToolRuntime[Any, Any]) -> None:
-        """Do nothing: a ToolNode reads the hints of this signature, and fills in the runtime of a
+        """Do nothing. A ToolNode reads the hints of this signature, and fills in the runtime of a
         call."""
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError("a tool of a runner is called by invoke or ainvoke")
 
     def run(self, tool_input: str | dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """Make one call as `arun` does, in the event loop of another thread, and wait for it: an event
-        loop that runs in this thread stands still meanwhile."""
+        """Make one call like `arun`, in the event loop of another thread, and wait for it. An event
+        loop that runs in this thread is blocked meanwhile."""
         return wait_for(self.arun(tool_input, *args, **kwargs))
 
     async def arun(  # noqa: PLR0913  BaseTool's own parameters
@@ -304,16 +305,16 @@ class RunnerTool(BaseTool):
         tool_call_id: str | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Make one call by the runner; `ainvoke` and graphs do so through it.
+        """Make one call through the runner. `ainvoke` and graphs use this method.
 
-        With a `tool_call_id`, as a model's call has one, it returns a ToolMessage whether the call
+        With a `tool_call_id`, as a model's call has, it returns a ToolMessage whether the call
         completed or failed. Without one it returns the model's view of the result, and raises
         ToolException if the call did not complete.
         """
         config = ensure_config(config)
         arguments = dict(tool_input) if isinstance(tool_input, dict) else tool_input
         runtime = _taken_out(arguments)
-        if runtime is not None:  # a model asks for it, though it gave no id
+        if runtime is not None:  # a model asks for it, though without an id
             tool_call_id = tool_call_id or ""
         text, fault = _text_of(arguments)
         asked = AskedCall(self.name, arguments, text, tool_call_id)
@@ -338,7 +339,7 @@ class RunnerTool(BaseTool):
                 told, public = self._told(*await _below(watched, config, made), tool_call_id)
             except BaseException as raised:
                 asks = isinstance(raised, GraphInterrupt)
-                error = GraphInterrupt() if asks else raised  # a question shows more than a record
+                error = GraphInterrupt() if asks else raised  # a question shows more than records
                 await watched.on_tool_error(error, tool_call_id=tool_call_id)
                 raise
         await watched.on_tool_end(public, name=self.name, **kwargs)
@@ -350,8 +351,8 @@ class RunnerTool(BaseTool):
         config: RunnableConfig | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Stream the events of one call. The one of its start shows what callbacks are shown; LangChain
-        alone would put all that was given there."""
+        """Stream the events of one call. The start event shows what callbacks are shown.
+        LangChain's own would contain all arguments."""
         events: Any = super().astream_events(input, config, **kwargs)
         return self._with_shown(events, input) if hasattr(events, "__aiter__") else events
 
@@ -381,20 +382,20 @@ class RunnerTool(BaseTool):
         )
 
     def _shown(self, arguments: str | JsonObject) -> JsonObject:
-        """Return what records would show of the arguments; nothing of those that are not valid."""
+        """Return the arguments as records show them, or nothing if they are not valid."""
         tool = self._entry.tool
         if not isinstance(arguments, dict) or tool.validator is None:
             return {}
         try:
             valid = tool.validator.is_valid(arguments)
-        except Exception:  # noqa: BLE001  an author's validator: the call itself tells of it
+        except Exception:  # noqa: BLE001  an author's validator, which the call reports
             return {}
         return public_arguments(tool.definition, arguments) if valid else {}
 
     def _told(
         self, outcome: Outcome, mark: Mapping[str, Any], tool_call_id: str | None
     ) -> tuple[Any, Any]:
-        """Return what the caller is given, and what callbacks are shown. Raises ToolException."""
+        """Return the result for the caller, and what callbacks are shown. Raises ToolException."""
         error = None if isinstance(outcome, Completed) else _error(outcome)
         public = (
             result_with_parts(outcome.record)
@@ -402,7 +403,7 @@ class RunnerTool(BaseTool):
             else error_content(_error(outcome))
         )
         answered = result_message(ToolCall("", self.name, ""), outcome, error)
-        assert answered is not None  # noqa: S101  it has an error if it waits
+        assert answered is not None  # noqa: S101  a waiting call has an error
         content: Any = shown_content(answered)
         if tool_call_id is None:
             if not isinstance(outcome, Completed):
@@ -423,7 +424,7 @@ class RunnerTool(BaseTool):
 
 
 def _text_of(arguments: str | JsonObject) -> tuple[str, CallFault | None]:
-    """Return the arguments as JSON text, and what is wrong where they are none."""
+    """Return the arguments as JSON text, and what is wrong if they are not JSON."""
     if isinstance(arguments, str):
         return arguments, None
     try:
@@ -433,7 +434,7 @@ def _text_of(arguments: str | JsonObject) -> tuple[str, CallFault | None]:
 
 
 def _error(outcome: Failed | Waiting) -> CallError:
-    """Return why there is no result; of a call that waits, and whose graph cannot."""
+    """Return why there is no result. A call may wait in a graph that cannot wait."""
     if isinstance(outcome, Failed):
         return outcome.error
     return _LATER if outcome.suspended is None else _PART_LATER
@@ -442,13 +443,13 @@ def _error(outcome: Failed | Waiting) -> CallError:
 async def _below(
     watched: AsyncCallbackManagerForToolRun, config: RunnableConfig, made: Coroutine[Any, Any, T]
 ) -> T:
-    """Await it in a context in which the runs of what it starts are traced below its own."""
+    """Await it in a context in which the runs that it starts are traced below its own run."""
     with set_config_context(patch_config(config, callbacks=watched.get_child())) as context:
         return await coro_with_context(made, context)
 
 
 def _taken_out(arguments: str | JsonObject) -> ToolRuntime[Any, Any] | None:
-    """Take what a ToolNode filled in out of the arguments; a model's word under that name stays."""
+    """Remove what a ToolNode filled in from the arguments. A model's value under that name stays."""
     if isinstance(arguments, str) or not isinstance(arguments.get(RUNTIME), ToolRuntime):
         return None
     runtime: Any = arguments.pop(RUNTIME)

@@ -1,13 +1,12 @@
-"""Model Context Protocol: the tools of MCP servers as a catalog (`mcp_catalog`), and a runner's tools
-for any MCP client (`mcp_server`). Needs the extra `mcp`.
-"""
+"""Model Context Protocol: the tools of MCP servers as a catalog (`mcp_catalog`), and a runner's
+tools for any MCP client (`mcp_server`). Needs the extra `mcp`."""
 
 from __future__ import annotations
 
 from toolcrib.errors import MissingExtraError
 
 try:
-    import mcp as _mcp  # noqa: F401  the one door of the extra
+    import mcp as _mcp  # noqa: F401  fails without the extra
 except ImportError:
     raise MissingExtraError("mcp", "toolcrib.bridges.mcp") from None
 

@@ -1,9 +1,10 @@
-"""One call of an MCP client, from its request to what that ends with.
+"""One call of an MCP client, from its request to its result.
 
-Rule: a call is a task of its own, which ends by itself or is cancelled, once, where its client gives it
-up; either way it is recorded. One whose tool has asked the client something goes on between two
-requests, until it is answered, or out of time. One that has ended with a question for an approval goes
-on as a new call would begin: by the runner that serves now, for the caller as they are now.
+Rule: a call is a task of its own. It ends by itself, or is cancelled once if its client gives it
+up, and is recorded either way. If its tool has asked the client something, it goes on between two
+requests until it is answered or out of time. If it ended with a question for an approval, it goes
+on as a new call would begin: through the runner that serves now, for the caller with their current
+rights.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ Result: TypeAlias = types.CallToolResult | types.InputRequiredResult
 
 
 class OneCall:
-    """A call on its way: its task, who is asked about it, and where its progress goes."""
+    """A call under way: its task, who is asked about it, and where its progress goes."""
 
     def __init__(
         self,
@@ -94,20 +95,21 @@ class OneCall:
         self.task = asyncio.ensure_future(runner.exec(call, caller=caller, scope=scope))
 
     def _begin(self) -> None:
-        """Be asked by the tool, which begins. Of requests that make the same call at once, one does."""
+        """Register the client for the tool, which begins. Of several requests that make the same
+        call, one does."""
         CALLING[self.call.id] = self._client
 
     def take(self, context: _Context, responses: types.InputResponses | None) -> None:
-        """Go on with another request, and what it answers."""
+        """Continue with another request and its answers."""
         self._progress.session = context.session
         self.questions.take(context, responses)
 
     async def ended(self, seconds: float | None = None) -> bool:
-        """Wait until the call has ended, its tool has asked something, or so many seconds have passed;
-        return whether it has ended.
+        """Wait until the call has ended, its tool has asked something, or the time is over. Return
+        whether it has ended.
 
-        Where whoever waits is cancelled, the call is, once, and is waited for: it has something to
-        write down, and a cancelled scope of anyio would break off each of its `await`s.
+        If the waiting task is cancelled, the call is cancelled once and waited for. It has
+        something to record, and a cancelled scope of anyio would interrupt each of its `await`s.
         """
         try:
             await asyncio.wait(
@@ -122,7 +124,7 @@ class OneCall:
             with anyio.CancelScope(shield=True):
                 await asyncio.wait((self.task,))
             if not self.task.cancelled():
-                self.task.exception()  # or asyncio says that nobody has looked at it
+                self.task.exception()  # otherwise asyncio logs it as never retrieved
             raise
         finally:
             if self.task.done():
@@ -135,7 +137,7 @@ class OneCall:
         self.task.cancel()
 
     def give_up(self) -> None:
-        """Cancel the call, which nobody waits for any more, also if it waits for an approval."""
+        """Cancel the call, which nobody waits for any more, even if it waits for an approval."""
         waiting, asked = self._waiting(), self.asked()
         if waiting is None or asked is None:
             self.task.cancel()
@@ -143,7 +145,7 @@ class OneCall:
             self.task = asyncio.ensure_future(self._withdrawn(waiting, asked))
 
     async def _withdrawn(self, waiting: Waiting, asked: Asked) -> NoReturn:
-        """Record that a call does not go on that had ended with questions."""
+        """Record that a call which ended with questions does not go on."""
         call = hydrate(self.call, self._runner.catalog, pinned=asked.pinned or None)
         await self._runner.refuse_all(
             [call],
@@ -156,14 +158,15 @@ class OneCall:
 
     @property
     def unknown(self) -> Failed | None:
-        """The outcome of a call that was cancelled while its tool went on: nobody knows how it ends."""
+        """The outcome of a call that was cancelled while its tool went on, so that its end is not
+        known."""
         outcome = self._progress.outcome
         if not self.task.cancelled() or not isinstance(outcome, Failed):
             return None
         return outcome if outcome.error.code is ErrorCode.OUTCOME_UNKNOWN else None
 
     def asked(self) -> Asked | None:
-        """Return what its client's user is to approve, where the call has ended with that."""
+        """Return what the client's user is to approve, if the call has ended with such a question."""
         waiting = self._waiting()
         return None if waiting is None else self._approver.asked(waiting)
 
@@ -174,8 +177,8 @@ class OneCall:
         return outcome if isinstance(outcome, Waiting) else None
 
     def open(self) -> types.InputRequests:
-        """Return the questions that wait for its client's user. Those for approvals have their own ids
-        for keys: a task may ask for more of them later."""
+        """Return the questions that wait for the client's user. The keys of approvals are their own
+        ids, since a task may ask for further ones later."""
         asked = self.asked()
         if asked is None:
             return self.questions.open
@@ -189,8 +192,8 @@ class OneCall:
         *,
         caller: Caller,
     ) -> OneCall:
-        """Give the call the answers to what is `open`. Return the call that goes on: this one, or a new
-        one, of `runner`, where this has ended with questions for approvals. Raises MCPError."""
+        """Give the call the answers to what is `open`. Return the call that goes on: this one, or a
+        new one of `runner` if this one has ended with questions for approvals. Raises MCPError."""
         asked = self.asked()
         if asked is None:
             self.take(context, responses)
@@ -205,24 +208,24 @@ class OneCall:
     def final(self) -> types.CallToolResult:
         """Return the result of a call that no request waits for. Raises MCPError."""
         result = self.result()
-        if isinstance(result, types.InputRequiredResult):  # it was asked about after all
+        if isinstance(result, types.InputRequiredResult):  # it needs an approval after all
             return refused(self.call, CallError.of(ErrorCode.APPROVAL_REQUIRED))
         return result
 
     def result(self) -> Result:
-        """Return what the request ends with. Raises MCPError."""
+        """Return the result of the request. Raises MCPError."""
         try:
             outcome = self._at_the_end() or self.unknown or self.task.result()
         except asyncio.CancelledError:
             raise MCPError(INVALID_PARAMS, GONE) from None
-        except Exception as raised:  # noqa: BLE001  a sink may raise anything
+        except Exception as raised:  # noqa: BLE001  sinks may raise anything
             log_raised("a sink of the MCP server", raised)
             raise MCPError(INTERNAL_ERROR, _NOT_RECORDED) from None
         match outcome:
             case Waiting():
                 return self._asked(outcome)
             case Failed(error=error) if self._ending and error.code in _BROKEN_OFF:
-                # as the SDK says it: so a client knows that it has to reach the server anew
+                # the SDK's own words, which tell a client to connect to the server again
                 raise MCPError(CONNECTION_CLOSED, CLOSED, msgspec.to_builtins(error))
             case Failed(error=error) if error.code is ErrorCode.UNKNOWN_TOOL:
                 raise MCPError(INVALID_PARAMS, error.message)
@@ -243,7 +246,7 @@ class OneCall:
                 assert_never(outcome)
 
     def _at_the_end(self) -> Outcome | None:
-        """Return what is recorded of a call that was cancelled since the server ends."""
+        """Return the recorded outcome of a call that was cancelled because the server ends."""
         return self._progress.outcome if self._ending and self.task.cancelled() else None
 
     def _asked(self, waiting: Waiting) -> Result:
@@ -255,7 +258,7 @@ class OneCall:
         except ApprovalError as error:
             text = f"{error} {PART_WAITED}" if waiting.suspended is not None else str(error)
             return refused(self.call, CallError.of(error.code, text))
-        late = waiting.request.expired()  # nobody has answered in time
+        late = waiting.request.expired()  # nobody answered in time
         code = ErrorCode.APPROVAL_EXPIRED if late else ErrorCode.APPROVAL_REQUIRED
         return refused(self.call, CallError.of(code))
 
@@ -270,8 +273,8 @@ def begun(
     tally: RunTally,
     asked: Asked | None,
 ) -> OneCall:
-    """Begin a call. One that was `asked` about is the same call again, with the answers. Raises
-    MCPError where that has begun already, for another caller."""
+    """Begin a call. If it was `asked` about, it is the same call again, with the answers. Raises
+    MCPError if it has begun already for another caller."""
     call_id = f"call_{secrets.token_hex(8)}"
     pinned: JsonObject = {}
     if asked is not None:
@@ -294,7 +297,7 @@ def begun(
     if asked is not None:
         scope = asked.scope(scope, approver.answers(asked, params.input_responses))
 
-    # what is no JSON in the arguments (NaN) is for the runner to refuse, and to record
+    # the runner refuses and records arguments that are not JSON (NaN)
     text = json.dumps(params.arguments or {}, ensure_ascii=False)
     return OneCall(
         runner,
@@ -309,11 +312,12 @@ def begun(
 
 
 class Progress:
-    """Passes on to a client what its call tells as it runs; not all of it to one that reads too slowly.
+    """Passes on to a client what its call reports while it runs. A client that reads too slowly
+    does not get everything.
 
-    MCP has a number that grows, perhaps what it grows to, and a text. A tool may say these itself
-    (`{"progress": 2, "total": 5, "message": "…"}`); of any other part the number counts, and the text
-    is what it says.
+    MCP has a number that grows, an optional total, and a text. A tool may give these itself
+    (`{"progress": 2, "total": 5, "message": "…"}`). Any other part is counted, and becomes the
+    text.
     """
 
     def __init__(self, session: ServerSession) -> None:
@@ -321,7 +325,7 @@ class Progress:
         self._parts: asyncio.Queue[JsonValue] = asyncio.Queue(_MOST_PROGRESS)
         self._reached = -inf
         self._telling: asyncio.Task[None] | None = None
-        self.outcome: Outcome | None = None  # as it is recorded
+        self.outcome: Outcome | None = None  # in its recorded form
 
     def progress(self, _call_id: str, part: JsonValue) -> None:
         if self._telling is None:
@@ -335,7 +339,7 @@ class Progress:
         self.outcome = outcome
 
     async def told(self) -> None:
-        """Wait until the client has been told all of it."""
+        """Wait until everything was sent to the client."""
         if self._telling is not None:
             await self._parts.join()
 
@@ -348,7 +352,7 @@ class Progress:
             part = await self._parts.get()
             try:
                 await self._send(part)
-            except Exception as raised:  # noqa: BLE001  its result is still to come, whatever that was
+            except Exception as raised:  # noqa: BLE001  the result is still to come
                 LOGGER.debug("a client took no progress (%s)", type(raised).__name__)
             finally:
                 self._parts.task_done()
@@ -359,7 +363,7 @@ class Progress:
         if not _is_number(reached):
             reached, total, message = max(self._reached, 0) + 1, None, content_of(part)
         if reached <= self._reached:
-            return  # the protocol has it that progress grows
+            return  # the protocol requires growing numbers
         self._reached = float(reached)
         await self.session.report_progress(
             self._reached,
@@ -369,7 +373,7 @@ class Progress:
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:
-    """Return whether a value is a number that MCP has: no infinity, and none that no float can be."""
+    """Return whether MCP can send the number, which excludes infinities and numbers beyond a float."""
     try:
         return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
     except OverflowError:

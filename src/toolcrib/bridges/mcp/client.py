@@ -1,8 +1,8 @@
-"""The client that makes a call, for a tool that has something to ask of its user.
+"""The client that makes a call, for a tool that has to ask the client's user something.
 
-Rule: a tool runs once. Up to protocol 2025-11-25 the client is asked while the tool waits; from
-2026-07-28 on, the request ends with the question, the tool goes on waiting in this process, and the
-client comes again with the answer.
+Rule: a tool runs once. Up to protocol 2025-11-25 the client is asked while the tool waits. From
+2026-07-28 on, the request ends with the question, the tool keeps waiting in this process, and the
+client sends another request with the answer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from toolcrib.values.context import CallContext
 
 # seconds; a client that says itself that it has gone may have us wait this long, too
 _TO_BE_CANCELLED = 1.0
-PATIENCE = 600.0  # seconds that a user has to answer, where the tool's own time limit gives as many
+PATIENCE = 600.0  # seconds that a user gets, unless the tool's own time limit is shorter
 _CANNOT = "This client cannot do that: it has not declared {}."
 _NOBODY = "The client has not answered."
 _UNFIT = "What the client's user filled in does not fit the form."
@@ -40,10 +40,11 @@ AnswerT = TypeVar("AnswerT", types.ElicitResult, types.CreateMessageResult, type
 
 
 class ClientQuestions:
-    """Holds what the tool of one call has asked of its client, for the requests that bring answers.
+    """Holds the questions that the tool of one call has asked its client, for the requests that
+    bring answers.
 
-    `asked` is done once there is a question that a client learns of as the end of its request, and
-    `missing` is what the client would have had to declare for one that could not be asked.
+    `asked` is done once there is a question that the client gets as the end of its request.
+    `missing` is what the client would have had to declare for a question that could not be asked.
     """
 
     def __init__(self, context: ServerRequestContext[Any]) -> None:
@@ -55,7 +56,7 @@ class ClientQuestions:
 
     @property
     def open(self) -> types.InputRequests:
-        """What has been asked and not been answered, by key."""
+        """The questions without an answer, by key."""
         return dict(self._open)
 
     async def answer(self, request: types.InputRequest, key: str) -> types.InputResponse:
@@ -77,7 +78,7 @@ class ClientQuestions:
     def take(
         self, context: ServerRequestContext[Any], responses: types.InputResponses | None
     ) -> None:
-        """Give the tool the answers of another request; those to no open question are ignored."""
+        """Give the tool the answers of another request. Answers to no open question are ignored."""
         self.context = context
         for key, given in (responses or {}).items():
             if self._open.pop(key, None) is not None:
@@ -90,10 +91,10 @@ class ClientQuestions:
 class McpClient:
     """Asks the client that makes a call: `await client.elicit(message, schema)`.
 
-    A tool takes it as a parameter; bind it: `catalog.bind({McpClient: per_call(calling_client)})`.
-    Questions that are asked together (`asyncio.gather`) reach the client together, and clients of
-    protocol 2026-07-28 see each under its `key`. Each method raises ToolError where the client has not
-    declared that it can be asked this, and where it does not answer.
+    A tool takes it as a parameter, which is bound by `catalog.bind({McpClient:
+    per_call(calling_client)})`. Questions that are asked together (`asyncio.gather`) reach the
+    client together, and clients of protocol 2026-07-28 see each under its `key`. Each method raises
+    ToolError if the client has not declared that it can be asked this, or if it does not answer.
     """
 
     def __init__(self, questions: ClientQuestions) -> None:
@@ -101,14 +102,14 @@ class McpClient:
 
     @property
     def session(self) -> ServerSession:
-        """The SDK's session of the request, for what else a server may tell its client."""
+        """The SDK's session of the request, for other messages to the client."""
         return self._questions.context.session
 
     @property
     def modern(self) -> bool:
         """Whether the client speaks protocol 2026-07-28 or a newer one. A question then ends its
-        request, and the client sends another one with the answer. An older client is asked while its
-        request goes on."""
+        request, and the client sends another one with the answer. An older client is asked within
+        its request."""
         return self.session.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     async def elicit(
@@ -116,9 +117,9 @@ class McpClient:
     ) -> types.ElicitResult:
         """Ask the client's user to fill in a form.
 
-        `schema` is the JSON Schema of an object whose properties are texts, numbers, booleans and
-        choices. The answer's `action` says whether the user accepted; then `content` has the object,
-        which fits the schema. Raises ToolError where what the client gave does not.
+        `schema` is the JSON Schema of an object whose properties are strings, numbers, booleans and
+        choices. The answer's `action` says whether the user accepted. If so, `content` has the
+        object, which fits the schema. Raises ToolError if the client's object does not fit.
         """
         validator = compile_validator(dict(schema))
         if not has_forms(self.session):
@@ -173,13 +174,14 @@ class McpClient:
 
 
 async def cancelled_if_gone(error: Exception) -> None:
-    """Wait to be cancelled if an error says that the client has gone: the SDK cancels its calls."""
+    """Wait to be cancelled if an error says that the client has gone, since the SDK then cancels
+    its calls."""
     if isinstance(error, MCPError) and error.code == CONNECTION_CLOSED:
         await asyncio.sleep(_TO_BE_CANCELLED)
 
 
 def has_forms(session: ServerSession) -> bool:
-    """Return whether a client can ask its user by a form; one that names no way means that."""
+    """Return whether a client can ask its user by a form. A client that names no way of asking can."""
     told = session.client_capabilities
     ways = None if told is None else told.elicitation
     if ways is None or (ways.form is None and ways.url is not None):
@@ -196,8 +198,8 @@ CALLING: WeakValueDictionary[str, McpClient] = WeakValueDictionary()
 
 
 def calling_client(context: CallContext) -> McpClient:
-    """Return the MCP client that makes a call, or the one around it, of an agent that is a tool. Raises
-    ToolError where the caller is no MCP client."""
+    """Return the MCP client that makes a call, or that makes the call around it if an agent is a
+    tool. Raises ToolError if the caller is no MCP client."""
     within = () if context.around is None else context.around.scope.within
     for call_id in (context.call_id, *(outer.call_id for outer in within)):
         client = CALLING.get(call_id)

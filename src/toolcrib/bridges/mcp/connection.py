@@ -1,12 +1,14 @@
-"""One server and its sessions: opened, listed, called, and opened anew when one was lost.
+"""One server and its sessions, which are opened, listed, called, and opened again when one was
+lost.
 
-Rule: the SDK's client is entered and left in one task, which this owns; whoever calls waits for it, in
-this event loop or in another one. What a call cannot know it does not say: if a session ends between a
-request and its answer, the outcome is unknown; it is sent again only where nothing was sent. A session
-that its server has forgotten is left once the calls in it have answers of their own. A call is sent
-only if the newest listing has its tool as it was read: the one that began last, and since the server
-has said anything of its tools, or may have while nobody heard. A secret that a server was given is
-hidden in what is told of it, whatever it says.
+Rule: the SDK's client is entered and left in one task, which this module owns. Callers wait for it,
+in this event loop or in another one. If a session ends between a request and its answer, the
+outcome is unknown. The request is sent again only if nothing was sent before. A session that its
+server has forgotten is left once its other calls have their own answers.
+
+A call is sent only if the newest listing has its tool unchanged. The newest listing is the one that
+began last, and it began after anything that the server has said about its tools, or may have said
+unheard. Secrets that a server was given are hidden in everything that is told about it.
 """
 
 from __future__ import annotations
@@ -44,17 +46,17 @@ T = TypeVar("T")
 LOGGER = logging.getLogger("toolcrib.mcp")
 MOST_TOOLS = 10_000
 _MOST_PAGES = 1_000
-_AGAIN = 5.0  # seconds until a stream of changes is opened again, or tools are listed again
-_TO_LIST = 10.0  # seconds that a call waits for tools to be listed anew
-_FIRST_PAUSE = 0.1  # seconds until a server that changes at once is listed again; they double
-_LONGEST = 300  # characters of what a server said of itself, in an error
-_LONGEST_MESSAGE = 500  # characters of a message of progress
+_AGAIN = 5.0  # seconds until a stream of changes is reopened, or tools are listed again
+_TO_LIST = 10.0  # seconds that a call waits for a new listing of tools
+_FIRST_PAUSE = 0.1  # seconds until a server that keeps changing is listed again, doubled each time
+_LONGEST = 300  # characters of a server's own text in an error
+_LONGEST_MESSAGE = 500  # characters of a progress message
 _READ = {"name", "description", "input_schema", "output_schema", "annotations", "execution"}
 _SDK_SESSION = inspect.getfile(ClientRequestContext)
 # seconds that a call waits for a server to end that says so, before it is used again; and in which the
 # calls in a session that is over have answers of their own, before it is left
 _TO_END = 2.0
-_TO_ANSWER = 5.0  # seconds in which a server that knows a session answers a ping
+_TO_ANSWER = 5.0  # seconds that a server gets to answer a ping
 CHANGED = (
     "The server has changed this tool since its definition was read here, so it was not called: a new "
     "snapshot of the catalog has the new definition."
@@ -70,19 +72,19 @@ NOT_REACHED = "The server cannot be reached. Nothing was sent to it."
 
 
 def _is_of_use(record: logging.LogRecord) -> bool:
-    """Return whether a record of the SDK's log is kept. Those about malformed notifications, which are
-    ignored, are not: they repeat all that the server sent."""
+    """Return whether a record of the SDK's log is kept. Records about malformed notifications,
+    which are ignored, are dropped, since they repeat everything that the server sent."""
     raised = record.exc_info[1] if record.exc_info else None
     told = record.levelno <= logging.WARNING and isinstance(raised, ValidationError)
     return not (told and record.pathname == _SDK_SESSION)
 
 
-logging.getLogger("client").addFilter(_is_of_use)  # a name that others may have, too
+logging.getLogger("client").addFilter(_is_of_use)  # others may use this name, too
 
 
 class SessionOptions(NamedTuple):
-    """Says how sessions are opened: in how many seconds, which folders are told as roots, and what else
-    the SDK's `Client` takes."""
+    """How sessions are opened: within how many seconds, which folders are named as roots, and what
+    else the SDK's `Client` takes."""
 
     seconds: float = 60.0
     roots: Sequence[str | Path] = ()
@@ -96,18 +98,18 @@ class _Session:
         self._loop = asyncio.get_running_loop()
         self.client: asyncio.Future[Client] = self._loop.create_future()
         self.over = False
-        self.ending = False  # its server has said that it ends
-        self.forgotten = False  # its server does not know it any more
+        self.ending = False  # the server has said that it ends
+        self.forgotten = False  # the server no longer knows the session
         self.news = asyncio.Event()
         self.changed_at = 0.0
-        self.limit: asyncio.Timeout | None = None  # of what its owner waits for now
+        self.limit: asyncio.Timeout | None = None  # the limit on the owner's current wait
         self._gone = asyncio.Event()
-        self._calls = 0  # that wait for an answer
+        self._calls = 0  # number of calls that wait for an answer
         self._answered = asyncio.Event()
-        self.tells = True  # its server says when its tools change
-        self.deaf = False  # and nobody hears it
-        self.outdated = False  # no listing has begun since its tools changed, or may have
-        self.listed = asyncio.Event()  # cleared from then until one has ended
+        self.tells = True  # the server says when its tools change
+        self.deaf = False  # but no stream is open to hear it
+        self.outdated = False  # the tools changed, or may have, after the last listing began
+        self.listed = asyncio.Event()  # cleared from then until a listing has ended
         self.listed.set()
 
     def end(self) -> None:
@@ -122,7 +124,7 @@ class _Session:
 
     @contextmanager
     def calling(self) -> Iterator[None]:
-        """Make a call in this block."""
+        """Count a call while the block runs."""
         self._calls += 1
         try:
             yield
@@ -131,7 +133,8 @@ class _Session:
             self._answered.set()
 
     async def answered(self, seconds: float) -> None:
-        """Wait until each call has an answer of its own: for so long, unless the session is left."""
+        """Wait until each call has an answer of its own, for at most so many seconds, unless the
+        session is left."""
         with suppress(TimeoutError):
             async with self.within(seconds):
                 while self._calls:
@@ -140,8 +143,7 @@ class _Session:
 
     @asynccontextmanager
     async def within(self, seconds: float) -> AsyncIterator[asyncio.Timeout]:
-        """Limit what its owner waits for in this block; `leave` ends that at once. Raises
-        TimeoutError."""
+        """Limit the owner's waiting in this block. `leave` ends it at once. Raises TimeoutError."""
         try:
             async with asyncio.timeout(seconds) as limit:
                 self.limit = limit
@@ -157,27 +159,28 @@ class _Session:
             self.limit = None
 
     async def ended(self, seconds: float) -> None:
-        """Wait until it is over, since its server says that it ends: for so long, and once."""
+        """Wait until the session is over, since its server says that it ends, for at most so many
+        seconds, and only once."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._gone.wait(), seconds)
         self.ending = False
 
     def changed(self, *, said: bool = True) -> None:
-        """Have the tools listed anew: the server has `said` that they changed, or they may have."""
+        """Have the tools listed again: the server has `said` that they changed, or they may have."""
         if not self.outdated:
             self.outdated, self.changed_at = True, self._loop.time() if said else inf
         self.listed.clear()
         self.news.set()
 
     def hear(self, *, heard: bool) -> None:
-        """Note whether what the server says by itself is heard from now on."""
+        """Note whether the server's own messages are heard from now on."""
         self.deaf = not heard
         if heard and self.tells:
-            self.changed(said=False)  # what it has said before, nobody knows
+            self.changed(said=False)  # earlier messages may have been missed
 
     @contextmanager
     def relisted(self) -> Iterator[None]:
-        """List the tools in this block. What changes meanwhile, the next listing has."""
+        """List the tools in this block. Changes during the listing are for the next one."""
         self.outdated = False
         try:
             yield
@@ -187,15 +190,15 @@ class _Session:
 
 
 class Connection:
-    """A server by `name`: `open` and `close` it in one event loop, `call` its tools from any."""
+    """A server with a `name`. `open` and `close` it in one event loop; `call` its tools from any."""
 
     def __init__(self, server: Server, options: SessionOptions, *, name: str) -> None:
         self.name = name
         self.tools: tuple[types.Tool, ...] = ()
-        self.malformed: dict[str, str] = {}  # tools that are none, and why, by what they are called
-        self._sent: tuple[str, ...] = ()  # secrets that `auth` and the headers have sent
+        self.malformed: dict[str, str] = {}  # malformed tools, by name, with the reason
+        self._sent: tuple[str, ...] = ()  # secrets in headers that were sent, also by `auth`
         self._digests: dict[str, str] = {}
-        self._listing = asyncio.Lock()  # or an older listing might end last
+        self._listing = asyncio.Lock()  # otherwise an older listing might end last
         self._begun = self._known = 0  # listings, and the one that the digests are of
         self._as_tasks: frozenset[str] = frozenset()
         self._server = server
@@ -205,17 +208,18 @@ class Connection:
         self._closed = False
         self._owner: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
-        self._process = os.getpid()  # a fork of it has a copy of the loop, which says that it runs
+        self._process = os.getpid()  # a forked child has a copy of the loop that claims to run
 
     async def open(self) -> None:
-        """Raises SourceError where the server cannot be reached, or its tools not listed."""
+        """Open the first session. Raises SourceError if the server cannot be reached, or its tools
+        not listed."""
         self._owner = self._loop.create_task(self._own(), name=f"mcp: {self.name}")
         await self._connected()
 
     async def close(self) -> None:
-        """End the session, and what was started for it; a call that waits hears that it ended."""
+        """End the session and what was started for it. Calls that wait are told that it ended."""
         if self._process != os.getpid():
-            return  # they are the parent's
+            return  # they belong to the parent process
         self._closed = True
         self._wanted.set()
         if self._session is not None:
@@ -226,7 +230,8 @@ class Connection:
                 raise cancelled
 
     def digest_of(self, tool: str) -> str:
-        """Return the digest of what the server says of a tool now; "" if it is not listed, or twice."""
+        """Return the digest of a tool's current definition, or "" if it is not listed, or listed
+        twice."""
         return self._digests.get(tool, "")
 
     async def refresh(self) -> None:
@@ -236,14 +241,14 @@ class Connection:
     async def call(
         self, tool: str, read: str, context: CallContext, arguments: dict[str, Any]
     ) -> Any:
-        """Call a tool whose definition had the digest `read`. Raises ToolError, and OutcomeUnknown."""
+        """Call a tool whose definition had the digest `read`. Raises ToolError and OutcomeUnknown."""
         try:
             return await self._here(self._call(tool, read, context, arguments))
         except SourceError:
             raise ToolError(NOT_REACHED) from None
 
     async def _here(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do it in the event loop that the session lives in. Raises SourceError where that does not
+        """Do the work in the event loop of the session. Raises SourceError if that loop does not
         run."""
         if self._loop is asyncio.get_running_loop():
             return await work
@@ -280,7 +285,8 @@ class Connection:
     async def _answer(
         self, client: Client, tool: str, context: CallContext, arguments: dict[str, Any]
     ) -> types.CallToolResult:
-        """Raises what the SDK raises, and ToolError for a kind of result that is none of a call."""
+        """Return the server's answer. Raises what the SDK raises, and ToolError for a result that
+        is none of a call."""
         if tool in self._as_tasks:
             return await call_as_task(client, tool, arguments)
         result = await client.call_tool(tool, arguments, progress_callback=_telling(context))
@@ -290,7 +296,7 @@ class Connection:
         return result
 
     def _told(self, error: MCPError, session: _Session) -> ToolError:
-        """Return what is told of an error that is not the tool's own."""
+        """Return the exception for an error that is not the tool's own."""
         match fault_of(error):
             case RequestFault.NOT_SENT:
                 return ToolError(NOT_REACHED, retryable=True)
@@ -314,7 +320,7 @@ class Connection:
                 assert_never(fault)
 
     async def _listed(self) -> tuple[_Session, Client]:
-        """Return an open session whose tools are known as they are now. Raises ToolError."""
+        """Return an open session whose tools are known in their current form. Raises ToolError."""
         session, client = await self._reached()
         until = self._loop.time() + _TO_LIST
         unheard = session.deaf and session.tells
@@ -331,14 +337,14 @@ class Connection:
         return session, client
 
     async def _reached(self) -> tuple[_Session, Client]:
-        """Return an open session, for a call. Raises ToolError."""
+        """Return an open session for a call. Raises ToolError."""
         try:
             return await self._connected()
         except SourceError as error:
             raise _not_reached(error) from None
 
     async def _connected(self) -> tuple[_Session, Client]:
-        """Return an open session; there is one at a time. Raises SourceError."""
+        """Return the open session, of which there is only one at a time. Raises SourceError."""
         if self._closed or self._owner is None or self._owner.done():
             raise SourceError(f"{self.name}: its catalog was closed")
         if self._session is not None and self._session.ending:
@@ -350,7 +356,8 @@ class Connection:
         return session, await asyncio.shield(session.client)
 
     async def _refreshed(self, *, again: bool = True) -> None:
-        """List the tools, in a new session if this one has ended: to ask twice does no harm."""
+        """List the tools, in a new session if this one has ended. Repeating this request does no
+        harm."""
         session, client = await self._connected()
         try:
             async with asyncio.timeout(self._options.seconds):
@@ -379,7 +386,7 @@ class Connection:
                 await self._hold(session, transport.connect())
             except asyncio.CancelledError:
                 raise
-            except BaseException as error:  # noqa: BLE001  it is told to whoever waits
+            except BaseException as error:  # noqa: BLE001  it is raised to all who wait
                 raised = error
                 LOGGER.debug("the session with %s ended: %s", self.name, self._why(error, ""))
             finally:
@@ -387,7 +394,7 @@ class Connection:
                 if not session.client.done():
                     told = self._why(raised, transport.told)
                     session.client.set_exception(SourceError(f"{self.name}: {told}"))
-                session.client.exception()  # nobody may have waited for it
+                session.client.exception()  # perhaps nobody waited for it
 
     def _transport(self, session: _Session) -> StdioTransport | HttpTransport:
         if isinstance(self._server, StdioServer):
@@ -398,13 +405,13 @@ class Connection:
         self._sent = remembered(self._sent, "", headers)
 
     def shown(self, text: str) -> str:
-        """Return what a server says without the secrets that it was given, also as a tool would be
-        called that has one for its name."""
+        """Return a server's text without the secrets that it was given, also in the form of a
+        tool's name."""
         secrets = (*self._server.secrets, *self._sent)
         return hidden(text, (*secrets, *map(legal_name, secrets)))
 
     async def _hold(self, session: _Session, streams: Any) -> None:
-        """Open a session, list the tools, give it to whoever waits, and leave it when it is over."""
+        """Open a session, list the tools, give it to all who wait, and leave it when it is over."""
 
         async def hear(message: IncomingMessage) -> None:
             if isinstance(message, types.ToolListChangedNotification):
@@ -426,7 +433,7 @@ class Connection:
             session.tells = bool(told and told.list_changed)
             if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
                 _mark_refusals(client.session)
-                session.deaf = True  # until it `_listen`s
+                session.deaf = True  # until `_listen` hears
             with session.relisted():
                 await self._list(client)
             session.limit = None
@@ -442,8 +449,8 @@ class Connection:
                 await asyncio.gather(listening, return_exceptions=True)
 
     async def _watch(self, session: _Session, client: Client) -> None:
-        """Wait until a session is over; list its tools anew whenever they have changed. A server that
-        changes as soon as it was listed is listed ever less often."""
+        """Wait until a session is over, and list its tools again whenever they have changed. A
+        server that changes with every listing is listed less and less often."""
         listed, pause = -inf, 0.0
         while not session.over:
             await session.news.wait()
@@ -475,12 +482,12 @@ class Connection:
                 return
             LOGGER.warning("%s: its tools have changed, and cannot be listed", self.name)
             LOGGER.debug("%s: %s", self.name, self._why(error, ""))
-            self._digests.clear()  # what they are now, nobody knows
+            self._digests.clear()  # the current ones are not known
             self._loop.call_later(_AGAIN, session.changed)
 
     async def _list(self, client: Client) -> None:
-        """List the tools, or wait for another listing that begins from now on. Raises SourceError for
-        one that is too long, and what the SDK raises."""
+        """List the tools, or wait for another listing that begins from now on. Raises SourceError
+        for a listing that is too long, and what the SDK raises."""
         earlier = self._begun
         async with self._listing:
             if self._known > earlier:
@@ -497,7 +504,8 @@ class Connection:
                 LOGGER.warning("%s: the tool %r has changed since it was read", self.name, told)
 
     async def _pages(self, client: Client) -> tuple[list[types.Tool], dict[str, str]]:
-        """Return the tools of a listing, and why others are malformed. Raises as `_list` does."""
+        """Return the tools of a listing, and why others are malformed. Raises the same errors as
+        `_list`."""
         tools: list[types.Tool] = []
         cursor: str | None = None
         pages = _MOST_PAGES if client.server_capabilities.tools is not None else 0
@@ -519,8 +527,8 @@ class Connection:
         return types.ListRootsResult(roots=[_root(folder) for folder in self._options.roots])
 
     def _why(self, raised: BaseException | None, told: str) -> str:
-        """Return why a session could not be opened, in one line. Of what the server has `told`, which
-        may hold a secret of several lines, it has the last line."""
+        """Return in one line why a session could not be opened. From what the server has `told`,
+        which may hold a secret of several lines, only the last line is taken."""
         told = self.shown(told).strip().rpartition("\n")[2].strip()
         while isinstance(raised, BaseExceptionGroup):
             raised = raised.exceptions[0]
@@ -549,8 +557,8 @@ def _not_reached(error: SourceError) -> ToolError:
 
 
 async def _is_gone(fault: RequestFault | None, session: _Session, client: Client) -> bool:
-    """Return whether a server did nothing for a call because it has forgotten the session: it says so,
-    or it does not even take a ping. What another call has found out counts, too."""
+    """Return whether a server did nothing for a call because it has forgotten the session. It says
+    so, or does not even accept a ping. What another call has found out counts, too."""
     if fault is not RequestFault.REFUSED or session.forgotten:
         return fault in (RequestFault.REFUSED, RequestFault.SESSION_GONE)
     try:
@@ -561,20 +569,20 @@ async def _is_gone(fault: RequestFault | None, session: _Session, client: Client
             return True
     except TimeoutError:
         pass
-    return session.forgotten  # which may have ended the ping
+    return session.forgotten  # which may be why the ping ended
 
 
 async def _page(
     client: Client, cursor: str | None, malformed: dict[str, str]
 ) -> types.ListToolsResult:
-    """Return a page of a listing. A malformed tool is left out of it, and the reason is added to
-    `malformed`: the SDK would refuse the whole page. Raises what the SDK raises."""
+    """Return a page of a listing. A malformed tool is left out, and the reason is added to
+    `malformed`, whereas the SDK would refuse the whole page. Raises what the SDK raises."""
     session = client.session
     params = types.PaginatedRequestParams(cursor=cursor)
     request = types.ListToolsRequest(params=params)
     data: dict[str, Any] = request.model_dump(by_alias=True, mode="json", exclude_none=True)
     options: CallOptions = {}
-    session._stamp(data, options)  # noqa: SLF001  its own way in would refuse the whole page
+    session._stamp(data, options)  # noqa: SLF001  the public method refuses the whole page
     sent = session._dispatcher.send_raw_request  # noqa: SLF001
     raw = await sent(data["method"], data.get("params"), options)
     given, kept = raw.get("tools"), []
@@ -602,14 +610,15 @@ def _called(tool: object, at: int) -> str:
 
 
 def _fault(error: ValidationError) -> str:
-    """Return where a definition is malformed, and nothing of what it says."""
+    """Return where a definition is malformed, without any of its text."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     place = "/".join(map(str, first["loc"]))
     return f"its definition is malformed ({place}: {first['msg']})" if place else first["msg"]
 
 
 async def _listen(client: Client, session: _Session) -> None:
-    """Hear of changes by the stream that newer servers have for them, for as long as the session is."""
+    """Listen for changes on the stream that newer servers have for them, as long as the session
+    lasts."""
     if not session.tells or client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
         return
     while True:
@@ -628,11 +637,11 @@ def _root(folder: str | Path) -> types.Root:
 
 
 async def _by_us(_name: str, _result: types.CallToolResult) -> None:
-    """Leave output schemas to the runner: the SDK's validator knows no bound of what it does."""
+    """Do nothing: the runner judges output schemas. The SDK's validator has no limit on its work."""
 
 
 def _mark_refusals(session: ClientSession) -> None:
-    """Mark what the client's own callbacks refuse: the SDK tells of it as of an error of the server."""
+    """Mark refusals by the client's own callbacks, which the SDK reports like errors of the server."""
     dispatched = session.dispatch_input_request
 
     async def marking(
@@ -647,7 +656,7 @@ def _mark_refusals(session: ClientSession) -> None:
 
 
 def _telling(context: CallContext) -> ProgressFnT:
-    """Return what tells whoever watches a call how far the server says that it is."""
+    """Return a function that passes the server's progress on to whoever watches a call."""
 
     async def tell(progress: float, total: float | None, message: str | None) -> None:
         part: dict[str, JsonValue] = {"progress": progress}
@@ -662,7 +671,7 @@ def _telling(context: CallContext) -> ProgressFnT:
 
 
 def _called_as_tasks(client: Client, tools: Sequence[types.Tool]) -> frozenset[str]:
-    """Return the tools that a 2025-11-25 server wants to be called as tasks."""
+    """Return the tools that a 2025-11-25 server requires to be called as tasks."""
     told = client.server_capabilities.tasks
     if client.protocol_version in MODERN_PROTOCOL_VERSIONS or told is None:
         return frozenset()
@@ -671,12 +680,12 @@ def _called_as_tasks(client: Client, tools: Sequence[types.Tool]) -> frozenset[s
 
 
 def _digests(tools: Sequence[types.Tool]) -> dict[str, str]:
-    """Return the digests of tools by name, "" for one that is listed twice and not the same."""
+    """Return the digests of tools by name, with "" for a name that is listed with two definitions."""
     made: dict[str, str] = {}
     for tool in tools:
         try:
             now = digest(tool.model_dump(mode="json", include=_READ, exclude_none=True))
         except (ValueError, TypeError):
-            now = ""  # it is no JSON, and is refused
+            now = ""  # it is not JSON, and is refused
         made[tool.name] = now if made.get(tool.name, now) == now else ""
     return made

@@ -1,9 +1,10 @@
-"""The tools of MCP servers as a catalog: definitions imported as they are, calls through a runner.
+"""The tools of MCP servers as a catalog, with imported definitions and calls through a runner.
 
-Rule: a server is somebody else. Its schemas are kept verbatim and judge what it is sent and what it
-gives; what it claims of its tools only makes them stricter; its tools ask and taint until the author
-trusts them by digest. A tool that it has changed since is not called. One that cannot be used is left
-out by name and reason, and the others can be.
+Rule: a server belongs to somebody else. Its schemas are kept unchanged, and judge both what it is
+sent and what it returns. Its claims about its tools only make them stricter. Its tools ask for
+approval, and their results are untrusted, until the author trusts them by digest. A tool that was
+changed since is not called. A tool that cannot be used is left out, with its name and the reason,
+and the others can be used.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from toolcrib.values.definition import All, AnnotationOptions, ImportedForm
 from toolcrib.values.typed import check_each, check_type, names_wrong_types
 
 LOGGER = logging.getLogger("toolcrib.mcp")
-_LONGEST = 500  # characters of why a tool was left out
+_LONGEST = 500  # characters of the reason why a tool was left out
 
 Visible: TypeAlias = Sequence[str] | All | Mapping[str, Sequence[str] | All] | None
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """A tool that `server` lists under the name `tool`, and the `reason` why the catalog lacks it. A
-    secret that the server was given is `[key]` in them."""
+    """A tool that `server` lists under the name `tool`, and the `reason` why the catalog lacks it.
+    Secrets that the server was given are `[key]` in them."""
 
     tool: str
     server: str
@@ -47,7 +48,7 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 
 class _Wishes(msgspec.Struct, frozen=True):
-    """What the author says of the tools, whichever server they are of."""
+    """The author's options for the tools, whichever server they come from."""
 
     only: Collection[str] | None
     visible: Visible
@@ -57,7 +58,7 @@ class _Wishes(msgspec.Struct, frozen=True):
 
 
 class _Listed(msgspec.Struct, frozen=True):
-    """A tool as a server lists it, with the name that it has here, and the digest that it has now."""
+    """A tool as a server lists it, with its name in the catalog and its current digest."""
 
     name: str
     tool: types.Tool
@@ -66,7 +67,8 @@ class _Listed(msgspec.Struct, frozen=True):
 
 
 _Key: TypeAlias = tuple[Connection, str]
-"""A server, and what it calls a tool. Two may list one name, if one of both tools can be used."""
+"""A server and its name for a tool. Two servers may list one name if only one of both tools can be
+used."""
 
 
 @names_wrong_types
@@ -84,18 +86,18 @@ def mcp_catalog(
     """Return the tools of MCP servers: `async with mcp_catalog("mcp-server-time") as catalog`.
 
     A server is a command, a URL, a `StdioServer`, an `HttpServer`, or the path of a file with
-    `mcpServers`; a tool of such a file is called `server_tool`, by the server's name in it. The servers
-    are started when the block is entered, not before. Raises SourceError for what names no server, and
-    DefinitionError for marks that are none.
+    `mcpServers`. A tool from such a file is called `server_tool`, with the server's name in the
+    file. The servers are started when the block is entered. Raises SourceError for a value that
+    names no server, and DefinitionError for invalid marks.
 
-    `only` names the tools that are taken, by their names in the catalog or at the server. `visible` is
-    what others than the model may see of results, for all tools or by name; left out, they see
-    nothing. `marks` and `trust` are those of `Catalog.from_definitions`, by the names that tools have
-    in the catalog. `lock` is the path of a lock file: a tool whose definition differs from the locked
-    one is refused.
+    `only` names the tools to take, by their names in the catalog or at the server. `visible` says
+    what others than the model may see of results, for all tools or by name. Without it they see
+    nothing. `marks` and `trust` are those of `Catalog.from_definitions`, by the names that tools
+    have in the catalog. `lock` is the path of a lock file, and a tool whose definition differs from
+    the locked one is refused.
 
-    `roots` are folders that servers are told they may work in, `connect_seconds` is how long opening a
-    session may take, and `client` has further keywords of the SDK's `Client`, such as
+    `roots` are folders that servers are told they may work in. `connect_seconds` limits how long
+    opening a session takes. `client` has further keywords of the SDK's `Client`, such as
     `elicitation_callback`.
     """
     if not servers:
@@ -113,10 +115,10 @@ def mcp_catalog(
 
 
 class McpCatalog:
-    """The servers that `mcp_catalog` names: `async with` starts them, and stops them at its end.
+    """The servers that `mcp_catalog` names. `async with` starts them, and stops them at its end.
 
-    What it gives is a catalog, a snapshot that no server can change. `changes` says what a server has
-    changed since, and `latest` gives a new snapshot, for the next run.
+    It gives a catalog, which is a snapshot that no server can change. `changes` lists what a server
+    has changed since, and `latest` gives a new snapshot for the next run.
     """
 
     def __init__(
@@ -128,11 +130,14 @@ class McpCatalog:
         self._connections: list[tuple[str, Connection]] = []
         self._snapshot: dict[_Key, _Listed] = {}
         self.left_out: tuple[LeftOut, ...] = ()
-        """The tools that the servers list and that cannot be used, as of the last snapshot."""
+        """The tools that the servers list but that cannot be used, as of the last snapshot."""
 
     async def __aenter__(self) -> Catalog:
-        """Raises SourceError for a server that cannot be reached, CatalogError for names that are
-        taken twice or unknown, and for what is not as the lock has it."""
+        """Start the servers and return their catalog.
+
+        Raises SourceError for a server that cannot be reached, and CatalogError for repeated or
+        unknown names and for tools that differ from the lock.
+        """
         if self._connections:
             raise SourceError("this catalog is open already: mcp_catalog(…) makes another one")
         self._connections = [
@@ -159,17 +164,19 @@ class McpCatalog:
         await self._close()
 
     async def latest(self) -> Catalog:
-        """Ask the servers for their tools, and return a new snapshot; earlier ones stay as they are.
+        """Ask the servers for their tools, and return a new snapshot. Earlier snapshots do not
+        change.
 
-        Raises SourceError for a server that does not answer, CatalogError for names that are taken
-        twice or unknown, and for what is not as the lock has it.
+        Raises SourceError for a server that does not answer, and CatalogError for repeated or
+        unknown names and for tools that differ from the lock.
         """
         for _, connection in self._connections:
             await connection.refresh()
         return self._taken()
 
     def changes(self) -> tuple[Change, ...]:
-        """Return how the servers' lists differ from the last snapshot, as far as the servers have told.
+        """Return how the servers' lists differ from the last snapshot, as far as the servers have
+        said.
 
         A call of a tool that was changed or removed is refused.
         """
@@ -189,8 +196,8 @@ class McpCatalog:
         await asyncio.gather(*(each.close() for _, each in connections))
 
     def _wanted(self) -> dict[_Key, _Listed]:
-        """Return the tools that the servers list, and the author takes. One that is listed twice is the
-        same, or has no digest."""
+        """Return the listed tools that the author takes. One that is listed twice is the same, or
+        has no digest."""
         only, wanted = self._wishes.only, dict[_Key, _Listed]()
         for prefix, server in self._connections:
             for tool in server.tools:
@@ -201,8 +208,8 @@ class McpCatalog:
         return wanted
 
     def _malformed(self) -> Iterator[tuple[LeftOut, str, str]]:
-        """Yield each malformed tool that the author takes, the name that it would have here, and the
-        one that it has there."""
+        """Yield each malformed tool that the author takes, with its name in the catalog and at the
+        server."""
         only = self._wishes.only
         for prefix, server in self._connections:
             for tool, why in server.malformed.items():
@@ -220,8 +227,8 @@ class McpCatalog:
             raise CatalogError(f"marks for no tool: '{name}'{did_you_mean(name, sorted(here))}")
 
     def _taken(self) -> Catalog:
-        """Return a catalog of what the servers list now. Raises CatalogError, with no secret that a
-        server has put into a name."""
+        """Return a catalog of the servers' current lists. Raises CatalogError, without any secret
+        that a server has put into a name."""
         try:
             return self._listed_now()
         except CatalogError as error:
@@ -266,7 +273,8 @@ class McpCatalog:
         return catalog
 
     def _tool(self, one: _Listed) -> Tool[..., Any]:
-        """Return a tool of the catalog. Raises DefinitionError, and ValueError for what is no JSON."""
+        """Return a tool of the catalog. Raises DefinitionError, and ValueError for a definition
+        that is not JSON."""
         read = one.digest
         if not read:
             raise DefinitionError(f"tool '{one.name}': it is listed twice, or is no JSON")
@@ -306,7 +314,7 @@ _READ_PARTS = ("description", "input_schema", "output_schema")
 
 
 def _unread(catalog: Catalog, lock: Lock) -> list[Change]:
-    """Return the tools that are not what somebody read when the lock was written."""
+    """Return the tools that differ from what somebody read when the lock was written."""
     found: list[Change] = []
     for name, tool in lock_catalog(catalog).tools.items():
         before = lock.tools.get(name)

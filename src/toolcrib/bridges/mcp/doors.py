@@ -1,7 +1,7 @@
-"""Who may come in by HTTP: from which place, under which name, with which token.
+"""Who may connect over HTTP: from which place, under which name, with which token.
 
-Rule: a server that asks for no token answers this machine alone. `Host` and `Origin` are checked in
-any case, so that no page in a browser reaches a server on its user's machine (DNS rebinding).
+Rule: a server that requires no token answers this machine alone. `Host` and `Origin` are always
+checked, so that no web page in a browser reaches a server on its user's machine (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NAMES = (b"host", b"origin")
 def caller_of(token: AccessToken | None) -> Caller:
     """Return the caller that a verified token stands for, with its scopes as roles.
 
-    Its id is the client's, then a subject and an issuer where the verifier gives them:
+    Its id is the client's, followed by a subject and an issuer if the verifier gives them:
     `client#subject#issuer`. Without a token it is `ANONYMOUS`.
     """
     if token is None:
@@ -74,7 +74,7 @@ def http_app(
     origins: Sequence[str],
     path: str,
 ) -> Starlette:
-    """Return the SDK's app of a server, behind doors."""
+    """Return the SDK's app of a server, behind these checks."""
     named = (*HERE, *check_each("hosts", hosts, str, 'a list of str: ["mcp.example.com"]'))
     pages = check_each("origins", origins, str, 'a list of str: ["https://example.com"]')
     security = TransportSecuritySettings(
@@ -84,7 +84,7 @@ def http_app(
         + [page.lower() for page in pages],
     )
     if token_verifier is not None and auth is None:
-        # tokens come from elsewhere, and nobody says where
+        # tokens come from somewhere else, which is not named
         auth = AuthSettings(issuer_url=AnyHttpUrl("http://localhost"), resource_server_url=None)
     app = server.streamable_http_app(
         streamable_http_path=path,
@@ -100,8 +100,9 @@ def http_app(
 
 
 class _Named:
-    """Refuses a Host or an Origin whose port is no number: to the SDK, `host:*` is any text that begins
-    with `host:`. It writes both in lower case, since the SDK compares them letter by letter."""
+    """Refuses a Host or an Origin whose port is no number, since to the SDK `host:*` is any text
+    that begins with `host:`. It converts both to lower case, since the SDK compares them letter by
+    letter."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -122,8 +123,8 @@ class _Named:
 
 
 class _Answered:
-    """Answers a request with an error of JSON-RPC if the end of the process breaks it off: the web
-    server would say that the application has failed."""
+    """Answers a request with a JSON-RPC error if the end of the process interrupts it. Otherwise
+    the web server would say that the application has failed."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -148,7 +149,7 @@ class _Answered:
 
 
 class _OnlyHere:
-    """Answers this machine alone."""
+    """Answers only this machine."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

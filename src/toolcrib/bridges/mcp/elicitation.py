@@ -1,13 +1,15 @@
-"""Approvals by elicitation: the client's own user is asked, where the author lets that client approve.
+"""Approvals by elicitation: the client's own user is asked, where the author lets that client
+approve.
 
-Rule: who makes a call approves it only if `may_approve` says so, of this caller and of this question
-with the arguments that will run: of those that an answer puts in place of others, too.
-Anything but a clear yes is a no, and who dismisses the question has not answered. The answer is one to
-exactly what was asked: the runner holds it against the call once more before the tool runs. Up to
-protocol 2025-11-25 the client is asked within the call; from 2026-07-28 on a call that needs an answer
-ends with the question, and comes again with the answer and with what we have said of it, which is
-sealed: a client can neither read nor change it. That is all that the call needs to go on: of a tool
-that has begun, and asks itself (an agent), what it has saved, too.
+Rule: whoever makes a call may approve it only if `may_approve` says so for this caller and this
+question with the arguments that will run, including arguments that an answer puts in place of
+others. Anything but a clear yes is a no, and dismissing the question is no answer. The answer is to
+exactly what was asked, and the runner compares it with the call once more before the tool runs.
+
+Up to protocol 2025-11-25 the client is asked within the call. From 2026-07-28 on, a call that needs
+an answer ends with the question. It comes again with the answer and with our state, which is
+sealed, so that a client can neither read nor change it. The state has everything that the call
+needs to go on, including the saved state of a tool that has begun and asks itself (an agent).
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ from toolcrib.values.decision import (
 from toolcrib.values.json import JsonObject, Veiled
 from toolcrib.values.record import SuspendedCall, Waiting
 
-KEY = "approval"  # of the first question that a call ends with; the second is `approval_2`
+KEY = "approval"  # the key of a call's first question; the second is `approval_2`
 NO = "no"
 Yes: TypeAlias = ForRun | Literal["always"]
 YES: dict[str, Yes] = {
@@ -64,14 +66,17 @@ NO_ANSWER = (
 )
 DISMISSED = "The call needs an approval, and the client's user has not answered. It did not run."
 TOO_LONG = "What the call needs to go on is too long to be kept by its client."
-_LONGEST_STATE = 2 * 1_048_576  # sealed, and with the call around it, HTTP takes 4 MiB
-_AGAIN = 1.0  # seconds after which whoever answers later is asked once more
+_LONGEST_STATE = 2 * 1_048_576  # HTTP takes 4 MiB, for the sealed state with its call
+_AGAIN = 1.0  # seconds until an approver that answers later is asked again
 
 
 class Asked(Veiled, msgspec.Struct, frozen=True, tag="asked"):
-    """The questions that a call ended with. The client sends them back with the answers, and the call
-    that comes with them is then the same one. `pinned` is what default factories made for it; a call
-    that has begun goes on with what is `suspended`; `tainted` is whether its run was, by then."""
+    """The questions that a call ended with. The client sends them back with the answers, and the
+    call that comes with them is then the same one.
+
+    `pinned` is what default factories made for it. A call that has begun goes on with what is
+    `suspended`. `tainted` says whether its run had read untrusted content by then.
+    """
 
     veiled: ClassVar[tuple[str, ...]] = ("nonce", "pinned")
 
@@ -90,13 +95,13 @@ class Asked(Veiled, msgspec.Struct, frozen=True, tag="asked"):
 
     @property
     def call(self) -> tuple[str, str]:
-        """The run and the id of the client's call; an agent that asks does so within it."""
+        """The run and the id of the client's call. An agent asks within it."""
         first = self.request.within[0] if self.request.within else self.request
         return first.run_id, first.call_id
 
     @property
     def tally(self) -> RunTally:
-        """A tally of its run, for a process that does not know it."""
+        """A tally of its run, for a process that does not know the run."""
         return RunTally(self.call[0], self.nonce, tainted=self.tainted)
 
     def scope(self, scope: CallScope, given: Mapping[str, Answer]) -> CallScope:
@@ -107,7 +112,8 @@ class Asked(Veiled, msgspec.Struct, frozen=True, tag="asked"):
 
 
 class StillOpen(msgspec.Struct, frozen=True, tag="open"):
-    """Names a call whose tool has asked the client something, and waits here for the answer."""
+    """Names a call whose tool has asked the client something and waits for the answer in this
+    process."""
 
     call_id: str
 
@@ -121,7 +127,7 @@ def written(state: State) -> str:
 
 
 def read_state(text: str | None) -> State | None:
-    """Raises MCPError for what we have not written."""
+    """Read a state that we have sealed. Raises MCPError for any other text."""
     try:
         return None if text is None else _STATE.decode(text)
     except msgspec.DecodeError:
@@ -129,10 +135,11 @@ def read_state(text: str | None) -> State | None:
 
 
 class ClientApprover:
-    """Asks about one call: the client that makes it, if that may approve it, or else the `other`.
+    """Asks about one call: the client that makes it if that may approve, or else the `other`
+    approver.
 
-    `asked` are the questions that the call has to end with; `why_not` says why the client was not
-    asked. Of an agent within the call, that is the approver, too.
+    `asked` are the questions that the call has to end with. `why_not` says why the client was not
+    asked. It is also the approver of an agent within the call.
     """
 
     def __init__(
@@ -159,8 +166,8 @@ class ClientApprover:
         self._dismissed: set[str] = set()
 
     def answers(self, asked: Asked, responses: types.InputResponses | None) -> dict[str, Answer]:
-        """Return the answers among `responses`, by the ids of their questions. What is no answer, and
-        what this caller may not answer, is left out."""
+        """Return the answers among `responses`, by the ids of their questions. Invalid answers, and
+        those that this caller may not give, are left out."""
         answers: dict[str, Answer] = {}
         for key, request in asked.requests.items():
             given = (responses or {}).get(key)
@@ -173,7 +180,7 @@ class ClientApprover:
         return answers
 
     async def __call__(self, request: ApprovalRequest) -> Answer | None:
-        """Raises ApprovalError where nobody can be asked."""
+        """Ask, and return the answer. Raises ApprovalError if nobody can be asked."""
         return await self.ask_keeping(request, {})
 
     async def kept(self, run_id: str, call_id: str, _caller: str, /) -> JsonObject:
@@ -181,7 +188,7 @@ class ClientApprover:
         return self._pinned if self._is_own(run_id, call_id) else {}
 
     async def ask_keeping(self, request: ApprovalRequest, pinned: JsonObject, /) -> Answer | None:
-        """Raises ApprovalError where nobody can be asked."""
+        """Ask, and keep what default factories made. Raises ApprovalError if nobody can be asked."""
         if not allows(self.may_approve, self._caller, request):
             return await self._others_answer(request, pinned)
         if not has_forms(self._session):
@@ -199,7 +206,7 @@ class ClientApprover:
             given = await self._session.elicit_form(
                 form.message, form.requested_schema, self._request_id
             )
-        except MCPError as error:  # it cannot, after all, or has gone
+        except MCPError as error:  # the client cannot ask after all, or has gone
             await cancelled_if_gone(error)
             cannot = error.code == METHOD_NOT_FOUND
             raise self._unanswered(CANNOT_ASK if cannot else NO_ANSWER) from None
@@ -210,7 +217,7 @@ class ClientApprover:
         return self._answer_of(given, request)
 
     def asked(self, waiting: Waiting) -> Asked | None:
-        """Return the questions that a call ends with, None where the client was asked none."""
+        """Return the questions that a call ends with, or None if the client was asked none."""
         ours = [each for each in waiting.requests if each.id in self._asked]
         if not ours:
             return None
@@ -224,8 +231,8 @@ class ClientApprover:
         )
 
     def required(self, asked: Asked) -> types.InputRequiredResult:
-        """Return the end of a request with these questions. Raises ApprovalError where they cannot be
-        kept."""
+        """Return the end of a request with these questions. Raises ApprovalError if their state
+        cannot be kept."""
         state = written(asked)
         if len(state) > _LONGEST_STATE:
             raise ApprovalError(TOO_LONG, ErrorCode.APPROVAL_REQUIRED)
@@ -238,17 +245,17 @@ class ClientApprover:
         return types.ElicitRequest(params=self._form_of(request))
 
     def _is_own(self, run_id: str, call_id: str) -> bool:
-        """Return whether this is the client's call, and not one of an agent within it."""
+        """Return whether this is the client's own call, and not one of an agent within it."""
         return (run_id, call_id) == (self._tally.run_id, self._call_id)
 
     def _form_of(self, request: ApprovalRequest) -> types.ElicitRequestFormParams:
         return form_of(request, offered(request, self.may_approve))
 
     def _answer_of(self, given: types.ElicitResult, request: ApprovalRequest) -> Answer:
-        """Return what an answered form says; the runner holds a yes to what this caller may approve."""
+        """Return the answer in a form. The runner checks a yes against what this caller may approve."""
         answer = answer_of(given, offered(request, self.may_approve), self._caller.id)
         if not isinstance(answer, Approve):
-            return cast("Answer", answer)  # the runner says of what is none what it is
+            return cast("Answer", answer)  # the runner reports an invalid answer
         more = (answer.arguments, answer.for_run, answer.always)
         return yes_of(self.may_approve, self._caller, *more)
 
@@ -257,7 +264,7 @@ class ClientApprover:
         return ApprovalError(why, ErrorCode.APPROVAL_REQUIRED)
 
     async def _others_answer(self, request: ApprovalRequest, pinned: JsonObject) -> Answer | None:
-        """Return the answer of whoever else is asked; the client waits, however late it comes."""
+        """Return the answer of the other approver. The client waits, however late it comes."""
         ask = keeping(self._other, pinned)
         if ask is None:
             raise ApprovalError("nobody can be asked", ErrorCode.APPROVAL_REQUIRED)
@@ -273,8 +280,9 @@ def _nothing(_caller: Caller, _request: ApprovalRequest) -> bool:
 
 
 def offered(request: ApprovalRequest, may_approve: MayApprove) -> dict[str, Yes]:
-    """Return what may be answered besides no. Who may approve some questions only is offered no yes to
-    a whole tool, and no rule: nobody has asked about further calls."""
+    """Return the possible answers besides no. A caller who may approve only some questions is
+    offered no yes to a whole tool, and no rule, since nobody has asked whether they may approve
+    further calls."""
     whole = may_approve is anything
     there = {
         False: True,
@@ -286,8 +294,8 @@ def offered(request: ApprovalRequest, may_approve: MayApprove) -> dict[str, Yes]
 
 
 def form_of(request: ApprovalRequest, yes: Mapping[str, Yes]) -> types.ElicitRequestFormParams:
-    """Return the question as a client shows it: what would run, in ASCII, and why it is asked; `yes`
-    are the answers to offer besides no."""
+    """Return the question in the form that a client shows: what would run, in ASCII, and why it is
+    asked. `yes` are the answers to offer besides no."""
     answers = [NO, *yes]
     schema: dict[str, Any] = {
         "type": "object",
@@ -309,15 +317,15 @@ _FIELDS = {"answer", "arguments"}
 
 
 def answer_of(given: types.ElicitResult, yes: Mapping[str, Yes], by: str) -> Answer | NotArguments:
-    """Return what an answered form says, where `yes` was offered besides no. Members that the form does
-    not have make it a no; a yes to arguments that are no JSON object is one to nothing that can run."""
+    """Return the answer in a form that offered `yes` besides no. Members that the form does not
+    have make it a no. A yes to arguments that are no JSON object approves nothing that can run."""
     content = given.content or {}
     said = content.get("answer")
     if given.action != "accept" or not isinstance(said, str) or said not in YES:
         return Refuse(f"the client's user said no ({given.action})", by=by)
     if said not in yes:
         return Refuse("the answer was none of those that were offered", by=by)
-    if not content.keys() <= _FIELDS:  # a misspelt one would have meant something else
+    if not content.keys() <= _FIELDS:  # a misspelt member was meant differently
         return Refuse("the answer had a member that the form does not have", by=by)
     what = yes[said]
     yes_to = Approve(by, always=Always()) if what == "always" else Approve(by, for_run=what)

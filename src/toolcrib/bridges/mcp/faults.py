@@ -1,8 +1,8 @@
-"""What a transport finds out itself, which no server can say.
+"""Failures that a transport detects itself, and that no server can claim.
 
-Rule: the SDK tells whoever waits for an answer of everything by an error of JSON-RPC, be it the
-server's or the transport's. A fault of ours is known by a mark that never leaves this process, and the
-code with which the SDK says that a connection has closed is taken from whatever a server writes.
+Rule: the SDK reports everything to waiting callers as a JSON-RPC error, whether it is the server's
+or the transport's. Our own fault has a mark that never leaves this process. The code by which the
+SDK says that a connection has closed is removed from everything that a server writes.
 """
 
 from __future__ import annotations
@@ -17,43 +17,44 @@ from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR
 
 _MARK = secrets.token_hex(16)
 CLOSED = "Connection closed"
-"""What the SDKs, and our server, answer to a request that is on its way when the server itself ends."""
+"""The text with which the SDKs, and our server, answer a request that is under way when the server
+ends."""
 
 
 class RequestFault(Enum):
     """Why a request has no answer of its own."""
 
     NOT_SENT = "not sent"
-    BROKEN = "broken"  # it was sent, and no answer comes
-    ENDING = "ending"  # likewise: the server says that it ends
-    SESSION_GONE = "session gone"  # the server has forgotten the session, and did nothing
-    REFUSED = "refused"  # as `SESSION_GONE`, if a ping is refused, too
+    BROKEN = "broken"  # it was sent, and no answer will come
+    ENDING = "ending"  # likewise, since the server says that it ends
+    SESSION_GONE = "session gone"  # the server has forgotten the session and did nothing
+    REFUSED = "refused"  # like `SESSION_GONE`, if a ping is refused as well
     TOO_LARGE = "too large"
     UNREADABLE = "unreadable"
-    UNANSWERED = "unanswered"  # the server asks back what this client has no answer to
+    UNANSWERED = "unanswered"  # the server asks what this client cannot answer
 
 
 def marked(fault: RequestFault, text: str, *, code: int = INTERNAL_ERROR) -> types.ErrorData:
-    """Return the error that tells of a fault."""
+    """Return the error that reports a fault."""
     return types.ErrorData(code=code, message=text, data={_MARK: fault.value})
 
 
 def mark_of(error: MCPError) -> RequestFault | None:
-    """Return the fault that a transport of ours has found."""
+    """Return the fault that one of our transports has found."""
     data: Any = error.data
     value = data.get(_MARK) if isinstance(data, dict) else None
     return None if value is None else RequestFault(value)
 
 
 def fault_of(error: MCPError) -> RequestFault | None:
-    """Return why there is no answer; None for an error that the server has answered with."""
-    if error.code == CONNECTION_CLOSED:  # no server can say that: `heard` is between
+    """Return why there is no answer, or None for an error that is the server's answer."""
+    if error.code == CONNECTION_CLOSED:  # no server can say that, since `heard` is in between
         return RequestFault.BROKEN
     return mark_of(error)
 
 
 def heard(message: types.JSONRPCMessage) -> types.JSONRPCMessage:
-    """Return a message of a server as the SDK may read it."""
+    """Return a server's message in a form that the SDK may read."""
     if not isinstance(message, types.JSONRPCError) or message.error.code != CONNECTION_CLOSED:
         return message
     said = message.error

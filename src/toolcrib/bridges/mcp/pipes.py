@@ -1,13 +1,15 @@
-"""The lines of standard input, which can be left at any time: a thread that reads cannot be stopped.
+"""The lines of standard input, in a form that can be left at any time, since a reading thread
+cannot be stopped.
 
 Rule: while it is open, nothing else in the process, and no program that it starts, reads what the
-client sends. A line that is no message is answered as an error, logged, and passed over; so is one of
-more than `MAX_LINE` bytes, of which no more than its ends are kept. What has an id is no notification,
-whatever its id is. Such an answer names a request only where the line shows it to be one, by an id
-that can be written: to the client, the id of its own answer is another request's. An id is a text or an
-integer, and "1" is not 1; a request is open until it was answered, or has ended without an answer, and
-another one with its id is invalid meanwhile. What was read before the end of a file is answered before
-the stream ends; who closes a pipe has left.
+client sends. A line that is no message is answered with an error, logged and skipped. So is a line
+of more than `MAX_LINE` bytes, of which only the ends are kept. A message with an id is never a
+notification, whatever the id is. The error names a request only if the line is clearly a request
+with a usable id, because for the client the id of its own answer belongs to another request.
+
+An id is a string or an integer, and "1" is not 1. A request is open until it was answered or has
+ended without an answer, and another one with its id is invalid meanwhile. What was read before the
+end of a file is answered before the stream ends. A client that closes a pipe has left.
 """
 
 from __future__ import annotations
@@ -37,10 +39,10 @@ LOGGER = logging.getLogger("toolcrib.mcp")
 MAX_LINE = 8 * 1_048_576
 _CHUNK = 65_536
 _GIVES_UP = "notifications/cancelled"
-_ENDLESS = "subscriptions/listen"  # a request that lasts as long as the stream
+_ENDLESS = "subscriptions/listen"  # a request that lasts as long as its stream
 # seconds that what was read has to be answered: at the end of a file, of a pipe, and once it is to end
 _OF_FILE, _OF_PIPE, _TO_STOP = 60.0, 1.0, 10.0
-_EDGE = 4_096  # bytes at each end of a line, in which it says what it is
+_EDGE = 4_096  # bytes at each end of a line, which say what it is
 _MEMBER = r'"(jsonrpc|id|method)"\s*:\s*("(?:[^"\\]|\\.){0,200}"|-?\d{1,18})'
 _HEAD = re.compile(rf"\s*\{{\s*(?:{_MEMBER}\s*,\s*)*")
 _TAIL = re.compile(rf"(?:,\s*{_MEMBER}\s*)+\}}\s*$")
@@ -48,7 +50,7 @@ _ONE = re.compile(_MEMBER)
 _TWICE = types.ErrorData(
     code=INVALID_REQUEST, message="Invalid request: another one with this id is not answered yet"
 )
-_TEXT = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?$)', re.DOTALL)  # also one without an end
+_TEXT = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?$)', re.DOTALL)  # also an unfinished one
 
 
 class Reads(Protocol):
@@ -73,7 +75,7 @@ Ended: TypeAlias = Callable[[types.RequestId], Awaitable[None]]
 
 
 class _Text(str):
-    """An id that is a text, which the SDK would take for a number if it can be read as one."""
+    """An id that is a string, which the SDK would convert to a number where possible."""
 
     __slots__ = ()
 
@@ -82,7 +84,7 @@ class _Text(str):
 
 
 class _NotedRequests(Closing):
-    """A stream of messages of the client that tells `ended` which requests end without an answer."""
+    """A stream of the client's messages that tells `ended` which requests end without an answer."""
 
     def __init__(self, stream: Reads, ended: Ended) -> None:
         self._stream = stream
@@ -124,7 +126,7 @@ class _NotedAnswers(Closing):
     async def send(self, item: SessionMessage, /) -> None:
         try:
             await self._stream.send(item)
-        finally:  # there is no other answer, even if it is given up just now
+        finally:  # there is no other answer, even if the sending is cancelled
             match item.message:
                 case (
                     types.JSONRPCResponse(id=named) | types.JSONRPCError(id=str() | int() as named)
@@ -136,18 +138,19 @@ class _NotedAnswers(Closing):
 
 
 class _Line(NamedTuple):
-    """A line as it came, or the two ends of one that was `cut`."""
+    """A whole line, or the two ends of a line that was `cut`."""
 
     data: bytes
     cut: bool = False
 
 
 class StandardInput:
-    """An async iterator over the messages of standard input, a line each; it ends with it, and where
-    `stop` is set. What is no message is answered by the stream that `answered_by` is given.
+    """An async iterator over the messages of standard input, one for each line. It ends with the
+    input, or when `stop` is set.
 
-    With `leave` it waits for answers to what it has given before it ends; where that takes too long,
-    `leave` is called, which lets whatever still runs come to its answer.
+    Lines that are no message are answered on the stream given to `answered_by`. With `leave`, it
+    waits before it ends until its messages have answers. If that takes too long, `leave` is called,
+    which lets everything that still runs come to its answer.
     """
 
     def __init__(
@@ -207,7 +210,7 @@ class StandardInput:
                 self._note(read)
                 yield line.data.decode()
             elif "id" in (named := _named(line)) and "method" not in named:
-                # an answer to what we asked: it is none
+                # an answer to our question that cannot be read
                 yield _error(named["id"], read).model_dump_json()
             else:
                 await self._refuse(named.get("id"), read)
@@ -215,7 +218,7 @@ class StandardInput:
         await self._end()
 
     async def _refuse(self, named: types.RequestId | None, fault: types.ErrorData) -> None:
-        """Answer a line, by its id unless that would answer a request that is open."""
+        """Answer a line, with its id unless that would answer an open request."""
         named = None if named in self._open else named
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await (await self._answers).send(SessionMessage(_error(named, fault)))
@@ -234,7 +237,7 @@ class StandardInput:
         return any(self._open.values())
 
     async def _end(self) -> None:
-        """Wait for answers to what was read, for as long as that is of use to anybody."""
+        """Wait for the answers to what was read, as long as they are of use to anybody."""
         if self._leave is None or not self._waits():
             return
         self._answered.clear()
@@ -246,7 +249,7 @@ class StandardInput:
 
     @staticmethod
     async def _until(events: Iterable[asyncio.Event], seconds: float) -> None:
-        """Wait until one of the events is set, for so long."""
+        """Wait until one of the events is set, for at most so many seconds."""
         waiting = [asyncio.ensure_future(event.wait()) for event in events]
         try:
             await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -262,7 +265,7 @@ class StandardInput:
         held, cut = bytearray(), False
         with (
             os.fdopen(source, "rb", buffering=0) as file,
-            suppress(OSError, RuntimeError),  # the loop has closed, and nobody waits any more
+            suppress(OSError, RuntimeError),  # the loop has closed and nobody waits
         ):
             while chunk := file.read(_CHUNK):
                 *ends, rest = chunk.split(b"\n")
@@ -274,7 +277,7 @@ class StandardInput:
                 if cut or len(held) > MAX_LINE:
                     cut = True
                     del held[_EDGE:-_EDGE]
-            self._put(loop, _Line(bytes(held), cut))  # nothing follows: its end is that of a line
+            self._put(loop, _Line(bytes(held), cut))  # the end of the input ends the line
             self._put(loop, None)
 
     def _put(self, loop: asyncio.AbstractEventLoop, line: _Line | None) -> None:
@@ -305,18 +308,18 @@ def _read(line: _Line) -> types.JSONRPCMessage | types.ErrorData:
 
 
 def _named(line: _Line) -> dict[str, Any]:
-    """Return what a line says outside of its contents, of its `id` and `method`: at its ends."""
-    text = line.data.decode("utf-8", "surrogateescape")  # what is no text cannot be written either
+    """Return a line's own `id` and `method`, outside of its contents, as found at its ends."""
+    text = line.data.decode("utf-8", "surrogateescape")  # invalid UTF-8 cannot be written either
     found: list[tuple[str, str]] = []
     outside = _TEXT.sub("", text)
-    if line.cut or outside.count("{") == outside.count("}"):  # else its end may be within
+    if line.cut or outside.count("{") == outside.count("}"):  # otherwise its end may be inside
         tail = _TAIL.search(text[-_EDGE:])
         found += _ONE.findall("" if tail is None else tail[0])
     head = _HEAD.match(text[:_EDGE])
     found += _ONE.findall("" if head is None else head[0])
     named = {}
     for name, value in found:
-        with suppress(ValueError):  # it cannot be read, or not be written again
+        with suppress(ValueError):  # it cannot be read or written
             read = json.loads(value)
             str(read).encode()
             named[name] = read
@@ -324,6 +327,6 @@ def _named(line: _Line) -> dict[str, Any]:
 
 
 def _error(id_: str | int | None, fault: types.ErrorData) -> types.JSONRPCError:
-    """Return what stands for a line that is passed over."""
+    """Return the message that takes the place of a skipped line."""
     LOGGER.warning("a line of the client was passed over: %s", fault.message)
     return types.JSONRPCError(jsonrpc="2.0", id=id_, error=fault)

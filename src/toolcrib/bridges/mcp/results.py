@@ -1,8 +1,8 @@
-"""From what an MCP server answered to what a tool gives: structured content, and parts in their order.
+"""From an MCP server's answer to a tool's result: structured content, and parts in their order.
 
-The structured content is what the output schema is about; a text that only says it once more, as
-servers send it for older clients, is left out. An error that the server reports is text of somebody
-else: the model reads it, to correct itself, and no record has it.
+The output schema describes the structured content. A text that only repeats it, which servers send
+for older clients, is left out. An error that the server reports is somebody else's text: the model
+reads it, to correct itself, and no record has it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from toolcrib.values.json import canonical_json, fresh
 
 FAILED = "The server says that its tool failed."
 UNUSABLE = "The server answered, but not in a form that MCP knows."
-_LONGEST = 20_000  # characters of an error that a model is told
+_LONGEST = 20_000  # characters of an error for the model
 _ANY = "application/octet-stream"
 
 
 def value_of(result: types.CallToolResult, shown: Callable[[str], str]) -> Any:
-    """Return what the tool gives. Raises ToolError for what the server calls an error; `shown` takes
-    the secrets that the server was given out of its text."""
+    """Return the tool's result. Raises ToolError for what the server calls an error. `shown`
+    removes the secrets that the server was given from its text."""
     if result.is_error:
         texts = [one.text for one in result.content if isinstance(one, types.TextContent)]
         raise reported_error(shown("\n".join(texts)))
@@ -41,12 +41,13 @@ def value_of(result: types.CallToolResult, shown: Callable[[str], str]) -> Any:
 
 
 def reported_error(text: str) -> ToolError:
-    """Return the error that a server reported; its words are for the model."""
+    """Return the exception for an error that a server reported. Its text is for the model."""
     return ToolError(FAILED, model_text=f"{FAILED} It says: {text[:_LONGEST]}" if text else "")
 
 
 def _part(block: types.ContentBlock) -> Part:
-    """Raises ValueError for content that is none, such as an image without data."""
+    """Return a content block as a part. Raises ValueError for an invalid one, such as an image
+    without data."""
     match block:
         case types.TextContent():
             return block.text
@@ -71,7 +72,7 @@ def _file(resource: types.TextResourceContents | types.BlobResourceContents) -> 
 
 
 def _says(text: str, value: Any) -> bool:
-    """Return whether a text is the value once more: its JSON, or a text that is a member of it."""
+    """Return whether a text repeats the value, as its JSON or as one of its members."""
     if isinstance(value, dict) and text in [one for one in value.values() if isinstance(one, str)]:
         return True
     try:

@@ -1,9 +1,10 @@
-"""The runs of a server's clients: what one client does one after the other.
+"""The runs of a server's clients. A run is what one client does, one call after the other.
 
-Rule: what a run has read of untrusted content makes its later calls ask, and is not forgotten while one
-of its calls goes on: a task, and one whose tool waits for an answer, too, but none that ended with a
-question for approval, as nobody knows whether it comes again. Where there is no session, the run is its
-caller's, and over after `IDLE` seconds in which no call went on and none was asked for.
+Rule: untrusted content that a run has read makes its later calls ask. A run is not forgotten while
+one of its calls goes on, including a task and a call whose tool waits for an answer, but not a call
+that ended with a question for approval, because nobody knows whether it comes again. Without
+sessions, the run is its caller's, and ends after `IDLE` seconds in which no call went on and none
+was asked for.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ MOST_RUNS = 10_000
 
 
 class ClientRun:
-    """One run: its calls share a tally. `used` is when it was last, and `session` whom to tell that the
-    list of tools has changed."""
+    """One run, whose calls share a tally. `used` is when it was last used. `session` is told when
+    the list of tools has changed."""
 
     def __init__(self) -> None:
         self.used = monotonic()
@@ -39,13 +40,13 @@ class ClientRun:
         return bool(self._calls)
 
     def hold(self, call: asyncio.Future[Any]) -> None:
-        """Go on for as long as a call does."""
+        """Keep the run while a call goes on."""
         self._calls.add(call)
         call.add_done_callback(self._ended)
 
     def hear(self, tally: RunTally) -> None:
-        """Count what was read in a call whose client is told of it now. It may have begun in a run that
-        is over, in another connection, or in another process."""
+        """Count what a call has read whose client is told about it now. The call may have begun in
+        a run that is over, in another connection, or in another process."""
         self.tally.tainted = self.tally.tainted or tally.tainted
 
     def _ended(self, call: asyncio.Future[Any]) -> None:
@@ -54,13 +55,13 @@ class ClientRun:
 
 
 class ClientRuns:
-    """Holds the runs of one connection, or of all that come by HTTP."""
+    """Holds the runs of one connection, or of all HTTP clients."""
 
     def __init__(self) -> None:
         self._runs: dict[tuple[str, str], ClientRun] = {}
 
     def of(self, context: ServerRequestContext[Any, Any], caller: Caller) -> ClientRun:
-        """Return the run that a request belongs to: that of its session, and of its caller."""
+        """Return the run that a request belongs to, by its session and its caller."""
         modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
         headers = getattr(context.request, "headers", {})
         key = ("" if modern else headers.get("mcp-session-id", ""), caller.id)
@@ -78,7 +79,7 @@ class ClientRuns:
         return [run.session for run in self._runs.values() if run.session is not None]
 
     def _forget_one(self, new: ClientRun) -> None:
-        """Forget the run that was used longest ago, of those in which no call goes on."""
+        """Forget the run that was used longest ago, among those in which no call goes on."""
         idle = {k: run.used for k, run in self._runs.items() if not run.goes_on and run is not new}
         if idle:
             del self._runs[min(idle, key=idle.__getitem__)]

@@ -1,10 +1,10 @@
-"""A runner's tools as an MCP server: any client lists them, and each call goes through the runner.
+"""A runner's tools as an MCP server. Any client lists them, and each call goes through the runner.
 
 Rule: a client gets what a model gets, and nothing more: the schemas as their author wrote them, the
-model's view of a result, an error's code and text. Marks are told as hints only where the author set
-them. Who calls is what the transport has established: a verified bearer token, or whoever started the
-program. Standard output is the protocol's alone. A call that its client gives up is cancelled, and
-recorded as that.
+model's view of a result, an error's code and text. Annotations become hints only if the author set
+them. The transport establishes who calls: a verified bearer token, or whoever started the program.
+Standard output is reserved for the protocol. A call that its client gives up is cancelled and
+recorded as cancelled.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ from toolcrib.values.typed import check_type, names_wrong_types
 LOGGER = logging.getLogger("toolcrib.mcp")
 PAGE = 500
 TASK_AFTER = 10.0
-_FRESH_MS = 60_000  # for how long a client may keep the list of tools without asking again
-_MOST_PLACES, _LONGEST_PLACE = 5, 200  # of what is wrong with a request
+_FRESH_MS = 60_000  # how long a client may keep the list of tools
+_MOST_PLACES, _LONGEST_PLACE = 5, 200  # limits on naming the faults of a request
 _MOST_OPEN = 1_000
 
 P = TypeVar("P")
@@ -81,15 +81,16 @@ def mcp_server(
 ) -> McpServer:
     """Return an MCP server of a runner's tools: `await mcp_server(runner).run_stdio()`.
 
-    Clients are told `name` and `instructions`, and the tools in pages of `page_size`.
-    `may_approve(caller, request)` says whether whoever calls may also approve: then a risky call asks
-    the client's user, by elicitation. Left out, nobody may, and the runner's approver is asked.
-    `caller` is a function that makes a `Caller` of a verified token, or of None where there is none.
+    Clients are told `name` and `instructions`, and get the tools in pages of `page_size`.
+    `may_approve(caller, request)` says whether the caller may also approve. If so, a risky call
+    asks the client's user, by elicitation. Without it nobody may, and the runner's approver is
+    asked. `caller` is a function that makes a `Caller` from a verified token, or from None if there
+    is none.
 
-    `state_key` (at least 32 characters, secret) lets a question outlive the process that asked it;
-    left out, each process has a key of its own. A call that takes more than `task_after` seconds
-    becomes a task, for clients that take tasks. Raises ValueError for a key that is too short, and for
-    a page size below 1.
+    `state_key` (at least 32 characters, secret) lets a question outlive the process that asked it.
+    Without it, each process has a key of its own. A call that takes more than `task_after` seconds
+    becomes a task, for clients that take tasks. Raises ValueError for a key that is too short, and
+    for a page size below 1.
     """
     if page_size < 1:
         raise ValueError(f"page_size is at least 1, not {page_size}")
@@ -114,8 +115,8 @@ class Calls:
         self._may_approve = may_approve
         self._tasks = tasks
         self._task_after = task_after
-        self._open: dict[str, OneCall] = {}  # in the order in which they asked
-        self._answering: set[OneCall] = set()  # those that a request waits for
+        self._open: dict[str, OneCall] = {}  # in the order of their questions
+        self._answering: set[OneCall] = set()  # calls that a request waits for
 
     async def answer(
         self,
@@ -125,8 +126,8 @@ class Calls:
         *,
         caller: Caller,
     ) -> Result | dict[str, Any]:
-        """Run a call, or go on with one. Raises MCPError for a tool that there is not, for a call that
-        is gone, and where nothing is recorded."""
+        """Run a call, or go on with one. Raises MCPError for an unknown tool, for a call that is
+        gone, and if nothing is recorded."""
         state = read_state(params.request_state)
         run = context.lifespan_context.of(context, caller)
         if isinstance(state, StillOpen):
@@ -164,19 +165,20 @@ class Calls:
         )
 
     def _close_one(self) -> None:
-        """Cancel the call that waits longest, of the caller with the most: so no caller's questions put
-        out another's."""
+        """Cancel the oldest waiting call of the caller with the most, so that no caller can
+        displace another's questions."""
         ((most, _),) = Counter(call.caller.id for call in self._open.values()).most_common(1)
         oldest = next(id_ for id_, call in self._open.items() if call.caller.id == most)
         self._open.pop(oldest).task.cancel()
 
     async def end(self) -> None:
-        """Cancel the calls that requests wait for, each of which is then answered as it is recorded."""
+        """Cancel the calls that requests wait for. Each request is then answered with what is
+        recorded."""
         for call in self._answering:
             call.end()
 
     async def aclose(self) -> None:
-        """Cancel the calls that wait, and let them be recorded."""
+        """Cancel the waiting calls, and let them be recorded."""
         calls = [*self._open.values()]
         self._open.clear()
         for call in calls:
@@ -187,7 +189,7 @@ class Calls:
 
 
 class _Server(Server[ClientRuns]):
-    """Says to clients of the older protocols, too, that it tells them when its list changes."""
+    """Announces to clients of the older protocols as well that it reports changes of its list."""
 
     def create_initialization_options(
         self,
@@ -200,7 +202,7 @@ class _Server(Server[ClientRuns]):
 
 
 class McpServer:
-    """Serves the tools of a runner to MCP clients; `mcp_server` makes it."""
+    """Serves the tools of a runner to MCP clients. `mcp_server` makes it."""
 
     def __init__(
         self,
@@ -252,11 +254,12 @@ class McpServer:
 
     @property
     def runner(self) -> ToolRunner:
-        """The runner whose tools are served; `use` sets another one."""
+        """The runner whose tools are served. `use` sets another one."""
         return self._runner
 
     async def use(self, runner: ToolRunner) -> None:
-        """Serve the tools of another runner from now on, and tell the clients that the list is new."""
+        """Serve the tools of another runner from now on, and tell the clients that the list has
+        changed."""
         check_type("runner", runner, ToolRunner, "a ToolRunner")
         self._runner = runner
         await self._changes.publish(ToolsListChanged())
@@ -268,7 +271,7 @@ class McpServer:
         """Serve whoever started this program, until its standard input ends or `stop` is set.
 
         At the end of a file (`< calls.jsonl`) its calls are finished first, for up to a minute.
-        Meanwhile what tools print goes to standard error.
+        While it runs, everything that tools print goes to standard error.
         """
         options = self.server.create_initialization_options()
         try:
@@ -289,12 +292,13 @@ class McpServer:
         origins: Sequence[str] = (),
         path: str = "/mcp",
     ) -> Starlette:
-        """Return an ASGI app that serves by streamable HTTP at `path`, in both eras of the protocol.
+        """Return an ASGI app that serves streamable HTTP at `path`, for both generations of the
+        protocol.
 
-        Make it once. Without a `token_verifier`, only programs on this machine may call. `hosts` are
-        the names under which the server is reached besides localhost, and `origins` those of the web
-        pages that may call it (`https://example.com`). `auth` is the SDK's `AuthSettings`: it tells
-        clients where tokens come from.
+        Make it once. Without a `token_verifier`, only programs on this machine may call. `hosts`
+        are the names of the server besides localhost, and `origins` those of web pages that may
+        call it (`https://example.com`). `auth` is the SDK's `AuthSettings`, which tells clients
+        where tokens come from.
         """
         return http_app(
             self.server,
@@ -325,11 +329,11 @@ class McpServer:
         return None if entry is None else entry.tool.definition.input_schema
 
     def _who(self) -> Caller:
-        """Return who calls, as the author's function says. Raises MCPError."""
+        """Return the caller according to the author's function. Raises MCPError."""
         try:
             caller = self._caller(get_access_token())
             check_type("what caller gives", caller, Caller, "a Caller, and it is no async function")
-        except Exception as raised:  # noqa: BLE001  of the author
+        except Exception as raised:  # noqa: BLE001  the author's function
             log_raised("the MCP server's `caller`", raised)
             raise MCPError(INTERNAL_ERROR, "The server could not tell who calls.") from None
         return caller
@@ -364,7 +368,7 @@ class McpServer:
 def _guarded(
     handler: Callable[[_Context, P], Awaitable[R]],
 ) -> Callable[[_Context, P], Awaitable[R]]:
-    """Keep what goes wrong from the client: the SDK would send it the text of an exception."""
+    """Keep exceptions from the client, since the SDK would send it their text."""
 
     async def answer(context: _Context, params: P) -> R:
         try:
@@ -379,7 +383,7 @@ def _guarded(
 
 
 async def _with_places(ctx: _Context, call_next: CallNext) -> HandlerResult:
-    """Say which parameters of a request are malformed: the SDK only says that some are."""
+    """Name the malformed parameters of a request, since the SDK only says that there are some."""
     try:
         return await call_next(ctx)
     except ValidationError as error:
@@ -389,8 +393,8 @@ async def _with_places(ctx: _Context, call_next: CallNext) -> HandlerResult:
 
 
 def _place(steps: tuple[str | int, ...], params: Mapping[str, Any] | None) -> str:
-    """Return which parameter is malformed, or missing. `steps` is the SDK's path to it, which goes on
-    with names of its own classes."""
+    """Return which parameter is malformed or missing. `steps` is the SDK's path to it, which
+    continues with names of its own classes."""
     at: Any = {"params": params or {}, **(params or {})}
     found: list[str] = []
     for step in steps:
@@ -406,5 +410,5 @@ def _place(steps: tuple[str | int, ...], params: Mapping[str, Any] | None) -> st
 def _version() -> str:
     try:
         return version("toolcrib")
-    except PackageNotFoundError:  # it runs from its source
+    except PackageNotFoundError:  # it runs from a checkout
         return ""

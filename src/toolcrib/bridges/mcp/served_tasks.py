@@ -1,9 +1,9 @@
-"""Calls that take long as tasks (SEP-2663): the client gets a handle, and asks for the result later.
+"""Long calls as tasks (SEP-2663): the client gets a handle, and asks for the result later.
 
-Rule: the server decides, and only for a client that takes tasks: a call that has not ended after some
-seconds becomes one, and goes on. A task is its caller's alone, by the id: roles may change. It is kept
-for `TTL` seconds. What runs is cancelled where the client asks for that, and where the server ends, and
-so is what waits for an approval: both are recorded.
+Rule: the server decides, and only for clients that take tasks. A call that has not ended after some
+seconds becomes a task and goes on. A task belongs to its caller alone, by the caller's id, since
+roles may change. It is kept for `TTL` seconds. A running task is cancelled if the client asks for
+it and when the server ends, and so is one that waits for an approval. Both are recorded.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _Task:
             return "input_required" if self.call.questions.open else "working"
         if task.cancelled() and self.call.unknown is None:
             return "cancelled"
-        if self.call.asked() is not None:  # with the answers it goes on
+        if self.call.asked() is not None:  # it goes on with the answers
             return "input_required"
         return "completed"
 
@@ -69,7 +69,7 @@ class _Task:
             self.call.give_up()
 
     def told(self) -> dict[str, Any]:
-        """Return what is said of a task, without what it ended as."""
+        """Return the state of a task, without its result."""
         return {
             "taskId": self.id,
             "status": self.status,
@@ -80,7 +80,7 @@ class _Task:
         }
 
     def detailed(self) -> dict[str, Any]:
-        """Return all that there is to say, as `tasks/get` does."""
+        """Return everything about the task, as `tasks/get` does."""
         told = {**self.told(), "resultType": "complete"}
         if told["status"] == "input_required":
             told["inputRequests"] = {key: _plain(one) for key, one in self.call.open().items()}
@@ -93,7 +93,7 @@ class _Task:
 
 
 def _read(responses: Mapping[str, Any]) -> Iterator[tuple[str, types.InputResponse]]:
-    """Yield the answers by key; those that are malformed are left out."""
+    """Yield the answers by key, without malformed ones."""
     for key, given in responses.items():
         with suppress(ValidationError):
             yield key, _ANSWER.validate_python(given)
@@ -109,7 +109,7 @@ def _now() -> str:
 
 
 class ServedTasks:
-    """Holds the tasks of a server, and answers what clients ask of them."""
+    """Holds the tasks of a server, and answers what clients ask about them."""
 
     def __init__(self, who: Callable[[], Caller], serves: Callable[[], ToolRunner]) -> None:
         self._who = who
@@ -124,13 +124,13 @@ class ServedTasks:
         return named and context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     def made_of(self, call: OneCall) -> dict[str, Any] | None:
-        """Return the handle of a call that goes on; None where there is no room for it."""
+        """Return the handle of a call that goes on, or None if there is no room for it."""
         now = time.monotonic()
         for name, one in [*self._tasks.items()]:
             if now - one.made <= TTL:
-                break  # they are in the order in which they were made
+                break  # they are in the order of their creation
             if one.call.asked() is not None:
-                one.give_up()  # and is forgotten the next time
+                one.give_up()  # it is forgotten the next time
             elif one.call.task.done():
                 del self._tasks[name]
         if len(self._tasks) >= _MOST:
@@ -173,7 +173,7 @@ class ServedTasks:
         return task
 
     def end(self) -> list[OneCall]:
-        """Cancel those that run or wait; return the calls, to be waited for."""
+        """Cancel tasks that run or wait. Return their calls, to be waited for."""
         for task in self._tasks.values():
             task.give_up()
         return [task.call for task in self._tasks.values()]

@@ -1,7 +1,7 @@
 """Which MCP server is meant: a command, an address, or a file with `mcpServers` of other clients.
 
-Rule: what is run, and what is asked, stands in code, on the command line or in a file on this machine;
-no request names it. A file is read, never fetched.
+Rule: what is run and what is asked is written in code, on the command line or in a file on this
+machine. No request names it. A file is read, never fetched.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from toolcrib.values.typed import Checked
 FORMS = "a command, the URL of a server, or a .json file with mcpServers"
 _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_.-]+")
-_LINE_ENDS = re.compile(r"[\r\n]|\\r|\\n")  # also as they are written where a value has one line
+_LINE_ENDS = re.compile(r"[\r\n]|\\r|\\n")  # also in the form that a value of one line has
 _APART = r"\s,;\"'{}\[\]"
 # words of a value that are long enough to be a secret by themselves, by what each ends at
 _WORDS = [re.compile(f"[^{_APART}{ends}]{{12,}}") for ends in ("", r"=&:@()|\\", r"=&:@()|\\/")]
@@ -39,7 +39,8 @@ _TYPES = ("stdio", "http", "streamable-http", "streamableHttp")
 class StdioServer(Checked, Veiled, msgspec.Struct, frozen=True):
     """A program that speaks MCP over its standard input and output, started for this catalog.
 
-    Of the environment it gets what a shell needs (`PATH`, `HOME`, …) and `env`, nothing else.
+    It gets what a shell needs from the environment (`PATH`, `HOME`, …), and `env`, and nothing
+    else.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("env",)
@@ -51,18 +52,18 @@ class StdioServer(Checked, Veiled, msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The command line, as messages name the server."""
+        """The command line, by which messages name the server."""
         return shlex.join([self.command, *self.args])
 
     @property
     def secrets(self) -> list[str]:
-        """The values of its environment, and their parts that a server may repeat alone, which errors
-        and logs hide."""
+        """The values of its environment, and their parts that a server may repeat alone. Errors and
+        logs hide them."""
         return [secret for value in self.env.values() for secret in _secrets_in(value)]
 
 
 class HttpServer(Checked, Veiled, msgspec.Struct, frozen=True):
-    """A server that speaks MCP's streamable HTTP at `url`; `headers` go with every request.
+    """A server that speaks MCP's streamable HTTP at `url`. `headers` are sent with every request.
 
     `auth` is an `httpx2.Auth`, such as the SDK's `OAuthClientProvider`.
     """
@@ -75,15 +76,15 @@ class HttpServer(Checked, Veiled, msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The URL as messages name the server: without user, password and query, which may be
+        """The URL by which messages name the server, without user, password and query, which may be
         secret."""
         parts = urlsplit(self.url)
         return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
 
     @property
     def secrets(self) -> list[str]:
-        """The secrets in its URL and headers, which errors and logs hide. They also hide what `auth`
-        adds to a request."""
+        """The secrets in its URL and headers. Errors and logs hide them, and also what `auth` adds
+        to a request."""
         return secrets_of(self.url, self.headers)
 
 
@@ -91,8 +92,8 @@ Server: TypeAlias = StdioServer | HttpServer
 
 
 def named_servers(where: str | Path | Server) -> dict[str, Server]:
-    """Return the servers that are meant, by the prefix of their tools' names: of a file their names in
-    it, else none. Raises SourceError."""
+    """Return the servers that are meant, by the prefix of their tools' names. Those of a file have
+    their names in it as prefix, others none. Raises SourceError."""
     if isinstance(where, StdioServer | HttpServer):
         return {"": where}
     if isinstance(where, Path):
@@ -114,11 +115,12 @@ def named_servers(where: str | Path | Server) -> dict[str, Server]:
 def read_servers(path: str | Path) -> dict[str, Server]:
     """Return the servers of a file `{"mcpServers": {NAME: {…}}}`, by name.
 
-    An entry has `command`, and perhaps `args`, `env` and `cwd`; or `url`, and perhaps `headers`. In
-    them `${NAME}` is a variable of the environment, and `${NAME:-text}` is `text` if it is not set. An
-    entry with `disabled: true` is left out, and further members are ignored. Raises SourceError for a
-    file that cannot be read or has no servers, for an entry that names none, and for what may be meant
-    in two ways: a name twice, a command and a url, `disabled` that is neither true nor false.
+    An entry has `command`, and optionally `args`, `env` and `cwd`; or `url`, and optionally
+    `headers`. In them `${NAME}` is an environment variable, and `${NAME:-text}` is `text` if it is
+    not set. An entry with `disabled: true` is left out, and further members are ignored. Raises
+    SourceError for a file that cannot be read or has no servers, for an entry that names none, and
+    for ambiguous content: a repeated name, a command together with a url, `disabled` that is
+    neither true nor false.
     """
     path = Path(path)
     try:
@@ -149,7 +151,7 @@ def read_servers(path: str | Path) -> dict[str, Server]:
 
 
 def _once(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Raises SourceError for a key that an object of the file has twice."""
+    """Return the members of an object of the file. Raises SourceError for a repeated key."""
     made = dict(pairs)
     if len(made) != len(pairs):
         keys = [key for key, _ in pairs]
@@ -164,14 +166,17 @@ def prefix_of(name: str) -> str:
 
 
 def legal_name(name: str) -> str:
-    """Return the name of a tool in letters that every catalog takes."""
+    """Return the name of a tool in characters that every catalog takes."""
     return _NOT_IN_NAMES.sub("_", name)[:128]
 
 
 def _secrets_in(value: str) -> Iterator[str]:
-    """Yield what is secret in a variable: all of it, each line, such as of a PEM, and each long word,
-    such as one of two keys; tokens by their scheme, passwords by their names and in URLs; likewise of
-    texts and numbers in JSON."""
+    """Yield the secrets in a variable.
+
+    These are the whole value, each line (such as of a PEM), each long word (such as one of two
+    keys), tokens by their scheme, and passwords by their names and in URLs. The same applies to
+    strings and numbers in JSON.
+    """
     yield from (value, value.strip())
     for text in _texts_in(value):
         yield from map(str.strip, _LINE_ENDS.split(text))
@@ -182,7 +187,7 @@ def _secrets_in(value: str) -> Iterator[str]:
 
 
 def _texts_in(value: str) -> Iterator[str]:
-    """Yield a value, or the texts and numbers in its JSON, also of a name that stands there twice."""
+    """Yield a value, or the strings and numbers in its JSON, also those under a repeated name."""
     left: list[Any] = [value]
     if value.lstrip().startswith(("{", "[")):
         with suppress(ValueError, RecursionError):
@@ -216,7 +221,7 @@ def _server(entry: Mapping[str, Any], where: str) -> Server:
 
 
 class _Texts:
-    """Reads the members of one entry, with the variables in them. Raises SourceError."""
+    """Reads the members of one entry and replaces the variables in them. Raises SourceError."""
 
     def __init__(self, entry: Mapping[str, Any], where: str) -> None:
         self._entry = entry

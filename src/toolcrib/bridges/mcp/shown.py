@@ -1,6 +1,6 @@
 """What an MCP client is shown: definitions as tools, outcomes as results.
 
-Rule: schemas stay as their author wrote them. An output schema goes out only where the structured
+Rule: schemas stay as their author wrote them. An output schema is sent only if the structured
 content will be what it describes: an object, and the whole of it.
 """
 
@@ -40,7 +40,7 @@ def _output_schema(definition: ToolDefinition) -> JsonObject | None:
 
 
 def _hints(definition: ToolDefinition) -> types.ToolAnnotations:
-    """Return what the author has marked; what nobody said is as careful as the protocol's defaults."""
+    """Return the author's annotations. Unset ones are as careful as the protocol's defaults."""
     marks = definition.annotations
     return types.ToolAnnotations(
         read_only_hint=marks.read_only,
@@ -53,7 +53,7 @@ def _hints(definition: ToolDefinition) -> types.ToolAnnotations:
 def result_of(
     call: ToolCall, outcome: Completed | Failed, definition: ToolDefinition | None
 ) -> types.CallToolResult:
-    """Return what a model reads of an outcome, as a result of `tools/call`."""
+    """Return the model's view of an outcome, as a result of `tools/call`."""
     message = result_message(call, outcome, None)
     assert message is not None  # noqa: S101  it has ended
     texts = [message.content] if message.content or not message.parts else []
@@ -76,7 +76,7 @@ def refused(call: ToolCall, error: CallError) -> types.CallToolResult:
 
 
 def block_of(part: Part, at: int = 0) -> types.ContentBlock:
-    """Return a part as a content block; `at` names what has no name of its own."""
+    """Return a part as a content block. `at` names a part that has no name of its own."""
     match part:
         case str():
             return types.TextContent(text=part)
@@ -117,5 +117,5 @@ def _media(part: Media, at: int) -> types.ContentBlock:
 
 
 def _uri(name: str, at: int) -> str:
-    """Return the name of a file, if it is a URI, or else a URI that says it."""
+    """Return the name of a file if it is a URI, or else a URI that contains the name."""
     return name if "://" in name else f"attachment:///{quote(name) or at}"

@@ -1,10 +1,10 @@
 """Calls that a server works on as tasks: it gives a handle at once, and is asked for the result.
 
-From 2026-07-28 on tasks are an extension (https://github.com/modelcontextprotocol/ext-tasks), and the
-server decides; in 2025-11-25 they are in the protocol, and a tool says that it has to be called so. A
-call that nobody waits for any more is cancelled at the server, whatever the reason. It has been sent:
-unless the server says how this very task ended, nobody knows what becomes of it, and an error to the
-question says nothing of it.
+From 2026-07-28 on, tasks are an extension (https://github.com/modelcontextprotocol/ext-tasks), and
+the server decides. In 2025-11-25 they are in the protocol, and a tool says that it has to be called
+so. A call that nobody waits for any more is cancelled at the server, whatever the reason. It has
+been sent, so unless the server says how this very task ended, its outcome is unknown. An error in
+reply to the question says nothing about it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _BROKE = (
     RequestFault.ENDING,
 )
 _OVER = ("completed", "failed", "cancelled")
-_USUAL, _SHORTEST, _LONGEST = 1.0, 0.05, 30.0  # seconds between two questions
+_USUAL, _SHORTEST, _LONGEST = 1.0, 0.05, 30.0  # seconds between two requests for the state
 _TO_CANCEL = 2.0
 
 
@@ -58,13 +58,13 @@ class _Handle(types.Result):
 
 
 class TaskParams(types.RequestParams):
-    """Names a task."""
+    """The parameters of a request about a task."""
 
     task_id: str
 
 
 class TaskUpdateParams(TaskParams):
-    """Names a task, and answers what it asks."""
+    """The parameters of a request that answers what a task asks."""
 
     input_responses: dict[str, Any] = Field(default_factory=dict)
 
@@ -105,13 +105,13 @@ async def _resolved(handle: _Handle, context: ClaimContext) -> types.CallToolRes
 
 
 async def call_as_task(client: Client, tool: str, arguments: State) -> types.CallToolResult:
-    """Call a tool of a 2025-11-25 server that has to be called as a task. Raises MCPError,
-    and OutcomeUnknown."""
+    """Call a tool of a 2025-11-25 server that has to be called as a task. Raises MCPError and
+    OutcomeUnknown."""
     session = client.session
     data: State = {"method": "tools/call"}
     data["params"] = {"name": tool, "arguments": arguments, "task": {}}
     options: CallOptions = {}
-    session._stamp(data, options)  # noqa: SLF001  its own way in would take no handle for a result
+    session._stamp(data, options)  # noqa: SLF001  the public method accepts no handle as a result
     sent = session._dispatcher.send_raw_request  # noqa: SLF001
     told = types.CreateTaskResult.model_validate(
         await sent(data["method"], data["params"], options), by_name=False
@@ -130,7 +130,8 @@ async def call_as_task(client: Client, tool: str, arguments: State) -> types.Cal
 
 @asynccontextmanager
 async def _waited_for(session: ClientSession, task_id: str) -> AsyncIterator[None]:
-    """Wait for a task in this block. Whatever it raises, the task is cancelled at the server."""
+    """Wait for a task in this block. Whatever the block raises, the task is then cancelled at the
+    server."""
     try:
         yield
     except BaseException:
@@ -144,8 +145,8 @@ async def _waited_for(session: ClientSession, task_id: str) -> AsyncIterator[Non
 async def _ended(
     session: ClientSession, task_id: str, interval: int | None, *, asks: bool = True
 ) -> State:
-    """Return what a server says of a task that is over; without `asks`, also of one that needs input,
-    which is then asked for by the server itself. Raises OutcomeUnknown."""
+    """Return a server's answer about a task that is over. Without `asks`, also return it for one
+    that needs input, which the server itself then asks for. Raises OutcomeUnknown."""
     answered: set[str] = set()
     params = TaskParams(task_id=task_id)
     while True:
@@ -162,7 +163,7 @@ async def _ended(
 
 
 async def _asked(session: ClientSession, request: _Get | _Update) -> State:
-    """Return what a server answers to a question about a task. Raises OutcomeUnknown."""
+    """Return a server's answer to a question about a task. Raises OutcomeUnknown."""
     try:
         answer: State = await session.send_request(request, _STATE)
     except MCPError as error:
@@ -173,8 +174,8 @@ async def _asked(session: ClientSession, request: _Get | _Update) -> State:
 
 
 async def _answer(session: ClientSession, task_id: str, asked: object, answered: set[str]) -> None:
-    """Give the answers of the client's callbacks to what a task asks, each once. Raises OutcomeUnknown
-    where there is none."""
+    """Give the answers of the client's callbacks to a task's questions, each once. Raises
+    OutcomeUnknown if there is no answer."""
     if not isinstance(asked, dict):
         return
     responses: dict[str, Any] = {}
@@ -208,7 +209,7 @@ def _seconds(milliseconds: object) -> float:
 
 
 def _unknown(error: MCPError) -> OutcomeUnknown:
-    """Return the error of a call that was sent: the server's own does not say how it ended."""
+    """Return the error for a call that was sent. The server's own error does not say how it ended."""
     return OutcomeUnknown(LOST if fault_of(error) in _BROKE else TASK_LOST)
 
 
@@ -216,7 +217,7 @@ def _error(state: State) -> MCPError:
     """Return the error that a task ended with."""
     with suppress(ValidationError):
         told = types.ErrorData.model_validate(state.get("error"))
-        return MCPError(INTERNAL_ERROR, told.message)  # its code is the server's: it says no fault
+        return MCPError(INTERNAL_ERROR, told.message)  # the server's own code is not used
     text = state.get("statusMessage")
     said = text if isinstance(text, str) else f"the task is {state['status']}"
     return MCPError(INTERNAL_ERROR, said)

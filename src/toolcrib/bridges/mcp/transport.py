@@ -1,9 +1,10 @@
-"""The two ways to a server, with bounds: a program's standard input and output, and streamable HTTP.
+"""The two ways to a server, with limits: a program's standard input and output, and streamable
+HTTP.
 
-Rules: a message has at most `MAX_MESSAGE` bytes; of a longer one no byte more is kept, and the call
-that it answers is told so. A program that was started is ended, with all that it started. What a
-server cannot be reached for ends the one call that needed it, as a `RequestFault` says: `NOT_SENT`
-where nothing was sent, `BROKEN` where nobody knows. Which call that is, is known before it is sent.
+Rules: a message has at most `MAX_MESSAGE` bytes. Of a longer one nothing more is kept, and the call
+that it answers is told so. A program that was started is ended, with everything that it started. If
+a server cannot be reached, only the call that needed it ends, with a `RequestFault`: `NOT_SENT` if
+nothing was sent, `BROKEN` if nobody knows. The call's id is known before it is sent.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ from toolcrib.bridges.mcp.servers import HttpServer, StdioServer
 from toolcrib.errors import SourceError
 
 MAX_MESSAGE = 8 * 1_048_576
-_TAIL = 4_096  # bytes of what a server wrote to its standard error
+_TAIL = 4_096  # bytes kept of a server's standard error
 # seconds that a program has to end by itself, and again when it was told to; and a DELETE by HTTP
 _ENDS = 2.0
 _LOOK = 0.01
-_TO_CONNECT = 30.0  # seconds, also to write, and to wait for a connection of the pool
+_TO_CONNECT = 30.0  # seconds to connect, to write, and to get a connection of the pool
 _MOST_OF_AN_ERROR = 65_536
 _KEPT = ("content-type", "mcp-session-id", "mcp-protocol-version")
 _HEAD = re.compile(rb'\{(?:"jsonrpc": ?"2\.0", ?)?"id": ?(\d{1,15})[,}]')
@@ -52,15 +53,16 @@ _Id: TypeAlias = str | int
 
 
 class Hear(Protocol):
-    """Takes whether what a server says by itself is heard from now on."""
+    """Is told whether the server's own messages are heard from now on."""
 
     def __call__(self, *, heard: bool) -> None: ...
 
 
 class StdioTransport:
-    """Starts a program for each connection, and remembers the end of what it wrote to standard error.
+    """Starts a program for each connection, and keeps the end of what it wrote to standard error.
 
-    `ended` is called when it has closed its standard output: no answer comes any more.
+    `ended` is called when the program has closed its standard output, so that no further answer
+    comes.
     """
 
     def __init__(self, server: StdioServer, ended: Callable[[], None]) -> None:
@@ -74,12 +76,12 @@ class StdioTransport:
         text = self._said.decode("utf-8", "replace")
         if len(self._said) < _TAIL:
             return text
-        first, newline, others = text.partition("\n")  # what it begins with may end a secret
+        first, newline, others = text.partition("\n")  # the first line may be the end of a secret
         return others if newline and others.strip() else first.partition(" ")[2]
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Any]:
-        """Give the two streams of a `mcp` session. Raises SourceError if the program cannot start."""
+        """Yield the two streams of an `mcp` session. Raises SourceError if the program cannot start."""
         self._said.clear()
         process = await self._start()
         into, incoming = anyio.create_memory_object_stream[Incoming](0)
@@ -133,7 +135,7 @@ class StdioTransport:
                             return
                         await into.send(message)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
-            pass  # the session has gone
+            pass  # the session has ended
         finally:
             self._ended()
 
@@ -145,19 +147,20 @@ class StdioTransport:
 
 
 class UnanswerableError(ValueError):
-    """A message is too long, and nobody can say which call it answers: the session ends."""
+    """A message is too long, and the call that it answers is not known. The session ends."""
 
 
 class BoundedLines:
-    """Makes messages of the bytes of a pipe, one on each line, and holds no more than one of them."""
+    """Makes messages from the bytes of a pipe, one for each line, and holds no more than one of
+    them."""
 
     def __init__(self, longest: int = MAX_MESSAGE) -> None:
         self._longest = longest
         self._held = bytearray()
-        self._cut = 0  # bytes of this line that were let go
+        self._cut = 0  # bytes of this line that were dropped
 
     def feed(self, chunk: bytes) -> list[Incoming]:
-        """Return the messages that are whole with these bytes."""
+        """Return the messages that these bytes complete."""
         found: list[Incoming] = []
         *ends, rest = chunk.split(b"\n")
         for end in ends:
@@ -184,17 +187,17 @@ class BoundedLines:
         try:
             return SessionMessage(heard(_parsed(line)))
         except ValueError:
-            text = "a line of the server is no message of JSON-RPC"  # nothing of it is told
+            text = "a line of the server is no message of JSON-RPC"  # none of its text is shown
             return _instead(line, RequestFault.UNREADABLE, text) or ValueError(text)
 
 
 def _parsed(data: bytes | str) -> types.JSONRPCMessage:
-    """Raises ValueError for what is no message."""
+    """Return the message in a line. Raises ValueError for anything else."""
     return types.jsonrpc_message_adapter.validate_json(data, by_name=False)
 
 
 def _instead(line: bytes, fault: RequestFault, text: str) -> SessionMessage | None:
-    """Return an error for the request that a line answers: its id is at an end of it."""
+    """Return an error for the request that a line answers, whose id is at one end of the line."""
     found = _HEAD.match(line[:_TAIL]) or _END.search(line[-_TAIL:])
     if found is None:
         return None
@@ -215,7 +218,7 @@ async def _write(
                 process.stdin.write(text.encode() + b"\n")
                 await process.stdin.drain()
     except OSError:
-        await into.aclose()  # what waits for an answer hears that none comes
+        await into.aclose()  # waiting calls are told that no answer comes
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
@@ -232,11 +235,11 @@ async def _end(process: asyncio.subprocess.Process) -> None:
             waited += _LOOK
         if process.returncode is not None:
             break
-    _signal(process, getattr(signal, "SIGKILL", signal.SIGTERM))  # what it has left behind
+    _signal(process, getattr(signal, "SIGKILL", signal.SIGTERM))  # processes that it left behind
 
 
 def _signal(process: asyncio.subprocess.Process, number: int) -> None:
-    """Signal the program and whatever it started: it leads a group of its own."""
+    """Signal the program and everything it started, since it leads a process group of its own."""
     with suppress(ProcessLookupError, PermissionError):
         if sys.platform == "win32":
             process.terminate()
@@ -245,7 +248,8 @@ def _signal(process: asyncio.subprocess.Process, number: int) -> None:
 
 
 def _close_pipes(process: asyncio.subprocess.Process) -> None:
-    """Close what is left of the pipes: a program that was left behind may hold their other ends."""
+    """Close what is left of the pipes, since a process that was left behind may hold their other
+    ends."""
     transport = getattr(process, "_transport", None)
     if transport is not None:
         with suppress(PermissionError, ProcessLookupError):
@@ -253,8 +257,11 @@ def _close_pipes(process: asyncio.subprocess.Process) -> None:
 
 
 class HttpTransport:
-    """Reaches a server by HTTP. `sent` is given the headers of what was sent, to which `auth` may have
-    added a secret. `hear` is told whether what the server says by itself is heard."""
+    """Reaches a server over HTTP.
+
+    `sent` is called with the headers that were sent, to which `auth` may have added a secret.
+    `hear` is told whether the server's own messages are heard.
+    """
 
     told = ""
 
@@ -267,13 +274,13 @@ class HttpTransport:
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Any]:
-        """Give the two streams of a `mcp` session."""
+        """Yield the two streams of an `mcp` session."""
         server = self._server
         client = _Client(
             headers=dict(server.headers),
             auth=server.auth,
             verify=_certificates(),
-            timeout=httpx2.Timeout(_TO_CONNECT, read=None),  # a call has a time limit of its own
+            timeout=httpx2.Timeout(_TO_CONNECT, read=None),  # calls have their own time limits
         )
         client.sent, client.hear = self._sent, self._hear
         streams = streamable_http_client(
@@ -285,17 +292,18 @@ class HttpTransport:
 
 @cache
 def _certificates() -> ssl.SSLContext:
-    """Return whom all sessions believe: to read it holds the event loop for many milliseconds."""
+    """Return the certificates for all sessions. Reading them blocks the event loop for many
+    milliseconds."""
     return httpx2.create_ssl_context()
 
 
 class _Client(httpx2.AsyncClient):
-    """Answers a request that failed below MCP with an error of JSON-RPC, and no other suffers: what
-    `send` raises would end the whole session."""
+    """Answers a request that failed below MCP with a JSON-RPC error, so that no other request
+    suffers. What `send` raises would end the whole session."""
 
     sent: Callable[[Mapping[str, str]], None]
     hear: Hear
-    last_event = ""  # of the server's own stream, in which it says what nobody has asked for
+    last_event = ""  # of the server's own stream, which has its unrequested messages
 
     async def _send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         response = await super().send(request, **options)
@@ -307,12 +315,12 @@ class _Client(httpx2.AsyncClient):
             return await self._left(request, **options)
         if request.method != "POST":
             return await self._opened(request, **options)
-        asked = _asked(await request.aread())  # one that follows a redirect has not been read
+        asked = _asked(await request.aread())  # the body after a redirect was not read yet
         try:
             response = await self._send(request, **options)
             if response.status_code >= HTTPStatus.BAD_REQUEST:
                 return await _refused(request, response, asked)
-            if response.next_request is not None:  # the SDK follows it, or says where it leads
+            if response.next_request is not None:  # the SDK follows it, or names its target
                 return response
             if _kind(response).startswith("application/json"):
                 return await _whole(request, response, asked)
@@ -322,23 +330,24 @@ class _Client(httpx2.AsyncClient):
             return _error(request, RequestFault.BROKEN, f"the connection broke ({_why(error)})")
         except httpx2.DecodingError as error:
             return _error(request, RequestFault.UNREADABLE, _why(error))
-        # a stream of changes does not go on where it broke off: whoever hears is told that it did
+        # a stream of changes is not resumed after a break, and `hear` is told about the break
         resumed = request.headers.get(MCP_METHOD_HEADER) != "subscriptions/listen"
         return _streamed(response, _WholeEvents(response, resumed=resumed))
 
     async def _opened(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        """Open a stream: the server's own, or one of a request, which goes on after an event of it."""
+        """Open a stream: the server's own, or one of a request, which is resumed after one of its
+        events."""
         if request.headers.get("last-event-id", "") != self.last_event:
             response = await self._send(request, **options)
             return _streamed(response, _WholeEvents(response))
         self.hear(heard=False)
         response = await self._send(request, **options)
-        none = response.status_code == HTTPStatus.METHOD_NOT_ALLOWED  # there is none to hear
+        none = response.status_code == HTTPStatus.METHOD_NOT_ALLOWED  # the server has no stream
         self.hear(heard=none or (response.is_success and _is_stream(response)))
         return _streamed(response, _OwnEvents(response, self))
 
     async def _left(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        """Leave a session, which the server may have forgotten, or not answer about at all."""
+        """Leave a session. The server may have forgotten it, or may not answer at all."""
         with suppress(httpx2.TransportError, TimeoutError):
             async with asyncio.timeout(_ENDS):
                 response = await self._send(request, **options)
@@ -350,18 +359,18 @@ class _Client(httpx2.AsyncClient):
 async def _whole(
     request: httpx2.Request, response: httpx2.Response, asked: _Id | None
 ) -> httpx2.Response:
-    """Return the same response, read; or the error that it is too large, or no answer."""
+    """Return the same response after reading it, or an error if it is too large or no answer."""
     body = await _read(response, MAX_MESSAGE)
     if body is None:
         text = f"the server's answer is larger than {MAX_MESSAGE} bytes"
         return _error(request, RequestFault.TOO_LARGE, text)
     try:
         message = _parsed(body)
-    except ValueError:  # the SDK would log it
+    except ValueError:  # otherwise the SDK would log it
         text = "the server's answer is no message of JSON-RPC"
         return _error(request, RequestFault.UNREADABLE, text)
     if isinstance(message, types.JSONRPCError) and message.id is None:
-        message.id = asked  # it can be about nothing else
+        message.id = asked  # there is no other request it could answer
     if asked is not None and not _answers(message, asked):
         return _error(request, RequestFault.UNREADABLE, "the server has answered another request")
     if isinstance(message, types.JSONRPCError):
@@ -391,8 +400,8 @@ async def _refused(
 def _session_fault(
     status: int, said: types.JSONRPCError | None, asked: _Id | None
 ) -> RequestFault | None:
-    """Return what a refusal may say of the session that it was asked in. One that names the request
-    is about the request, but perhaps one of HTTP 404, as it is said of a session."""
+    """Return what a refusal may say about the session of its request. A refusal that names the
+    request is about the request, except for HTTP 404, which may be about a session."""
     named = said is not None and asked is not None and _answers(said, asked)
     if status == HTTPStatus.NOT_FOUND:
         if said is None or not named:
@@ -404,7 +413,7 @@ def _session_fault(
 def _error(
     request: httpx2.Request, fault: RequestFault | None, text: str, status: int = 503
 ) -> httpx2.Response:
-    """Return an error of JSON-RPC as the response to a request; without a fault it is the server's."""
+    """Return a JSON-RPC error as the response to a request. Without a fault it is the server's own."""
     said = types.ErrorData(code=INVALID_REQUEST, message=text)
     error = said if fault is None else marked(fault, text)
     content = types.JSONRPCError(jsonrpc="2.0", id=None, error=error).model_dump_json(by_alias=True)
@@ -417,7 +426,7 @@ def _kind(response: httpx2.Response) -> str:
 
 
 def _asked(body: bytes) -> _Id | None:
-    """Return the id of the request that is posted; None for what waits for no answer."""
+    """Return the id of the posted request, or None if it waits for no answer."""
     posted = _parsed(body)
     return posted.id if isinstance(posted, types.JSONRPCRequest) else None
 
@@ -440,7 +449,7 @@ def _is_stream(response: httpx2.Response) -> bool:
 
 
 def _streamed(response: httpx2.Response, events: _WholeEvents) -> httpx2.Response:
-    """Return the same response; a stream of events as the SDK may read it."""
+    """Return the same response, with a stream of events in a form that the SDK may read."""
     if not _is_stream(response):
         return response
     kept = {name: value for name, value in response.headers.items() if name in _KEPT}
@@ -449,8 +458,8 @@ def _streamed(response: httpx2.Response, events: _WholeEvents) -> httpx2.Respons
 
 
 class _WholeEvents(httpx2.AsyncByteStream):
-    """Writes the events of a response again, each as soon as it is whole. Only of a stream that may be
-    `resumed` they have ids."""
+    """Rewrites the events of a response, each as soon as it is complete. They keep their ids only
+    if the stream may be `resumed`."""
 
     def __init__(self, response: httpx2.Response, *, resumed: bool = True) -> None:
         self._response = response
@@ -466,14 +475,14 @@ class _WholeEvents(httpx2.AsyncByteStream):
             yield "\n".join((*lines, "", "")).encode()
 
     def _note(self, event: httpx2.ServerSentEvent) -> None:
-        """Do nothing; a kind of stream may remember where it was."""
+        """Do nothing. A subclass may remember where the stream was."""
 
     async def aclose(self) -> None:
         await self._response.aclose()
 
 
 class _OwnEvents(_WholeEvents):
-    """Writes those that the server sends by itself, and tells whoever hears when they end."""
+    """Rewrites the events that the server sends by itself, and tells `hear` when they end."""
 
     def __init__(self, response: httpx2.Response, client: _Client) -> None:
         super().__init__(response)
@@ -499,7 +508,7 @@ def _heard(data: str) -> str:
 
 
 async def _read(response: httpx2.Response, most: int) -> bytes | None:
-    """Return a body; None of one that is longer. Raises what reading does."""
+    """Return a body, or None if it is longer than allowed. Raises what reading raises."""
     body = bytearray()
     try:
         async for chunk in response.aiter_bytes():

@@ -1,8 +1,8 @@
-"""The operations of an OpenAPI document as tools (`openapi_catalog`), which send requests to a server
-that your code names (`ApiServer`). Needs the extra `openapi`.
+"""The operations of an OpenAPI document as tools (`openapi_catalog`), which send requests to a
+server that your code names (`ApiServer`). Needs the extra `openapi`.
 
-Whoever wrote the document, its tools are imported: they ask and taint until their author trusts them,
-and nothing of their results shows unless it is declared.
+Whoever wrote the document, its tools count as imported. They ask for approval and their results are
+untrusted until their author trusts them, and only declared parts of their results are shown.
 """
 
 from toolcrib.bridges.openapi.catalog import RefusedOperation, openapi_catalog

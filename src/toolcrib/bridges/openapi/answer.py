@@ -1,4 +1,4 @@
-"""From an API's answer to what its tool gives, or to an error that a model can act on."""
+"""From an API's answer to the tool's result, or to an error that a model can act on."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ T = TypeVar("T")
 
 _IDEMPOTENT = SAFE | {"PUT", "DELETE"}
 """https://www.rfc-editor.org/rfc/rfc9110#section-9.2.2"""
-_NOT_DONE = (408, 425, 429, 503)  # the same request may be made again, and later
-_GATEWAYS = (502, 504)  # somebody else was asked, and nobody knows what they did
-_SECONDS = re.compile(r"[0-9]{1,6}")  # of `Retry-After`: what is longer is not told
+_NOT_DONE = (408, 425, 429, 503)  # the same request may be made again later
+_GATEWAYS = (502, 504)  # another server was asked, and what it did is not known
+_SECONDS = re.compile(r"[0-9]{1,6}")  # of `Retry-After`; longer values are not told
 _NO_CONTENT = (204, 205)
 _BYTES = "application/octet-stream"
-_LONGEST = 4_000  # characters of what an API says of its error
+_LONGEST = 4_000  # characters of an API's own error text
 
 
 class ApiAnswers:
-    """Takes the answers to the requests of one operation."""
+    """Handles the answers to the requests of one operation."""
 
     def __init__(self, plan: RequestPlan) -> None:
         self._method = plan.method
@@ -46,7 +46,7 @@ class ApiAnswers:
         self._media_types = plan.media_types
 
     async def of(self, api: HttpApi, request: ApiRequest) -> Any:
-        """Send a request and return what it gives. Raises ToolError."""
+        """Send a request and return the result. Raises ToolError."""
         try:
             answer = await api.send(request)
         except Unanswered as unanswered:
@@ -61,14 +61,14 @@ class ApiAnswers:
         return value
 
     def _empty(self, answer: HttpAnswer) -> str | None:
-        """Return the empty text where that is what was sent, and may be."""
+        """Return an empty string if that is what was sent and it is allowed."""
         known = _of_status(self._validators, answer.status)
         is_text = kind_of(answer.headers.get("content-type", "")) == "text"
         has_body = self._method != "HEAD" and answer.status not in _NO_CONTENT
         return "" if is_text and has_body and (known is None or "text" in known) else None
 
     def _unanswered(self, error: Unanswered) -> ToolError:
-        """Return what is known of a request without an answer that can be taken."""
+        """Return the error for a request without a usable answer, by what is known about it."""
         status = error.status
         if 200 <= status < 300:
             return ToolError(f"It was done (status {status}), but {error}.", retryable=False)
@@ -82,7 +82,8 @@ class ApiAnswers:
         )
 
     def _failed(self, answer: HttpAnswer) -> ToolError:
-        """Return the error of a status: the model reads the API's own words, and no record has them."""
+        """Return the error for a status. The model reads the API's own words, and no record has
+        them."""
         status = answer.status
         told = f"The API answered {status} {_phrase(status)}".rstrip()
         wait = answer.headers.get("retry-after", "")
@@ -97,10 +98,11 @@ class ApiAnswers:
         return ToolError(told, retryable=again, model_text=words)
 
     def _check(self, answer: HttpAnswer, value: object) -> None:
-        """Hold an answer to the schema of its own status and media type, where those differ.
+        """Check an answer against the schema of its own status and media type, if those differ.
 
-        Raises ToolError. What the document does not list is held to all that it does, by the runner. A
-        picture or a file is no JSON: its value is None, as in every result that is content alone.
+        Raises ToolError. The runner checks an answer that the document does not list against
+        everything that it does list. A picture or a file is not JSON, and its value is None, as for
+        every result that is content alone.
         """
         known = _of_status(self._validators, answer.status)
         done = f"It was done (status {answer.status}), but"
@@ -125,15 +127,16 @@ class ApiAnswers:
 
 
 def _of_status(by_status: Mapping[str, T], status: int) -> T | None:
-    """Return what a document says of a status: of itself, of its class, or by default."""
+    """Return what a document says about a status: for itself, for its class, or by default."""
     named = (str(status), f"{status // 100}XX", "DEFAULT")
     return next((by_status[name] for name in named if name in by_status), None)
 
 
 def _value(answer: HttpAnswer, declared: str) -> Any:
-    """Return JSON as it is, text as text, and other bytes as a picture or a file. Raises ToolError.
+    """Return JSON as it is, text as a string, and other bytes as a picture or a file. Raises
+    ToolError.
 
-    `declared` is what bytes are whose server does not say it.
+    `declared` is the media type of bytes whose server does not name one.
     """
     kind = answer.headers.get("content-type", "")
     if kind_of(kind) != "bytes":
@@ -154,19 +157,19 @@ def _value(answer: HttpAnswer, declared: str) -> Any:
 
 
 def _read(text: str) -> JsonValue:
-    """Return JSON, in which no name may be there twice. Raises ValueError."""
+    """Return JSON in which no name occurs twice. Raises ValueError."""
     from_json(text.encode(), catch_duplicate_keys=True)
     return fresh(text)
 
 
 def _with_its_words(told: str, answer: HttpAnswer) -> str:
-    """Return what the model is told of an error if the API says something of it, else nothing."""
+    """Return the text for the model if the API says something about an error, else an empty string."""
     said = _said(answer)
     return f"{told} It says: {said}" if said else ""
 
 
 def _said(answer: HttpAnswer) -> str:
-    """Return what an API says of an error, in one line."""
+    """Return the API's own text about an error, on one line."""
     kind = answer.headers.get("content-type", "")
     text = None if kind_of(kind) == "bytes" else text_of(answer.body, kind)
     if not text:

@@ -1,4 +1,4 @@
-"""`openapi_catalog`: a tool for each operation of a document, and what becomes of its calls."""
+"""`openapi_catalog`: a tool for each operation of a document, and the handling of its calls."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ Visible: TypeAlias = Mapping[str, Sequence[str] | All]
 class RefusedOperation(Checked, msgspec.Struct, frozen=True):
     """An operation that became no tool.
 
-    `operation` is called as in `GET /pets/{id}`; `reason` is the kind of fault, and `text` says what it
-    is in words.
+    `operation` has the form `GET /pets/{id}`. `reason` is the kind of fault, and `text` describes
+    it.
     """
 
     operation: str
@@ -60,16 +60,16 @@ def openapi_catalog(
 ) -> Catalog:
     """Return a tool for each operation of an OpenAPI 3.0, 3.1 or Swagger 2.0 document.
 
-    `document` is the path of a JSON or YAML file, what was parsed from one, or a `Document`. `http`
-    sends the requests: it is an `ApiServer`, or `per_call` of a function that makes one for the
-    caller; without it the catalog needs `bind({HttpApi: …})` before its tools can run. Of a large
-    document, `only` names the tools that are made. `visible` says, by the names of tools, which fields
-    of their results may be shown, and `marks` are annotations of tools, by name, too; `trust` and
-    `lock` are those of `Catalog.trusting`. `on_refused` is told of each operation that cannot be a
-    tool; by default, a warning is logged.
+    `document` is the path of a JSON or YAML file, the parsed content of one, or a `Document`.
+    `http` sends the requests. It is an `ApiServer`, or `per_call` of a function that makes one for
+    the caller. Without it, the catalog needs `bind({HttpApi: …})` before its tools can run. `only`
+    names the tools to make from a large document. `visible` says, by the names of tools, which
+    fields of their results may be shown. `marks` are annotations of tools, also by name. `trust`
+    and `lock` are those of `Catalog.trusting`. `on_refused` is called with each operation that
+    cannot be a tool. By default, a warning is logged.
 
-    Raises SourceError for what cannot be read or is no such document, DefinitionError for wrong marks
-    or visible fields, and CatalogError for a name that is not there.
+    Raises SourceError for a document that cannot be read or is of another kind, DefinitionError for
+    invalid marks or visible fields, and CatalogError for an unknown name.
     """
     source = document if isinstance(document, Document) else Document(document)
     author = _AuthorSays(visible or {}, marks or {})
@@ -98,7 +98,7 @@ def _warned(refused: RefusedOperation) -> None:
 
 
 class _AuthorSays(NamedTuple):
-    """Holds the author's own `visible` fields and marks, each by the name of the tool."""
+    """Holds the author's `visible` fields and marks, by the names of the tools."""
 
     visible: Visible
     marks: Mapping[str, AnnotationOptions]
@@ -110,8 +110,8 @@ _NOTHING_SAID = _AuthorSays({}, {})
 def operation_tools(
     document: Document, *, only: Collection[str] | None = None, author: _AuthorSays = _NOTHING_SAID
 ) -> Iterator[tuple[str, Tool[..., Any] | NoTool | str]]:
-    """Yield what becomes of each operation, called as in `GET /pets/{id}`: its tool, why it is none, or
-    just the name of one that `only` leaves out."""
+    """Yield the result for each operation, which is named in the form `GET /pets/{id}`: its tool,
+    the reason why there is none, or just the name of one that `only` leaves out."""
     reader = OperationReader(document)
     for label, operation in operations(document):
         try:
@@ -129,7 +129,8 @@ def operation_tools(
 def _tool(
     reader: OperationReader, name: str, operation: ApiOperation, author: _AuthorSays
 ) -> Tool[..., Any]:
-    """Return a tool, of arguments that are held to no kinds if their schema with them cannot be used.
+    """Return a tool. If the schema of its arguments cannot be used with kinds, they are not checked
+    for kinds.
 
     Raises NoTool.
     """
@@ -149,7 +150,7 @@ def _tool(
 
 
 def _usable(form: ImportedForm, plan: RequestPlan, author: _AuthorSays) -> Tool[..., Any]:
-    """Return a tool; an answer whose schema cannot be used is what it is. Raises NoTool."""
+    """Return a tool. Answers whose schema cannot be used are not checked. Raises NoTool."""
     try:
         return _made(form, plan, author)
     except SchemaError as error:
@@ -162,9 +163,9 @@ def _usable(form: ImportedForm, plan: RequestPlan, author: _AuthorSays) -> Tool[
 
 
 def _made(form: ImportedForm, plan: RequestPlan, author: _AuthorSays) -> Tool[..., Any]:
-    """Return a tool whose digests are also those of its request: another request is another tool.
+    """Return a tool whose digests include its request, so that another request is another tool.
 
-    Raises SchemaError, NoTool, and DefinitionError for what its author says of it.
+    Raises SchemaError, NoTool, and DefinitionError for the author's options.
     """
     handlers, visible = {plan.name: _caller(plan)}, author.visible.get(plan.name)
     said = author.marks.get(plan.name, {})

@@ -1,8 +1,9 @@
-"""Which text the bytes of an answer are: by its mark of byte order, by what it says, else UTF-8.
+"""The encoding of an answer's bytes: by its byte order mark, by what it declares, else UTF-8.
 
-Rule: a text is the one that was sent, to the last character, or none. What is no text of its encoding,
-or has one that is not here, is not guessed at. JSON is UTF-8, whatever is said of it, if it can be
-(RFC 8259, 8.1). The order is that of https://encoding.spec.whatwg.org/#decode.
+Rule: a text is exactly the one that was sent, or there is none. Bytes that are invalid in their
+encoding, or whose encoding is not supported here, are not guessed at. JSON is read as UTF-8,
+whatever it declares, if possible (RFC 8259, 8.1). The order is that of
+https://encoding.spec.whatwg.org/#decode.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from contextlib import suppress
 from toolcrib.bridges.openapi.forms import is_json, is_xml
 
 _MARKS = (
-    (codecs.BOM_UTF32_LE, ""),  # which begins with that of UTF-16
+    (codecs.BOM_UTF32_LE, ""),  # begins with the mark of UTF-16
     (codecs.BOM_UTF32_BE, ""),
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF16_LE, "utf-16"),
@@ -23,7 +24,7 @@ _MARKS = (
 _CHARSET = re.compile(r';\s*charset\s*=\s*"?([\w.:-]{1,40})', re.IGNORECASE | re.ASCII)
 _OF_XML = re.compile(rb"\s*<\?xml[^>]{0,200}?\sencoding\s*=\s*[\"']([\w.:-]{1,40})", re.ASCII)
 _OF_HTML = re.compile(rb"<meta\s[^>]{0,200}?charset\s*=\s*[\"']?([\w.:-]{1,40})", re.ASCII | re.I)
-_DECLARED_WITHIN = 1024  # bytes, of HTML: https://html.spec.whatwg.org/#charset
+_DECLARED_WITHIN = 1024  # bytes, as for HTML: https://html.spec.whatwg.org/#charset
 _ENCODINGS = frozenset(
     codecs.lookup(name).name
     for name in (
@@ -34,11 +35,11 @@ _ENCODINGS = frozenset(
         *("euc_kr", "johab", "tis-620"),
     )
 )
-"""Those that are text alone: some of Python's codecs unpack, or read escapes."""
+"""Encodings of text alone. Some of Python's codecs decompress, or read escapes."""
 
 
 def encoding_of(body: bytes, media_type: str) -> str:
-    """Return the encoding of a text or of JSON; nothing for one that is not known here."""
+    """Return the encoding of a text or of JSON, or an empty string if it is not supported here."""
     for mark, encoding in _MARKS:
         if body.startswith(mark):
             return encoding
@@ -47,7 +48,7 @@ def encoding_of(body: bytes, media_type: str) -> str:
     of_json, of_xml = is_json(media_type), is_xml(media_type)
     if (of_json or of_xml) and body[:4].count(b"\0") == 3:  # UTF-32
         return ""
-    if (of_json or of_xml) and body[:2].count(b"\0") == 1:  # they begin with ASCII
+    if (of_json or of_xml) and body[:2].count(b"\0") == 1:  # both begin with ASCII
         return "utf-16-be" if body[0] == 0 else "utf-16-le"
     if of_json:
         with suppress(UnicodeDecodeError):
@@ -58,12 +59,13 @@ def encoding_of(body: bytes, media_type: str) -> str:
         declared = _OF_XML.match(body) if of_xml else None
         declared = _OF_HTML.search(body[:_DECLARED_WITHIN]) if of_html else declared
         said = "utf-8" if declared is None else _known(declared[1].decode())
-        said = "utf-8" if said.startswith("utf-16") else said  # it could not be read
+        said = "utf-8" if said.startswith("utf-16") else said  # UTF-16 could not be read like this
     return said
 
 
 def text_of(body: bytes, media_type: str) -> str | None:
-    """Return a text or JSON, without its mark of byte order; None where its bytes are no such text."""
+    """Return a text or JSON without its byte order mark, or None if the bytes are invalid in its
+    encoding."""
     encoding = encoding_of(body, media_type)
     try:
         return body.decode(encoding) if encoding else None

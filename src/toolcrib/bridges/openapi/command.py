@@ -1,4 +1,4 @@
-"""`openapi:FILE#URL` on the command line: a document, and the server that its reader names for it."""
+"""`openapi:FILE#URL` on the command line: a document, and the server that the user names for it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from toolcrib.kit.http import HttpAnswer
 from toolcrib.tools.catalog import Catalog
 
 KEY = "TOOLCRIB_KEY_"
-"""Begins the variables that hold keys, followed by the name of a security scheme in capitals."""
+"""The prefix of variables that hold keys. The name of a security scheme follows, in capitals."""
 
 
 class _NoServer:
-    """Stands for the server that nobody named: a document's own word for it is a claim."""
+    """Used if nobody named a server, since the document's own server is only a claim."""
 
     async def send(self, request: ApiRequest) -> HttpAnswer:
         told = "no server was named: --tools openapi:FILE#https://api.example.com/v1"
@@ -29,8 +29,8 @@ class _NoServer:
 def catalog_of(where: str) -> Catalog:
     """Return the tools of `FILE`, which can be read, or of `FILE#URL`, which run.
 
-    Keys are those in the environment: `TOOLCRIB_KEY_API_KEY` for the scheme `api_key`. They go to the
-    server that is named here, and to no other. Raises what `openapi_catalog` does.
+    Keys come from the environment: `TOOLCRIB_KEY_API_KEY` for the scheme `api_key`. They are sent
+    to the named server and to no other. Raises the same errors as `openapi_catalog`.
     """
     file, _, url = where.partition("#")
     if not file:

@@ -1,7 +1,8 @@
-"""From an operation to a tool: its name, what it takes, what it gives, and the plan of its request.
+"""From an operation to a tool: its name, its arguments, its result, and the plan of its request.
 
-Each parameter is an argument by its own name, in the characters that every provider takes; the body is
-the argument `body`. Where two would have one name, the later one says where it is sent (`id_query`).
+Each parameter becomes an argument under its own name, in the characters that every provider takes.
+The body becomes the argument `body`. If two arguments would have one name, the later one also says
+where it is sent (`id_query`).
 """
 
 from __future__ import annotations
@@ -37,10 +38,11 @@ from toolcrib.values.definition import ImportedForm
 from toolcrib.values.json import JsonObject, JsonValue, digest
 
 CONTEXT, API = "toolcrib_context", "toolcrib_api"
-"""The parameters that the runner fills in: no argument may have their names."""
+"""The parameters that the runner fills in. No argument may have their names."""
 LONGEST_NAME = 128
 MAX_ANSWER_NODES = 2_000
-"""An answer whose schema has more nodes is not held to it: those of many tools fill the memory."""
+"""An answer is not checked against a schema with more nodes, since those of many tools fill the
+memory."""
 
 _BASE64: JsonObject = {"type": "string", "contentEncoding": "base64"}
 _EMPTY = ("204", "205")
@@ -48,12 +50,12 @@ _ANYTHING = Translated({}, frozenset(), 1)
 
 BodyKind = Literal["json", "form", "multipart", "text", "bytes"]
 Defaults: TypeAlias = Mapping[tuple[str, str], tuple[JsonValue, ...]]
-"""What the API takes for what is left out, by its place and its name there: `body` is the place of the
-fields of a form, `request` that of the whole body."""
+"""The API's own values for arguments that are left out, by place and name. `body` is the place of
+the fields of a form, and `request` that of the whole body."""
 
 
 class FormField(NamedTuple):
-    """How one field of a form is sent: by a style, or as a part of a media type.
+    """How one field of a form is sent: by a style, or as a part with a media type.
 
     With `is_bytes` the argument is base64.
     """
@@ -66,12 +68,12 @@ class FormField(NamedTuple):
 
     @property
     def has_style(self) -> bool:
-        """Return whether it is sent by another style than a form has by default."""
+        """Return whether it is sent in another style than a form's default."""
         return not self.is_bytes and (self.style, self.explode) != ("form", True)
 
 
 class BodyPlan(msgspec.Struct, frozen=True):
-    """How the argument of the body is sent."""
+    """How the argument `body` is sent."""
 
     argument: str
     kind: BodyKind
@@ -80,8 +82,8 @@ class BodyPlan(msgspec.Struct, frozen=True):
 
 
 class SentArgument(msgspec.Struct, frozen=True):
-    """How one argument is sent as a parameter, under the name that the API has for it. A field of a
-    form is `within` the argument of the body."""
+    """How one argument is sent as a parameter, under the API's own name for it. A field of a form
+    is `within` the argument of the body."""
 
     argument: str
     name: str
@@ -95,12 +97,12 @@ class SentArgument(msgspec.Struct, frozen=True):
 
 
 class RequestPlan(msgspec.Struct, frozen=True):
-    """What is known of an operation's requests before there is one.
+    """What is known about an operation's requests before there is one.
 
-    `accept` is what its answers may be. By the status of an answer, `schemas` are those of successful
-    ones by their kind, None where it is the one schema of all of them, and `media_types` the one kind
-    of bytes that it is declared to have. `taken` are the names of parameters and keys by their place:
-    no part of another argument is sent as one.
+    `accept` are the media types of its answers. `schemas` are those of successful answers by status
+    and kind, or None if all have the same schema. `media_types` has, by status, the one kind of
+    bytes that is declared. `taken` are the names of parameters and keys by their place. No part of
+    another argument is sent under one of them.
     """
 
     name: str
@@ -124,7 +126,8 @@ class RequestPlan(msgspec.Struct, frozen=True):
 
 
 class OperationReader:
-    """Makes definitions of the operations of one document, in its order: names are given once."""
+    """Makes definitions from the operations of one document, in its order. Each name is given only
+    once."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
@@ -134,7 +137,7 @@ class OperationReader:
         self._names = Names()
 
     def name(self, operation: ApiOperation) -> str:
-        """Return a name that nothing else has, and take it. Raises NoTool."""
+        """Return a name that is not in use, and reserve it. Raises NoTool."""
         for name in _candidates(operation):
             try:
                 self._names.take(name)
@@ -145,15 +148,15 @@ class OperationReader:
 
     @property
     def has_kinds(self) -> bool:
-        """Return whether any arguments that were read are held to kinds."""
+        """Return whether any arguments that were read are checked for kinds."""
         return self._requests.has_kinds
 
     def read(
         self, name: str, operation: ApiOperation, *, kinds: bool = True
     ) -> tuple[ImportedForm, RequestPlan]:
-        """Return the definition, as imported, and the plan. Raises NoTool.
+        """Return the imported definition and the plan. Raises NoTool.
 
-        Without `kinds`, arguments are not held to those that the mapping of a discriminator names.
+        Without `kinds`, arguments are not checked for the kinds in the mapping of a discriminator.
         """
         arguments = _ArgumentSchema(
             self._requests if kinds else self._without_kinds, operation.path
@@ -192,10 +195,10 @@ class OperationReader:
     def _outputs(
         self, responses: Mapping[str, ApiResponse]
     ) -> tuple[JsonObject | None, dict[str, Mapping[AnswerKind, JsonObject | None]]]:
-        """Return the schema of what an operation gives, and those of each status.
+        """Return the schema of an operation's results, and those of each status.
 
-        None where a successful status does not say what its JSON is, or has bytes as well, or a schema
-        cannot be used, or is very large: the answer is then what it is.
+        Return None if a successful status does not describe its JSON, or also returns bytes, or if
+        a schema cannot be used or is very large. Answers are then not checked.
         """
         statuses = [status for status in responses if status[:1] == "2"] or [
             status for status in responses if status == "default"
@@ -232,7 +235,7 @@ class OperationReader:
             return None, {}
 
     def _output(self, status: str, response: ApiResponse) -> dict[AnswerKind, Translated] | None:
-        """Return the schemas of one status, None where it may give what has none."""
+        """Return the schemas of one status, or None if it may return something that has none."""
         if not response.media_types and status in _EMPTY:
             return {"json": Translated({"type": "null"}, frozenset(), 1)}
         kinds = response.media_types
@@ -249,7 +252,8 @@ class OperationReader:
         return found
 
     def _is_string(self, schema: Node | None) -> bool:
-        """Return whether a text is described as one, and not as the object that it would be in JSON."""
+        """Return whether a text is described as a string, and not as the object that its JSON would
+        be."""
         kind = None if schema is None else self._answers.resolved(schema).get("type")
         return kind is None or kind.node == "string"
 
@@ -260,7 +264,7 @@ class OperationReader:
 
 
 class _ArgumentSchema:
-    """The arguments of one operation, as they are named and described."""
+    """The arguments of one operation, with their names and descriptions."""
 
     def __init__(self, schemas: ApiSchemas, path: str) -> None:
         self._schemas = schemas
@@ -282,7 +286,7 @@ class _ArgumentSchema:
     def parameter(self, given: ApiParameter) -> SentArgument:
         schema = self._described(self._translated(given.schema), given.description)
         if SECRET_MEMBER.fullmatch(given.name):
-            schema["writeOnly"] = True  # what looks like a key is kept from records
+            schema["writeOnly"] = True  # records hide what looks like a key
         argument = self._add(given.name, schema, given.place, required=given.required)
         fixed = self._fixed if given.place == "query" else ()
         self.defaults[given.place, given.name] = (
@@ -340,16 +344,16 @@ class _ArgumentSchema:
         return {**made, "properties": properties} if properties else made, fields
 
     def _of_bytes(self, part: Node, schema: Any) -> JsonObject:
-        """Return the schema of a field of bytes, or of a list of them, as what a model can write;
-        `schema` is its own, None where a part of the form's declares it."""
+        """Return the schema of a field of bytes, or of a list of them, in a form that a model can
+        write. `schema` is its own, or None if a part of the form's schema declares it."""
         told = {key: part.text(key) for key in ("title", "description") if part.text(key)}
         is_list = self._schemas.meant(part).get("items") is not None
         made = _as_base64(as_object(told if schema is None else schema), is_list=is_list)
         return {"anyOf": [made, {"type": "null"}]} if self._schemas.takes_null(part) else made
 
     def _field(self, body: ApiBody, name: str, part: Node, *, required: bool) -> FormField:
-        """Return how a field of a form is sent, by its schema and what the form says of its encoding.
-        Before OpenAPI 3.1 there are no styles in parts, but for those of Swagger 2.0."""
+        """Return how a field of a form is sent, according to its schema and its encoding in the
+        form. Before OpenAPI 3.1 there are no styles in parts, except those of Swagger 2.0."""
         encoding = body.encoding.get(name, Node(part.file, {}))
         one = self._schemas.meant(part)
         inner = one.get("items")
@@ -415,7 +419,8 @@ def _kind(media_type: str) -> BodyKind:
 
 
 def _is_binary(part: Node, media_type: str) -> bool:
-    """Return whether a field is sent as bytes: it says so, or its media type does and no encoding."""
+    """Return whether a field is sent as bytes: it says so, or its media type does and no encoding
+    is given."""
     if part.text("type") == "file" or part.text("format") == "binary":
         return True
     if part.text("contentMediaType") == "application/octet-stream":
@@ -432,7 +437,7 @@ def _as_base64(schema: JsonObject, *, is_list: bool) -> JsonObject:
 
 
 def _accept(responses: Mapping[str, ApiResponse]) -> str:
-    """Return what is asked for: JSON, if an operation has it, and else what it has."""
+    """Return the media types to ask for: JSON if an operation has it, and otherwise all that it has."""
     told = [
         kind for status, one in responses.items() if status[:1] == "2" for kind in one.media_types
     ]
@@ -442,7 +447,7 @@ def _accept(responses: Mapping[str, ApiResponse]) -> str:
 
 
 def _bytes_of(responses: Mapping[str, ApiResponse]) -> dict[str, str]:
-    """Return the one kind of bytes of each status, empty where there is none, or only a range of them
+    """Return the one media type of bytes for each status, empty if there is none or only a range
     (`image/*`)."""
     found = {}
     for status, one in responses.items():
@@ -452,7 +457,7 @@ def _bytes_of(responses: Mapping[str, ApiResponse]) -> dict[str, str]:
 
 
 def _candidates(operation: ApiOperation) -> Iterator[str]:
-    """Yield names for an operation: its own, the one of its path, and those with a number."""
+    """Yield names for an operation: its own, one made from its path, and those with a number."""
     spelled = VARIABLE.sub(r"by_\1", operation.path)
     by_path = _legal(f"{operation.method.lower()}{spelled}")
     own = _legal(operation.id)

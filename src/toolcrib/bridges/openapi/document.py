@@ -1,8 +1,8 @@
-"""An OpenAPI document as it was written: read from JSON or YAML, its `$ref`s followed to local files.
+"""An OpenAPI document as it was written: read from JSON or YAML, with `$ref`s to local files.
 
-Rules: nothing is fetched, and no reference leads out of the document's folder. Nothing is guessed: a
-key that appears twice is refused, and YAML is read as JSON's types, as OpenAPI demands (`no` is a text,
-and so is a date). Merge keys (`<<: *base`) of YAML 1.1 take in what they name.
+Rules: nothing is fetched, and no reference leads out of the document's folder. Nothing is guessed:
+a repeated key is refused, and YAML is read with JSON's types, as OpenAPI requires (`no` is a
+string, and so is a date). Merge keys (`<<: *base`) of YAML 1.1 include what they name.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from toolcrib.urls import without_password
 Reason: TypeAlias = Literal[
     "form", "media type", "name", "pattern", "reference", "schema", "too large"
 ]
-"""Why an operation becomes no tool: the document is wrong there (`form`), its body is of a media type
-that is not sent, no name is left for it, a pattern of its schema cannot be matched in linear time, a
-reference leads nowhere or outward, its schema cannot be used, or is larger than one may be."""
+"""Why an operation becomes no tool: the document is wrong there (`form`), its body has a media type
+that cannot be sent, no name is left for it, a pattern in its schema cannot be matched in linear
+time, a reference leads nowhere or out of the folder, its schema cannot be used, or it is too large.
+"""
 
 _MAX_BYTES = 64 * 1024 * 1024
 _MAX_FILES = 200
@@ -35,8 +36,8 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _SHOWN = 120
 
 
-class NoTool(Exception):  # noqa: N818  an outcome; it becomes a `RefusedOperation`
-    """An operation cannot be made a tool: why, and in words."""
+class NoTool(Exception):  # noqa: N818  an outcome, which becomes a `RefusedOperation`
+    """An operation cannot be made a tool, with the reason and a text."""
 
     def __init__(self, reason: Reason, text: str) -> None:
         super().__init__(text)
@@ -44,7 +45,8 @@ class NoTool(Exception):  # noqa: N818  an outcome; it becomes a `RefusedOperati
 
 
 class DocumentFile:
-    """Holds what was read from one file, and its path: None for a document given as a dictionary."""
+    """Holds the content of one file, and its path, which is None for a document given as a
+    dictionary."""
 
     __slots__ = ("content", "path")
 
@@ -62,14 +64,14 @@ class Node(NamedTuple):
         return self.node.get(key) if isinstance(self.node, dict) else None
 
     def get(self, key: str) -> Node | None:
-        """Return a member; None where there is none, or this is no object."""
+        """Return a member, or None if there is none or this is no object."""
         found = self._plain(key)
         return None if found is None else Node(self.file, found)
 
     def members(self, key: str) -> dict[str, Node]:
-        """Return the members of an object below `key` by name, none where there is no object.
+        """Return the members of an object below `key` by name, or none if there is no object.
 
-        A name is a text, as in JSON: YAML's own reader makes a number of the `200` of a response.
+        A name is a string, as in JSON. YAML's own reader makes a number of a response's `200`.
         """
         found = self._plain(key)
         if not isinstance(found, dict):
@@ -77,7 +79,7 @@ class Node(NamedTuple):
         return {str(name): Node(self.file, child) for name, child in found.items()}
 
     def items(self, key: str) -> list[Node]:
-        """Return the elements of a list below `key`, none where there is no list."""
+        """Return the elements of a list below `key`, or none if there is no list."""
         found = self._plain(key)
         return [Node(self.file, each) for each in found] if isinstance(found, list) else []
 
@@ -91,7 +93,7 @@ class Node(NamedTuple):
 
 
 class RefTarget(NamedTuple):
-    """What a `$ref` leads to; `key` is the same for all references to one place."""
+    """The target of a `$ref`. `key` is the same for all references to one place."""
 
     part: Node
     key: tuple[int, str]
@@ -101,8 +103,8 @@ class RefTarget(NamedTuple):
 class Document:
     """A document with the files that it refers to, each read once.
 
-    `is_swagger` is True for Swagger 2.0, else it is OpenAPI 3.0 or 3.1. Raises SourceError for what
-    cannot be read, or is no such document.
+    `is_swagger` is True for Swagger 2.0. Otherwise it is OpenAPI 3.0 or 3.1. Raises SourceError for
+    a file that cannot be read, or that is no such document.
     """
 
     def __init__(self, given: str | Path | Mapping[str, Any]) -> None:
@@ -122,7 +124,8 @@ class Document:
         self.is_swagger = self.version == "2.0"
 
     def _version(self) -> str:
-        """Return the version that it says, also as a number: YAML has `2.0` without quotes."""
+        """Return the version that the document states. It may be a number: `2.0` without quotes in
+        YAML."""
         found = self.root.get("openapi") or self.root.get("swagger")
         said = str(found.node) if found and isinstance(found.node, str | float) else ""
         if said == "2.0" or (self.root.get("openapi") and said.startswith(("3.0", "3.1"))):
@@ -135,7 +138,7 @@ class Document:
             found = path.resolve(strict=True)
             with found.open("rb") as opened:
                 data = opened.read(_MAX_BYTES + 1)
-        except (OSError, RuntimeError) as error:  # the latter: links in a circle, before 3.13
+        except (OSError, RuntimeError) as error:  # RuntimeError: circular links, before 3.13
             why = getattr(error, "strerror", None) or "links in a circle"
             raise SourceError(f"{path}: it cannot be read: {why}") from None
         if len(data) > _MAX_BYTES:
@@ -144,7 +147,7 @@ class Document:
         return made
 
     def follow(self, file: DocumentFile, ref: str) -> RefTarget:
-        """Return what a `$ref` in a file leads to. Raises NoTool, naming it."""
+        """Return the target of a `$ref` in a file. Raises NoTool, which names the reference."""
         name, _, fragment = ref.partition("#")
         target = self._file(file, name, ref) if name else file
         if fragment and not fragment.startswith("/"):
@@ -158,13 +161,13 @@ class Document:
         return RefTarget(Node(target, node), (id(target), pointer), last or stem)
 
     def main_from(self, file: DocumentFile) -> str:
-        """Return what a reference to the document's own file begins with, in one of its files."""
+        """Return the beginning of references to the document's own file from one of its files."""
         if file is self.main or file.path is None or self.main.path is None:
             return ""
         return f"./{quote(os.path.relpath(self.main.path, file.path.parent))}"
 
     def resolved(self, part: Node) -> Node:
-        """Return a part, or what it refers to in the end. Raises NoTool."""
+        """Return a part, or the final target if it is a reference. Raises NoTool."""
         for _ in range(_MOST_STEPS):
             ref = part.node.get("$ref") if isinstance(part.node, dict) else None
             if not isinstance(ref, str):
@@ -182,7 +185,7 @@ class Document:
         try:
             found = (by.path.parent / name).resolve()
             is_file = found.is_file()
-        except (OSError, RuntimeError, ValueError):  # a NUL, a name too long, links in a circle
+        except (OSError, RuntimeError, ValueError):  # a NUL, a too long name, circular links
             is_file, found = False, self._folder
         if not found.is_relative_to(self._folder):
             raise NoTool("reference", f"{told} leads out of the folder of the document")
@@ -197,7 +200,7 @@ class Document:
 
 
 def _check_path(given: str) -> None:
-    """Raises SourceError for what is meant as something else than a path, and is not to be repeated."""
+    """Raise SourceError, without repeating the text, for a value that is clearly no path."""
     if _SCHEME.match(given) and "://" in given:
         shown = without_password(given)[:_SHOWN]
         raise SourceError(f"{shown!r}: nothing is fetched: save the document, and name that file")
@@ -208,7 +211,7 @@ def _check_path(given: str) -> None:
 
 
 def _parsed(data: bytes, path: Path) -> Any:
-    """Read JSON, or else YAML. Raises SourceError, which says nothing of the content."""
+    """Read JSON, or else YAML. Raises SourceError, which shows nothing of the content."""
     try:
         return jiter.from_json(
             data.removeprefix(b"\xef\xbb\xbf"), catch_duplicate_keys=True, allow_inf_nan=False
@@ -241,7 +244,7 @@ def _yaml() -> ModuleType:
 _TWICE = "a key appears twice"
 _MERGE = "a merge key (<<) takes in what is no mapping"
 _MERGES = "its merge keys (<<) take in too much"
-_MOST_MERGED = 200_000  # members, by all merge keys of a file
+_MOST_MERGED = 200_000  # members that all merge keys of a file may add
 # YAML 1.2's core schema without its octal and hexadecimal numbers: https://yaml.org/spec/1.2.2/#103-core-schema
 _TAGS = (
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
@@ -252,11 +255,12 @@ _TAGS = (
 
 
 def _loader(yaml: ModuleType) -> Any:
-    """Return a loader of JSON's types: a date, a `yes` and an `on` are texts, and all keys are."""
+    """Return a loader with JSON's types: a date, a `yes` and an `on` are strings, and so are all
+    keys."""
     base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
     class JsonTypes(base):  # type: ignore[misc]
-        yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  as its base class has it
+        yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  like its base class
         taken_in = 0
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[str, Any]:
@@ -272,7 +276,8 @@ def _loader(yaml: ModuleType) -> Any:
             return {**merged, **made}
 
         def merged(self, given: Any, mark: Any) -> dict[str, Any]:
-            """Return what a merge key takes in; of a list the first has a key: https://yaml.org/type/merge.html"""
+            """Return what a merge key includes. The first in a list wins:
+            https://yaml.org/type/merge.html"""
             parts = given if isinstance(given, list) else [given]
             if not all(isinstance(part, dict) for part in parts):
                 raise yaml.constructor.ConstructorError(None, None, _MERGE, mark)

@@ -1,9 +1,9 @@
-"""The operations of a document, in one form, whether it is OpenAPI 3.0, 3.1 or Swagger 2.0.
+"""The operations of a document in one form, for OpenAPI 3.0, 3.1 and Swagger 2.0.
 
-Rule: what OpenAPI says to ignore is ignored (headers called `Authorization`, `Accept`, `Content-Type`),
-and what names a key is no parameter: a key comes from whoever sends the request, never from arguments.
-The wire facts are those of https://spec.openapis.org/oas/v3.1.1.html and, for 2.0,
-https://swagger.io/specification/v2/.
+Rule: what OpenAPI says to ignore is ignored (headers called `Authorization`, `Accept`,
+`Content-Type`), and the name of a key is no parameter: keys come from whoever sends the request,
+never from arguments. The wire facts are from https://spec.openapis.org/oas/v3.1.1.html and, for
+2.0, from https://swagger.io/specification/v2/.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _STYLES: Mapping[str, tuple[str, ...]] = {
     "header": ("simple",),
     "cookie": ("form",),
 }
-"""The styles of each place; the first one holds where none is said."""
+"""The styles of each place. The first one is the default."""
 _COLLECTIONS = {
     "csv": ("form", False),
     "ssv": ("spaceDelimited", False),
@@ -45,23 +45,23 @@ _COLLECTIONS = {
     "multi": ("form", True),
 }
 _IN_BODY = ("body", "formData")
-"""Where a parameter of Swagger 2.0 is that belongs to the body."""
+"""The places of those Swagger 2.0 parameters that belong to the body."""
 _OF_SCHEMAS = frozenset(
     ("type", "format", "items", "default", "enum", "maximum", "exclusiveMaximum", "minimum",
      "exclusiveMinimum", "maxLength", "minLength", "pattern", "maxItems", "minItems", "uniqueItems",
      "multipleOf")
 )  # fmt: skip
-"""What a parameter of Swagger 2.0 says of its value, beside its name."""
+"""What a Swagger 2.0 parameter says about its value, in addition to its name."""
 _JSON = re.compile(r"(?:.*[/+])?(?:application)?json|\*/\*|application/\*", re.IGNORECASE)
 _FORM = ("application/x-www-form-urlencoded", "multipart/form-data")
 VARIABLE = re.compile(r"\{([^{}]+)\}")
 """A variable of a path, and its name."""
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""What a header or a cookie may be called: https://www.rfc-editor.org/rfc/rfc9110#section-5.6.2"""
+"""Valid names of headers and cookies: https://www.rfc-editor.org/rfc/rfc9110#section-5.6.2"""
 
 
 class ApiParameter(NamedTuple):
-    """One parameter; `as_json` where its value is sent as JSON text, whatever its style."""
+    """One parameter. With `as_json`, its value is sent as JSON text, whatever its style."""
 
     name: str
     place: Place
@@ -75,7 +75,7 @@ class ApiParameter(NamedTuple):
 
 
 class ApiBody(NamedTuple):
-    """A request's body; `encoding` is what a form says of its fields."""
+    """A request's body. `encoding` is what a form says about its fields."""
 
     media_type: str
     schema: Node | None
@@ -93,8 +93,11 @@ class ApiResponse(NamedTuple):
 
 
 class SecurityScheme(msgspec.Struct, frozen=True):
-    """How a key is sent. `kind` is `apiKey` (in `place` under `name`), `http` (by `name`, such as
-    `basic` or `bearer`) or `unknown`; an OAuth 2 token is sent as `bearer`."""
+    """How a key is sent.
+
+    `kind` is `apiKey` (in `place` under `name`), `http` (by `name`, such as `basic` or `bearer`) or
+    `unknown`. An OAuth 2 token is sent as `bearer`.
+    """
 
     id: str
     kind: Literal["apiKey", "http", "unknown"]
@@ -103,14 +106,15 @@ class SecurityScheme(msgspec.Struct, frozen=True):
 
 
 Security: TypeAlias = tuple[tuple[SecurityScheme, ...], ...]
-"""Any one of these will do, each being all of its schemes; none at all for a request without keys."""
+"""Alternatives, each with all schemes that are used together. There are none for a request without
+keys."""
 
 
 class ApiOperation(NamedTuple):
-    """One operation as its document has it.
+    """One operation as its document describes it.
 
-    `path` begins with `/`. `server` is the URL that the operation or its path names for itself, or "":
-    a claim, which `ApiServer` follows to allowed origins only.
+    `path` begins with `/`. `server` is the URL that the operation or its path names for itself, or
+    "". It is a claim, which `ApiServer` follows to allowed origins only.
     """
 
     method: str
@@ -127,7 +131,7 @@ class ApiOperation(NamedTuple):
 
 
 def operations(document: Document) -> Iterator[tuple[str, ApiOperation | NoTool]]:
-    """Yield each operation, called as in `GET /pets/{id}`, or why it cannot be used."""
+    """Yield each operation, named in the form `GET /pets/{id}`, or why it cannot be used."""
     schemes = security_schemes(document)
     for path, item in document.root.members("paths").items():
         if path.startswith("x-"):
@@ -147,7 +151,7 @@ def operations(document: Document) -> Iterator[tuple[str, ApiOperation | NoTool]
 
 
 def security_schemes(document: Document) -> dict[str, SecurityScheme]:
-    """Return the schemes of a document by the names that its operations call them by."""
+    """Return the schemes of a document, by the names that its operations use."""
     above = document.root if document.is_swagger else document.root.get("components")
     name = "securityDefinitions" if document.is_swagger else "securitySchemes"
     found = above.members(name) if above else {}
@@ -176,7 +180,7 @@ def _scheme(id_: str, part: Node) -> SecurityScheme:
 
 
 class _Reading:
-    """Reads one operation. Raises NoTool for what cannot be understood."""
+    """Reads one operation. Raises NoTool for anything that cannot be understood."""
 
     def __init__(
         self,
@@ -242,7 +246,8 @@ class _Reading:
         return list(found.values())
 
     def _sent(self, parameters: Iterable[ApiParameter]) -> Iterator[ApiParameter]:
-        """Yield what arguments are sent as: no keys, nothing that the sender fills in."""
+        """Yield the parameters that arguments are sent as, without keys and what the sender fills
+        in."""
         variables = set(VARIABLE.findall(self._path))
         for one in parameters:
             folded = _folded(one.name, one.place)
@@ -373,7 +378,7 @@ class _Reading:
         return tuple(found)
 
     def _server(self) -> str:
-        """Return the URL of a server of the operation's own, with the defaults of its variables."""
+        """Return the URL of the operation's own server, with the defaults of its variables."""
         for above in (self._part, self._item):
             for server in above.items("servers"):
                 url = server.text("url")
@@ -390,9 +395,9 @@ class _Reading:
 
 
 def _encoded(path: str) -> str:
-    """Return a path as it stands in a URL. Raises NoTool.
+    """Return a path in the encoding of a URL. Raises NoTool.
 
-    A fragment is left out, since it is never sent; variables stay, until a call gives their values.
+    A fragment is left out, since it is never sent. Variables stay until a call gives their values.
     """
     parts = re.split(r"(\{[^{}]+\})", path.partition("#")[0])
     try:
@@ -432,7 +437,7 @@ def is_text(media_type: str) -> bool:
 
 
 def kind_of(media_type: str) -> AnswerKind:
-    """Return what an answer of this media type is; XML is a text that has no schema."""
+    """Return the kind of an answer with this media type. XML is text without a schema."""
     if is_json(media_type):
         return "json"
     return "text" if is_xml(media_type) or is_text(media_type) else "bytes"
@@ -451,7 +456,8 @@ _BYTES = ("application/octet-stream", "application/pdf", "application/zip", "app
 
 
 def _chosen(content: Mapping[str, Node] | list[str]) -> str:
-    """Return the media type in which a body is sent: JSON before forms before text before bytes."""
+    """Return the media type in which a body is sent: JSON is preferred to forms, then text, then
+    bytes."""
     for wanted in (is_json, lambda kind: _plain(kind) in _FORM, is_text, is_bytes):
         fitting = [
             kind for kind in content if wanted(kind) and kind.isascii() and kind.isprintable()

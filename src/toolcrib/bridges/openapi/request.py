@@ -1,11 +1,12 @@
 """From the arguments of a call to the request that is sent, without any key.
 
-Rule: no argument leaves the place that the document gives it. All that has a meaning in a URL, a header
-or a cookie is encoded, and what cannot be (a path of `..`, a line break in a header) is refused. So is
-an object whose members would be sent under the name of something else, and a value in a list that has
-in it what separates the values, where its style cannot encode that. No two values are one request: what
-has no text of its own where it is sent is refused. A whole argument, or a field of a form, without one
-is left out, unless the API would take something else in its place: a `default` of its schema.
+Rule: no argument leaves the place that the document gives it. Everything that has a meaning in a
+URL, a header or a cookie is encoded, and what cannot be encoded (a path of `..`, a line break in a
+header) is refused. So is an object whose members would be sent under the name of something else,
+and a value in a list that contains the separator, if its style cannot encode that. No two values
+give the same request: a value that has no text of its own where it is sent is refused. If it is a
+whole argument, or a field of a form, it is left out, unless the API would use something else in its
+place (a `default` of its schema).
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ _Encode: TypeAlias = Callable[[str], str]
 
 _DELIMITERS = {"spaceDelimited": "%20", "pipeDelimited": "%7C"}
 _IN_PATHS = {"label": ".", "matrix": ";"}
-"""What is between the values of a list, where it is no comma, in a query and in an exploded path."""
+"""The separator of a list in a query and in an exploded path, where it is not a comma."""
 _OF_RANGES = {"json": "application/json", "text": "text/plain", "bytes": "application/octet-stream"}
-"""What a body is sent as whose document says no more than `*/*`, `text/*` or `image/*`."""
+"""The media type of a body whose document says only `*/*`, `text/*` or `image/*`."""
 _LIST, _NO_WORD = re.compile(r"[\[\0]"), re.compile(r"[\W_]")
 _NO_NAME = re.compile(r"\\|%(?:22|0[AD])", re.IGNORECASE)
-"""What no name of a part of a form has: who reads quoted pairs loses a backslash, and the others stand
-for what is escaped in it."""
-_RESERVED = ":/?[]@!$'()*,;="  # without what ends a value in a query
+"""What the name of a part of a form may not contain. Servers that read quoted pairs lose a
+backslash, and the others stand for escaped characters."""
+_RESERVED = ":/?[]@!$'()*,;="  # without characters that end a value in a query
 _OTHER_CHARSET = re.compile(
     r";\s*charset\s*=\s*(?!\"?utf-8\"?\s*(?:;|$))(?:\"[^\"]*\"|[^;]*)", re.IGNORECASE
 )
@@ -59,10 +60,10 @@ _encoded: _Encode = partial(quote, safe="")
 class ApiRequest(Checked, Veiled, msgspec.Struct, frozen=True, kw_only=True):
     """A request of an operation, without its keys.
 
-    `path` begins with `/` and is encoded, with its query. `server` is the URL that the operation names
-    for itself, or "". `security` has the alternatives of which one is to be added: each is a tuple of
-    schemes whose keys are sent together, and an empty one allows a request without keys. If there are
-    no alternatives, the request needs no key.
+    `path` begins with `/` and is encoded, with its query. `server` is the URL that the operation
+    names for itself, or "". `security` has alternatives, one of which is to be added. Each is a
+    tuple of schemes whose keys are sent together, and an empty one allows a request without keys.
+    If there are no alternatives, the request needs no key.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("path", "headers", "cookies", "body")
@@ -77,9 +78,9 @@ class ApiRequest(Checked, Veiled, msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sendable:
-    """Judges the arguments of one operation: by their schema, and by whether they can be sent.
+    """Judges the arguments of one operation, by their schema and by whether they can be sent.
 
-    What cannot be is told before anybody is asked to approve it.
+    Arguments that cannot be sent are reported before anybody is asked to approve them.
     """
 
     __slots__ = ("_plan", "_schema")
@@ -112,7 +113,7 @@ class Sendable:
 
 
 class _LeftOutError(ToolError):
-    """Says that the API takes something else in place of the argument at `path`, which has no text."""
+    """The API uses something else in place of the argument at `path`, which has no text."""
 
     def __init__(self, *steps: str) -> None:
         super().__init__(
@@ -123,8 +124,8 @@ class _LeftOutError(ToolError):
 
 
 def request_of(plan: RequestPlan, arguments: Mapping[str, JsonValue], key: str) -> ApiRequest:
-    """Return the request of a call; `key` is its idempotency key. Raises ToolError for an argument that
-    cannot be sent where it belongs."""
+    """Return the request of a call. `key` is its idempotency key. Raises ToolError for an argument
+    that cannot be sent where it belongs."""
     arguments = {name: _as_shown(value) for name, value in arguments.items()}
     path, _, asked = plan.path.partition("?")
     given = {
@@ -173,7 +174,7 @@ def request_of(plan: RequestPlan, arguments: Mapping[str, JsonValue], key: str) 
 
 
 def _as_shown(value: JsonValue) -> JsonValue:
-    """Return a value with its numbers as whoever approves is shown them: 7.0 is 7."""
+    """Return a value with its numbers in the form that an approver is shown: 7.0 is 7."""
     if isinstance(value, list):
         return [_as_shown(each) for each in value]
     if isinstance(value, dict):
@@ -181,13 +182,14 @@ def _as_shown(value: JsonValue) -> JsonValue:
     return int(value) if isinstance(value, float) and is_whole(value) else value
 
 
-# The styles of https://spec.openapis.org/oas/v3.1.1.html#style-values. What they leave open is sent as
-# most servers read it: an object within an object as JSON text, a list in a `deepObject` as its name
-# several times.
+# The styles of https://spec.openapis.org/oas/v3.1.1.html#style-values. What they leave open is sent
+# in the form that most servers read: an object within an object as JSON text, a list in a
+# `deepObject` as its name, repeated.
 
 
 def _text(argument: str, value: JsonValue) -> str:
-    """Return how a single value is written: a text as it is, all else as JSON. Raises ToolError."""
+    """Return the text of a single value: a string unchanged, anything else as JSON. Raises
+    ToolError."""
     if value is None:
         raise ToolError(f"{argument} cannot be or hold null: it is sent as text, which has no null")
     return value if isinstance(value, str) else json_bytes(value).decode()
@@ -196,9 +198,10 @@ def _text(argument: str, value: JsonValue) -> str:
 def _texts(
     sent: SentArgument, value: JsonValue, encode: _Encode, delimiter: str, *, explode: bool
 ) -> list[str]:
-    """Return the values of a list, or the names and values of an object: `a`, `1` or exploded `a=1`.
+    """Return the values of a list, or the names and values of an object: `a`, `1`, or exploded
+    `a=1`.
 
-    Raises ToolError for one that has the delimiter in it though it is encoded.
+    Raises ToolError for a value that still contains the delimiter after encoding.
     """
     if isinstance(value, list):
         texts = [encode(_text(sent.argument, each)) for each in value]
@@ -228,11 +231,11 @@ def _texts(
 class _Names:
     """The names in one place of a request.
 
-    What `explode` makes of an object is sent under the names of its members: none may be that of
+    With `explode`, an object is sent under the names of its members. None of them may be that of
     another parameter, field or key, or of a member of another object.
 
-    They are compared as the servers do that read the most into a name: by any case, without what begins
-    at a `[`, and with `_` for all that is no letter or digit.
+    Names are compared in the way of the most lenient servers: without regard to case, without
+    everything from a `[` on, and with `_` for all characters that are neither letters nor digits.
     """
 
     def __init__(self, taken: Iterable[str]) -> None:
@@ -250,7 +253,7 @@ class _Names:
             yield name, text
 
     def undeclared(self, argument: str, name: str) -> None:
-        """Take a name that a model gave to a whole field. Raises ToolError."""
+        """Reserve a name that a model gave to a whole field. Raises ToolError."""
         self._check(argument, name, name, _read_as)
 
     def _check(self, argument: str, made_by: str, name: str, read: _Encode) -> None:
@@ -308,7 +311,7 @@ def _joined(sent: SentArgument, value: JsonValue, names: _Names, defaults: Defau
 def _named(
     sent: SentArgument, value: JsonValue, encode: _Encode, names: _Names, defaults: Defaults
 ) -> list[tuple[str, str]]:
-    """Return the names, which are not encoded, with their encoded values: none of what is left out."""
+    """Return the names, which are not encoded, with their encoded values, without what is left out."""
     is_null = value is None and not sent.required
     pairs = [] if is_null else [*names.of(sent, _pairs(sent, value, encode))]
     if not pairs:
@@ -318,8 +321,8 @@ def _named(
 
 
 def _check_left_out(value: JsonValue, taken: Iterable[JsonValue], *steps: str) -> None:
-    """Raises ToolError where the API takes something else in place of what is left out, at the end of
-    these steps into the arguments."""
+    """Raise ToolError if the API uses something else in place of what is left out, at the end of
+    this path into the arguments."""
     if not all(same_json(one, value) for one in taken):
         raise _LeftOutError(*steps)
 
@@ -389,7 +392,7 @@ def _body(plan: BodyPlan, value: JsonValue, defaults: Defaults) -> tuple[str, by
 
 
 def _form(plan: BodyPlan, fields: Mapping[str, JsonValue], defaults: Defaults) -> tuple[str, bytes]:
-    """Return the content type and the bytes of a form, which is sent as a query is, or in parts."""
+    """Return the content type and the bytes of a form, which is sent like a query or in parts."""
     names = _Names(plan.fields)
     for name in fields:
         if name not in plan.fields:
@@ -407,7 +410,7 @@ def _form(plan: BodyPlan, fields: Mapping[str, JsonValue], defaults: Defaults) -
 
 
 def _as_utf8(media_type: str) -> str:
-    """Return a media type without another charset: what is sent is UTF-8."""
+    """Return a media type without another charset, since UTF-8 is sent."""
     return _OTHER_CHARSET.sub("", media_type)
 
 
@@ -428,8 +431,8 @@ def _as_sent(plan: BodyPlan, name: str) -> SentArgument:
 def _multipart(
     plan: BodyPlan, fields: Mapping[str, JsonValue], names: _Names, defaults: Defaults
 ) -> tuple[str, bytes]:
-    """Return a form in parts: a list in several, all that is no text as JSON, unless its field has a
-    style."""
+    """Return a form in parts. A list becomes several parts, and everything but strings is sent as
+    JSON, unless its field has a style."""
     boundary = secrets.token_hex(16)
     made = bytearray()
     for name, value in fields.items():
@@ -457,7 +460,7 @@ def _multipart(
 
 
 def _part(name: str, field: FormField, value: JsonValue) -> bytes:
-    """Return one part; names are escaped as in https://html.spec.whatwg.org/#multipart-form-data."""
+    """Return one part. Names are escaped as in https://html.spec.whatwg.org/#multipart-form-data."""
     escaped = name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
     said = f'Content-Disposition: form-data; name="{escaped}"'
     kind, data = field.media_type, b""

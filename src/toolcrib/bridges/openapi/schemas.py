@@ -1,10 +1,10 @@
-"""The schemas of a document as JSON Schema 2020-12, each with all that it refers to.
+"""The schemas of a document as JSON Schema 2020-12, each with everything that it refers to.
 
-What OpenAPI says in words of its own is put into those of JSON Schema: `nullable`, an exclusive bound
-that is true or false, a `discriminator` as what each alternative has to say. A request's schema refuses
-what is `readOnly`, an answer's does not tell of what is `writeOnly`, and neither demands it. Keywords
-that JSON Schema does not have (`xml`, `example`, `x-…`) are left out; all else stands as it was
-written, and is judged as any schema is.
+OpenAPI's own keywords are translated to those of JSON Schema: `nullable`, a boolean exclusive
+bound, and a `discriminator`, as what each alternative has to say. A request's schema refuses what
+is `readOnly`, an answer's does not mention what is `writeOnly`, and neither requires it. Keywords
+that JSON Schema does not have (`xml`, `example`, `x-…`) are left out. Everything else stays as it
+was written, and is judged like any schema.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _ALONE = (ANNOTATIONS | {"$ref"}) & _KNOWN
 """The keywords that count next to a `$ref` before OpenAPI 3.1."""
 _OTHER_REFS = ("$dynamicRef", "$recursiveRef")
 NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
-"""What stands in no name of a tool, an argument or a definition: not every provider takes it."""
+"""Characters that no name of a tool, an argument or a definition contains, since not every provider
+takes them."""
 _Schema: TypeAlias = dict[str, Any]
 _Names: TypeAlias = frozenset[str]
 _Place: TypeAlias = tuple[int, str]
@@ -37,12 +38,12 @@ _ALTERNATIVES = ("anyOf", "oneOf")
 _BRANCHES = (*_PARTS, *_ALTERNATIVES)
 _CONDITIONS = ("if", "then", "else")
 _OF_MORE = ("patternProperties", "additionalProperties", "unevaluatedProperties")
-"""The keywords whose schemas are those of properties, as `properties` has them, by no one name."""
+"""Keywords with schemas of properties that have no fixed names, in contrast to `properties`."""
 _BOUNDS = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
 
 
 class Translated(NamedTuple):
-    """A schema, the names of the definitions that it refers to, and how many nodes it has."""
+    """A schema, the names of the definitions that it refers to, and the number of its nodes."""
 
     node: Any
     names: frozenset[str]
@@ -50,11 +51,12 @@ class Translated(NamedTuple):
 
 
 _SAYS = frozenset(("type", "format", "items", "contentMediaType", "contentEncoding"))
-"""Words of a schema that say of what kind a value is."""
+"""Keywords of a schema that say what kind of value it is for."""
 
 
 class ApiSchemas:
-    """Translates the schemas of one document, for requests or for answers; each definition once.
+    """Translates the schemas of one document, for requests or for answers. Each definition is
+    translated once.
 
     With `kinds`, a schema whose discriminator has a `mapping` is any of its kinds.
     """
@@ -81,15 +83,15 @@ class ApiSchemas:
         return _Walk(self, part.file).whole(part.node)
 
     def whole(self, schema: Translated, most: int = MAX_NODES) -> _Schema:
-        """Return a schema with the definitions that it leads to. Raises NoTool if it has more nodes
-        than `most`."""
+        """Return a schema with the definitions that it refers to. Raises NoTool if it has more
+        nodes than `most`."""
         return self.with_definitions(as_object(schema.node), schema.names, most - schema.size)
 
     def with_definitions(
         self, schema: _Schema, roots: Iterable[str], most: int = MAX_NODES
     ) -> _Schema:
-        """Return a schema with the definitions that these names lead to, however far. Raises NoTool if
-        those have more nodes than `most`."""
+        """Return a schema with all definitions that these names lead to, directly or not. Raises
+        NoTool if those have more nodes than `most`."""
         found: dict[str, Any] = {}
         pending = sorted(roots)
         size = 0
@@ -115,10 +117,10 @@ class ApiSchemas:
         return self._made[name]
 
     def name_of(self, file: DocumentFile, ref: str, *, as_part: bool = False) -> str:
-        """Return what the target of a `$ref` is called among the definitions. Raises NoTool.
+        """Return the name of a `$ref`'s target among the definitions. Raises NoTool.
 
-        One that has kinds, by a discriminator with a `mapping`, is any of them, but in an `allOf`
-        (`as_part`), as which its kinds have it.
+        A target with kinds, by a discriminator with a `mapping`, is any of them. In an `allOf`
+        (`as_part`) it is itself, as which its kinds include it.
         """
         target = self._document.follow(file, ref)
         kinds = self._kinds(target) if self._wants_kinds and not as_part else None
@@ -136,11 +138,11 @@ class ApiSchemas:
 
     @property
     def has_kinds(self) -> bool:
-        """Return whether anything that was translated is held to kinds."""
+        """Return whether anything that was translated is checked for kinds."""
         return any(kinds is not None for kinds in self._kinds_of.values())
 
     def _kinds(self, target: RefTarget) -> _Schema | None:
-        """Return the kinds of what a `$ref` leads to as alternatives, None where it has none."""
+        """Return the kinds of a `$ref`'s target as alternatives, or None if it has none."""
         if target.key not in self._kinds_of:
             self._kinds_of[target.key] = self._alternatives(target)
         return self._kinds_of[target.key]
@@ -161,7 +163,7 @@ class ApiSchemas:
                 told.setdefault(self._place(part.file, ref), (ref, []))[1].append(value)
         for ref in (target.key[1], *self._parts_of(target)):
             told.setdefault(self._place(part.file, ref), (ref, [steps_of(unquote(ref))[-1]]))
-        # what leads nowhere means the schema itself
+        # a reference that leads nowhere means the schema itself
         told[target.key][1].extend(value for value, ref in named.items() if not ref)
         return {
             "anyOf": [
@@ -170,7 +172,7 @@ class ApiSchemas:
         }
 
     def _of_kind(self, file: DocumentFile, said: object) -> str:
-        """Return the reference that a mapping means: one that it has, or the name of a schema."""
+        """Return the reference that a mapping means: an explicit one, or the name of a schema."""
         of_that_name = f"#/components/schemas/{said}"
         for ref in (said, of_that_name, self._document.main_from(file) + of_that_name):
             if isinstance(ref, str) and self._place(file, ref) is not None:
@@ -178,8 +180,8 @@ class ApiSchemas:
         return ""
 
     def _parts_of(self, target: RefTarget) -> list[str]:
-        """Return references, in its file, to the schemas of the document that have this one in an
-        `allOf`."""
+        """Return references, within its file, to the schemas of the document that have this one in
+        an `allOf`."""
         if self._children is None:
             self._children = defaultdict(list)
             components = self._document.root.get("components")
@@ -192,8 +194,9 @@ class ApiSchemas:
         return [main + ref for ref in self._children[target.key]]
 
     def meant(self, part: Node) -> Node:
-        """Return a schema, or the one that it stands for: the only part or alternative but null of it,
-        and what that refers to, if it says nothing itself of what it is. Raises NoTool."""
+        """Return a schema, or the one that it stands for. That is its only part, or its only
+        alternative besides null, and its target, if the schema itself does not say what it is.
+        Raises NoTool."""
         for _ in range(MAX_DEPTH):
             part = self.resolved(part)
             if not _SAYS.isdisjoint(as_object(part.node)):
@@ -205,15 +208,16 @@ class ApiSchemas:
         raise NoTool("too large", "its schema is nested too deeply, or holds too much")
 
     def takes_null(self, part: Node) -> bool:
-        """Return whether a schema, or what it refers to, says that it takes null. Raises NoTool."""
+        """Return whether a schema, or its target, says that it allows null. Raises NoTool."""
         part = self.resolved(part)
         alternatives = [one.node for key in _ALTERNATIVES for one in part.items(key)]
         said = "null" in [one.node for one in part.items("type")]
         return said or part.flag("nullable") or any(map(is_null, alternatives))
 
     def is_hidden(self, part: Node, depth: int = 0) -> bool:
-        """Return whether a property is for the other direction alone: it says so itself, or what it
-        refers to, a schema of its `allOf`, or each of its alternatives but null. Raises NoTool."""
+        """Return whether a property is for the other direction only. The property itself, its
+        target, a schema of its `allOf`, or each of its alternatives besides null says so. Raises
+        NoTool."""
         node = part.node
         if not isinstance(node, dict) or node.keys().isdisjoint((self._hidden, "$ref", *_BRANCHES)):
             return False
@@ -222,7 +226,7 @@ class ApiSchemas:
         if depth > MAX_DEPTH:
             raise NoTool("too large", "its schema is nested too deeply, or holds too much")
         if id(node) not in self._is_hidden:
-            self._is_hidden[id(node)] = False  # where it leads back to itself
+            self._is_hidden[id(node)] = False  # for a cycle back to itself
             alternatives = [
                 [one for one in part.items(key) if not is_null(one.node)] for key in _ALTERNATIVES
             ]
@@ -234,14 +238,14 @@ class ApiSchemas:
         return self._is_hidden[id(node)]
 
     def hidden_in(self, part: Node, keys: tuple[str, ...] = _PARTS) -> _Names:
-        """Return the properties that an object may not have in this direction, by this part of its
-        schema, what it refers to, and the parts below `keys`. Raises NoTool."""
+        """Return the properties that an object may not have in this direction, according to this
+        part of its schema, its target, and the parts below `keys`. Raises NoTool."""
         node = part.node
         if not isinstance(node, dict) or node.keys().isdisjoint(("properties", "$ref", *keys)):
             return _NONE
         at = (id(node), keys)
         if at not in self._hidden_in:
-            self._hidden_in[at] = _NONE  # where it leads back to itself
+            self._hidden_in[at] = _NONE  # for a cycle back to itself
             own = [
                 name for name, child in part.members("properties").items() if self.is_hidden(child)
             ]
@@ -250,7 +254,7 @@ class ApiSchemas:
         return self._hidden_in[at]
 
     def parts(self, part: Node, keys: tuple[str, ...] = _PARTS) -> Iterator[Node]:
-        """Yield a schema, what it refers to, and the schemas below `keys` in each. Raises NoTool."""
+        """Yield a schema, its target, and the schemas below `keys` in each. Raises NoTool."""
         seen: set[int] = set()
         pending = [part]
         while pending:
@@ -268,12 +272,12 @@ class ApiSchemas:
         return any(isinstance(name, str) and name in names for name in required)
 
     def defaults(self, part: Node) -> tuple[JsonValue, ...]:
-        """Return each `default` that a schema gives to its value, in whichever of its parts. Raises
+        """Return each `default` that a schema gives to its value, in any of its parts. Raises
         NoTool."""
         return tuple(one.node["default"] for one in self._judging(part) if "default" in one.node)
 
     def defaults_of_properties(self, part: Node) -> dict[str, tuple[JsonValue, ...]]:
-        """Return the defaults of each property that an object's schema declares, in whichever of its
+        """Return the defaults of each property that an object's schema declares, in any of its
         parts. Raises NoTool."""
         found: dict[str, tuple[JsonValue, ...]] = {}
         for one in self._judging(part):
@@ -282,7 +286,7 @@ class ApiSchemas:
         return found
 
     def _judging(self, part: Node) -> Iterator[Node]:
-        """Yield each part of a schema that judges the same value, itself among them. Raises NoTool."""
+        """Yield the schema and each of its parts that judges the same value. Raises NoTool."""
         seen: set[int] = set()
         pending = [(part, False)]
         while pending:
@@ -296,7 +300,7 @@ class ApiSchemas:
                 kinds = self._kinds(target) if self._wants_kinds and not as_part else None
                 found = target.part if kinds is None else Node(target.part.file, kinds)
                 pending.append((found, as_part))
-                if not self.is_3_1:  # else what is beside it counts, too
+                if not self.is_3_1:  # from 3.1 on, the keywords next to it count, too
                     continue
             pending += [(each, True) for each in one.items("allOf")]
             others = [each for key in _ALTERNATIVES for each in one.items(key)]
@@ -314,12 +318,12 @@ class ApiSchemas:
         return self._document.follow(file, ref).part
 
     def same_place(self, file: DocumentFile, one: str, other: str) -> bool:
-        """Return whether two references, as a discriminator has them, lead to one schema."""
+        """Return whether two references of a discriminator lead to the same schema."""
         place = self._place(file, one)
         return place is not None and place == self._place(file, other)
 
     def _place(self, file: DocumentFile, ref: str) -> _Place | None:
-        """Return what a reference leads to, None if that is nowhere."""
+        """Return the place that a reference leads to, or None if it leads nowhere."""
         try:
             return self._document.follow(file, ref).key
         except NoTool:
@@ -327,7 +331,7 @@ class ApiSchemas:
 
 
 class _Walk:
-    """Copies one schema. Raises NoTool for what is no schema, too deep or too large."""
+    """Copies one schema. Raises NoTool for one that is no schema, too deep or too large."""
 
     def __init__(self, schemas: ApiSchemas, file: DocumentFile) -> None:
         self._schemas, self._file = schemas, file
@@ -341,7 +345,7 @@ class _Walk:
     def _schema(
         self, node: Any, depth: int, gone: _Names = _NONE, *, in_all_of: bool = False
     ) -> Any:
-        """Return one schema; `gone` are the properties that others of the same value hide."""
+        """Return one schema. `gone` are the properties that other schemas of the same value hide."""
         if isinstance(node, bool):
             return node
         if not isinstance(node, dict):
@@ -372,7 +376,8 @@ class _Walk:
         return _nullable(node, _bounded(made)) if self._is_3_0 else made
 
     def _taken_in(self, ref: Any, depth: int, gone: _Names) -> list[Any]:
-        """Return what a `$ref` leads to, to stand in its place, if it demands what may not be there."""
+        """Return the target of a `$ref`, to be inserted in its place, if it requires what may not
+        be there."""
         if not gone or not isinstance(ref, str):
             return []
         target = self._schemas.target(self._file, ref)
@@ -391,7 +396,8 @@ class _Walk:
         return f"#/$defs/{name}"
 
     def _member(self, key: str, value: Any, depth: int, gone: _Names) -> Any:
-        """Return the value of a keyword, with the schemas in it translated; what it is not is data."""
+        """Return the value of a keyword with the schemas in it translated. Everything else in it is
+        data."""
         if key in SINGLES and not isinstance(value, list):
             return self._property(value, depth) if key in _OF_MORE else self._schema(value, depth)
         if (key in SINGLES or key in LISTS) and isinstance(value, list):
@@ -405,13 +411,13 @@ class _Walk:
         return value
 
     def _property(self, node: Any, depth: int) -> Any:
-        """Return the schema of properties that have no name of their own there."""
+        """Return the schema of properties that have no fixed names."""
         hidden = self._schemas.refuses and self._schemas.is_hidden(Node(self._file, node))
         return False if hidden else self._schema(node, depth)
 
     def _hide(self, node: _Schema, made: _Schema, gone: _Names) -> None:
-        """Refuse the properties that an answer alone has, and leave out those that only a request has;
-        nothing of them is demanded."""
+        """Refuse the properties that only an answer has, and leave out those that only a request
+        has. Neither is required."""
         properties: Any = made.get("properties")
         if gone and isinstance(properties, dict):
             kept = {name: child for name, child in properties.items() if name not in gone}
@@ -425,7 +431,8 @@ class _Walk:
             ]
 
     def _discriminate(self, node: _Schema, made: _Schema) -> None:
-        """Have each alternative say which one it is, as the discriminator tells them apart."""
+        """Make each alternative say which one it is, in the way in which the discriminator
+        distinguishes them."""
         said: Any = node.get("discriminator")
         name = said.get("propertyName") if isinstance(said, dict) else None
         key = "oneOf" if "oneOf" in made else "anyOf"
@@ -445,7 +452,7 @@ class _Walk:
         made[key] = [{"allOf": [*pair]} for pair in zip(made[key], told, strict=True)]
 
     def _values(self, ref: str, mapping: _Schema) -> list[str]:
-        """Return the values of a discriminator that mean what a reference leads to."""
+        """Return the values of a discriminator that stand for a reference's target."""
         last = ref.rpartition("/")[2]
         meaning = [
             value
@@ -457,7 +464,7 @@ class _Walk:
 
 
 def _saying(name: str, values: list[str]) -> _Schema:
-    """Return the schema of what says that it is one of these, in a property of that name."""
+    """Return the schema of an object that has one of these values in a property of that name."""
     return {"properties": {name: {"enum": values}}, "required": [name]}
 
 
@@ -468,14 +475,14 @@ def is_null(node: Any) -> bool:
 
 
 def as_object(schema: Any) -> _Schema:
-    """Return a schema that may be true or false as an object."""
+    """Return a schema as an object, even if it is `true` or `false`."""
     if isinstance(schema, dict):
         return dict(schema)
     return {} if schema else {"not": {}}
 
 
 def _bounded(made: _Schema) -> _Schema:
-    """Put an exclusive bound of OpenAPI 3.0, which is true or false, into JSON Schema's words."""
+    """Translate a boolean exclusive bound of OpenAPI 3.0 to JSON Schema."""
     for exclusive, bound in _BOUNDS:
         said = made.get(exclusive)
         if isinstance(said, bool):
@@ -498,6 +505,6 @@ def _nullable(node: _Schema, made: _Schema) -> _Schema:
             made["enum"] = [*listed, None]
         return made
     if kind is None and not made.keys() - ANNOTATIONS:
-        return made  # it takes anything
+        return made  # it allows anything
     apart: _Schema = {key: made.pop(key) for key in ("title", "description") if key in made}
     return {**apart, "anyOf": [made, {"type": "null"}]}

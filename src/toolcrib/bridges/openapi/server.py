@@ -1,8 +1,8 @@
-"""The API as a server that somebody named: it alone knows the keys, and adds them to what it is given.
+"""The API as a server that your code names. It alone knows the keys, and adds them to requests.
 
-Rules: a request goes to the origins that were named and to no other, whatever the document says; a key
-leaves this file in a request alone. What comes back is looked through for it, since a server may
-repeat what it was sent.
+Rules: a request goes to the origins that were named and to no other, whatever the document says. A
+key leaves this module only in a request. Answers are searched for it, since a server may repeat
+what it was sent.
 """
 
 from __future__ import annotations
@@ -32,35 +32,37 @@ from toolcrib.urls import without_password
 from toolcrib.values.typed import names_wrong_types
 
 Key: TypeAlias = str | Callable[[], str | Awaitable[str]]
-"""A key, or a function that gives the one of the moment, such as a token that is renewed."""
+"""A key, or a function that returns the current one, such as a token that is renewed."""
 
 _LIMITS = HttpLimits(seconds=30.0, body_bytes=4 * 1024 * 1024)
-_SHORTEST = 6  # a shorter key may be a part of other words
+_SHORTEST = 6  # shorter keys may be a part of other words
 
 
 @capability
 class HttpApi(Protocol):
-    """Sends the requests of an OpenAPI document's tools, and adds their keys: write one of your own, or
-    take an `ApiServer`."""
+    """Sends the requests of an OpenAPI document's tools, and adds their keys. Write one of your
+    own, or use an `ApiServer`."""
 
     async def send(self, request: ApiRequest) -> HttpAnswer:
         """Return the answer, whatever its status is, unless it is a redirect.
 
-        Raises CapabilityError (`toolcrib.kit.http.Unanswered`) if it is one, and if there is no answer.
+        Raises CapabilityError (`toolcrib.kit.http.Unanswered`) for a redirect, and if there is no
+        answer.
         """
 
 
 class ApiServer:
-    """Sends the requests of a document's tools to one server; the document's paths are added to `url`.
+    """Sends the requests of a document's tools to one server. The document's paths are added to
+    `url`.
 
-    `keys` are the keys by the names that the document has for them (its security schemes): an API key,
-    a token, `user:password` for HTTP's basic authentication, or a function that gives one. `also` are
-    further origins, for operations that name a server of their own, `private` the networks that are
-    not public and may be reached all the same, and `limits` those of one request, as in `GuardedHttp`.
-    An address that stands in `url` itself (`http://127.0.0.1:8000`) may be reached. Connections of GET
-    and HEAD are used again, until `aclose` or the end of the event loop; it is no context manager, for
-    `per_call` would close one that calls share. Raises MissingExtraError without the extra `openapi`,
-    SourceError for a URL that names no server, and for a key that no request can hold.
+    `keys` are the keys by their names in the document (its security schemes): an API key, a token,
+    `user:password` for HTTP's basic authentication, or a function that returns one. `also` are
+    further origins, for operations that name their own server. `private` are networks that are not
+    public and may be reached all the same. `limits` are those of one request, as in `GuardedHttp`.
+    An address in `url` itself (`http://127.0.0.1:8000`) may be reached. Connections of GET and HEAD
+    are reused until `aclose` or the end of the event loop. It is no context manager, since
+    `per_call` would close one that calls share. Raises MissingExtraError without the extra
+    `openapi`, and SourceError for a URL that names no server or a key that no request can contain.
     """
 
     @names_wrong_types
@@ -93,7 +95,7 @@ class ApiServer:
         self._others = guarded(allow=also)
 
     async def aclose(self) -> None:
-        """Close the connections of the running event loop; what was closed can be used again."""
+        """Close the connections of the running event loop. The server can be used again afterwards."""
         await self._http.aclose()
         await self._others.aclose()
 
@@ -103,7 +105,7 @@ class ApiServer:
     async def send(self, request: ApiRequest) -> HttpAnswer:
         """Return the answer, without the keys if the server repeats them.
 
-        Raises CapabilityError for a key that is not here, and if there is no answer.
+        Raises CapabilityError for a missing key, and if there is no answer.
         """
         keys = {scheme: await self._key(scheme.id) for scheme in self._schemes(request.security)}
         headers, query, cookies = dict(request.headers), [], [*request.cookies]
@@ -127,8 +129,8 @@ class ApiServer:
         return _without(answer, keys)
 
     def _schemes(self, security: Security) -> tuple[SecurityScheme, ...]:
-        """Return the first alternative for which all keys are here, or else none of them where none is
-        demanded. Raises CapabilityError."""
+        """Return the first alternative whose keys are all here, or none if no key is required.
+        Raises CapabilityError."""
         for schemes in security:
             if schemes and all(one.kind != "unknown" and one.id in self._keys for one in schemes):
                 return schemes
@@ -148,7 +150,7 @@ class ApiServer:
 
 
 def _is_below(url: str, base: str) -> bool:
-    """Return whether a URL, without query, lies below another one, or is that."""
+    """Return whether a URL without a query is another one, or lies below it."""
     one, other = urlsplit(url), urlsplit(base)
     if (one.scheme, one.netloc.lower()) != (other.scheme, other.netloc.lower()):
         return False
@@ -157,7 +159,7 @@ def _is_below(url: str, base: str) -> bool:
 
 
 def _named(host: str) -> tuple[str, ...]:
-    """Return the networks of an address that is written in a URL; a name of DNS is none."""
+    """Return the networks of an address in a URL. A DNS name gives none."""
     if host == "localhost":
         return ("127.0.0.0/8", "::1/128")
     try:
@@ -170,7 +172,8 @@ _NOT_HELD = "the key {!r:.60} is empty, or no text that a request can hold"
 
 
 def _check(name: str, key: object) -> None:
-    """Raises SourceError. Beyond ASCII there may be a user and a password, which are sent as base64."""
+    """Raise SourceError for a key that cannot be sent. A user and a password may have characters
+    beyond ASCII, since they are sent as base64."""
     if not isinstance(key, str) or not key or not key.isprintable():
         raise SourceError(_NOT_HELD.format(name))
     if not key.isascii() and ":" not in key:
@@ -178,7 +181,7 @@ def _check(name: str, key: object) -> None:
 
 
 def _sent(scheme: SecurityScheme, key: str) -> tuple[str, str, str]:
-    """Return where a key is sent, under which name, and as what."""
+    """Return where a key is sent, under which name, and in which form."""
     if scheme.kind == "apiKey":
         return scheme.place, scheme.name, key
     if scheme.name == "basic":
@@ -186,11 +189,11 @@ def _sent(scheme: SecurityScheme, key: str) -> tuple[str, str, str]:
     return "header", "Authorization", f"{scheme.name.capitalize()} {key}"
 
 
-# What an API repeats of a key.
+# Keys that an API repeats.
 #
-# Rule: no reader of a text finds a key in it that was sent, as it is or escaped in JSON, in a URL or in
-# HTML. A short one may be a part of any word, and is looked for as a word. JSON is read before it is
-# looked through, and stays JSON.
+# Rule: no text that is passed on contains a key that was sent, literally or escaped as in JSON, in
+# a URL or in HTML. A short key may be a part of any word, and is only looked for as a whole word.
+# JSON is parsed before it is searched, and stays JSON.
 
 
 def _without(answer: HttpAnswer, keys: Mapping[SecurityScheme, str]) -> HttpAnswer:
@@ -205,8 +208,8 @@ def _without(answer: HttpAnswer, keys: Mapping[SecurityScheme, str]) -> HttpAnsw
 
 
 def _body_without(body: bytes, media_type: str, secrets: Iterable[str]) -> bytes:
-    """Return a body without keys, in the encoding that it has; bytes that are no text as they are but
-    for those of keys."""
+    """Return a body without keys, in its own encoding. Bytes that are no text only lose the bytes
+    of keys."""
     encoding, errors = "utf-8", "surrogateescape"
     text = None if kind_of(media_type) == "bytes" else text_of(body, media_type)
     if text is None:
@@ -227,14 +230,15 @@ def _hidden(text: str, secrets: Iterable[str], *, is_of_json: bool = False) -> s
 
 
 def _told(scheme: SecurityScheme, key: str) -> list[str]:
-    """Return what may come back of a key: itself, as it is sent, a password, and a long user name."""
+    """Return the forms in which a key may come back: itself, the form that was sent, a password,
+    and a long user name."""
     user, _, password = key.partition(":") if scheme.name == "basic" else ("", "", "")
     found = (key, base64.b64encode(key.encode()).decode() if password or user else "", password)
     return [*filter(None, found), *([user] if len(user) >= _SHORTEST else ())]
 
 
 def _readings(text: str) -> list[str]:
-    """Return a text as it is, and as it is read by who unescapes JSON, URLs and HTML, in this order."""
+    """Return a text literally, and with the escapes of JSON, URLs and HTML resolved, in this order."""
     found = [text]
     for read in (_plain_of_json, _plain_of_json, _spaced, _plain_of_url, unescape):
         found = list(dict.fromkeys([*found, *map(read, found)]))
@@ -260,7 +264,7 @@ def _unescaped(found: re.Match[str]) -> str:
 
 
 def _plain_of_url(text: str) -> str:
-    """Return a text without the escapes of URLs, of UTF-8, and of bytes that are none."""
+    """Return a text with the escapes of URLs resolved, for valid UTF-8 and for other bytes."""
     return unquote(text, errors="surrogateescape")
 
 
@@ -269,7 +273,7 @@ def _spaced(text: str) -> str:
 
 
 def _json_without(hide: Callable[[str], str], found: re.Match[str]) -> str:
-    """Return a text or a number of JSON without keys. A short number is no key."""
+    """Return a JSON string or number without keys. A short number is no key."""
     token = found[0]
     if len(token) < _SHORTEST and token[0] != '"':
         return token
@@ -282,7 +286,7 @@ def _json_without(hide: Callable[[str], str], found: re.Match[str]) -> str:
 
 
 def _hiding(secrets: Iterable[str]) -> Callable[[str], str]:
-    """Return what hides these in a text, or else in what is read in it."""
+    """Return a function that hides these in a text, or otherwise in a resolved reading of it."""
     patterns = []
     for one in sorted(secrets, key=len, reverse=True):
         forms = "".join(map(_forms, one))
@@ -293,7 +297,7 @@ def _hiding(secrets: Iterable[str]) -> Callable[[str], str]:
         without = every.sub("[key]", text)
         readings = _readings(without) if _MAY_ESCAPE.search(without) else []
         for pattern, reading in product(patterns, readings):
-            if re.search(pattern, reading):  # it is escaped more than once
+            if re.search(pattern, reading):  # the key is escaped more than once
                 return every.sub("[key]", reading)
         return without
 
@@ -309,7 +313,7 @@ _AFTER = r"(?![A-Za-z0-9])"
 
 @cache
 def _forms(character: str) -> str:
-    """Return a pattern of a character as it is, escaped in JSON, in a URL, or in HTML."""
+    """Return a pattern of a character, literally and as escaped in JSON, in a URL and in HTML."""
     in_url = "".join(f"%{byte:02x}" for byte in character.encode())
     units = character.encode("utf-16-be").hex()
     in_json = "".join(f"\\\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
