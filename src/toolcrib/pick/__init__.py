@@ -1,6 +1,6 @@
-"""Picking: of a catalog of any size, the few tools that a request needs, and why. Runs nothing.
+"""Picking: the few tools that a request needs from a catalog of any size, and why. No tool runs.
 
-Importing this room loads no optional dependency: scorers load theirs at the first request.
+Importing this package loads no optional dependency. Scorers load theirs at the first request.
 """
 
 from toolcrib.pick.embedding import CachedEmbedder, Embedder, EmbeddingScorer, FunctionEmbedder

@@ -1,7 +1,7 @@
-"""The semantic scorer: how near a request lies to what a tool says of itself and to its examples.
+"""The semantic scorer: how near a request is to a tool's description and to its examples.
 
-Rule: a vector is made once for all catalogs: it belongs to a definition's digest and nothing else.
-Only an embedder that weighs words by their catalog is asked anew for each.
+Rule: a vector is made once for all catalogs, because it depends only on a definition's digest. Only
+an embedder that weighs words by their catalog is asked again for each catalog.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ _KEPT_QUERIES = 64
 
 
 class Embedder(Protocol):
-    """Texts to unit vectors, one row each; equal texts must give equal rows.
+    """Turns texts into unit vectors, one row for each text. Equal texts must give equal rows.
 
-    One that was made for some languages may have a method `reads(text)`: what part of a text it can
-    read, 0..1.
+    An embedder for certain languages may have a method `reads(text)`, which says what share of a
+    text it can read, 0..1.
     """
 
     def embed(self, texts: Sequence[str]) -> Vectors: ...
@@ -71,8 +71,8 @@ class Embedder(Protocol):
 class CatalogEmbedder(Protocol):
     """An embedder whose cheap document vectors depend on the other documents of the catalog.
 
-    A document is its parts, each with a weight: (weight, text). What comes last are the rows; before
-    that comes a None every now and then, for who has no more time.
+    A document consists of parts with weights: (weight, text). The last value is the rows. Before
+    that, a None is yielded now and then, so that a caller who is out of time can stop.
     """
 
     def embed(self, texts: Sequence[str]) -> Vectors: ...
@@ -82,25 +82,26 @@ class CatalogEmbedder(Protocol):
 
 
 class EmbeddingScorer:
-    """Scores by how near a request lies to a tool's description, or to the nearest of its examples.
+    """Scores by how near a request is to a tool's description, or to the nearest of its examples.
 
-    With `q` the request's vector and `s` those of its parts (`segments`; at most 8), a tool's weight
-    is `0.7 cos(q) + 0.3 max cos(s)`, in -1..1, the best of its texts; for a request of one part,
-    and with `in_parts=False`, it is the cosine. Of a conversation, `q` is the last turn's vector and
-    0.3 of the mean of those of the turns before. What of a request the embedder cannot read (its
-    `reads`) counts as a cosine of 0.3 to any tool. The description reads "split name: description
-    (parameters) [tags]".
+    With `q` the request's vector and `s` those of its parts (`segments`; at most 8), a tool's
+    weight is `0.7 cos(q) + 0.3 max cos(s)`, in -1..1, for the best of its texts. For a request of
+    one part, and with `in_parts=False`, it is the cosine. For a conversation, `q` is the last
+    turn's vector plus 0.3 of the mean of those of the earlier turns. What the embedder cannot read
+    of a request (its `reads`) counts as a cosine of 0.3 to any tool. The description reads "split
+    name: description (parameters) [tags]".
 
-    The score is `(weight - 0.1) / 0.9`, and 0 below: 0.1 is what a request and a tool that have
-    nothing to do with one another commonly reach.
+    The score is `(weight - 0.1) / 0.9`, and 0 for lower weights, since 0.1 is commonly reached by a
+    request and a tool that have nothing to do with each other.
 
-    `vectors` is any embedder; the default, `WordVectors`, raises MissingExtraError here without the
-    extra "pick" and is loaded at the first request. `asking` embeds the requests instead of it, with
-    the same model; of a `CachedEmbedder` its own embedder does, and no request is kept on disk.
-    Vectors are kept by definition digest, a matrix for the eight catalogs used last. Raises PickError,
-    naming the embedder, where it raises or does not give finite rows of one length; and once the
-    query's deadline has passed: it is looked at after at most 256 tools, and the next request goes on
-    there. Deterministic; safe to use from threads.
+    `vectors` is any embedder. The default, `WordVectors`, raises MissingExtraError here without the
+    extra "pick", and is loaded at the first request. `asking` embeds the requests in its place,
+    with the same model. For a `CachedEmbedder` its own embedder does so, and no request is stored
+    on disk. Vectors are kept by definition digest, with a matrix for each of the eight catalogs
+    used last. Raises PickError, which names the embedder, if it raises or does not return finite
+    rows of one length. Also raises PickError once the query's deadline has passed, which is checked
+    at least every 256 tools; the next request continues there. Deterministic, and safe to use from
+    threads.
     """
 
     @names_wrong_types
@@ -123,8 +124,8 @@ class EmbeddingScorer:
         self._asked: OrderedDict[tuple[str, ...], QueryVectors] = OrderedDict()
 
     def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:
-        """Return every tool's weight; with a `limit`, of a large catalog only
-        those that may be the best."""
+        """Return every tool's weight. With a `limit`, for a large catalog, only those that may be
+        the best."""
         if not tools:
             return Hits([], None, similarity)
         glance = None if limit is None else self.glance(query, tools)
@@ -132,14 +133,13 @@ class EmbeddingScorer:
         return Hits(self.weights(query, tools, positions), positions, similarity)
 
     def glance(self, query: Query, tools: Sequence[HasDefinition]) -> Any:
-        """Return what each tool's weight is at a first look, as an array; None for a
-        small catalog, which needs none."""
+        """Return an estimate of each tool's weight as an array, or None for a small catalog, which
+        needs none."""
         matrix, asked = self._both(query, tools)
         return matrix.glance(asked)
 
     def weights(self, query: Query, tools: Sequence[HasDefinition], positions: Any = None) -> Any:
-        """Return the weights of the tools at these positions, an array of
-        them, or of all; as an array."""
+        """Return the weights of the tools at these positions (an array), or of all, as an array."""
         matrix, asked = self._both(query, tools)
         return matrix.nearness(asked, positions)
 
@@ -217,7 +217,7 @@ class EmbeddingScorer:
         rows = self._embedded([text for group in texts for text in group])
         ends = accumulate(map(len, texts))
         return {
-            definition.digest: rows[end - len(group) : end].copy()  # it may be the embedder's own
+            definition.digest: rows[end - len(group) : end].copy()  # may be the embedder's array
             for definition, group, end in zip(definitions, texts, ends, strict=True)
         }
 
@@ -237,12 +237,12 @@ class EmbeddingScorer:
 
 
 def similarity(weight: float) -> float:
-    """Return the score of a cosine."""
+    """Return the score for a cosine."""
     return min(max((weight - _UNRELATED) / (1 - _UNRELATED), 0.0), 1.0)
 
 
 def _keep(kept: OrderedDict[Any, Any], new: dict[Any, Any], size: int) -> None:
-    """Keep new entries, and drop those that were not asked for longest where there are too many."""
+    """Add new entries, and drop those that were not used for longest if there are too many."""
     for key, value in new.items():
         kept[key] = value
         kept.move_to_end(key)
@@ -263,10 +263,10 @@ def _explanation(definition: ToolDefinition, nearness: Vectors) -> Score:
     )
 
 
-# Vectors that were made once, kept on disk for every later process.
+# Vectors on disk, which are made once for all later processes.
 #
-# Rule: a kept vector is the one that the embedder gave, to the bit, or it is not there. What cannot be
-# kept on disk is kept in memory: a cache is no reason for a pick to fail.
+# Rule: a stored vector is bit by bit the one that the embedder gave, or it is missing. Vectors that
+# cannot be stored on disk are kept in memory, since a cache must not make a pick fail.
 
 
 if TYPE_CHECKING:
@@ -275,26 +275,27 @@ if TYPE_CHECKING:
 _FILE = "vectors.sqlite"
 _IN_MEMORY = 4096
 _CACHED_AT_ONCE = 256
-"""Texts that are embedded before they are kept: what is stopped in a large catalog loses no more."""
+"""Texts that are embedded before they are stored, so that an interruption loses no more than these."""
 _FORM = "<f4"
 
 
 class CachedEmbedder:
-    """Any embedder, asked only for texts that it was not asked for before.
+    """Any embedder, which is asked only for texts that are not stored yet.
 
-    `name` says whose vectors they are: model, version, number of dimensions and all else that they
-    depend on. By default it is the embedder's own `name`; embedders of different names may share a
-    file. Meant for the texts of tools: scorers embed requests by `uncached`, the embedder itself.
+    `name` says whose vectors they are: model, version, number of dimensions and everything else
+    that they depend on. By default it is the embedder's own `name`. Embedders of different names
+    may share a file. This is meant for the texts of tools. Scorers embed requests by `uncached`,
+    the embedder itself.
 
     `path` is the file, by default `vectors.sqlite` in the user's cache folder (`TOOLCRIB_CACHE`,
-    `XDG_CACHE_HOME`), which several processes may use at once. It grows to `max_bytes`, and then loses
-    what was not used for longest. A broken file is begun anew. There are no texts in it, but vectors
-    tell what a text was about: only its owner may read it. Where none can be written the 4,096 vectors
-    made last are kept in memory instead, and a RuntimeWarning says so, once.
+    `XDG_CACHE_HOME`), which several processes may use at once. It grows to `max_bytes`, and then
+    loses what was not used for longest. A broken file is replaced. It contains no texts, but
+    vectors reveal what a text was about, so only its owner may read it. If no file can be written,
+    the last 4,096 vectors are kept in memory instead, and a RuntimeWarning says so, once.
 
-    Raises ValueError for an embedder without a name; `embed` SourceError where a file of another kind
-    lies at a `path` that was given, PickError where the embedder does not give one finite row for each
-    text, all of one length. Safe to use from threads and after a fork.
+    Raises ValueError for an embedder without a name. `embed` raises SourceError if a given `path`
+    holds a file of another kind, and PickError if the embedder does not give one finite row for
+    each text, all of one length. Safe to use from threads and after a fork.
     """
 
     @names_wrong_types
@@ -318,16 +319,16 @@ class CachedEmbedder:
         try:
             where = Path(path).expanduser() if path else cache_folder() / _FILE
             self._file = VectorFile(where, max_bytes=max_bytes, sole=not path)
-        except (SourceError, RuntimeError, OSError) as error:  # no home folder, no working folder
+        except (SourceError, RuntimeError, OSError) as error:  # no home or working folder
             self._warn(error)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """Return one row for each text, as the embedder gives them."""
+        """Return one row for each text, in the form in which the embedder gives them."""
         keys = [self._key_of(text) for text in texts]
         by_key = dict(zip(keys, texts, strict=True))
         rows = {key: numpy().frombuffer(kept, _FORM) for key, kept in self._kept(by_key).items()}
         rows |= self._made([key for key in by_key if key not in rows], by_key)
-        if len({len(row) for row in rows.values()}) > 1:  # another model has the name now
+        if len({len(row) for row in rows.values()}) > 1:  # another model uses the name now
             rows = self._made(list(by_key), by_key)
         if not rows:
             return self.uncached.embed([])
@@ -389,20 +390,21 @@ class CachedEmbedder:
 
 # An event loop in a daemon thread, for synchronous code that has to wait for coroutines.
 #
-# Rule: one loop for all calls, so that a client's connections outlive each of them. None is started
-# before the first call and none is carried across a fork; a loop ends with its owner, or the program.
+# Rule: there is one loop for all calls, so that a client's connections outlive each call. It is
+# started at the first call and not used after a fork. It ends with its owner, or with the program.
 
 T = TypeVar("T")
 
 _LAST_WORDS = 1.0
-"""Seconds that tasks and connections are given to end when the program does."""
+"""Seconds that tasks and connections get to end when the program does."""
 
 
 class OwnLoop:
-    """Runs coroutines to their end, for any number of threads that wait for them.
+    """Runs coroutines to their end, for any number of waiting threads.
 
-    `served` is whose coroutines they are. It lives as long as the loop: collected before it, as part of
-    a circle, its connections would be lost where only the loop's end can close them.
+    `served` is the object whose coroutines they are. It lives as long as the loop. If it were
+    collected earlier, as part of a cycle, its connections would be lost, since only the end of the
+    loop can close them.
     """
 
     def __init__(self, served: object = None) -> None:
@@ -411,13 +413,13 @@ class OwnLoop:
         self._served: _LoopThread | None = None
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Return what `await work()` gives or raises."""
+        """Return what `await work()` returns, or raise what it raises."""
         return asyncio.run_coroutine_threadsafe(work(), self._running().loop).result()
 
     def _running(self) -> _LoopThread:
         served = self._served
         if served is not None and served.process != os.getpid():
-            self._lock = threading.Lock()  # the other may have been held when the process forked
+            self._lock = threading.Lock()  # the old lock may have been held at the fork
             served = self._served = None
         if served is None:
             with self._lock:
@@ -451,9 +453,7 @@ class _LoopThread:
 
     async def _until_stopped(self) -> None:
         await self._end.wait()
-        for _ in range(
-            3
-        ):  # what an owner held open, and left to this loop to close, becomes a task
+        for _ in range(3):  # open resources whose owner left them to this loop become tasks
             await asyncio.sleep(0)
         closing = asyncio.all_tasks() - {asyncio.current_task()}
         if closing:
@@ -462,9 +462,9 @@ class _LoopThread:
 
 # Any embedding function as an embedder: a provider's endpoint, your own model.
 #
-# Rule: the function is never trusted. What it answers is checked and brought to length 1, and what it
-# raises becomes a PickError that names the embedder; errors of toolcrib (a ClientError) pass as they
-# are.
+# Rule: the function is never trusted. Its rows are checked and scaled to length 1, and its
+# exceptions become a PickError that names the embedder. toolcrib's own errors (a ClientError) are
+# raised unchanged.
 
 
 if TYPE_CHECKING:
@@ -478,18 +478,20 @@ _REQUESTS_AT_ONCE = 4
 
 
 class FunctionEmbedder:
-    """Embeds texts with a function of lists of texts, synchronous or `async`, one row a text.
+    """Embeds texts with a synchronous or `async` function from a list of texts to one row for each
+    text.
 
-    `name` says which model it is, for errors and for `CachedEmbedder`. The function is given at most
-    `batch` texts at once, each of at most 8,192 characters (of a longer one, its beginning) and none
-    of them blank: a text without a word has a row of zeros. An `async` function is awaited on an
-    event loop of this embedder, in a thread of its own, up to four batches at once; what it uses must
-    not be bound to another loop (`EmbeddingsClient` is not).
+    `name` says which model it is, for errors and for `CachedEmbedder`. The function gets at most
+    `batch` texts at once, each of at most 8,192 characters (the beginning of a longer one), and
+    none of them blank. A text without a word gets a row of zeros. An `async` function is awaited on
+    this embedder's own event loop, in a separate thread, up to four batches at once. It must not
+    use anything that is bound to another loop (`EmbeddingsClient` is not).
 
-    `embed` waits, and so belongs in a thread, where scorers run. It raises PickError, naming the
-    embedder, where the function raises or does not give finite numbers, one row for each text, all of
-    the same length. Raises ValueError for an empty name or a batch of none, MissingExtraError without
-    the extra "pick" (numpy). Safe to use from threads, as far as the function is, and after a fork.
+    `embed` blocks, and so belongs in a thread, where scorers run. It raises PickError, which names
+    the embedder, if the function raises or does not return finite numbers, one row for each text,
+    all of the same length. Raises ValueError for an empty name or an empty batch, and
+    MissingExtraError without the extra "pick" (numpy). As safe to use from threads as the function
+    is, and safe after a fork.
     """
 
     @names_wrong_types
@@ -508,14 +510,15 @@ class FunctionEmbedder:
         """Return unit vectors, shape (len(texts), dimensions)."""
         plain = [clip(text)[:_LONGEST].strip() for text in texts]
         rows = self._rows([text for text in plain if text])
-        if self._dimensions is None and plain:  # all blank, and none was ever asked for
+        if self._dimensions is None and plain:  # all are blank, and no row was made before
             self._rows(["a"])
         vectors: Vectors = numpy().zeros((len(plain), self._dimensions or 0), "float32")
         vectors[numpy().array([bool(text) for text in plain], bool)] = rows
         return vectors
 
     def _rows(self, texts: list[str]) -> Vectors | float:
-        """Return the function's vectors for these texts, of length 1; no texts give no vectors."""
+        """Return the function's vectors for these texts, scaled to length 1. No texts give no
+        vectors."""
         if not texts:
             return 0.0
         batches = [texts[at : at + self._batch] for at in range(0, len(texts), self._batch)]

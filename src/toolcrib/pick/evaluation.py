@@ -1,7 +1,8 @@
-"""How well and how fast requests get their tools: figures over a labelled set.
+"""How well and how fast requests get their tools, measured on a labelled set.
 
-Rule: quality and time are measured on the same calls, and through what users call (`pick_tools`). All
-ranks are cut at 10; a tool is right or it is not; a tool of score 0 counts as not picked.
+Rule: quality and time are measured on the same calls, and through the public function
+(`pick_tools`). All ranks are cut at 10. A tool is either right or wrong. A tool with score 0 counts
+as not picked.
 """
 
 from __future__ import annotations
@@ -28,14 +29,15 @@ _SHORT = 5
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A request, and the names of the tools that it needs: none of them where it needs no tool."""
+    """A request, and the names of the tools that it needs, which may be none."""
 
     query: str
     gold: frozenset[str]
 
 
 class ScorerAnswer(NamedTuple):
-    """Names, best first, at most `DEPTH`; the scores in 0..1 of a scorer of ours; milliseconds."""
+    """At most `DEPTH` names, best first; the scores in 0..1 if it is one of our scorers;
+    milliseconds."""
 
     ranking: tuple[str, ...]
     cpu_ms: float
@@ -44,12 +46,12 @@ class ScorerAnswer(NamedTuple):
 
 
 class Quality(msgspec.Struct, frozen=True, kw_only=True):
-    """Means over the requests that need a tool; `error` is the standard error of `ndcg_at_10`.
+    """Means over the requests that need a tool. `error` is the standard error of `ndcg_at_10`.
 
-    With binary gain, `ndcg_at_10` is `sum 1/log2(rank + 1)` over the right tools among the first 10, by
-    that of the best order; a recall is the part of the right tools that is among the first 5 or 10;
-    `mrr` is 1 by the rank of the first right tool, 0 if there is none. `error` is None below two
-    requests.
+    With binary gain, `ndcg_at_10` is `sum 1/log2(rank + 1)` over the right tools among the first
+    10, divided by that of the best order. A recall is the share of the right tools among the first
+    5 or 10. `mrr` is 1 divided by the rank of the first right tool, or 0 if there is none. `error`
+    is None for fewer than two requests.
     """
 
     ndcg_at_10: float
@@ -60,12 +62,13 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Threshold(msgspec.Struct, frozen=True, kw_only=True):
-    """Judges `min_score`: how many requests that need no tool get none, and how many lose their tool.
+    """Judges `min_score`: how many requests that need no tool get none, and how many lose their
+    tool.
 
-    `lost` of the `found` requests whose pick holds a right tool at `min_score=0` have none at this
+    Of the `found` requests whose pick has a right tool at `min_score=0`, `lost` have none at this
     one. `auc` is how often the best score of a request that needs a tool is above that of one that
-    needs none (equal ones count half): 1 tells them apart, 0.5 is a coin. None where one kind is not
-    in the set.
+    needs none (equal scores count half). 1 means that they are told apart, and 0.5 is chance. None
+    if one of the two kinds is missing in the set.
     """
 
     min_score: float
@@ -84,9 +87,9 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """Says what one system reaches on one set; `threshold` is None where it gives no scores.
+    """The results of one system on one set. `threshold` is None if it gives no scores.
 
-    `build_ms` is the CPU time of a first request to the catalog, the index built in it.
+    `build_ms` is the CPU time of a first request to the catalog, which includes building the index.
     """
 
     questions: int
@@ -98,10 +101,11 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_questions(path: Path, tools: Collection[str]) -> tuple[Question, ...]:
-    """Return the lines `{"query": "…", "gold": ["name", …]}` of a JSONL file; other keys are not read.
+    """Return the lines `{"query": "…", "gold": ["name", …]}` of a JSONL file. Other keys are
+    ignored.
 
-    Raises SourceError, naming file and line, for what is no such line and for a gold that is not
-    among `tools`; likewise for a file without any.
+    Raises SourceError, which names file and line, for any other line and for a gold name that is
+    not among `tools`, and also for a file without questions.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -136,7 +140,7 @@ def _question(line: str, tools: frozenset[str], where: str) -> Question:
 
 
 def check_names(tools: Sequence[HasDefinition], where: str) -> None:
-    """Raise SourceError where two tools have one name, which no gold could tell apart."""
+    """Raise SourceError if two tools have the same name, since no gold name could tell them apart."""
     first: dict[str, int] = {}
     for number, tool in enumerate(tools, 1):
         name = tool.get_definition().name
@@ -147,7 +151,7 @@ def check_names(tools: Sequence[HasDefinition], where: str) -> None:
 
 
 class MeasuredScorer:
-    """A scorer, asked through `pick_tools`, of a catalog given as a tuple once."""
+    """A scorer that is asked through `pick_tools`, about a catalog that is given once, as a tuple."""
 
     def __init__(self, scorer: Scorer, tools: tuple[HasDefinition, ...]) -> None:
         self._tools = tools
@@ -156,13 +160,13 @@ class MeasuredScorer:
         )
 
     async def build(self) -> float:
-        """Return the CPU milliseconds of the first request; a scorer's model has been loaded before."""
+        """Return the CPU milliseconds of the first request, after the scorer's model was loaded."""
         await pick_tools("load what loads late", (_NOTHING,), self._options)
         return (await self.answer("build the index")).cpu_ms
 
     async def answer(self, query: str) -> ScorerAnswer:
-        """Answer one request. The CPU time is that of the whole process:
-        nothing else should run in it."""
+        """Answer one request. The CPU time is that of the whole process, in which nothing else
+        should run."""
         wall, cpu = perf_counter(), process_time()
         results = await pick_tools(query, self._tools, self._options)
         cpu, wall = process_time() - cpu, perf_counter() - wall
@@ -194,7 +198,7 @@ def figures(
     build_ms: float,
     min_score: float,
 ) -> Figures:
-    """Return the figures of answers given to these questions, one each (at least one)."""
+    """Return the figures for the answers to these questions, one for each (at least one)."""
     pairs = list(zip(questions, answers, strict=True))
     needing = [(question, answer) for question, answer in pairs if question.gold]
     scored = all(answer.scores is not None for answer in answers)
@@ -251,8 +255,8 @@ def _threshold(pairs: Sequence[tuple[Question, ScorerAnswer]], min_score: float)
 
 
 def _auc(above: Sequence[float], below: Sequence[float]) -> float:
-    """Return the part of all pairs in which `above` wins, ties at half
-    (Mann-Whitney's U by its maximum)."""
+    """Return the share of all pairs in which `above` wins, with ties at half (Mann-Whitney's U
+    divided by its maximum)."""
     ordered = sorted(below)
     wins = sum(bisect_left(ordered, a) + bisect_right(ordered, a) for a in above) / 2
     return wins / (len(above) * len(below))

@@ -1,7 +1,7 @@
-"""Learning from use: a tool that served a request is nudged up for requests like it.
+"""Learning from use: a tool that served a request gets a higher score for similar requests.
 
-Rule: nothing is learned unless the application hands it over, request and records together, for a
-record holds no user's text; what is kept of a request is its words, in alphabetical order.
+Rule: nothing is learned unless the application passes in the request and its records, because a
+record holds no user's text. Of a request, only its words are kept, in alphabetical order.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class _SavedFeedback(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Feedback:
-    """Says which definitions, by digest, served which requests: the last `size` of them.
+    """Remembers which definitions, by digest, served which requests: the last `size` requests.
 
-    Requests are compared by the cosine of their words, weighed by idf over all that are kept. The
+    Requests are compared by the cosine of their words, weighted by idf over all kept requests. The
     nudge of a tool is `0.6 * (1 - product of (1 - cosine²))` over those of the ten nearest requests
     that it served. Safe to use from threads.
 
-    What is kept are words of users: `to_json` is personal data where the requests were.
+    The kept words come from users: `to_json` is personal data if the requests were.
     """
 
     @names_wrong_types
@@ -72,17 +72,17 @@ class Feedback:
 
     @names_wrong_types
     def learn(self, request: object, records: Iterable[ToolInvocationRecord]) -> None:
-        """Learn from `records` of the calls that this request led to, as far as they completed.
+        """Learn from the `records` of the calls that this request led to, if they completed.
 
-        A sink has them as they come, an audit log by their run:
-        `[entry.record for entry in await log.entries(AuditFilter(run_id=…))]`. `request` is whatever
-        `pick_tools` was given. Raises PickError as it does.
+        A sink gets them as they are written. An audit log has them by run: `[entry.record for entry
+        in await log.entries(AuditFilter(run_id=…))]`. `request` is what `pick_tools` was given.
+        Raises PickError in the same cases.
         """
         done = [record.definition_digest for record in records if record.status == "completed"]
         self._add(_words(query_of(request).text), tuple(dict.fromkeys(filter(None, done))))
 
     def nudges(self, text: str) -> dict[str, float]:
-        """Return by how much, in 0..0.6, each definition's digest is nudged for this request."""
+        """Return the nudge of each definition, by digest, for this request, in 0..0.6."""
         asked = _words(text)
         with self._lock:
             missed: dict[str, float] = {}
@@ -92,14 +92,14 @@ class Feedback:
         return {tool: _STRENGTH * (1 - miss) for tool, miss in missed.items()}
 
     def to_json(self) -> JsonObject:
-        """Return all that is kept, oldest first, for `from_json`."""
+        """Return everything that is kept, oldest first, for `from_json`."""
         with self._lock:
             saved = _SavedFeedback(tuple(self._served.values()))
         return cast("JsonObject", msgspec.to_builtins(saved))
 
     @classmethod
     def from_json(cls, value: Any, *, size: int = 10_000) -> Feedback:
-        """Read what `to_json` wrote. Raises PickError for anything else."""
+        """Read the output of `to_json`. Raises PickError for anything else."""
         try:
             saved = msgspec.convert(value, _SavedFeedback)
         except msgspec.ValidationError as error:
@@ -128,9 +128,10 @@ class Feedback:
                 del self._having[word]
 
     def _nearest(self, asked: tuple[str, ...]) -> list[tuple[int, float]]:
-        """Return the requests nearest by cosine, the latest first of equal ones.
+        """Return the nearest requests by cosine. Of equal ones, the latest comes first.
 
-        The cosine is taken of those that have most in common, which is nearly all that can be near.
+        The cosine is computed for the requests with most words in common, which are nearly all that
+        can be near.
         """
         idf = _Idf(self._having, len(self._served))
         common: dict[int, float] = {}
@@ -148,7 +149,7 @@ class Feedback:
 
 
 class _Idf(dict[str, float]):
-    """`log(1 + (N - n + .5) / (n + .5))` by word, as BM25 has it, each computed once."""
+    """`log(1 + (N - n + .5) / (n + .5))` by word, as in BM25, each computed once."""
 
     def __init__(self, having: Mapping[str, Sized], total: int) -> None:
         super().__init__()
@@ -165,23 +166,23 @@ class _Idf(dict[str, float]):
 
 
 def _words(text: str) -> tuple[str, ...]:
-    """Return the first 64 words, each once, sorted so that their order reveals nothing."""
+    """Return the first 64 different words, sorted so that their order reveals nothing."""
     return tuple(sorted([*dict.fromkeys(words(text))][:_MAX_WORDS]))
 
 
 # `WithFeedback`: any ranker, with what was learned from use on top of it.
 #
-# Rule: what was learned adds to a score and never takes away, so a tool is found as before by a
-# request like which there was none.
+# Rule: learning only raises scores, so a request that is like none before finds the same tools as
+# without it.
 
 _DEPTH = 100
 
 
 class WithFeedback:
-    """Scores as `scorer` does, and nudges the tools that served requests like this one.
+    """Scores like `scorer`, and raises the scores of tools that served similar requests.
 
-    With a score `s` and a nudge `n`, both in 0..1, the tool has `s + (1 - s) * n`. While nothing was
-    learned of like requests, hits are those of `scorer`.
+    With a score `s` and a nudge `n`, both in 0..1, the tool has `s + (1 - s) * n`. If nothing was
+    learned from similar requests, the hits are those of `scorer`.
     """
 
     @names_wrong_types
@@ -194,7 +195,8 @@ class WithFeedback:
 
     @property
     def asynchronous(self) -> bool:
-        """Whether the scorer has to be awaited: then `pick_tools` does that, and `hits` cannot."""
+        """Whether the scorer has to be awaited. If so, `pick_tools` awaits it, and `hits` cannot be
+        used."""
         return has_to_be_awaited(self._scorer)
 
     async def awaited(self, query: Query, tools: Sequence[HasDefinition]) -> WithFeedback:
@@ -206,7 +208,7 @@ class WithFeedback:
         return f"{scorer_name(self._scorer)}+feedback"
 
     def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:
-        """Return the scorer's hits, the nudged tools among them."""
+        """Return the scorer's hits, with the nudged tools among them."""
         nudges = self._nudges(query, tools)
         if not nudges:
             return self._scorer.hits(query, tools, limit)
@@ -222,7 +224,7 @@ class WithFeedback:
     def explain(
         self, query: Query, tools: Sequence[HasDefinition], picked: Sequence[int]
     ) -> Sequence[Score]:
-        """Return the scorer's reasons, and with them how much a tool was nudged."""
+        """Return the scorer's reasons, and how much each tool was nudged."""
         reasons: Sequence[Score] = [Score(0.0)] * len(picked)
         if isinstance(self._scorer, ExplainingScorer):
             reasons = self._scorer.explain(query, tools, picked)

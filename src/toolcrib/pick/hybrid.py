@@ -1,6 +1,6 @@
-"""Several scorers of any kind as one: their z-scores added up.
+"""Several scorers of any kind as one, by adding up their z-scores.
 
-Rule: what is added up is only what the parts say, and `explain` shows every summand.
+Rule: only the parts' own weights are added up, and `explain` shows every summand.
 """
 
 from __future__ import annotations
@@ -40,16 +40,18 @@ from toolcrib.values.definition import HasDefinition
 from toolcrib.values.json import JsonObject
 from toolcrib.values.typed import names_wrong_types
 
-# What scorers that are made of others share: parts of any kind as rankers, reasons as one reason.
+# Shared by scorers that are made of others: parts of any kind as rankers, and several reasons as
+# one.
 #
-# Rule: a part is trusted no more than a scorer is: what it gives is checked before it is added up.
+# Rule: a part is trusted no more than a scorer is. Its weights are checked before they are added
+# up.
 
 
 def as_ranker(scorer: Scorer) -> Ranker:
-    """Return a ranker that does what this scorer does; a function is given the request's text.
+    """Return a ranker that does what this scorer does. A function gets the request's text.
 
-    Of one that is asynchronous, the scores are awaited before the ranker is asked: `AwaitedRanker`.
-    Raises PickError for what is no scorer.
+    The scores of an asynchronous scorer are awaited before the ranker is asked: `AwaitedRanker`.
+    Raises PickError for a value that is no scorer.
     """
     ask = getattr(scorer, "hits", None) or getattr(scorer, "score", None) or scorer
     if isinstance(scorer, type) or not callable(ask):
@@ -65,7 +67,7 @@ def as_ranker(scorer: Scorer) -> Ranker:
 async def all_in_answer(
     rankers: Sequence[Ranker], query: Query, tools: Sequence[HasDefinition]
 ) -> list[Ranker]:
-    """Return those to ask in a thread; what has to be awaited is awaited together."""
+    """Return the rankers to ask in a thread. Those that have to be awaited are awaited together."""
     tasks = [asyncio.ensure_future(in_answer(ranker, query, tools)) for ranker in rankers]
     try:
         return await asyncio.gather(*tasks)
@@ -92,7 +94,7 @@ class _Awaited:
 
 
 class _Given:
-    """Wraps the scores of an asynchronous scorer for one query as a ranker."""
+    """The scores of an asynchronous scorer for one query, as a ranker."""
 
     def __init__(self, name: str, scorer: object, scores: list[Score]) -> None:
         self.name = name
@@ -111,7 +113,7 @@ class _Given:
 
 
 class _Scores:
-    """A batch scorer, or a function, as a ranker: its scores are the weights."""
+    """A batch scorer or a function as a ranker, whose scores are the weights."""
 
     def __init__(self, scorer: Scorer) -> None:
         self.name = scorer_name(scorer)
@@ -143,9 +145,10 @@ class _Scores:
 
 
 def column_of(ranker: Ranker, hits: Hits, count: int, *, missing: float = 0.0) -> Any:
-    """Return the weights of `count` tools, as an array; `missing` for those that are no hit.
+    """Return the weights of `count` tools as an array, with `missing` for those that are no hit.
 
-    Raises PickError, naming the ranker, where one is not a finite number, or is for no tool.
+    Raises PickError, which names the ranker, for a weight that is no finite number or belongs to no
+    tool.
     """
     values = numpy().asarray(hits.values, "float64")
     if not numpy().isfinite(values).all():
@@ -164,7 +167,7 @@ def column_of(ranker: Ranker, hits: Hits, count: int, *, missing: float = 0.0) -
 def reasons_of(
     ranker: Ranker, query: Query, tools: Sequence[HasDefinition], picked: Sequence[int]
 ) -> Sequence[Score]:
-    """Return a ranker's reasons for the tools at these positions; empty ones where it gives none."""
+    """Return a ranker's reasons for the tools at these positions, or empty ones if it gives none."""
     if not isinstance(ranker, ExplainingScorer):
         return [Score(0.0)] * len(picked)
     return ranker.explain(query, tools, picked)
@@ -179,9 +182,9 @@ class Summand(NamedTuple):
 
 
 def explained(parts: Sequence[Summand]) -> Score:
-    """Join several reasons, that of the part which added most first.
+    """Join several reasons. The one of the part that added most comes first.
 
-    `details["parts"]` is what each added, by name; beside it stands what each has for details itself.
+    `details["parts"]` has what each part added, by name. The parts' own details are next to it.
     """
     told = [
         f"{name} {added:+.2f} ({why.reason})" if why.reason else f"{name} {added:+.2f}"
@@ -193,24 +196,23 @@ def explained(parts: Sequence[Summand]) -> Score:
 
 
 _NO_SPREAD = 1e-9
-"""A spread below this share of the highest weight is rounding."""
+"""A spread below this share of the highest weight is a rounding error."""
 
 
 class Hybrid:
-    """Ranks by a weighted sum of z-scores: for parts whose weights have units of their own.
+    """Ranks by a weighted sum of z-scores, for parts whose weights have different units.
 
     A part is a ranker, a batch scorer or a function `(text, tool)`, sync or async (such as a
-    `JudgeScorer`), with a weight. Its z-score is `(w - mean) / standard deviation` over all tools of
-    the catalog, 0 where they are all equal; for a tool that is no hit, `w` is 0, or the part's lowest
-    weight where that is lower. The best tool's score is the mean of the scores that its parts give
-    it, by their weights (those below 0 count 0); a tool whose sum is `d` less has
-    `exp(-d / sum of |weights|)` of that, which is 0.37 of it for one standard deviation less in every
-    part.
+    `JudgeScorer`), with a weight. Its z-score is `(w - mean) / standard deviation` over all tools
+    of the catalog, or 0 if all are equal. For a tool that is no hit, `w` is 0, or the part's lowest
+    weight if that is lower. The best tool's score is the mean of the scores that its parts give it,
+    by their weights (those below 0 count as 0). A tool whose sum is lower by `d` has `exp(-d / sum
+    of |weights|)` of that, which is a factor of 0.37 for one standard deviation less in every part.
 
-    Tools that were used before count as the parts count them. A reason tells what each part added,
-    and `details["parts"]` has it by name. Raises PickError for parts that cannot be added up,
+    Tools that were used before count as they do in the parts. A reason says what each part added,
+    and `details["parts"]` has it by name. Raises PickError for parts that cannot be added up, and
     MissingExtraError without the extra "pick" (numpy). As deterministic, and as safe to use from
-    threads, as its parts are. (`Light` and `Rerank` know their parts' units: they do better.)
+    threads, as its parts are. (`Light` and `Rerank` know the units of their parts, and do better.)
     """
 
     @names_wrong_types
@@ -229,11 +231,12 @@ class Hybrid:
 
     @property
     def asynchronous(self) -> bool:
-        """Whether a part has to be awaited: then `pick_tools` does that, and `hits` cannot."""
+        """Whether a part has to be awaited. If so, `pick_tools` awaits it, and `hits` cannot be
+        used."""
         return any(map(has_to_be_awaited, self._rankers))
 
     async def awaited(self, query: Query, tools: Sequence[HasDefinition]) -> Hybrid:
-        """Return the same with parts that have their answers, all awaited together."""
+        """Return the same with parts that have their answers. All of them are awaited together."""
         rankers = await all_in_answer(self._rankers, query, tools)
         return Hybrid(list(zip(rankers, self._weights, strict=True)), name=self.name)
 
@@ -253,7 +256,7 @@ class Hybrid:
     def explain(
         self, query: Query, tools: Sequence[HasDefinition], picked: Sequence[int]
     ) -> Sequence[Score]:
-        """Return for the tools at these positions what each part added, and why."""
+        """Return, for the tools at these positions, what each part added, and why."""
         columns = self._columns(query, tools)
         reasons = [reasons_of(ranker, query, tools, picked) for ranker in self._rankers]
         names = [ranker.name for ranker in self._rankers]
@@ -275,7 +278,7 @@ class Hybrid:
 
 
 class _Column(msgspec.Struct, frozen=True):
-    """The hits of a part as a column: what they add to each tool."""
+    """The hits of a part as a column of what they add to each tool."""
 
     hits: Hits
     added: Any
@@ -297,7 +300,7 @@ def _standardised(ranker: Ranker, weight: float, hits: Hits, count: int) -> _Col
     most = abs(column).max()
     if most == 0:
         return _Column(hits, column)
-    column = column / most  # so that no square is too large or too small
+    column = column / most  # so that squares neither overflow nor underflow
     spread = column.std()
     if spread <= _NO_SPREAD:
         return _Column(hits, numpy().zeros(count))
@@ -306,16 +309,16 @@ def _standardised(ranker: Ranker, weight: float, hits: Hits, count: int) -> _Col
 
 # Two scorers in a row: a quick one looks at all tools, a thorough one at the best of them.
 #
-# Rule: a tool that the first does not pick is no hit, whatever the second would say.
+# Rule: a tool that the first does not pick is no hit, whatever the second would say about it.
 
 
 class Cascade:
-    """`first` picks `keep` tools of the catalog; `then` ranks and scores those, and sees no others.
+    """`first` picks `keep` tools of the catalog. `then` ranks and scores only those.
 
-    Each is a ranker, a batch scorer or a function `(text, tool)`, sync or async, and may be made of
-    others itself: `Cascade(Light(), JudgeScorer(client))` asks a model about the best of many. What
-    `then` knows of a catalog (how common a word is) it knows of the picked tools only.
-    Raises PickError for what is no scorer and for a `keep` below 1. As deterministic, and
+    Each is a ranker, a batch scorer or a function `(text, tool)`, sync or async, and may itself be
+    made of others: `Cascade(Light(), JudgeScorer(client))` asks a model about the best of many.
+    What `then` knows about a catalog (how common a word is) is based on the picked tools only.
+    Raises PickError for a value that is no scorer, and for a `keep` below 1. As deterministic, and
     as safe to use from threads, as the two are.
     """
 
@@ -332,19 +335,20 @@ class Cascade:
 
     @property
     def asynchronous(self) -> bool:
-        """Whether one of the two has to be awaited: `pick_tools` does that, and `hits` cannot."""
+        """Whether one of the two has to be awaited. If so, `pick_tools` awaits it, and `hits`
+        cannot be used."""
         return has_to_be_awaited(self._first) or has_to_be_awaited(self._then)
 
     async def awaited(self, query: Query, tools: Sequence[HasDefinition]) -> Cascade:
-        """Return the same with two that have their answers: `then` is
-        asked about what `first` picked."""
+        """Return the same with two that have their answers. `then` is asked about what `first`
+        picked."""
         first = await in_answer(self._first, query, tools)
         kept = await in_thread(lambda: self._best(first, query, tools))
         then = await in_answer(self._then, query, tuple([tools[i] for i in kept]))
         return Cascade(_Chosen(first.name, kept), then, keep=self._keep, name=self.name)
 
     def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:
-        """Return the tools that `first` picked, by the weights that `then` gives them."""
+        """Return the tools that `first` picked, with the weights that `then` gives them."""
         kept = self._kept(query, tools)
         hits = self._then.hits(query, tuple([tools[i] for i in kept]), limit)
         rows = range(len(kept)) if hits.positions is None else hits.positions
@@ -367,7 +371,7 @@ class Cascade:
         return self._best(self._first, query, tools)
 
     def _best(self, first: Ranker, query: Query, tools: Sequence[HasDefinition]) -> list[int]:
-        """Return the best positions in registration order, so that equal scores stay in it."""
+        """Return the best positions in registration order, which equal scores then keep."""
         return sorted(p for p, _ in first.hits(query, tools, self._keep).best(self._keep))
 
 
@@ -382,32 +386,34 @@ class _Chosen:
         return Hits([0.0] * len(self._kept), self._kept, float)
 
 
-# The scorer to take where numpy and WordLlama are installed: words and meaning together, offline.
+# The recommended scorer with numpy and WordLlama: words and meaning together, offline.
 #
-# Rule: a tool's weight depends on the request, the tool and how common its words are, not on what
-# other tools weigh: BM25 and a cosine are added up as they are.
+# Rule: a tool's weight depends on the request, the tool and how common its words are, and not on
+# the weights of other tools. BM25 and a cosine are added up directly.
 #
-# That did better than z-scores (nDCG@10 on metatool, bfcl, nestful: .709, .807, .866 against .688,
-# .803, .865), which make most of a match by chance where there is no real one; and it needs no mean
-# over the catalog. Logistic regressions fitted on two of the sets, z-scores among their features or
-# not, were no better on the third.
+# This is better than z-scores (nDCG@10 on metatool, bfcl, nestful: .709, .807, .866 against .688,
+# .803, .865), which exaggerate a chance match if there is no real one. It also needs no mean over
+# the catalog. Logistic regressions that were fitted on two of the sets, with and without z-scores
+# among their features, were no better on the third.
 
 _NEARNESS = 35.0
-"""What a cosine of 1 is worth in units of BM25."""
+"""The value of a cosine of 1 in units of BM25."""
 _LIKELY = 300
 _FEWEST = 100
 
 
 class Light:
-    """Ranks by `BM25 + 35 * nearness`: what `KeywordScorer` and `EmbeddingScorer` weigh; offline.
+    """Ranks by `BM25 + 35 * nearness`, the weights of `KeywordScorer` and `EmbeddingScorer`;
+    offline.
 
-    The score is `1 / (1 + exp(-(weight - 10 - 4 ln n) / 7.5))`, `n` the number of tools, at least
-    100: with `n` grows what the best of them get by accident. 0.05 is where, on metatool, bfcl and
-    nestful, 3 % of the requests lose their right tool.
+    The score is `1 / (1 + exp(-(weight - 10 - 4 ln n) / 7.5))`, with `n` the number of tools, at
+    least 100. The best tools of a larger catalog reach higher weights by accident. At 0.05, 3 % of
+    the requests of metatool, bfcl and nestful lose their right tool.
 
-    Of a large catalog (8,192 texts) only 300 tools are weighed exactly: the best by single words and
-    the first 64 of 256 dimensions. Of 30,000 tools, those have 99 of 100 that are among the best ten.
-    Raises MissingExtraError without the extra "pick". Deterministic; safe to use from threads.
+    In a large catalog (8,192 texts) only 300 tools are weighed exactly: the best by single words
+    and by the first 64 of 256 dimensions. With 30,000 tools, those include 99 of 100 that are among
+    the best ten. Raises MissingExtraError without the extra "pick". Deterministic, and safe to use
+    from threads.
     """
 
     name = "light"
@@ -417,7 +423,8 @@ class Light:
         self._keyword = KeywordScorer()
 
     def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:
-        """Return every tool's weight; with a `limit`, of a large catalog those that may be the best."""
+        """Return every tool's weight. With a `limit`, for a large catalog, only those that may be
+        the best."""
         if not tools:
             return Hits([], None, float)
         positions = None if limit is None else self._likely(query, tools, max(_LIKELY, 2 * limit))
@@ -427,14 +434,14 @@ class Light:
     def explain(
         self, query: Query, tools: Sequence[HasDefinition], picked: Sequence[int]
     ) -> Sequence[Score]:
-        """Return, for these tools, which words they share with the request, and how near
-        they are to it."""
+        """Return, for these tools, which words they share with the request, and how near they are
+        to it."""
         return [explained(parts) for parts in self.summands(query, tools, picked)]
 
     def summands(
         self, query: Query, tools: Sequence[HasDefinition], picked: Sequence[int]
     ) -> list[list[Summand]]:
-        """Return what the weights of the tools at these positions are made of."""
+        """Return what the weights of the tools at these positions consist of."""
         words, near = self._added(query, tools, numpy().array(picked, "int64"))
         by_word = self._keyword.explain(query, tools, picked)
         by_meaning = self._embedding.explain(query, tools, picked)
@@ -454,7 +461,7 @@ class Light:
         return words, _NEARNESS * self._embedding.weights(query, tools, positions).astype("float64")
 
     def _likely(self, query: Query, tools: Sequence[HasDefinition], count: int) -> Any:
-        """Return the `count` best at a first look; None where all are to be weighed."""
+        """Return the `count` best by an estimate, or None if all are to be weighed."""
         near = self._embedding.glance(query, tools)
         if near is None or count >= len(tools):
             return None
@@ -462,8 +469,8 @@ class Light:
 
 
 def logistic(middle: float, slope: float, spread: float, tools: int) -> Callable[[float], float]:
-    """Return a function from weights to scores: 0.5 at `middle + slope * ln(n)`, with n the number
-    of tools, at least 100; `spread` more make the odds 2.7 times as high."""
+    """Return a function from weights to scores, with 0.5 at `middle + slope * ln(n)`, where n is
+    the number of tools, at least 100. Each further `spread` multiplies the odds by 2.7."""
     half = middle + slope * log(max(tools, _FEWEST))
 
     def score(weight: float) -> float:

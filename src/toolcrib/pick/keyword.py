@@ -1,9 +1,9 @@
 """The default scorer: words that a request and a definition share, weighed by BM25F.
 
-Rule: needs nothing but the standard library, and reads a request as words only: there is no syntax
-in it. Every bound on cost (characters, words) is fixed, not the caller's.
+Rule: it needs nothing but the standard library, and reads a request as words only, without any
+syntax. Every limit on cost (characters, words) is fixed, and is not the caller's.
 
-First comes the index of a catalog's words, then what is asked of it, and `KeywordScorer` last.
+The module has the index of a catalog's words, then the query against it, and `KeywordScorer` last.
 """
 
 from __future__ import annotations
@@ -30,20 +30,19 @@ from toolcrib.pick.words import Fields, clip, fields, stem, stems, words, words_
 from toolcrib.values.definition import HasDefinition, ToolDefinition
 from toolcrib.values.json import JsonObject
 
-# The words of a catalog: in which tools each of them is, and how strongly.
+# The words of a catalog: which tools have each of them, and with which impact.
 #
-# Rule: what stands in an index of a tool depends on that tool alone. So an index that lost some
-# tools and got others is equal to one built anew, but for the order of its slots, which nothing
-# shows.
+# Rule: an index's content for a tool depends on that tool alone. So an index that lost some tools
+# and got others is equal to a new one, except for the order of its slots, which is never visible.
 #
-# A word's impact on a tool is BM25F's (S. Robertson, H. Zaragoza, "The Probabilistic Relevance
-# Framework: BM25 and Beyond", 2009, 3.6), but with fixed lengths where that has a collection's mean
-# ones: `x = sum over fields of weight * count / (0.7 + 0.3 * length / usual)`, `impact = 2.2 x / (x
-# + 1.2)`.
+# A word's impact on a tool is that of BM25F (S. Robertson, H. Zaragoza, "The Probabilistic
+# Relevance Framework: BM25 and Beyond", 2009, 3.6), with fixed lengths in place of a collection's
+# mean ones: `x = sum over fields of weight * count / (0.7 + 0.3 * length / usual)`, `impact = 2.2 x
+# / (x + 1.2)`.
 
 K1 = 1.2
 SATURATION = K1 + 1
-"""No impact is as high."""
+"""All impacts are below this."""
 
 _WEIGHTS = (4.0, 1.0, 1.0, 0.6, 0.5)  # by field, in the order of `Fields`
 _USUAL = (4, 10, 4, 16, 2)  # words
@@ -52,11 +51,12 @@ _STEP = 64
 _SHORTEST = 4
 _ALIKE = 0.8
 _BESIDE = 32
-"""Known words before and after an unknown one, in the order of the alphabet, that are looked at."""
+"""How many known words before and after an unknown one, in alphabetical order, are compared with it."""
 
 
 class Posting(NamedTuple):
-    """The tools that have a word: their slots, ascending, its impact on each, and the highest."""
+    """The tools that have a word: their slots, ascending, its impact on each, and the highest
+    impact."""
 
     slots: array[int]
     impacts: array[float]
@@ -64,10 +64,12 @@ class Posting(NamedTuple):
 
 
 class WordIndex:
-    """A catalog's words. A tool has a slot; `place[slot]` is its position, or -1 for one that is gone.
+    """A catalog's words. A tool has a slot. `place[slot]` is its position, or -1 if the tool is
+    gone.
 
-    `texts[slot]` is the stems of its name and of its description, " one two | three four ". Nothing in
-    it changes once it is made, and indexes that were derived from one another share what they can.
+    `texts[slot]` has the stems of its name and of its description, " one two | three four ".
+    Nothing changes in an index once it is made, and indexes that were derived from one another
+    share what they can.
     """
 
     def __init__(
@@ -102,11 +104,12 @@ class WordIndex:
         return dict(zip(reversed(names), range(len(names) - 1, -1, -1), strict=True))
 
     def nearest(self, word: str) -> tuple[str, float] | None:
-        """Return the known word that an unknown one most likely stands for,
-        and how alike they are, in 0..1.
+        """Return the known word that an unknown one most likely stands for, and their similarity,
+        in 0..1.
 
-        That is one with the same first letters (four, and four fifths of the word), or one that it
-        begins with: "cryptocurrency" and "crypto". Alike is the part of the longer that they share.
+        The known word has the same first letters (at least four, and four fifths of the word), or
+        the unknown word begins with it, as "cryptocurrency" with "crypto". The similarity is the
+        share of the longer word that they have in common.
         """
         if len(word) < _SHORTEST or not word.isalpha():
             return None
@@ -138,7 +141,7 @@ _EMPTY = WordIndex((), array("i"), [], {})
 def index_steps(
     definitions: Sequence[ToolDefinition], kept: Sequence[WordIndex] = ()
 ) -> Iterator[WordIndex | None]:
-    """Yield the index of these definitions, after a None every now and then.
+    """Yield None now and then, and the index of these definitions last.
 
     It is derived from the one of `kept` that shares most with it, if that is at least half of it.
     """
@@ -178,7 +181,7 @@ def _most_alike(definitions: Sequence[ToolDefinition], kept: Sequence[WordIndex]
     wanted = frozenset(definitions) if kept else frozenset()
     best, most = _EMPTY, len(wanted) // 2
     for index in kept:
-        small_enough = len(index.place) <= 2 * len(definitions)  # with the slots of those gone
+        small_enough = len(index.place) <= 2 * len(definitions)  # with the slots of removed tools
         shared = len(wanted & index.known) if small_enough else 0
         if shared > most:
             best, most = index, shared
@@ -209,8 +212,8 @@ def _changed(
 
 
 def entry_of(definition: ToolDefinition) -> tuple[dict[str, float], str]:
-    """Return what an index holds of a tool: each stem's impact, and the text
-    of its name and description."""
+    """Return a tool's content in an index: each stem's impact, and the text of its name and
+    description."""
     columns = stems_by_field(definition)
     weighed: dict[str, float] = defaultdict(float)
     for column, weight, usual in zip(columns, _WEIGHTS, _USUAL, strict=True):
@@ -224,21 +227,21 @@ def entry_of(definition: ToolDefinition) -> tuple[dict[str, float], str]:
 
 
 def stems_by_field(definition: ToolDefinition) -> list[list[str]]:
-    """Return the stems of each of the `Fields`: of the name all, of the others all but stop words."""
+    """Return the stems of each of the `Fields`. Stop words count only in the name."""
     text = fields(definition)
     return [stems(text.name, stop_words=True), *map(stems, text[1:])]
 
 
-# A query as the keyword scorer reads it: which words, and how much each of them matters.
+# A query as the keyword scorer reads it: its words, and how much each of them matters.
 #
-# Rule: nothing here knows a catalog, and no weight was learned from one.
+# Rule: this code knows no catalog, and no weight was learned from one.
 
 _NAME = re.compile(r"\w(?:[\w.:/-]*\w)?")
 _EVERYDAY = 0.5
 _WITH_DIGITS = 0.5
 _EARLIER = 0.4
-"""Weights: of a word that any request may hold, of one that is likelier an argument than a topic, and
-of the words of each turn beside those of the turn after it."""
+"""Weights of a word that any request may contain, of one that is more likely an argument than a
+topic, and of the words of each turn relative to those of the next turn."""
 
 _EVERYDAY_WORDS = """
 able actual advice ago aim allow almost already always another answer anyone anything appreciate
@@ -266,8 +269,8 @@ wherever without wonder word work world worry wrong year yes yesterday yet
 
 
 class AskedWords(msgspec.Struct, frozen=True):
-    """Stems with their weights, in the order of the text; which of them stand side by side in the last
-    turn; what in it may be the name of a tool; and the names of the tools that were used before."""
+    """Stems with their weights, in the order of the text; which of them are adjacent in the last
+    turn; what may be the name of a tool; and the names of the tools that were used before."""
 
     weights: dict[str, float]
     pairs: tuple[tuple[str, str], ...]
@@ -276,11 +279,11 @@ class AskedWords(msgspec.Struct, frozen=True):
 
 
 def asked_words(query: Query) -> AskedWords:
-    """Return the words that a query asks for; a stem in several turns counts as in the latest."""
+    """Return the words that a query asks for. A stem of several turns counts as in the latest one."""
     weights: dict[str, float] = {}
     pairs: dict[tuple[str, str], None] = {}
     for age, turn in enumerate((query.text, *query.earlier)):
-        # Names keep their stop words, so a request of nothing else can still find one.
+        # Names keep their stop words, so that a request of only stop words can still find one.
         found = stems(turn) or stems(turn, stop_words=True)
         for word in found:
             weights.setdefault(word, _weight(word) * _EARLIER**age)
@@ -290,8 +293,8 @@ def asked_words(query: Query) -> AskedWords:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """Return what is written in one, of several words ("get_user",
-    "getUser"); a word only if it is all."""
+    """Return words written as a name of several words ("get_user", "getUser"). A single word counts
+    only if it is the whole turn."""
     found = dict.fromkeys(_NAME.findall(text))
     if len(found) == 1:
         return tuple(found)
@@ -310,19 +313,19 @@ def _everyday_stems() -> frozenset[str]:
 
 # The tools of a word index that answer a query best.
 #
-# Rule: a weight is the same whoever else is weighed, added up in one order. In a catalog of thousands,
-# where the best few are wanted, only the words that bring most choose who is weighed: once 2,500 places
-# of them have been read, or a tenth as many as there are tools, the other words count for the 500 tools
-# that are then ahead.
+# Rule: a tool's weight does not depend on which other tools are weighed, and is added up in a fixed
+# order. If only the best few of thousands of tools are wanted, only the words that contribute most
+# choose the tools to weigh. Once 2,500 entries of these words were read, or a tenth of the number
+# of tools, the other words count only for the 500 tools that are ahead by then.
 
 _FEWEST = 100
-"""Tools that a catalog counts as, at least: with fewer, no word would be rare."""
+"""The least number of tools that a catalog counts as having. With fewer, no word would be rare."""
 _MAX_TERMS = 64
 _ENOUGH = 10
 _PAIR = 0.4
 NAMED = 2
 _USED = 0.3
-"""The share of what a word of the request brings on average that tools used before get."""
+"""The share of the average weight of a word of the request that tools used before get."""
 _READ, _PART = 2_500, 10
 _CHOSEN = 500
 
@@ -337,7 +340,7 @@ class Term(msgspec.Struct, frozen=True):
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """Two words that stand side by side, by their places among the terms, and what that is worth."""
+    """Two adjacent words, by their positions among the terms, and the weight of the pair."""
 
     words: str
     first: int
@@ -346,11 +349,11 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 class QueryPlan(msgspec.Struct, frozen=True):
-    """A query against one index: its terms, those that can bring most first.
+    """A query against one index: its terms, those that can contribute most first.
 
-    `worth` is the weight of each word that the catalog has, `named` what may be a name of a tool;
-    `whole` what a request of this size could be worth: the product of the weight of a word that no
-    tool has and the sum of its heaviest ten.
+    `worth` is the weight of each word that the catalog has. `named` is what may be the name of a
+    tool. `whole` is what a request of this size could be worth: the weight of a word that no tool
+    has, multiplied by the sum of its heaviest ten.
     """
 
     terms: Sequence[Term]
@@ -372,7 +375,7 @@ def plan_of(index: WordIndex, asked: AskedWords) -> QueryPlan:
     terms = {word: Term(weight, index.postings[word]) for word, weight in worth.items()}
     if worth and (used := _by_name(index, asked.used)).slots:
         terms[" used"] = Term(_USED * fsum(worth.values()) / len(worth), used)
-    if (named := _by_name(index, asked.named)).slots:  # gets more than any other tool can have
+    if (named := _by_name(index, asked.named)).slots:  # its weight is above that of any other tool
         most = SATURATION * fsum([rarest, *worth.values()]) + NAMED * fsum(pairs.values())
         terms[" named"] = Term(most, named)
     order = sorted(terms, key=lambda word: (-terms[word].most, word))
@@ -389,7 +392,7 @@ def plan_of(index: WordIndex, asked: AskedWords) -> QueryPlan:
 def _worth(
     index: WordIndex, asked: AskedWords, rarest: float
 ) -> tuple[dict[str, float], list[float]]:
-    """Return the weights of the words that the catalog has, and of those that it has not."""
+    """Return the weights of the words that the catalog has, and of those that it does not have."""
     weights: dict[str, float] = {}
     unknown: list[float] = []
     for word, weight in asked.weights.items():
@@ -411,12 +414,13 @@ def _worth(
 
 
 def _idf(count: int, rows: int) -> float:
-    """Return a word's weight by the number of tools that have it (Lucene's formula: never negative)."""
+    """Return a word's weight by the number of tools that have it (Lucene's formula, which is never
+    negative)."""
     return log(1 + (rows - count + 0.5) / (count + 0.5))
 
 
 def _by_name(index: WordIndex, names: Sequence[str]) -> Posting:
-    """Return the first tool of each of these names, as if they were words that it has."""
+    """Return the first tool with each of these names, as if the names were words in the tools."""
     positions = {index.by_name[name] for name in names if name in index.by_name}
     slots = array("I", sorted(index.slots[position] for position in positions))
     return Posting(slots, array("f", [1.0]) * len(slots), 1.0)
@@ -425,7 +429,7 @@ def _by_name(index: WordIndex, names: Sequence[str]) -> Posting:
 def weigh(
     index: WordIndex, plan: QueryPlan, limit: int | None, deadline: float
 ) -> dict[int, float]:
-    """Return weights by slot: of every tool that has a word, or at least of the best `limit`.
+    """Return weights by slot, of every tool that has a word, or at least of the best `limit`.
 
     Raises PickError once the deadline has passed.
     """
@@ -451,7 +455,7 @@ def check_time(deadline: float) -> None:
 
 
 def _best(found: dict[int, float], count: int) -> dict[int, float]:
-    """Return those of the `count` highest weights: all that are equal to the last of them, too."""
+    """Return the `count` highest weights, and all that are equal to the last of them."""
     if len(found) <= count:
         return found
     if count < 1:
@@ -488,15 +492,15 @@ def _add_pair(index: WordIndex, found: dict[int, float], pair: Pair, plan: Query
         found[slot] += pair.weight * (NAMED if in_name else 1)
 
 
-# What the tools of a catalog weigh by their words, as one column of numbers: for who has numpy.
+# The weights of a catalog's tools by their words, as one column of numbers; needs numpy.
 #
-# Rule: a tool's weight is to the bit the one that `weigh` adds up, for each term and pair
-# comes in the same order.
+# Rule: a tool's weight is bit by bit the one that `weigh` adds up, since terms and pairs are added
+# in the same order.
 
 
 class Column:
-    """A query against one index. `singly` is what each tool's words weigh one by one, by position;
-    float64, 0 for a tool that has none.
+    """A query against one index. `singly` has the sum of the weights of each tool's single words,
+    by position; float64, 0 for a tool that has none.
 
     Raises PickError once the deadline has passed.
     """
@@ -515,7 +519,8 @@ class Column:
         self.singly = found[self._places]
 
     def weights(self, positions: Any, deadline: float) -> Any:
-        """Return what words and adjacent pairs weigh for the tools at these positions, or all."""
+        """Return the weights of words and adjacent pairs for the tools at these positions, or for
+        all."""
         found = self.singly.copy() if positions is None else self.singly[positions]
         places = self._places if positions is None else self._places[positions]
         pairs, texts = self._plan.pairs, self.index.texts
@@ -541,25 +546,27 @@ _NO_MATCH = Score(0.0, "no word in common")
 
 
 class KeywordScorer:
-    """Scores by weighted BM25F over name, description, parameters and tags; needs no extra.
+    """Scores by weighted BM25F over name, description, parameters and tags. Needs no extra.
 
-    A word of the request weighs its idf; half of it if any request may hold it ("find", "today") or if
-    it has digits; and of each earlier turn 0.4 of what it would in the turn after it. A word that no
-    tool has stands for the nearest one that is known. Two words that are side by side in a tool's name
-    or description count once more (0.8 and 0.4 of their mean), and a tool that was used before gets 0.3
-    of what a word weighs. Where the best few are wanted of thousands of tools, only the request's
-    rarer words choose which are weighed at all. But a tool whose very name the last turn holds comes
-    before all others; a single word is taken for a name only where it is the whole turn.
+    A word of the request weighs its idf. It weighs half of that if any request may contain it
+    ("find", "today") or if it has digits. In each earlier turn it weighs 0.4 of what it would in
+    the next turn. A word that no tool has stands for the nearest known one. Two words that are
+    adjacent in a tool's name or description count once more (0.8 and 0.4 of their mean), and a tool
+    that was used before gets 0.3 of the weight of a word. If only the best few of thousands of
+    tools are wanted, only the request's rarer words choose which tools are weighed. A tool whose
+    exact name occurs in the last turn comes before all others; a single word is taken for a name
+    only if it is the whole turn.
 
-    The score says how much of a request a tool answers and how much that tells. With `e` what matched
-    by 2.2 (by which BM25 multiplies a weight at most), `w` the weight of the request's words (of the
-    heaviest ten, since no tool repeats a whole letter; one that no tool has weighs as much as the
-    rarest) and `t` that of the rarest word: `x = (e / t) * (e / w)`, and the score is `x / (x + 0.3)`,
-    always below 1. A tool that shares no word scores 0. Of a long request the 64 words that weigh most
-    count.
+    The score combines how much of a request a tool answers with how significant that is. With `e`
+    the matched weight divided by 2.2 (the most by which BM25 multiplies a weight), `w` the weight
+    of the request's words (the heaviest ten, since no tool repeats a whole letter; a word that no
+    tool has weighs as much as the rarest) and `t` that of the rarest word: `x = (e / t) * (e / w)`,
+    and the score is `x / (x + 0.3)`, always below 1. A tool that shares no word scores 0. Of a long
+    request the 64 heaviest words count.
 
-    Deterministic; one index per catalog, kept for the eight used last, derived from one another where
-    they share half of their tools; safe to use from threads.
+    Deterministic, and safe to use from threads. There is one index for each catalog. Those of the
+    eight catalogs used last are kept, and are derived from one another if they share half of their
+    tools.
     """
 
     name = "keyword"
@@ -567,15 +574,15 @@ class KeywordScorer:
     def __init__(self) -> None:
         self._indexes = CatalogCache.in_steps(index_steps)
         self._last: tuple[Query, WordIndex, QueryPlan] | None = (
-            None  # asked for again, to explain it
+            None  # the last query, which is asked again for its explanation
         )
         self._last_column: tuple[Query, Column] | None = None
 
     def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:
         """Return the tools that share a word, by their weight: all of them, or the best `limit`.
 
-        Raises PickError once the query's deadline has passed; a build of an index that it stops is
-        taken up again by the next request.
+        Raises PickError once the query's deadline has passed. The next request continues a build of
+        an index that this stopped.
         """
         index = self._indexes.get(tools, query.deadline)
         plan = self._plan(query, index)
@@ -589,13 +596,13 @@ class KeywordScorer:
         )
 
     def glance(self, query: Query, tools: Sequence[HasDefinition]) -> Any:
-        """Return what each tool has of its weight from single words, as an array. Needs numpy."""
+        """Return the part of each tool's weight that comes from single words, as an array. Needs
+        numpy."""
         index = self._indexes.get(tools, query.deadline)
         return self._column(query, index).singly
 
     def weights(self, query: Query, tools: Sequence[HasDefinition], positions: Any = None) -> Any:
-        """Return the weights of the tools at these positions, an array of
-        them, or of all; as an array."""
+        """Return the weights of the tools at these positions (an array), or of all, as an array."""
         index = self._indexes.get(tools, query.deadline)
         return self._column(query, index).weights(positions, query.deadline)
 

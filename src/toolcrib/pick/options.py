@@ -1,4 +1,4 @@
-"""`PickOptions`: how to pick, checked when it is made; the filters and the scorers that it names."""
+"""`PickOptions`: how to pick, checked when it is made, with its filters and the named scorers."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ from toolcrib.pick.rerank import Rerank
 from toolcrib.pick.scorer import Ranker, Scorer
 from toolcrib.values.definition import ToolDefinition
 
-# Who may be a candidate at all: decided from what a definition says, before any scorer sees a tool.
+# Which tools may be candidates, decided by their definitions before any scorer sees a tool.
 #
-# Rule: a filter never guesses. What was not given excludes nobody, and a tool that is left out is told
-# every reason, not the first one.
+# Rule: a filter never guesses. An option that was not given excludes no tool, and a tool that is
+# left out gets all reasons, not only the first one.
 
 Quota: TypeAlias = Mapping[str, float | None] | Callable[[str], float | None]
-"""Calls left of the tool of a name; None, or no entry, for as many as one likes.
+"""How many calls are left, by the name of a tool. None, or no entry, means no limit.
 
-Of a large catalog give a mapping, which costs nothing for a tool that is not in it.
+For a large catalog use a mapping, which costs nothing for tools that are not in it.
 """
 
 
 class Excluded(msgspec.Struct, frozen=True):
-    """A tool that was not scored, by name, and why."""
+    """The name of a tool that was not scored, and why."""
 
     tool: str
     reason: str
 
 
 class Filters(msgspec.Struct, frozen=True, kw_only=True):
-    """Say what a tool must be. Two filters that are equal leave the same tools of a catalog.
+    """What a tool must be. Two equal filters leave the same tools of a catalog.
 
-    `roles` are the caller's, None where nobody asks for them; a tool needs all of `features`, none of
-    `without_features`, and one of `tags` if there are any. `used_up` are names of tools of whose
-    quota nothing is left.
+    `roles` are the caller's, or None if roles do not matter. A tool needs all of `features`, none
+    of `without_features`, and one of `tags` if there are any. `used_up` are the names of tools
+    whose quota is used up.
     """
 
     allow_unsafe: bool = False
@@ -61,7 +61,7 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     used_up: frozenset[str] = frozenset()
 
     def checks(self) -> tuple[Check, ...]:
-        """Return what there is to check of each tool: a reason from one of these leaves it out."""
+        """Return the checks to make for each tool. A reason from one of them leaves the tool out."""
         return tuple(
             partial(check, self)
             for field, check in _CHECKS.items()
@@ -74,7 +74,7 @@ _EVERYTHING = Filters(allow_unsafe=True)
 
 
 def exclusion(checks: tuple[Check, ...], definition: ToolDefinition) -> str | None:
-    """Return why this tool may not be picked, every reason; None where it may."""
+    """Return all reasons why this tool may not be picked, or None if it may."""
     reasons = [reason for check in checks if (reason := check(definition)) is not None]
     return "; ".join(reasons) if reasons else None
 
@@ -137,13 +137,14 @@ _CHECKS: dict[str, Callable[[Filters, ToolDefinition], str | None]] = {
     "max_cost": _max_cost,
     "tags": _tags,
 }
-"""By the field that turns each on, in the order in which reasons are given."""
+"""The checks, by the field that turns each on, in the order in which reasons are given."""
 
 
 def used_up(quota: Quota, names: Iterable[str]) -> frozenset[str]:
-    """Return the names in a mapping; of a function, those of `names` that have no call left.
+    """Return the used-up names in a mapping; for a function, those of `names` that have no call
+    left.
 
-    Raises PickError for what is no number, and for a function that raises.
+    Raises PickError for a value that is no number, and if the function raises.
     """
     if isinstance(quota, Mapping):
         return frozenset([name for name, left in _entries(quota) if _is_used_up(name, left)])
@@ -151,7 +152,7 @@ def used_up(quota: Quota, names: Iterable[str]) -> frozenset[str]:
 
 
 def _entries(quota: Mapping[str, float | None]) -> list[tuple[str, float | None]]:
-    """Return all at once, as another thread may change it meanwhile."""
+    """Return all entries at once, since another thread may change the mapping meanwhile."""
     try:
         return [*quota.items()]
     except ToolcribError:
@@ -179,11 +180,11 @@ def _is_used_up(name: str, left: object) -> bool:
 
 # Scorers by name, as `PickOptions(scorer="…")` and the command line take them.
 #
-# Rule: one instance a name and process, so that what it derived from a catalog outlives the call.
+# Rule: there is one instance for each name in a process, so that its indexes outlive the call.
 
 
 def _auto() -> Ranker:
-    """Return the best that is installed, under its own name."""
+    """Return the best installed scorer, which keeps its own name."""
     for name in ("rerank", "light"):
         try:
             return scorer_named(name)
@@ -199,17 +200,17 @@ SCORERS: dict[str, Callable[[], Ranker]] = {
     "rerank": Rerank,
     "auto": _auto,
 }
-"""What a name stands for, the default first."""
+"""The scorers by name, the default first."""
 
 DEFAULT_SCORER = next(iter(SCORERS))
 
 
 @cache
 def scorer_named(name: str) -> Ranker:
-    """Return the shared scorer of that name; "auto" is "rerank", "light" or
-    "keyword", the best installed.
+    """Return the shared scorer of that name. "auto" is the best installed of "rerank", "light" and
+    "keyword".
 
-    Raises PickError for another name, MissingExtraError for one that needs what is not installed.
+    Raises PickError for another name, and MissingExtraError for one whose extra is not installed.
     """
     if name not in SCORERS:
         raise PickError(no_such("scorer", name, SCORERS))
@@ -217,21 +218,21 @@ def scorer_named(name: str) -> Ranker:
 
 
 class PickOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Say how to pick: at most `max_candidates` tools, of a score in 0..1 that is at least `min_score`.
+    """How to pick: at most `max_candidates` tools, whose score in 0..1 is at least `min_score`.
 
-    `timeout_ms`, in milliseconds, bounds the scoring (an index to be built included).
-    `scorer` is the name of one that is ready-made (`SCORERS`; None is the first of them), a `Ranker`,
-    a `BatchScorer`, or a function `(input, tool)` that gives a `Score` or a float, sync or async.
-    `debug` adds to each result's provenance the tools that no scorer saw.
+    `timeout_ms` limits the scoring in milliseconds, including the time to build an index. `scorer`
+    is the name of a ready-made one (`SCORERS`; None is the first of them), a `Ranker`, a
+    `BatchScorer`, or a function `(input, tool)` that returns a `Score` or a float, sync or async.
+    `debug` adds the tools that no scorer saw to each result's provenance.
 
-    What is not scored at all: tools marked unsafe unless `allow_unsafe`; with `roles` (the caller's)
-    those that are for other roles; tools that lack one of `features` or have one of
-    `without_features`, such as "streaming"; tools whose cost is above `max_cost`; with `tags` those
-    that have none of them; all but `only`, and those `without` names; and tools of which `quota` says
-    that no call is left. Left out, each of these excludes nothing.
+    Not scored at all are: tools marked unsafe, unless `allow_unsafe`; with `roles` (the caller's),
+    tools for other roles; tools that lack one of `features` or have one of `without_features`, such
+    as "streaming"; tools whose cost is above `max_cost`; with `tags`, tools that have none of them;
+    tools not in `only`, and those in `without`; and tools that have no calls left by `quota`. An
+    option that is not given excludes nothing.
 
-    `quota` gives the calls left by tool name, at every pick: as a mapping, or a function, which is
-    asked about each tool that nothing else leaves out, on the event loop and within no time limit.
+    `quota` gives the calls left by tool name, at every pick. It is a mapping, or a function that is
+    asked about each tool that nothing else leaves out, on the event loop and without a time limit.
 
     Raises PickError for a value of another type or out of range.
     """
@@ -257,7 +258,7 @@ class PickOptions(msgspec.Struct, frozen=True, kw_only=True):
         if not _is_number(self.min_score, float) or not 0 <= self.min_score <= 1:
             raise PickError(f"min_score must be in 0..1, not {self.min_score!r}")
         for name in ("allow_unsafe", "debug"):
-            if not isinstance(getattr(self, name), bool):  # "no" is true
+            if not isinstance(getattr(self, name), bool):  # "no" would count as true
                 raise PickError(f"{name} must be True or False, not {getattr(self, name)!r}")
         limit = self.timeout_ms
         if limit is not None and not (_is_number(limit, float) and 0 < limit <= float_info.max):
@@ -270,18 +271,17 @@ class PickOptions(msgspec.Struct, frozen=True, kw_only=True):
         _check_scorer(self.scorer)
         for name in _NAMES:
             given = getattr(self, name)
-            if given is not None or name not in _OPTIONAL:  # a copy: a list would not stay as it is
+            if given is not None or name not in _OPTIONAL:  # a copy, since a list may change later
                 msgspec.structs.force_setattr(self, name, _names(name, given))
 
     def chosen_scorer(self) -> Scorer:
-        """Return the scorer itself. Raises MissingExtraError for one that
-        needs what is not installed."""
+        """Return the scorer itself. Raises MissingExtraError if its extra is not installed."""
         if self.scorer is None:
             return scorer_named(DEFAULT_SCORER)
         return scorer_named(self.scorer) if isinstance(self.scorer, str) else self.scorer
 
     def filters(self) -> Filters:
-        """Return what decides who is scored, but for the quota, which is another one at every pick."""
+        """Return the filters, without the quota, which may differ at every pick."""
         return Filters(
             allow_unsafe=self.allow_unsafe,
             max_cost=self.max_cost,
@@ -290,7 +290,7 @@ class PickOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _NAMES = ("roles", "features", "without_features", "tags", "only", "without")
-"""The options that are names, in `PickOptions` and in `Filters` alike."""
+"""The options that are lists of names, which `PickOptions` and `Filters` share."""
 _OPTIONAL = ("roles", "only")
 
 

@@ -1,7 +1,7 @@
-"""`pick_tools`: of many tools the few that a request needs, scored, with reasons.
+"""`pick_tools`: the few of many tools that a request needs, scored, with reasons.
 
-Rule: selection only. No tool runs, nothing is hidden without a reason that can be read, and equal
-input gives an equal ranking.
+Rule: selection only. No tool runs, no tool is left out without a readable reason, and equal input
+gives an equal ranking.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from toolcrib.values.definition import HasDefinition, ToolDefinition, as_plain, 
 from toolcrib.values.json import JsonObject, JsonValue
 from toolcrib.values.typed import check_type, names_wrong_types
 
-# Who stands for election: the tools that no filter leaves out, and why the others were.
+# Candidates: the tools that no filter leaves out, and why the others were left out.
 #
-# Rule: what a catalog or a tuple holds cannot change, so of those the candidates are found once for
-# each set of filters; the same tools come as the same tuple then, which scorers know again. Any other
-# iterable is read anew each time.
+# Rule: a catalog or a tuple cannot change, so their candidates are found once for each set of
+# filters. The same tools are then the same tuple, which scorers recognise. Any other iterable is
+# read each time.
 
 
 class Candidates(NamedTuple):
@@ -43,10 +43,11 @@ _KEPT = 8
 
 
 class _KnownTools(msgspec.Struct, frozen=True):
-    """Holds what is known of tools that cannot change.
+    """Holds what is known about tools that cannot change.
 
-    `held` is the tuple that they came in, so that no other one can have its id, and `tools` the single
-    ones; `roles` are all that any tool is for: of a caller's roles the others make no difference.
+    `held` is the tuple that they came in, which is kept so that no other tuple can get its id.
+    `tools` are the single tools. `roles` are all roles that any tool is for; a caller's other roles
+    make no difference.
     """
 
     held: tuple[Any, ...]
@@ -60,17 +61,17 @@ _of_tuples: dict[int, _KnownTools] = {}
 
 
 def candidates_of(tools: Iterable[Any], filters: Filters, quota: Quota | None = None) -> Candidates:
-    """Return who may be picked. Raises PickError, naming the place, for a thing without a
-    definition, and as `used_up` does.
+    """Return the tools that may be picked. Raises PickError, which names the place, for a value
+    without a definition, and in the cases of `used_up`.
 
-    A quota that is a function is asked about each tool that the filters leave, at every pick.
+    A quota that is a function is asked about each remaining tool, at every pick.
     """
     if quota is None:
         return _candidates(tools, filters)
     if isinstance(quota, Mapping):
         return _candidates(tools, msgspec.structs.replace(filters, used_up=used_up(quota, ())))
     if not isinstance(tools, Catalog | tuple):
-        tools = list(tools_in(tools))  # it may be read once only
+        tools = list(tools_in(tools))  # an iterator can be read only once
     found = _candidates(tools, filters)
     spent = used_up(quota, [tool.get_definition().name for tool in found.tools])
     if not spent:
@@ -105,7 +106,7 @@ def _known(given: Iterable[Any], *, held: tuple[Any, ...]) -> _KnownTools:
 
 
 def _each(given: Iterable[Any]) -> tuple[Any, ...]:
-    """Return the single tools; definitions and dictionaries as what has one."""
+    """Return the single tools, with definitions and dictionaries wrapped in an object that has one."""
     return tuple(map(as_plain, tools_in(given)))
 
 
@@ -140,10 +141,10 @@ T = TypeVar("T")
 
 
 class PickProvenance(msgspec.Struct, frozen=True, kw_only=True):
-    """Says where a result comes from: which scorer and what it noted.
+    """Where a result comes from: which scorer, and what it noted.
 
-    `timed_out` says that nothing was scored and the order is that of registration; `excluded` is
-    filled with `PickOptions(debug=True)` only.
+    `timed_out` says that nothing was scored and the order is that of registration. `excluded` is
+    filled only with `PickOptions(debug=True)`.
     """
 
     scorer: str
@@ -153,7 +154,7 @@ class PickProvenance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PickResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A picked tool: as it was registered, its definition, a score in 0..1 and the reason."""
+    """A picked tool in its registered form, its definition, a score in 0..1 and the reason."""
 
     tool: HasDefinition
     definition: ToolDefinition
@@ -167,18 +168,19 @@ async def pick_tools(
     tools: Iterable[Any],
     options: PickOptions = PickOptions(),  # noqa: B008  frozen
 ) -> list[PickResult]:
-    """Return the best tools for `input`, best first, equal scores in registration order.
+    """Return the best tools for `input`, best first. Equal scores are in registration order.
 
     `input` is a string, a conversation (a ChatRequest, messages, or dictionaries of any provider's
-    form: the user's last turn is what is asked for) or any JSON; see `query_of`. `tools` is a Catalog
-    or any other iterable of tools, decorated classes included; which of them are scored at all,
-    `options` says. When scoring takes longer than `timeout_ms`, the first `max_candidates` tools come
-    back in registration order, scored 0 and marked in their provenance; a call to the scorer that is
-    under way in its thread runs on to its end. No tool at or above `min_score` gives an empty list.
+    form, whose last user turn is the request) or any JSON; see `query_of`. `tools` is a Catalog or
+    any other iterable of tools, including decorated classes. `options` says which of them are
+    scored at all. If scoring takes longer than `timeout_ms`, the first `max_candidates` tools are
+    returned in registration order, with score 0, and marked in their provenance. A call to the
+    scorer that is under way in its thread then runs to its end. If no tool reaches `min_score`, the
+    list is empty.
 
-    What a catalog or a tuple holds is sorted out once, not at every pick: prefer them to lists.
-    Raises PickError for a scorer that raises or gives no score in 0..1, for tools without a
-    definition, and for an input that has no text.
+    The candidates of a catalog or a tuple are determined once, not at every pick, so prefer them to
+    lists. Raises PickError for a scorer that raises or gives no score in 0..1, for tools without a
+    definition, and for an input without text.
     """
     check_type("options", options, PickOptions, "a PickOptions")
     candidates = candidates_of(tools, options.filters(), options.quota)
@@ -189,7 +191,7 @@ async def pick_tools(
 
 
 def request_for(given: object, candidates: Candidates, options: PickOptions) -> ScoreRequest:
-    """Return the question to the scorer. Its time runs from here."""
+    """Return the question to the scorer, whose time starts here."""
     query = query_of(given, options.timeout_ms)
     most = min(options.max_candidates, len(candidates.tools))
     return ScoreRequest(given, query, candidates.tools, options.min_score, most)
@@ -205,8 +207,7 @@ async def ranked_in_time(scorer: Scorer, request: ScoreRequest) -> Ranking | Non
 def results_of(
     ranking: Ranking | None, scorer: Scorer, candidates: Candidates, options: PickOptions
 ) -> list[PickResult]:
-    """Return what the caller gets of a ranking, and where there is none,
-    of the order of registration."""
+    """Return the caller's results for a ranking, or for the order of registration if there is none."""
     tools, excluded = candidates
     timed_out = ranking is None
     if ranking is None:
@@ -231,10 +232,10 @@ def results_of(
 
 
 async def _until(query: Query, work: Coroutine[Any, Any, T]) -> T | None:
-    """Return the result, or None once the time is over: the work is cancelled then, not awaited.
+    """Return the result, or None once the time is over. The work is then cancelled and not awaited.
 
-    What comes after the deadline does not count, whatever it is: a scorer that gives up then may
-    answer with anything, an error too.
+    What comes after the deadline does not count, whatever it is: a scorer that gives up may return
+    anything, or raise an error.
     """
     if query.deadline == inf:
         return await work
@@ -249,18 +250,20 @@ async def _until(query: Query, work: Coroutine[Any, Any, T]) -> T | None:
     return task.result()
 
 
-# `explain_pick`: everything about one pick: what was read, who was left out, how each tool scored.
+# `explain_pick`: everything about one pick: what was read, what was left out, how each tool scored.
 #
-# Rule: a report shows the pick that `pick_tools` would have made; it is not another way to make one.
+# Rule: a report shows the pick that `pick_tools` would have made. It is not another way to make
+# one.
 
 _SHOWN = 20
 _CELL = 100
 
 
 class ScoredTool(msgspec.Struct, frozen=True):
-    """A tool that was scored. Only those picked and the best twenty have a reason that costs time.
+    """A tool that was scored. Only the picked tools and the best twenty have a reason that is
+    costly to compute.
 
-    `parts` has the weights that the score is made of, by scorer, where the scorer says them.
+    `parts` has the weights that the score consists of, by scorer, if the scorer names them.
     """
 
     name: str
@@ -281,9 +284,9 @@ class ScoredTool(msgspec.Struct, frozen=True):
 
 
 class PickReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Says what became of every tool. `scored` is best first; after a time-out there is nothing in it.
+    """What happened to every tool. `scored` is best first, and is empty after a timeout.
 
-    `elapsed_ms` is how long the scoring took that the pick needed, in milliseconds of wall clock.
+    `elapsed_ms` is how long the scoring for the pick took, in milliseconds of wall-clock time.
     """
 
     query: Query
@@ -296,7 +299,7 @@ class PickReport(msgspec.Struct, frozen=True, kw_only=True):
     timed_out: bool
 
     def to_json(self) -> JsonObject:
-        """Return all of it as JSON, each tool of the catalog once in `scored` or `excluded`."""
+        """Return everything as JSON, with each tool of the catalog once in `scored` or `excluded`."""
         picked: list[JsonValue] = [result.definition.name for result in self.results]
         return {
             "query": {
@@ -360,11 +363,11 @@ async def explain_pick(
     tools: Iterable[Any],
     options: PickOptions = PickOptions(),  # noqa: B008  frozen
 ) -> PickReport:
-    """Return what `pick_tools` would pick, and why that: each tool's score,
-    or the reason that it has none.
+    """Return what `pick_tools` would pick, and why: each tool's score, or the reason why it has
+    none.
 
-    A ranker is asked twice: as `pick_tools` does, and for the scores of all tools, which has no time
-    limit. Raises what `pick_tools` raises.
+    A ranker is asked twice: in the same way as by `pick_tools`, and for the scores of all tools,
+    without a time limit. Raises what `pick_tools` raises.
     """
     candidates = candidates_of(tools, options.filters(), options.quota)
     scorer = options.chosen_scorer()
@@ -374,7 +377,7 @@ async def explain_pick(
         best = await ranked_in_time(scorer, request)
         elapsed = monotonic() - started
         ranking = None if best is None else await ranked_in_time(scorer, _for_all(request, inf))
-    else:  # it scores all tools whatever it is asked for, and that may cost something
+    else:  # it always scores all tools, which may be expensive
         ranking = await ranked_in_time(scorer, _for_all(request, request.query.deadline))
         elapsed = monotonic() - started
         best = None if ranking is None else _best(ranking, options)
@@ -410,7 +413,8 @@ def _scored(tool: HasDefinition, score: Score) -> ScoredTool:
 
 
 def _table(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> Iterator[str]:
-    """Yield lines with columns as wide as they have to be; an empty one but the first is left out."""
+    """Yield lines with columns as wide as necessary. An empty column is left out, unless it is the
+    first."""
     cells = [[_cell(cell) for cell in row] for row in rows]
     used = [at for at, column in enumerate(zip(*cells, strict=True)) if at == 0 or any(column)]
     shown = [[row[at] for at in used] for row in ([header] if header and rows else []) + cells]
@@ -420,6 +424,6 @@ def _table(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> Iterato
 
 
 def _cell(text: str) -> str:
-    """Return a text as one table cell: no line break or bar in it can end the cell."""
+    """Return a text as one table cell, which no line break or bar in it can end."""
     line = " ".join(text.split())
     return line if len(line) <= _CELL else f"{line[: _CELL - 1]}…"

@@ -1,7 +1,7 @@
-"""`Query`: a request as scorers read it, whatever it was given as.
+"""`Query`: a request in the form that scorers read, whatever it was given as.
 
-Rule: a scorer sees text and names only, already cut to a fixed length, and knows until when it is
-wanted.
+Rule: a scorer sees only text and names, which are already cut to a fixed length, and knows its
+deadline.
 """
 
 from __future__ import annotations
@@ -21,31 +21,32 @@ from toolcrib.values.json import encodable
 from toolcrib.values.message import ChatRequest, Message
 from toolcrib.values.typed import names_wrong_types
 
-# Conversations, however they are written down: who said what, and which tools were called.
+# Conversations in any form: who said what, and which tools were called.
 #
-# Rule: only what the user wrote is the request. System text, tool results and what a model said are
-# not; of a model's turns the names of the tools that it called count.
+# Rule: only the user's text is the request. System text, tool results and a model's text are not.
+# From a model's turns, only the names of the tools that it called count.
 
 _MAX_TURNS = 256
 _USER = frozenset({"user", "human"})
 _ROLES = _USER | {"assistant", "model", "ai", "system", "developer", "tool", "function"}
-_HOLDERS = ("messages", "contents", "input")  # of a request body's conversation
+_HOLDERS = ("messages", "contents", "input")  # members of a request body that hold its conversation
 _TEXTS = (None, "text", "input_text")
 
 
 class Conversation(msgspec.Struct, frozen=True):
-    """The user's turns and the names of the tools called, both in order; repeats are kept."""
+    """The user's turns and the names of the called tools, both in order and with repetitions."""
 
     asked: list[str]
     called: list[str]
 
 
 def conversation_of(given: object) -> Conversation | None:
-    """Return the turns in a ChatRequest, a message, or a list of messages or texts; None for all else.
+    """Return the turns in a ChatRequest, a message, or a list of messages or texts; None for
+    anything else.
 
-    Messages are `Message` or objects `{role, content | parts}` as OpenAI, Anthropic, Gemini, Mistral,
-    Ollama, Cohere and Bedrock have them, or as an SDK's model class dumps them. A list of texts is
-    what the user said. The last 256 turns are read.
+    Messages are `Message` or objects `{role, content | parts}` in the form of OpenAI, Anthropic,
+    Gemini, Mistral, Ollama, Cohere and Bedrock, or dumped from an SDK's model class. A list of
+    texts is what the user said. The last 256 turns are read.
     """
     turns = _turns(given)
     if turns is None:
@@ -99,12 +100,12 @@ def _as_user(turn: Any) -> Any:
 
 
 def _dumped(turn: Any) -> Any:
-    """Return a pydantic model, as SDKs have for messages, as its dictionary."""
+    """Return a pydantic model, which SDKs use for messages, as its dictionary."""
     if isinstance(turn, type) or not callable(getattr(turn, "model_dump", None)):
         return turn
     try:
         return turn.model_dump()
-    except Exception:  # noqa: BLE001  whatever it is, it is no message then
+    except Exception:  # noqa: BLE001  in any case it is no message
         return turn
 
 
@@ -116,8 +117,8 @@ def _has_role(turn: object) -> bool:
 
 
 def _is_turn(turn: object) -> bool:
-    """Return whether it may stand in a conversation: OpenAI Responses has
-    items with a type and no role."""
+    """Return whether it may be a part of a conversation. OpenAI Responses has items with a type and
+    no role."""
     if isinstance(turn, Mapping):
         role = turn.get("role")
         return (isinstance(role, str) and role in _ROLES) or isinstance(turn.get("type"), str)
@@ -141,7 +142,7 @@ def _texts(content: object) -> Iterator[str]:
 
 
 def _called(turn: Mapping[Any, Any]) -> Iterable[str]:
-    """Yield names of tools, from all the places where providers have their calls."""
+    """Yield names of tools, from all the places where providers put their calls."""
     calls: list[Any] = [turn] if turn.get("type") == "function_call" else []
     calls += [*_parts(turn.get("tool_calls")), turn.get("function_call")]
     for part in _parts(_content(turn)):
@@ -156,9 +157,9 @@ def _called(turn: Mapping[Any, Any]) -> Iterable[str]:
                 yield name
 
 
-# Any value as words: what a request says that is neither a text nor a conversation.
+# Any value as words, for a request that is neither a text nor a conversation.
 #
-# Rule: equal values give equal text, no value is too large or too deep, and what is cut is the end.
+# Rule: equal values give equal text, no value is too large or too deep, and only the end is cut.
 
 _MAX_VALUES = 10_000
 
@@ -168,7 +169,7 @@ _SENTENCE = 4
 
 
 class _Piece(msgspec.Struct, frozen=True):
-    """A text, a key (as words), or another value: a number or truth."""
+    """A text, a key (as words), or another value: a number or a boolean."""
 
     kind: Literal["text", "key", "value"]
     said: str
@@ -178,10 +179,10 @@ def stringified(value: object) -> str:
     """Return a value as words: `{"targetUnit": "euro", "of": [1, 2]}` reads "of: 1, 2, target unit:
     euro".
 
-    Keys are sorted, as words, each said once; what is None is left out. But where one of the texts is
-    a sentence, of four words or more, the texts alone are read: what is around it then is an
-    envelope, whose words would be looked for among the tools. What JSON has no form for reads as
-    `str` has it; whatever that raises passes.
+    Keys are sorted and written as words, each once. None values are left out. If one of the texts
+    is a sentence of four words or more, only the texts are read, because everything else is then an
+    envelope whose words should not be looked for among the tools. Values without a JSON form are
+    read by `str`, whose exceptions are raised.
     """
     pieces, size = [], 0
     for piece in _pieces(value):
@@ -201,7 +202,8 @@ def _is_sentence(text: str) -> bool:
 
 
 def _pieces(value: object) -> Iterator[_Piece]:
-    """Yield keys and texts in order. A container is read once, wherever it stands: cycles end there."""
+    """Yield keys and texts in order. A container is read only once, wherever it occurs, which ends
+    cycles."""
     reading, keys, read = [iter((value,))], set[str](), dict[int, object]()
     for _ in range(_MAX_VALUES):
         here = next(reading[-1], _END)
@@ -215,7 +217,7 @@ def _pieces(value: object) -> Iterator[_Piece]:
                 yield here
         elif isinstance(here, list | tuple | dict | Mapping | AbstractSet):
             if id(here) not in read:
-                read[id(here)] = here  # held, so that no other one can have its id
+                read[id(here)] = here  # kept, so that no other object can get its id
                 reading.append(_inside(here))
         elif here is not None:
             leaf = _leaf(here)
@@ -240,14 +242,14 @@ def _inside(container: Any) -> Iterator[object]:
 
 
 def _leaf(leaf: object) -> Any:
-    """Return the piece that it is, or the plain value that it stands for."""
+    """Return the piece, or the plain value that it stands for."""
     if isinstance(leaf, str):
         return _Piece("text", leaf[:MAX_CHARS])
     if isinstance(leaf, bytes | bytearray | memoryview):
         return bytes(leaf[:MAX_CHARS]).decode(errors="replace")
     if isinstance(leaf, bool):
         return _Piece("value", "true" if leaf else "false")
-    if isinstance(leaf, int | float):  # str refuses thousands of digits
+    if isinstance(leaf, int | float):  # str refuses integers with thousands of digits
         return _Piece("value", str(leaf) if abs(leaf) < 1e300 else "a number")
     return msgspec.to_builtins(leaf, enc_hook=_plain, str_keys=True)
 
@@ -265,10 +267,10 @@ _MAX_USED = 64
 class Query(msgspec.Struct, frozen=True):
     """Holds what a request asks for.
 
-    `text` is the request; of a conversation the user's last turn, with up to four of those before it
-    in `earlier`, the latest first, and in `used` the names of the tools that were called in it, the
-    latest first. `deadline` is in seconds of `time.monotonic()`: an answer after it is of no use, and
-    a scorer may give up then.
+    `text` is the request, or the user's last turn in a conversation. `earlier` has up to four turns
+    before it, the latest first, and `used` the names of the tools that were called in it, the
+    latest first. `deadline` is in seconds of `time.monotonic()`. A later answer is of no use, and a
+    scorer may give up then.
     """
 
     text: str
@@ -279,13 +281,13 @@ class Query(msgspec.Struct, frozen=True):
 
 @names_wrong_types
 def query_of(request: object, timeout_ms: float | None = None) -> Query:
-    """Return a query from whatever a request is given as.
+    """Return a query from a request in any form.
 
-    A string is the request. Of a conversation (a ChatRequest, a `Message`, dictionaries as providers
-    have them, a list of such or of strings) the user's last turn is; system text and tool results
-    never are. Anything else is read as words: the sentences in it, and where there are none, all its
-    texts and numbers with their keys. Texts are cut to 16,384 characters, in their middle. Raises
-    PickError for an object that cannot be read.
+    A string is the request. In a conversation (a ChatRequest, a `Message`, dictionaries in a
+    provider's form, a list of these or of strings) the user's last turn is the request, and system
+    text and tool results never are. Anything else is read as words: its sentences, or if there are
+    none, all its texts and numbers with their keys. Texts are cut to 16,384 characters, in the
+    middle. Raises PickError for an object that cannot be read.
     """
     deadline = inf if timeout_ms is None else monotonic() + timeout_ms / 1000
     if isinstance(request, Query):
@@ -311,9 +313,9 @@ def query_of(request: object, timeout_ms: float | None = None) -> Query:
     )
 
 
-# What stands for a tool where it is embedded: its definition as plain text.
+# The texts that are embedded for a tool: its definition as plain text.
 #
-# Rule: a text depends on the definition alone, so one digest has one set of vectors.
+# Rule: a text depends on the definition alone, so each digest has one set of vectors.
 
 _PARAMETERS = 0.3
 """The weight of a tool's parameters, relative to its name and description."""
@@ -341,9 +343,10 @@ def texts_of(definition: ToolDefinition) -> list[str]:
     return [text, *(example.request for example in definition.examples)]
 
 
-# What part of a text an embedder can read: a model knows the words of some languages only.
+# The share of a text that an embedder can read, since a model knows the words of some languages
+# only.
 #
-# Rule: only the embedder knows; one that does not say reads all.
+# Rule: only the embedder knows. One that does not say counts as reading everything.
 
 _FOREIGN = 0.1
 
@@ -351,7 +354,8 @@ _FOREIGN = 0.1
 def legible(text: str) -> float:
     """Return the share of a text that a model made for English can read, 0.1 to 1.
 
-    A letter that is not Latin counts a tenth: such a model knows it by itself, not in its word.
+    A letter that is not Latin counts a tenth, since such a model knows it only by itself, not in
+    its word.
     """
     if text.isascii():
         return 1.0
@@ -361,9 +365,9 @@ def legible(text: str) -> float:
 
 
 def part_read(embedder: object, text: str, name: str) -> float:
-    """Return the share of a text that the embedder says it reads, 0..1; 1 if it does not say.
+    """Return the share of a text that the embedder says it reads, 0..1, or 1 if it does not say.
 
-    Raises PickError, naming the embedder, where that raises or is no such number.
+    Raises PickError, which names the embedder, if that raises or is no such number.
     """
     reads = getattr(embedder, "reads", None)
     if not callable(reads):

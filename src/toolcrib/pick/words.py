@@ -1,7 +1,7 @@
-"""What a scorer reads: plain words, out of any request and any definition.
+"""What a scorer reads: plain words, from any request and any definition.
 
-Rule: nothing here fails on what it is given. Every text is cut to a fixed length first, so hostile
-input costs no more than a long honest one.
+Rule: no input makes this code fail. Every text is first cut to a fixed length, so that hostile
+input costs no more than a long harmless one.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ STOP_WORDS = frozenset(
     this those through thus to too under until up upon us use using ve very via want was we were
     what when where whether which while who whom whose why will with within without would you your
     yours yourself yourselves
-    """.split()  # noqa: SIM905  readable as text
+    """.split()  # noqa: SIM905  more readable
 )
 
 _APART = bytes(code if chr(code).isalnum() else 32 for code in range(128)) + bytes(128)
 _HUMPS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z][A-Z0-9]*|[0-9]+")
-_CJK = (  # a pattern, compiled where a text needs it
+_CJK = (  # a pattern that is compiled when a text needs it
     "([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]+)"
 )
 _MAPS_OF_SCHEMAS = frozenset(
@@ -48,7 +48,7 @@ _CONTAINER = (dict, list)
 
 
 def clip(text: str) -> str:
-    """Return `text`, or of a longer one its first and last `MAX_CHARS / 2`; lone surrogates become
+    """Return `text`, or the first and last `MAX_CHARS / 2` of a longer one. Lone surrogates become
     `?`."""
     if len(text) > MAX_CHARS:
         half = MAX_CHARS // 2
@@ -57,25 +57,25 @@ def clip(text: str) -> str:
 
 
 def words(text: str, *, stop_words: bool = False) -> list[str]:
-    """Return the searchable words of `text`, in order, repeats kept;
-    English stop words only on request.
+    """Return the searchable words of `text`, in order and with repetitions. English stop words are
+    included only on request.
 
-    NFKC, lower case; camelCase and snake_case come apart (a camelCase word is kept whole beside its
-    parts, for "YouTube" is also written "youtube"); runs of CJK become overlapping pairs.
+    NFKC and lower case are applied. camelCase and snake_case are split (a camelCase word is also
+    kept whole, since "YouTube" is also written "youtube"). Runs of CJK become overlapping pairs.
     """
     found = [word for raw in raw_words(text) for word in parts(raw)]
     return found if stop_words else [word for word in found if word not in STOP_WORDS]
 
 
 def raw_words(text: str) -> list[str]:
-    """Return the runs of letters and digits in `text`, as they are written but for NFKC."""
+    """Return the runs of letters and digits in `text`, unchanged except for NFKC."""
     plain = clip(text)
     return _raw_words(plain if plain.isascii() else unicodedata.normalize("NFKC", plain))
 
 
 def parts(raw: str) -> tuple[str, ...]:
-    """Return the words that one of the `raw_words` stands for, longer ones
-    than 64 characters left out."""
+    """Return the words that one of the `raw_words` stands for, without words longer than 64
+    characters."""
     found = _humps(raw) if raw.isascii() else _pieces(raw)
     return tuple(word for word in found if len(word) <= _MAX_WORD)
 
@@ -95,7 +95,7 @@ _spaced = lru_cache(maxsize=1 << 14)(_apart)
 
 
 def _raw_words(text: str) -> list[str]:
-    if not text.isascii():  # a combining mark is no \w, yet it belongs to its word
+    if not text.isascii():  # a combining mark is no \w, but belongs to its word
         text = "".join(
             c if c.isalnum() or unicodedata.category(c) in {"Mn", "Mc"} else " " for c in text
         )
@@ -132,9 +132,10 @@ class Fields(NamedTuple):
 
 
 def fields(definition: ToolDefinition) -> Fields:
-    """Return the five searchable fields; `parameter_text` is descriptions and the strings of enums.
+    """Return the five searchable fields. `parameter_text` has descriptions and the strings of
+    enums.
 
-    Raises PickError for a definition whose schema is no JSON.
+    Raises PickError for a definition whose schema is not JSON.
     """
     names: list[str] = []
     texts: list[str] = []
@@ -168,7 +169,7 @@ def no_json(tool: str) -> PickError:
 
 
 def _schemas(schema: JsonValue) -> list[dict[str, Any]]:
-    """Return the first `_MAX_SCHEMAS` subschemas in document order; no `$ref` is followed."""
+    """Return the first `_MAX_SCHEMAS` subschemas in document order. No `$ref` is followed."""
     found: list[dict[str, Any]] = []
     waiting: list[JsonValue] = [schema]
     for _ in range(_MAX_SCHEMAS):
@@ -191,17 +192,17 @@ def _schemas(schema: JsonValue) -> list[dict[str, Any]]:
     return found
 
 
-# What a word counts as: itself without accents, an English one without its ending.
+# Stems: a word without accents, and for English words without its ending.
 #
 # Rule: a stem depends on its word alone. Words of other alphabets keep their endings.
 #
 # The algorithm is Porter's: M. F. Porter, "An algorithm for suffix stripping", Program 14(3), 1980.
-# Where a comment names a condition, it is in the paper's notation. Two of the author's later changes
-# are in: -bli and -logi (https://tartarus.org/martin/PorterStemmer).
+# Where a comment names a condition, it is in the paper's notation. Two of the author's later
+# changes are included: -bli and -logi (https://tartarus.org/martin/PorterStemmer).
 
 
 _LONGEST, _MOST = 40, 1 << 15
-"""Characters of a raw word whose stems are kept, and how many of them are."""
+"""Characters of the longest raw word whose stems are kept, and how many words are kept."""
 _ACCENTS = dict.fromkeys(range(0x300, 0x370))
 _VOWELS = frozenset("aeiou")
 
@@ -223,8 +224,8 @@ _KEPT = {"sion": "s", "tion": "t"}  # step 4: (m>1 and (*S or *T)) ION, the lett
 
 @lru_cache(maxsize=1 << 16)
 def stem(word: str) -> str:
-    """Return the stem of a lower-case word: "currencies" and "currency" have
-    one, "zürich" and "zurich"."""
+    """Return the stem of a lower-case word. "currencies" and "currency" have the same, as do
+    "zürich" and "zurich"."""
     if not word.isascii():
         plain = unicodedata.normalize("NFD", word).translate(_ACCENTS)
         word = unicodedata.normalize("NFC", plain) or word
@@ -254,10 +255,10 @@ def words_of(stems: frozenset[str], text: str, *, stop_words: bool = False) -> l
 
 
 class _Stems:
-    """The stems of each of the `text.raw_words`, made when they are first asked for.
+    """The stems of each of the `text.raw_words`, which are made when they are first needed.
 
-    Long ones (a sentence of CJK, which has no spaces) are not kept, and all are forgotten when they
-    are too many: so no request fills the memory.
+    Long words (a sentence of CJK, which has no spaces) are not kept, and if there are too many
+    words, all are dropped. So no request fills the memory.
     """
 
     def __init__(self, without: frozenset[str]) -> None:
@@ -267,7 +268,7 @@ class _Stems:
     def of(self, raws: list[str]) -> list[str]:
         try:
             return [*chain.from_iterable(map(self._kept.__getitem__, raws))]
-        except KeyError:  # one of them is new
+        except KeyError:  # one of the words is new
             return [*chain.from_iterable(map(self._one, raws))]
 
     def _one(self, raw: str) -> tuple[str, ...]:
@@ -286,7 +287,7 @@ _STEMS_WITH_ALL = _Stems(frozenset())
 
 
 def _shape(word: str) -> str:
-    """Return `v` for each vowel, `c` for each consonant; a y after a consonant is a vowel."""
+    """Return `v` for each vowel and `c` for each consonant. A y after a consonant is a vowel."""
     shape = ""
     for letter in word:
         vowel = letter in _VOWELS or (letter == "y" and shape[-1:] == "c")
@@ -327,7 +328,7 @@ def _step_1(word: str) -> str:
 
 
 def _mended(word: str) -> str:
-    """Return what remains without -ed or -ing, as the word is written without them."""
+    """Return what remains without -ed or -ing, in its own spelling."""
     if word.endswith(("at", "bl", "iz")):
         return word + "e"
     if _is_double(word) and word[-1] not in "lsz":
@@ -336,8 +337,8 @@ def _mended(word: str) -> str:
 
 
 def _replaced(word: str, endings: dict[str, str], *, above: int) -> str:
-    """Return the longest of these endings replaced, where what is before
-    it has a measure above that."""
+    """Return the word with the longest of these endings replaced, if the rest has a measure above
+    that."""
     for length in range(min(7, len(word)), 1, -1):
         ending = word[-length:]
         if ending in endings:
@@ -354,31 +355,31 @@ def _step_5(word: str) -> str:
     return word[:-1] if word.endswith("ll") and _measure(word) > 1 else word
 
 
-# A request that asks for several things, as the several things.
+# The parts of a request that asks for several things.
 #
 # Rule: nothing is added, and every word of the text is in exactly one segment.
 
 _LONGEST_WORD = 8
 _SHORTEST = 4
-"""Words of a segment; a shorter one ("Hello.", "e.g.", "1.") goes with what comes after it."""
+"""Words of a segment. A shorter one ("Hello.", "e.g.", "1.") is joined with what follows it."""
 
 _ENDS = r"(?<=[.!?;…؟؛۔।])(?=\s)|(?<=[。！？；｡])|\n+"
 _PAUSES = r"[,،](?=\s)|[，、]"
 _TURNS = r"[,;]?(?<!\s)\s++(?=(?:and|then|also|afterwards|finally|additionally|furthermore)\b)"
-_BREAK = f"(?i){_ENDS}|{_TURNS}|{_PAUSES}"  # patterns, compiled where they are first needed
+_BREAK = f"(?i){_ENDS}|{_TURNS}|{_PAUSES}"  # patterns that are compiled when first needed
 _WORD = r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W_]+"
 
 
 def segments(text: str) -> list[str]:
     """Return the parts of a request, one to eight, in order; none for a text without a word.
 
-    A text comes apart at the ends of sentences and lines and at commas, in any script, and before the
-    English words that begin a further request ("and", "then", "also", …). What has fewer than four
-    words (of Chinese, Japanese and Korean, characters) goes with the part after it. Of more than eight
-    parts, neighbours are joined.
+    A text is split at the ends of sentences and lines and at commas, in any script, and before the
+    English words that begin a further request ("and", "then", "also", …). Parts of fewer than four
+    words (for Chinese, Japanese and Korean, characters) are joined with the next part. If there are
+    more than eight parts, neighbours are joined.
 
-    Meant to be scored one by one, and a tool by the best of them: of the sets of `toolcrib eval-pick`,
-    nestful, whose requests ask for several tools, gains 0.012 nDCG@10.
+    The parts are meant to be scored one by one, and a tool by the best of them. Among the sets of
+    `toolcrib eval-pick`, nestful, whose requests ask for several tools, gains 0.012 nDCG@10.
     """
     parts: list[str] = []
     begun: list[str] = []
