@@ -1,6 +1,6 @@
-"""The kit: ready-made tools that do something real, with the capabilities that they need.
+"""The kit: ready-made tools for real tasks, with the capabilities that they need.
 
-Importing it costs no library of an extra; `catalog()` says so at once if one is missing.
+Importing it imports no library of an extra. `catalog()` fails at once if one is missing.
 """
 
 from __future__ import annotations
@@ -71,12 +71,13 @@ def catalog(
     database: str | Path | None = None,
     weather: bool | None = None,
 ) -> Catalog:
-    """Return the tools, bound to what they need: time, arithmetic, units, and the files below `root`.
+    """Return the tools for time, arithmetic, units and the files below `root`, bound to what they
+    need.
 
-    With `database`, a SQLite file, also two that read it. With `weather`, by default if the extra
-    `http` is installed, also one that asks Open-Meteo: the only one that needs a network. Raises
-    MissingExtraError without the extra `kit`, or with `weather` without `http`; SourceError if `root`
-    is no folder or `database` no database.
+    With `database`, a SQLite file, there are two tools that read it. With `weather`, by default if
+    the extra `http` is installed, there is one that asks Open-Meteo, which is the only one that
+    needs a network. Raises MissingExtraError without the extra `kit`, or with `weather` without
+    `http`. Raises SourceError if `root` is no folder or `database` no database.
     """
     if not all(map(find_spec, _LIBRARIES)):
         raise MissingExtraError("kit", "toolcrib.kit")

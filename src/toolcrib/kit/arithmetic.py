@@ -1,6 +1,6 @@
-"""Arithmetic by `simpleeval`. Every number on the way is real, finite and of bounded size.
+"""Arithmetic by `simpleeval`. Every intermediate number is real, finite and of limited size.
 
-Bounded as it is made, not when it is done: that is what keeps `9**9**9` from costing anything.
+The size is checked before a number is computed, so that `9**9**9` costs nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from toolcrib.tools import tool
 Number: TypeAlias = int | float
 
 MAX_CHARACTERS = 500
-MAX_BITS = 1000  # of a whole number; about 300 digits, below the largest float
+MAX_BITS = 1000  # of an integer: about 300 digits, below the largest float
 _MAX_PLACES = 30
 _EXACT = 2**53
 _INT64 = 2**63
@@ -91,13 +91,13 @@ async def calculate(expression: str) -> Result:
     """
     value = evaluate(expression)
     if isinstance(value, int) and not -_INT64 <= value < _INT64:
-        return {"value": float(value), "exact": str(value)}  # beyond what JSON readers keep whole
+        return {"value": float(value), "exact": str(value)}  # JSON readers may round it
     return {"value": tidy(value, digits=15)}
 
 
 def evaluate(expression: str) -> Number:
-    """Return the value of an expression. Raises ToolError, never with a
-    part of the expression in it."""
+    """Return the value of an expression. Raises ToolError, which never contains a part of the
+    expression."""
     text = expression.strip().translate(_SPOKEN)
     if len(text) > MAX_CHARACTERS:
         raise ToolError(_TOO_LONG)
@@ -110,18 +110,18 @@ def evaluate(expression: str) -> Number:
         return _bounded(library.eval("", ast.parse(text, mode="eval").body))
     except ToolError:
         raise
-    except (RecursionError, MemoryError):  # the second is the parser's, for the same reason
+    except (RecursionError, MemoryError):  # the parser raises MemoryError for the same reason
         raise ToolError(_TOO_DEEP) from None
     except ZeroDivisionError:
         raise ToolError(_BY_ZERO) from None
     except OverflowError:
         raise ToolError(_TOO_LARGE) from None
-    except Exception:  # noqa: BLE001  whatever else the library raises has the expression in it
+    except Exception:  # noqa: BLE001  the library's other errors contain the expression
         raise ToolError(_MISREAD) from None
 
 
 def tidy(value: Number, *, digits: int) -> Number:
-    """Round a float to that many significant digits; a whole one becomes an integer."""
+    """Round a float to that many significant digits. A whole number becomes an integer."""
     if isinstance(value, int):
         return value
     rounded = float(f"{value:.{digits}g}")
@@ -143,20 +143,20 @@ def _bounded(value: object) -> Number:
 
 
 def _checked(function: Callable[..., Any]) -> Callable[..., Number]:
-    """Wrap a function so that its arguments and its result are bounded numbers."""
+    """Wrap a function so that its arguments and its result are numbers of limited size."""
 
     def apply(*values: object) -> Number:
         numbers = [_bounded(value) for value in values]
         try:
             return _bounded(function(*numbers))
-        except ValueError:  # how `math` says that it has no real result
+        except ValueError:  # `math` raises it if there is no real result
             raise ToolError(_NO_REAL) from None
 
     return apply
 
 
 def _power(base: Number, exponent: Number) -> Any:
-    """Refuse a power by the size that its result would have, before it is made."""
+    """Refuse a power by the size that its result would have, before it is computed."""
     whole = isinstance(base, int) and isinstance(exponent, int)
     if whole and abs(base) > 1 and int(base).bit_length() * exponent > 2 * MAX_BITS:
         raise ToolError(_TOO_LARGE)
@@ -209,9 +209,9 @@ _NODES = (ast.Name, ast.UnaryOp, ast.BinOp, ast.Call)
 
 @cache
 def _evaluator() -> Any:
-    """Return the library's `SimpleEval`, left with handlers for the syntax of arithmetic and no other.
+    """Return the library's `SimpleEval` with handlers only for the syntax of arithmetic.
 
-    It keeps nothing between calls but the expression, which is not given to it.
+    It keeps nothing between calls except the expression, which is not given to it.
     """
     try:
         from simpleeval import SimpleEval  # type: ignore[import-untyped]

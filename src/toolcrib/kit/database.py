@@ -1,6 +1,6 @@
-"""Asking a database. What is in it, names too, is data from outside: it taints the run.
+"""Querying a database. Its contents, including names, are data from outside, which taint the run.
 
-Rows are not in the public view: a log that shows what was asked does not repeat what was found.
+Rows are not in the public view: a log that shows a query does not repeat its result.
 """
 
 from __future__ import annotations
@@ -69,14 +69,15 @@ class QueryResult(TypedDict):
 class Database(Protocol):
     """A database that can be read and not changed.
 
-    Both raise ToolError for what cannot be asked, CapabilityError if the database cannot be read.
+    Both methods raise ToolError for a question that cannot be asked, and CapabilityError if the
+    database cannot be read.
     """
 
     def describe(self) -> DatabaseTables:
         """Return the tables and views, with their columns."""
 
     def query(self, sql: str, parameters: Sequence[Cell] = ()) -> QueryResult:
-        """Return the rows of one SELECT; `parameters` are the values of its `?`, in their order."""
+        """Return the rows of one SELECT. `parameters` are the values for its `?`, in their order."""
 
 
 @tool(
@@ -150,12 +151,12 @@ def query_database(sql: str, *, database: Database) -> QueryResult:
     return database.query(sql)
 
 
-# What SQLite says of a statement, as sentences that tell nothing but what the model wrote itself.
+# SQLite's errors as sentences that contain only what the model itself wrote.
 #
-# Its own text may quote data, of a row or of a literal. It is passed on only where it has a known form
-# and the one name in it is a plain word of the statement, outside of quotes and comments.
+# SQLite's own text may quote data, from a row or a literal. It is passed on only if it has a known
+# form and the one name in it is a plain word of the statement, outside of quotes and comments.
 
-_QUOTED = re.compile(  # comments too: a quote in one would turn inside and outside around
+_QUOTED = re.compile(  # also comments, since a quote in one would swap inside and outside
     r"'[^']*'?|\"[^\"]*\"?|`[^`]*`?|\[[^\]]*\]?|--[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL
 )
 _WORD = r"([A-Za-z_][\w.]{0,63})"
@@ -184,7 +185,7 @@ _REFUSED = (
 _ONE = "one statement at a time: leave out all but the first"
 _TOO_BIG = "a value or the statement is too large: leave out the column with the large values"
 
-# By SQLite's own name of the result (sqlite.org/rescode.html), or the longest beginning of it.
+# By SQLite's name of the result code (sqlite.org/rescode.html), or the longest prefix of it.
 _OF_STATEMENT: Mapping[str, str] = {
     "LARGE_ROW": "one row alone is too large for an answer: select fewer columns",
     "NO_QUERY": _ONLY_SELECT,
@@ -217,15 +218,15 @@ _OF_DATABASE: Mapping[str, str] = {
 
 
 def error_of(name: str, message: str, sql: str) -> ToolError:
-    """Return the error for what SQLite calls `name`; a CapabilityError where
-    the statement is not at fault."""
+    """Return the error for SQLite's result code `name`: a CapabilityError if the statement is not
+    at fault."""
     known = [k for k in (*_OF_STATEMENT, *_OF_DATABASE) if name.startswith(k)]
     if known:
         found = max(known, key=len)
         if found in _OF_DATABASE:
             return CapabilityError(_OF_DATABASE[found])
         return ToolError(_OF_STATEMENT[found])
-    if name == "ProgrammingError":  # Python's: of several statements, or of parameters
+    if name == "ProgrammingError":  # from Python, about several statements or about parameters
         return ToolError(_ONE if "one statement" in message else _OF_STATEMENT["SQLITE_RANGE"])
     if message.startswith(("not authorized", "access to ", "prohibited", "unsafe use of ")):
         return ToolError(_ONLY_SELECT)
@@ -244,20 +245,20 @@ def _told(message: str, sql: str) -> str | None:
 
 # A SQLite file as a `Database` that nothing can change, whatever the SQL says.
 #
-# Each question is answered by a process of its own (`sqlite_process`), which is killed when its time is
-# over, or nobody waits for the answer any more: nothing else ends a statement for sure.
+# Each question is answered by a separate process (`sqlite_process`). It is killed when its time is
+# over, or when nobody waits for the answer any more, since nothing else is sure to end a statement.
 
 _UNUSABLE = ("SQLITE_CANTOPEN", "SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_READONLY")
 _SCRIPT = str(Path(__file__).with_name("sqlite_process.py"))
 
 
 class DatabaseLimits(Checked, msgspec.Struct, frozen=True, kw_only=True):
-    """Says what one question may cost, and what it may be answered with;
-    the rest is cut, and said to be.
+    """How much one question may cost, and how large its answer may be. The rest is cut, and the
+    answer says so.
 
-    `rows` of a result, or tables of a description; `cell_characters` of a text; `result_bytes` of
-    all as JSON; `value_bytes` is the largest text or blob that is looked at, `memory_bytes` what
-    SQLite may use, `seconds` the time until the process is killed.
+    `rows` limits the rows of a result, or the tables of a description. `cell_characters` limits
+    each text, and `result_bytes` the whole JSON. `value_bytes` is the largest text or blob that is
+    read, `memory_bytes` what SQLite may use, and `seconds` the time until the process is killed.
     """
 
     rows: int = 200
@@ -269,11 +270,11 @@ class DatabaseLimits(Checked, msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReadOnlyDatabase:
-    """Reads one SQLite file: opened with `mode=ro`, and an authorizer that permits reading only.
+    """Reads one SQLite file, opened with `mode=ro` and an authorizer that permits only reading.
 
-    One statement at a time, no ATTACH, no extension, no PRAGMA but those that describe tables. A
-    database in WAL mode needs a folder that can be written to, since SQLite keeps two files beside
-    it for readers, too. Raises SourceError if `path` is no file of SQLite.
+    One statement is run at a time, without ATTACH, extensions, or any PRAGMA except those that
+    describe tables. A database in WAL mode needs a writable folder, since SQLite keeps two files
+    next to it for readers as well. Raises SourceError if `path` is no SQLite file.
     """
 
     @names_wrong_types
@@ -282,11 +283,11 @@ class ReadOnlyDatabase:
         try:
             self.path = Path(path).resolve()
             found = self.path.is_file()
-        except (OSError, ValueError, RuntimeError):  # too long, a NUL in it, a loop of links
+        except (OSError, ValueError, RuntimeError):  # a too long path, a NUL, a loop of links
             found = False
         if not found:
             raise SourceError(f"there is no database file {without_password(str(path))!r}")
-        # Not looked into here: a process that closes a file loses the locks that SQLite has on it.
+        # It is not opened here: a process that closes a file loses the locks that SQLite has on it.
         answer = self._answer({"sql": "SELECT 1 FROM sqlite_master", "parameters": []})
         if answer.get("error", "").startswith(_UNUSABLE):
             reason = error_of(answer["error"], "", "").safe_text
@@ -313,15 +314,15 @@ class ReadOnlyDatabase:
         return answer
 
     def _answer(self, question: Mapping[str, Any]) -> Any:
-        """Return what the process says, or what became of it. Raises
-        CapabilityError if there is none."""
+        """Return the process's answer, or an error for its end. Raises CapabilityError if there is
+        no answer."""
         asked = {
             **question,
-            "uri": f"{self.path.as_uri()}?mode=ro",  # as_uri() quotes what a URI takes as its own
+            "uri": f"{self.path.as_uri()}?mode=ro",  # as_uri() escapes what a URI reserves
             "limits": msgspec.to_builtins(self.limits),
         }
         try:
-            process = subprocess.Popen(  # noqa: S603  our own script; the question is on stdin
+            process = subprocess.Popen(  # noqa: S603  our own script, which reads stdin
                 [sys.executable, "-I", "-S", _SCRIPT],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -329,7 +330,7 @@ class ReadOnlyDatabase:
             )
         except OSError:
             raise CapabilityError("the database cannot be asked: no process was started") from None
-        with process, stopped_by(process.kill):  # a cancelled question ends at once
+        with process, stopped_by(process.kill):  # a cancelled query ends at once
             try:
                 said, _ = process.communicate(json.dumps(asked).encode(), self.limits.seconds)
                 return json.loads(said) if process.returncode == 0 else {"error": "DIED"}

@@ -1,7 +1,7 @@
-"""Reading files. What a file or its name says is data from outside: it taints the run.
+"""Reading files. Their contents and names are data from outside, which taint the run.
 
-Contents are not in the public view: a log that shows which file was read does not repeat what was
-in it.
+Contents are not in the public view: a log that shows which file was read does not repeat its
+contents.
 """
 
 from __future__ import annotations
@@ -34,17 +34,18 @@ IN_USE: Final = "that file is in use by the application"
 
 _Identity: TypeAlias = tuple[int, int]  # device and inode
 
-# Opening what lies below a folder: name by name, following no link, ordinary files only.
+# Opening ordinary files below a folder, name by name, without following links.
 #
-# A path that was resolved before has no link left in it, so one that is met here was put there
-# meanwhile: an error, not a way out. (A hard link can't be told from the file itself.)
+# A path that was resolved before contains no link, so a link that is found here was put there
+# meanwhile, and is an error. (A hard link cannot be told from the file itself.)
 #
-# A file that this process has open elsewhere is not opened: on closing any descriptor of a file, POSIX
-# drops all fcntl locks that the process has on it (https://www.sqlite.org/howtocorrupt.html, 2.2), and
-# whoever holds them, such as SQLite, does not learn of it.
+# A file that this process has open elsewhere is not opened. When any descriptor of a file is
+# closed, POSIX drops all fcntl locks that the process has on it
+# (https://www.sqlite.org/howtocorrupt.html, 2.2), and the holder of the locks, such as SQLite, is
+# not told.
 
 _LISTINGS = ("/proc/self/fd", "/dev/fd")
-_AT_ONCE = 32  # descriptors to close after one look at all: a look costs some 5 µs for each
+_AT_ONCE = 32  # descriptors closed after one listing, which costs about 5 µs for each
 _PROBE = 8192
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
@@ -52,7 +53,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 
 @contextmanager
 def told(missing: str) -> Iterator[None]:
-    """Say errors of the system as fixed sentences: its own text has whole paths in it."""
+    """Turn errors of the system into fixed sentences, since their own text contains whole paths."""
     try:
         yield
     except PermissionError:
@@ -78,14 +79,16 @@ def opened_folder(root: Path, parts: tuple[str, ...]) -> Iterator[int]:
 
 
 class Reading:
-    """The files that one call reads: none of those that this process has open elsewhere.
+    """The files that one call reads. Files that this process has open elsewhere are not among them.
 
-    What is open is looked at as the call begins, and again before what was read is closed; a file that
-    was opened elsewhere in between is left open, to be closed by a later call, when it is free. What
-    remains: a file that is opened and locked elsewhere in the microseconds from that look to the close.
+    The open files are listed when the call begins, and again before the files that were read are
+    closed. A file that was opened elsewhere in between is left open, and a later call closes it
+    when it is free. One risk remains: a file that is opened and locked elsewhere in the
+    microseconds between that listing and the close.
 
-    Where the system does not list a process's descriptors (it does in `/proc/self/fd` or `/dev/fd`:
-    Linux, macOS), nothing is known to be in use, and whatever is read loses the locks of this process.
+    If the system does not list a process's descriptors (Linux and macOS do, in `/proc/self/fd` or
+    `/dev/fd`), no file is known to be in use, and every file that is read loses the locks of this
+    process.
     """
 
     def __enter__(self) -> Self:
@@ -93,15 +96,16 @@ class Reading:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(OSError):  # what stays open is closed by a later call
+        with suppress(OSError):  # a later call closes what stays open
             _ours.settle()
 
     @contextmanager
     def file(self, name: str, folder: int) -> Iterator[BinaryIO]:
         """Yield a regular file in an open folder. Raises OSError, CapabilityError.
 
-        What it is, is looked at before opening, since to open a device may do something; and after,
-        since a pipe may have been put there meanwhile, which O_NONBLOCK keeps from hanging the call.
+        Its type is checked before opening, since opening a device may have effects, and again
+        afterwards, since a pipe may have been put there meanwhile. O_NONBLOCK keeps a pipe from
+        blocking the call.
         """
         self._check(os.stat(name, dir_fd=folder, follow_symlinks=False))
         descriptor = _ours.open(name, folder)
@@ -123,10 +127,11 @@ class Reading:
 
 
 class _Descriptors:
-    """Holds the descriptors that files are read through here, in all threads; each
-    is closed here and nowhere else.
+    """Holds the descriptors through which files are read here, in all threads. Each is closed here
+    and nowhere else.
 
-    Opened, listed and closed one at a time, so that no reader takes another's for the application's.
+    They are opened, listed and closed one at a time, so that no reader takes another's for the
+    application's.
     """
 
     def __init__(self) -> None:
@@ -141,15 +146,15 @@ class _Descriptors:
         return descriptor
 
     def leave(self, descriptor: int) -> int:
-        """Note that a file is not read any more, and return how many wait to be closed."""
+        """Note that a file is no longer read, and return how many files wait to be closed."""
         with self._lock:
             self._reading.discard(descriptor)
             self._left.add(descriptor)
             return len(self._left)
 
     def settle(self) -> frozenset[_Identity]:
-        """Return the files that others have open in this process; what was
-        left and is none, is closed."""
+        """Return the files that others have open in this process. Files that were left and are free
+        are closed."""
         with self._lock:
             open_ = _open_files()
             ours = self._reading | self._left
@@ -162,7 +167,7 @@ class _Descriptors:
 
     def forget(self) -> None:
         """Forget the reads of the parent's threads, which do not run in a forked child."""
-        self._lock = Lock()  # another thread may have held it
+        self._lock = Lock()  # another thread may have held the old lock
         for number in self._reading | self._left:
             with suppress(OSError):
                 os.close(number)
@@ -179,7 +184,8 @@ def is_folder(name: str, folder: int) -> bool:
 
 
 def looks_binary(content: bytes) -> bool:
-    """Return whether there is a NUL near the beginning, by which git, too, knows a binary file."""
+    """Return whether there is a NUL near the beginning, by which git recognises binary files as
+    well."""
     return b"\0" in content[:_PROBE]
 
 
@@ -188,7 +194,7 @@ def shown_path(parts: tuple[str, ...]) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text without what could steer a terminal or hide text: U+FFFD in its place."""
+    """Return a text in which U+FFFD replaces characters that could control a terminal or hide text."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else " " if c == "\t" else "\ufffd" for c in text)
@@ -200,7 +206,7 @@ def _open_files() -> dict[int, _Identity]:
     for number in _numbers():
         try:
             facts = os.fstat(number)
-        except OSError:  # closed meanwhile, as that of the listing itself
+        except OSError:  # closed meanwhile, like that of the listing itself
             continue
         if stat.S_ISREG(facts.st_mode):
             found[number] = facts.st_dev, facts.st_ino
@@ -214,7 +220,7 @@ def _numbers() -> list[int]:
     return []
 
 
-# The tools, and the root that they read from.
+# The tools, and the root from which they read.
 
 _LONGEST_QUERY = 200
 
@@ -263,18 +269,19 @@ class FileMatches(TypedDict):
 class FileRoot(Protocol):
     """A folder that may be read, and nothing outside of it.
 
-    Paths are relative to it, with `/` between names; "." is the folder itself. All raise
-    CapabilityError for a path that is outside, missing or of the wrong kind.
+    Paths are relative to it, with `/` between names, and "." is the folder itself. All methods
+    raise CapabilityError for a path that is outside, missing or of the wrong kind.
     """
 
     def list_folder(self, path: str) -> FolderListing:
-        """Return what is directly in a folder."""
+        """Return the direct contents of a folder."""
 
     def read_text(self, path: str) -> TextFile:
         """Return a text file, decoded."""
 
     def search(self, query: str, path: str) -> FileMatches:
-        """Return the lines with a text in them, ignoring case: of a file, or of all below a folder."""
+        """Return the lines that contain a text, ignoring case, in a file or in all files below a
+        folder."""
 
 
 @tool(
@@ -367,14 +374,14 @@ def search_files(query: str, path: str = ".", *, root: FileRoot) -> FileMatches:
     return root.search(query, path)
 
 
-# Searching files for a text, within limits: a search always ends, and says if it ended early.
+# Searching files for a text, within limits. A search always ends, and says if it ended early.
 
 _NO_SOURCES = frozenset({"__pycache__", "node_modules", "site-packages"})
-_ENVIRONMENT = "pyvenv.cfg"  # what marks the folder of a virtual environment
+_ENVIRONMENT = "pyvenv.cfg"  # a file that marks the folder of a virtual environment
 
 
 class SearchLimits(Checked, msgspec.Struct, frozen=True, kw_only=True):
-    """Says what one search may read and answer with; a larger file is searched up to `file_bytes`."""
+    """How much one search may read and return. A larger file is searched up to `file_bytes`."""
 
     matches: int = 50
     line_characters: int = 200
@@ -386,7 +393,7 @@ class SearchLimits(Checked, msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Search:
-    """Searches files; `matches` is what was found so far, `truncated` says that there may be more."""
+    """Searches files. `matches` has the matches so far, and `truncated` says that there may be more."""
 
     def __init__(self, query: str, limits: SearchLimits, reading: Reading) -> None:
         self.matches: list[LineMatch] = []
@@ -399,8 +406,8 @@ class Search:
         self._deadline = time.monotonic() + limits.seconds
 
     def below(self, folder: int, parts: tuple[str, ...]) -> None:
-        """Search all files below an open folder, except hidden, installed
-        and generated ones and links."""
+        """Search all files below an open folder, except links and hidden, installed or generated
+        files."""
         for where, folders, files, opened in os.fwalk(".", dir_fd=folder):
             if self._is_late():
                 self.truncated = True
@@ -420,7 +427,7 @@ class Search:
                 self._try(name, opened, (*parts, *inside, name))
 
     def within(self, stream: BinaryIO, parts: tuple[str, ...]) -> None:
-        """Search one open file; a binary file has no lines, and no matches."""
+        """Search one open file. A binary file has no lines, and so no matches."""
         most = self._limits.file_bytes
         content = stream.read(most + 1)
         self._files_left -= 1
@@ -444,7 +451,7 @@ class Search:
             self.matches.append({"path": shown_path(parts), "line": number, "text": shown})
 
     def _try(self, name: str, folder: int, parts: tuple[str, ...]) -> None:
-        """Search a file, and skip what cannot be read (a pipe, a link, a file in use)."""
+        """Search a file, and skip it if it cannot be read (a pipe, a link, a file in use)."""
         try:
             with self._reading.file(name, folder) as stream:
                 self.within(stream, parts)
@@ -470,7 +477,8 @@ class Search:
 
 
 def _unfolded(line: str, at: int) -> int:
-    """Return where in a line the character at `at` of the folded line is: some get longer."""
+    """Return the position in a line of the character at `at` in the casefolded line, in which some
+    get longer."""
     for place, character in enumerate(line):
         at -= len(character.casefold())
         if at < 0:
@@ -482,10 +490,10 @@ def _is_source(name: str) -> bool:
     return not name.startswith(".") and name not in _NO_SOURCES
 
 
-# A folder as a jail: what is read lies below the root, whatever a path and its links say.
+# A folder as a jail: only files below the root are read, whatever a path and its links say.
 #
-# A path is resolved first, links and all, and refused if it leads outside, whether or not anything is
-# there. What it came to is opened by `Reading`, which follows no link any more.
+# A path is first resolved, including links, and refused if it leads outside, whether or not it
+# exists. `Reading` then opens the resolved path, and follows no links.
 
 OUTSIDE: Final = "the path is outside the folder that may be read"
 NOT_TEXT: Final = "that is not a text file"
@@ -493,10 +501,10 @@ _LONGEST_PATH = 1024
 
 
 class FolderLimits(Checked, msgspec.Struct, frozen=True, kw_only=True):
-    """Says what one call may answer with; the rest is cut, and said to be.
+    """How much one call may return. The rest is cut, and the result says so.
 
-    `scanned` is how many entries of a folder are looked at, to sort them and show the first
-    `entries`; `file_bytes` how much of a file is read.
+    `scanned` is how many entries of a folder are looked at, to be sorted, of which the first
+    `entries` are shown. `file_bytes` is how much of a file is read.
     """
 
     entries: int = 200
@@ -508,12 +516,12 @@ class FolderLimits(Checked, msgspec.Struct, frozen=True, kw_only=True):
 class JailedFolder:
     """Reads below `root` and nowhere else: a folder of this machine as a `FileRoot`.
 
-    A file that this process has open, such as the database of its audit log or a file that it logs to,
-    is listed but not read: closing it again would drop the locks that this process has on it (what
-    holds where that cannot be told: `opening.Reading`). Searching leaves it out, as it does hidden
-    files and folders, virtual environments, installed packages, binary files and links. Needs a system
-    that opens a file relative to a folder (Linux, macOS). Raises SourceError for that, and if `root` is
-    no folder.
+    A file that this process has open, such as the database of its audit log or a log file, is
+    listed but not read, because closing it again would drop the locks that this process has on it
+    (`Reading` says what happens where open files are not known). A search leaves it out, and also
+    hidden files and folders, virtual environments, installed packages, binary files and links. This
+    needs a system that opens files relative to a folder (Linux, macOS). Raises SourceError on other
+    systems, and if `root` is no folder.
     """
 
     @names_wrong_types
@@ -546,7 +554,7 @@ class JailedFolder:
             raise CapabilityError(NOT_TEXT)
         truncated = len(content) > most
         decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
-        text = decoder.decode(content[:most], final=not truncated)  # no half character at the cut
+        text = decoder.decode(content[:most], final=not truncated)  # no half character at the end
         return {"path": shown_path(parts), "text": text, "size": size, "truncated": truncated}
 
     def search(self, query: str, path: str) -> FileMatches:
@@ -566,7 +574,7 @@ class JailedFolder:
         return {"matches": found.matches, "truncated": found.truncated}
 
     def _resolved(self, path: str, missing: str) -> tuple[str, ...]:
-        """Return the names that lead from the root to where a path goes, links followed."""
+        """Return the names that lead from the root to the target of a path, with links followed."""
         if "\0" in path or len(path) > _LONGEST_PATH:
             raise CapabilityError(missing)
         try:
@@ -592,7 +600,7 @@ class JailedFolder:
         size = 0
         try:
             mode, length = self._facts(parts, entry)
-        except (OSError, CapabilityError):  # gone meanwhile, or a link that leads out or nowhere
+        except (OSError, CapabilityError):  # gone, or a link that leads outside or nowhere
             pass
         else:
             if stat.S_ISDIR(mode):
@@ -602,7 +610,8 @@ class JailedFolder:
         return {"name": printable(entry.name), "kind": kind, "size": size}
 
     def _facts(self, parts: tuple[str, ...], entry: os.DirEntry[str]) -> tuple[int, int]:
-        """Return mode and size of an entry; of a link, those of its target, if that may be read."""
+        """Return the mode and size of an entry. For a link, return those of its target, if that may
+        be read."""
         facts = entry.stat(follow_symlinks=False)
         if stat.S_ISLNK(facts.st_mode):
             target = self._resolved("/".join((*parts, entry.name)), NO_FILE)

@@ -1,8 +1,8 @@
-"""Asking the web, guarded: a request reaches the servers that were named, at public addresses only.
+"""Guarded web requests, which reach only the named servers, and only at public addresses.
 
-Two checks, neither of which replaces the other. The origin of the URL has to be one of those that are
-allowed. The address is judged where the socket for it is made, after all resolving, so that no name
-can mean one address when it is checked and another one when it is used (DNS rebinding).
+There are two independent checks. The origin of the URL has to be one of those that are allowed. The
+address is checked where the socket for it is made, after all name resolution, so that no name can
+mean one address when it is checked and another one when it is used (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from toolcrib.tools import capability
 from toolcrib.urls import without_password
 from toolcrib.values.typed import Checked, names_wrong_types
 
-# Which addresses are public: the only ones that a request made for a model may reach.
+# Public addresses, which are the only ones that a request for a model may reach.
 #
-# What is not known to be public is refused. The tables are IANA's special-purpose address registries
-# (iana.org/assignments/iana-ipv4-special-registry and iana-ipv6-special-registry, RFC 6890), kept here
-# because `ipaddress` judges several of them differently from one Python to the next.
+# Addresses that are not known to be public are refused. The tables are IANA's special-purpose
+# address registries (iana.org/assignments/iana-ipv4-special-registry and
+# iana-ipv6-special-registry, RFC 6890). They are kept here because `ipaddress` judges several of
+# them differently in each version of Python.
 
 Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
@@ -60,7 +61,7 @@ _NOT_PUBLIC_4 = tuple(
         ),
     )
 )
-_GLOBAL_6 = IPv6Network("2000::/3")  # all that IANA has given out
+_GLOBAL_6 = IPv6Network("2000::/3")  # all that IANA has assigned
 _NOT_PUBLIC_6 = tuple(
     map(
         IPv6Network,
@@ -77,8 +78,8 @@ _NAT64 = IPv6Network("64:ff9b::/96")  # RFC 6052: how an IPv6 network reaches IP
 
 
 def is_public(address: Address) -> bool:
-    """Return whether an address is public; an IPv6 form of an IPv4 address
-    (mapped, NAT64) is as that is."""
+    """Return whether an address is public. An IPv6 form of an IPv4 address (mapped, NAT64) is
+    judged as that."""
     if isinstance(address, IPv6Address):
         inner = address.ipv4_mapped
         if address in _NAT64:
@@ -90,8 +91,7 @@ def is_public(address: Address) -> bool:
 
 
 def may_reach(host: str, private: tuple[Network, ...]) -> bool:
-    """Return whether the address that a connection is about to go to is
-    public, or in one of `private`."""
+    """Return whether the address of a connection about to be made is public, or in one of `private`."""
     try:
         address = ip_address(host)
     except ValueError:
@@ -124,17 +124,19 @@ _UNREADABLE = "gave an answer that cannot be read as HTTP"
 
 
 class HttpAnswer(Checked, msgspec.Struct, frozen=True, kw_only=True):
-    """`status` is no redirect (3xx); `body` is whole. The names of `headers` are in lower case."""
+    """`status` is no redirect (3xx), and `body` is complete. The names of `headers` are in lower
+    case."""
 
     status: int
     body: bytes
     headers: Mapping[str, str] = {}
 
 
-class Unanswered(CapabilityError):  # noqa: N818  what happened, in the words of the field
-    """A server may not be asked, or gave no answer that can be taken.
+class Unanswered(CapabilityError):  # noqa: N818  named after what happened
+    """A server may not be asked, or gave no usable answer.
 
-    `sent` says that it may have had the request, and `status` what it answered, 0 if it did not.
+    `sent` says that it may have received the request. `status` is the status of its answer, or 0
+    without one.
     """
 
     def __init__(self, safe_text: str, *, retryable: bool, sent: bool, status: int = 0) -> None:
@@ -148,32 +150,33 @@ class HttpGetter(Protocol):
     """Reads from the web for the tools of the kit."""
 
     async def get(self, url: str, query: Mapping[str, str]) -> HttpAnswer:
-        """Return a server's answer to a GET; `query` becomes part of the URL, quoted.
+        """Return a server's answer to a GET. `query` becomes a part of the URL, escaped.
 
-        Raises CapabilityError if it may not be asked or gives no answer.
+        Raises CapabilityError if the server may not be asked or gives no answer.
         """
 
 
 class HttpLimits(Checked, msgspec.Struct, frozen=True, kw_only=True):
-    """Limits on one request: `seconds` for all of it, `body_bytes` of the answer."""
+    """Limits on one request: `seconds` in total, `body_bytes` of the answer."""
 
     seconds: float = 10.0
     body_bytes: int = 1024 * 1024
 
 
 class GuardedHttp:
-    """Asks the servers of `allow` and no other, at public addresses, following no redirect.
+    """Asks only the servers in `allow`, at public addresses, and follows no redirect.
 
-    An entry of `allow` is a host (`api.example.com`: HTTPS at its own port) or an origin
-    (`https://api.example.com:8443`). `private` are networks that may be reached though they are not
-    public: for a private server, or one of a test (`allow=["http://127.0.0.1:8000"],
-    private=["127.0.0.0/8"]`). The proxies of the environment are not used: a proxy does the
-    resolving itself. Raises MissingExtraError without the extra `http`, SourceError for a wrong entry.
+    An entry of `allow` is a host (`api.example.com`: HTTPS at its default port) or an origin
+    (`https://api.example.com:8443`). `private` are networks that may be reached although they are
+    not public, for a private server or a test server (`allow=["http://127.0.0.1:8000"],
+    private=["127.0.0.0/8"]`). The proxies of the environment are not used, since a proxy resolves
+    names itself. Raises MissingExtraError without the extra `http`, and SourceError for a wrong
+    entry.
 
-    With `keep`, connections of what only reads (GET, HEAD) are used again, until `aclose` or the end of
-    the event loop: their addresses were judged when they were made. Whatever else is asked has a
-    connection of its own: of one that its server has closed meanwhile nobody could say whether the
-    request was done.
+    With `keep`, connections for reading (GET, HEAD) are reused until `aclose` or the end of the
+    event loop, since their addresses were checked when they were made. Any other request has a
+    connection of its own: if a reused connection was closed by its server meanwhile, nobody could
+    say whether the request was done.
     """
 
     @names_wrong_types
@@ -195,7 +198,7 @@ class GuardedHttp:
         self._pool = Pool(partial(_session, self._private, keep=True)) if keep else None
 
     async def aclose(self) -> None:
-        """Close the connections of the running event loop; what was closed can be used again."""
+        """Close the connections of the running event loop. The object can be used again afterwards."""
         if self._pool is not None:
             await self._pool.aclose()
 
@@ -213,7 +216,7 @@ class GuardedHttp:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> HttpAnswer:
-        """Return the answer to a request of any method; what is encoded in its `url` stays as it is.
+        """Return the answer to a request of any method. Escapes in its `url` are kept unchanged.
 
         Raises Unanswered if the server may not be asked or gives no answer.
         """
@@ -222,7 +225,7 @@ class GuardedHttp:
     async def _asked(
         self, method: str, url: URL | None, headers: Mapping[str, str], body: bytes | None
     ) -> HttpAnswer:
-        """Ask for the URL that was judged, and not for another reading of it."""
+        """Request exactly the URL that was checked, and no other reading of it."""
         if url is None or _origin_of(url) not in self._allowed:
             raise Unanswered(_NOT_ALLOWED, retryable=False, sent=False)
         request = _Request(method, url.with_fragment(None), headers, body)
@@ -252,8 +255,8 @@ class GuardedHttp:
         )
 
     async def _answered(self, request: _Request) -> HttpAnswer:
-        """Send a request by a connection of its own, or one that is kept; if that was closed meanwhile,
-        by the next."""
+        """Send a request on a connection of its own, or on a kept one. If that was closed
+        meanwhile, use the next."""
         if self._pool is None or request.method not in _READING:
             async with _session(self._private, keep=False) as session:
                 return await self._sent(request, session)
@@ -266,7 +269,7 @@ class GuardedHttp:
                 over = request.fresh or request.status or kept.session.closed
                 if over or not is_closed(error):
                     raise
-            except asyncio.CancelledError:  # of aiohttp, where somebody closed the session
+            except asyncio.CancelledError:  # raised by aiohttp if the session was closed
                 if not kept.session.closed or cancel_requests() > cancels:
                     raise
                 raise _NotTaken(_BROKEN) from None
@@ -303,8 +306,8 @@ class GuardedHttp:
         return HttpAnswer(status=response.status, body=bytes(body), headers=headers)
 
 
-class _NotTaken(Exception):  # noqa: N818  an outcome; it never leaves this file
-    """There is an answer, and it is not taken."""
+class _NotTaken(Exception):  # noqa: N818  an outcome that never leaves this file
+    """There is an answer, and it cannot be used."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -315,10 +318,10 @@ _READING = ("GET", "HEAD")
 
 
 def _once() -> ClientMiddlewareType:
-    """Return a middleware that lets one request out.
+    """Return a middleware that sends one request only.
 
-    aiohttp sends one of an idempotent method again when the connection breaks, and has no switch for
-    it: what was done would be done twice, by one approval.
+    aiohttp repeats a request with an idempotent method when the connection breaks, and has no
+    option against it. Then one approval would do something twice.
     """
     sent = False
 
@@ -333,10 +336,10 @@ def _once() -> ClientMiddlewareType:
 
 
 class _Request:
-    """A request, and how far it came.
+    """A request and its progress.
 
-    `connected` is set when there is a connection, by which it may have been sent; `fresh` says that it
-    was made for this request, and `status` is that of the answer, once there is one.
+    `connected` is set when there is a connection, on which it may have been sent. `fresh` says that
+    the connection was made for this request. `status` is that of the answer, once there is one.
     """
 
     def __init__(
@@ -348,7 +351,7 @@ class _Request:
 
 
 class _Gate:
-    """Makes the sockets of connections, to addresses that may be reached."""
+    """Makes the sockets of connections, to allowed addresses only."""
 
     def __init__(self, private: tuple[Network, ...]) -> None:
         self._private = private
@@ -363,18 +366,18 @@ class _Gate:
 
 
 class _Resolver:
-    """Looks names up in threads that can be given up.
+    """Looks names up in threads that can be abandoned.
 
-    A loop waits at its end for those of its executor: with a name server that does not answer, that
-    is long after the request is over.
+    At its end, an event loop waits for the threads of its executor. With a name server that does
+    not answer, that takes much longer than the request.
     """
 
     async def resolve(self, host: str, port: int = 0, family: int = 0) -> list[dict[str, Any]]:
-        flags = socket.AI_ADDRCONFIG  # no IPv6 address where there is no IPv6
+        flags = socket.AI_ADDRCONFIG  # no IPv6 address on a machine without IPv6
         look_up = partial(socket.getaddrinfo, host, port, family, socket.SOCK_STREAM, flags=flags)
         try:
             found = await in_thread(look_up)
-        except UnicodeError:  # a part of the name is too long
+        except UnicodeError:  # a label of the name is too long
             raise OSError("that cannot be the name of a host") from None
         numeric = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
         return [
@@ -390,12 +393,13 @@ class _Resolver:
         ]
 
     async def close(self) -> None:
-        """Do nothing: there is nothing to close."""
+        """Do nothing, since there is nothing to close."""
 
 
 def _session(private: tuple[Network, ...], *, keep: bool) -> ClientSession:
-    """Return a session, which shares no connection, cookie or resolved name with another. It tells each
-    request, its `trace_request_ctx`, of the connection. Without `keep` it is for one request."""
+    """Return a session that shares no connection, cookie or resolved name with another one. It
+    tells each request, as its `trace_request_ctx`, about the connection. Without `keep` it is for
+    one request."""
     library = _aiohttp()
     steps = library.TraceConfig(trace_config_ctx_factory=_request_of)
     steps.on_connection_create_start.append(_connecting)
@@ -430,7 +434,7 @@ async def _connected(_session: object, request: _Request, _event: object) -> Non
 
 
 def _origin(entry: str) -> tuple[str, str, int]:
-    """Read an allowed server from its text. Raises SourceError."""
+    """Parse an allowed server. Raises SourceError."""
     url = _url(entry if "://" in entry else f"https://{entry}")
     origin = None if url is None else _origin_of(url)
     if url is None or origin is None or url != url.origin() or "*" in entry:
@@ -442,7 +446,7 @@ def _origin(entry: str) -> tuple[str, str, int]:
 
 
 def _origin_of(url: URL) -> tuple[str, str, int] | None:
-    """Return scheme, host and port of a URL; None if it names no server, or a user on one."""
+    """Return scheme, host and port of a URL, or None if it names no server, or a user on one."""
     if url.scheme not in ("https", "http") or not url.raw_host or not url.port:
         return None
     if url.raw_user is not None or url.raw_password is not None:
@@ -451,7 +455,7 @@ def _origin_of(url: URL) -> tuple[str, str, int] | None:
 
 
 def _network(entry: str) -> Network:
-    """Read an allowed network from its text. Raises SourceError."""
+    """Parse an allowed network. Raises SourceError."""
     try:
         return ip_network(entry)
     except ValueError:
@@ -459,12 +463,12 @@ def _network(entry: str) -> Network:
 
 
 def _url(text: str, *, encoded: bool = False) -> URL | None:
-    """Parse a URL as aiohttp will read it, by yarl; None for a text that is no URL."""
+    """Parse a URL by yarl, as aiohttp will, or return None for a text that is no URL."""
     from yarl import URL
 
     try:
         url = URL(text, encoded=encoded)
-        _ = url.port  # which yarl reads late
+        _ = url.port  # yarl parses the port only here
     except ValueError:
         return None
     return url

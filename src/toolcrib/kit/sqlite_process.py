@@ -1,8 +1,8 @@
-"""What runs in a process of its own for one question to a database: it may only read.
+"""The process that answers one question to a database, and may only read.
 
-A statement can keep SQLite busy in one step that nothing interrupts (`trim` of two long texts, for
-minutes), so the process is killed from outside; memory is bounded inside. It is started as a script
-and sees the standard library only: a JSON object on stdin, another one on stdout.
+A statement can keep SQLite busy in a single step that nothing interrupts (`trim` of two long texts,
+for minutes), so the process is killed from outside. Its memory is limited inside. It is started as
+a script and sees only the standard library, with a JSON object on stdin and another one on stdout.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Answer: TypeAlias = dict[str, Any]
 
 _LONGEST_NAME = 200
 _BUSY_SECONDS = 1.0
-# What describes tables, and what FTS5 asks of itself when it is read. None of them can change anything.
+# Those that describe tables, and those that FTS5 itself uses when read. None can change anything.
 _PRAGMAS = frozenset(
     (
         *("table_info", "table_xinfo", "table_list", "index_list", "index_info", "index_xinfo"),
@@ -38,18 +38,19 @@ _TABLES = (
     else "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view') "
     "AND substr(name, 1, 7) <> 'sqlite_' ORDER BY name"
 )
-# Those that are computed too, and without the hidden ones of a virtual table.
+# This includes computed columns, and leaves out the hidden ones of a virtual table.
 _COLUMNS = "SELECT name, type FROM pragma_table_xinfo(?) WHERE hidden <> 1"
 
 
-class _Refused(Exception):  # noqa: N818  an answer
+class _Refused(Exception):  # noqa: N818  it becomes an answer
     """There is no result; the first argument is the name of the reason."""
 
 
 def answer(asked: Answer) -> Answer:
-    """Return the result, or `error` (SQLite's name of it, or one of ours) and SQLite's `message`.
+    """Return the result, or `error` (SQLite's name for it, or one of ours) and SQLite's `message`.
 
-    `asked`: `uri` of the database, the `limits`, and either `sql` with `parameters`, or neither.
+    `asked` has the `uri` of the database, the `limits`, and either `sql` with `parameters`, or
+    neither.
     """
     limits = asked["limits"]
     try:
@@ -61,11 +62,11 @@ def answer(asked: Answer) -> Answer:
         return {"error": refused.args[0]}
     except MemoryError:
         return {"error": "SQLITE_NOMEM"}
-    except UnicodeDecodeError:  # the name of a column
+    except UnicodeDecodeError:  # from the name of a column
         return {"error": "SQLITE_CORRUPT"}
-    except UnicodeEncodeError:  # the statement, or one of its values
+    except UnicodeEncodeError:  # from the statement, or one of its values
         return {"error": "SQLITE_ERROR", "message": ""}
-    except OverflowError:  # one of its values
+    except OverflowError:  # from one of its values
         return {"error": "SQLITE_MISMATCH"}
     except (sqlite3.Error, sqlite3.Warning) as error:
         name = getattr(error, "sqlite_errorname", type(error).__name__)
@@ -86,17 +87,17 @@ def _opened(uri: str, limits: Answer) -> sqlite3.Connection:
 
 
 def _meet_virtual_tables(database: sqlite3.Connection) -> None:
-    """Meet each virtual table before writing is denied: some prepare writing statements at
-    first."""
+    """Open each virtual table before writing is denied, since some prepare writing statements at
+    first use."""
     names = [name for (name,) in database.execute(_VIRTUAL_TABLES)]
     for name in (*_FUNCTION_TABLES, *names):
         quoted = name.replace('"', '""')
-        with suppress(sqlite3.Error):  # one whose module is not there is no table either
+        with suppress(sqlite3.Error):  # without its module it is no table either
             database.execute(f'SELECT 1 FROM "{quoted}" LIMIT 0').close()  # noqa: S608
 
 
 def _permitted(action: int, first: str | None, second: str | None, *_where: str | None) -> int:
-    """Allow reading, and whatever serves reading; deny what is not known."""
+    """Allow reading and whatever serves reading. Deny unknown actions."""
     if action == sqlite3.SQLITE_FUNCTION:
         permitted = (second or "").lower() not in _NO_FUNCTIONS
     elif action == sqlite3.SQLITE_PRAGMA:
@@ -111,7 +112,7 @@ def _text(raw: bytes) -> str:
 
 
 class _TextCutter:
-    """Cuts a text as it is read: a row of many long ones is never whole in memory."""
+    """Cuts a text while it is read, so that a row of many long ones is never completely in memory."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -120,7 +121,7 @@ class _TextCutter:
         most = self._most
         if len(raw) <= most:
             return _text(raw)
-        text = _text(raw[: 4 * (most + 1)])  # a character has 4 bytes at most
+        text = _text(raw[: 4 * (most + 1)])  # a character has at most 4 bytes
         return text if len(text) <= most else f"{text[:most]}… (cut, it has {len(raw)} bytes)"
 
 
@@ -148,7 +149,7 @@ def _rows(
 
 
 def _cell(value: Any) -> Any:
-    """Return a cell for JSON; what JSON cannot hold is said in words. SQLite has no NaN."""
+    """Return a cell for JSON. What JSON cannot represent is put into words. SQLite has no NaN."""
     if isinstance(value, bytes):
         return f"(blob of {len(value)} bytes)"
     if isinstance(value, float) and not math.isfinite(value):
@@ -157,8 +158,8 @@ def _cell(value: Any) -> Any:
 
 
 def _described(database: sqlite3.Connection, limits: Answer) -> Answer:
-    """Return the tables; one whose columns have no room is named without
-    them, to leave room for others."""
+    """Return the tables. A table whose columns do not fit is listed without them, to leave room for
+    others."""
     tables: list[Answer] = []
     truncated = False
     left = limits["result_bytes"]
@@ -179,8 +180,7 @@ def _described(database: sqlite3.Connection, limits: Answer) -> Answer:
 
 
 def _columns(database: sqlite3.Connection, table: str) -> Iterator[Answer]:
-    """Yield the columns; none of a view that does not work, or a virtual table without its
-    module."""
+    """Yield the columns. A broken view, or a virtual table without its module, has none."""
     with suppress(sqlite3.Error):
         found = database.execute(_COLUMNS, (table,)).fetchall()
         keys = database.execute("SELECT * FROM pragma_foreign_key_list(?)", (table,)).fetchall()
@@ -206,7 +206,7 @@ def main() -> None:
     if sys.platform != "win32":
         import resource
 
-        # The parent kills in time; this is for when it is gone itself, whatever it made of the signal.
+        # The parent kills this process in time. The alarm is for the case that the parent is gone.
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
         signal.alarm(math.ceil(asked["limits"]["seconds"]) + 1)

@@ -19,7 +19,7 @@ _AREAS = (
     *("Africa", "America", "Antarctica", "Arctic", "Asia"),
     *("Atlantic", "Australia", "Europe", "Indian", "Pacific"),
 )
-_NO_ZONES = frozenset({"Factory", "localtime"})  # what the machine is set to is no place
+_NO_ZONES = frozenset({"Factory", "localtime"})  # the machine's own setting is no place
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _MARKS = ".'\N{RIGHT SINGLE QUOTATION MARK}"  # St. John's
 _LONGEST = 100
@@ -34,7 +34,7 @@ class Clock(Protocol):
     """Tells the time."""
 
     def now(self) -> datetime:
-        """Return the present moment, aware, in UTC."""
+        """Return the current time, aware, in UTC."""
 
 
 class SystemClock:
@@ -87,9 +87,10 @@ def current_time(timezone: str = "UTC", *, clock: Clock) -> ZoneTime:
 
 
 def find_zone(name: str) -> str:
-    """Return the IANA name of a zone, given that or its city in any case, accents and spaces allowed.
+    """Return the IANA name of a zone, given that name or its city in any case, with or without
+    accents and spaces.
 
-    Raises ToolError for a zone that is not known, MissingExtraError where the machine has no zones.
+    Raises ToolError for an unknown zone, and MissingExtraError if the machine has no zones.
     """
     found = _zones().get(_folded(name)) if len(name) <= _LONGEST else None
     if found is None:
@@ -99,8 +100,8 @@ def find_zone(name: str) -> str:
 
 @cache
 def _zones() -> Mapping[str, str]:
-    """Return IANA names by their folded form, then by city; where two have one city, the shorter
-    name."""
+    """Return IANA names by their folded form, then by city. If two have the same city, the shorter
+    name counts."""
     names = sorted(available_timezones() - _NO_ZONES, key=lambda n: (n.count("/"), n))
     if not names:
         raise MissingExtraError("kit", "the tool 'current_time' (time zones)")

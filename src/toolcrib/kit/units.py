@@ -1,8 +1,9 @@
-"""Units by `pint`. What a model wrote is taken apart here and looked up name by name.
+"""Units by `pint`. A model's text is taken apart here, and each name is looked up.
 
 It never reaches the library's own parser of expressions, which computes what it reads. A name may
-be read in more than one way ("C" is coulomb and Celsius): the readings that fit each other win. Where
-the two units differ in the case of their letters alone, case matters: they are read as written.
+have more than one reading ("C" is coulomb and Celsius), and the readings that fit each other win.
+If the two units differ only in the case of their letters, case matters, and they are read exactly
+as written.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from toolcrib.kit.arithmetic import Number, tidy
 from toolcrib.tools import tool
 
 # How people write a unit: factors with `*`, `/` and powers, or in words. Nothing is computed here,
-# and whatever is not of that form is refused.
+# and any other form is refused.
 
 _LONGEST = 80
 _MAX_FACTORS = 6
@@ -45,8 +46,7 @@ class Factor(NamedTuple):
 
 
 def read_factors(text: str) -> list[Factor] | None:
-    """Read `"square feet / s^2"` as `(("feet",), 2), (("s",), -2)`; None for what is no such
-    product."""
+    """Read `"square feet / s^2"` as `(("feet",), 2), (("s",), -2)`. Return None for any other form."""
     if len(text) > _LONGEST:
         return None
     plain = unicodedata.normalize("NFKC", text).strip().replace("**", "^").translate(_TIMES)
@@ -64,7 +64,8 @@ def read_factors(text: str) -> list[Factor] | None:
 
 
 def _spelled(name: str) -> Factor:
-    """Return the words of a name, without those that say a power or only how the rest is meant."""
+    """Return the words of a name, without those that state a power or only say how the rest is
+    meant."""
     words = re.split(r"[\s_-]+", name.strip().removeprefix("°") or name)
     power = 1
     if len(words) > 1 and words[0].lower() in _POWERS_BEFORE:
@@ -80,16 +81,16 @@ if TYPE_CHECKING:
     import pint
 
 Registry: TypeAlias = "pint.UnitRegistry[Any]"
-Reading: TypeAlias = Mapping[str, int]  # unit names, as the library spells them, with their powers
+Reading: TypeAlias = Mapping[str, int]  # unit names in the library's spelling, with their powers
 
 _MAX_READINGS = 32
 _DIGITS, _ALL_DIGITS = 10, 17
 _LIBRARY_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, Warning)
-_ONE_AT_A_TIME = Lock()  # the registry writes into itself when a prefixed unit is first met
+_ONE_AT_A_TIME = Lock()  # the registry changes when a prefixed unit is first used
 
 _KELVIN: Reading = {"kelvin": 1}
-_OFFSET = ("degree_Celsius", "degree_Fahrenheit")  # within a product, these are differences
-# What people also mean by a name, where the library reads it otherwise (mb is a millibarn) or not.
+_OFFSET = ("degree_Celsius", "degree_Fahrenheit")  # differences if they are part of a product
+# Other meanings of a name that the library reads differently (mb is a millibarn), or not at all.
 _EVERYDAY = {
     "ac": "acre",
     "c": "degree_Celsius",
@@ -111,12 +112,12 @@ _EVERYDAY = {
     "sqft": "square_foot",
     "tb": "terabyte",
 }
-# A small b behind a capital prefix; the library has barns there.
+# A small b after a capital prefix, which the library reads as barns.
 _BITS = {"Kb": "kilo", "Mb": "mega", "Gb": "giga", "Tb": "tera"}
 
 
 _Value: TypeAlias = Annotated[Number, WithJsonSchema({"type": "number"})]
-"""A number that a float cannot hold stays the integer that it is."""
+"""A number that a float cannot hold stays an integer."""
 
 
 class Quantity(TypedDict):
@@ -191,8 +192,8 @@ def convert_units(value: _Value, from_unit: str, to_unit: str) -> Quantity:
 
 
 class _Measure(NamedTuple):
-    """A way of reading a unit, and what it then measures: in the library's root units, since angles,
-    counts and bits have no dimension there."""
+    """A reading of a unit, and what it measures, in the library's root units, since angles, counts
+    and bits have no dimension there."""
 
     units: Reading
     root: object
@@ -200,7 +201,7 @@ class _Measure(NamedTuple):
 
 @cache
 def _registry() -> Registry:
-    """Build pint's registry at the first conversion: importing and building it takes half a
+    """Build pint's registry at the first conversion, since importing and building it takes half a
     second."""
     try:
         import pint
@@ -246,10 +247,11 @@ def _factor_readings(registry: Registry, factor: Factor, *, as_written: bool) ->
 
 
 def _unit_names(registry: Registry, name: str, *, as_written: bool) -> list[str]:
-    """Return units of a name as it is written, then in other cases; mixed case only if none is found.
+    """Return units for a name in its own spelling, then in other cases, and in mixed case only if
+    there is no other.
 
-    Another case may not turn a plain unit into a prefixed one: `min` is no mega-inch. What is to be
-    read `as_written` has another case only if it is no unit as it is.
+    Another case may not turn a plain unit into a prefixed one: `min` is no mega-inch. A name to be
+    read `as_written` is read in another case only if it is no unit in its own spelling.
     """
     lower = name.lower()
     bits = name in _BITS
@@ -268,7 +270,7 @@ def _unit_names(registry: Registry, name: str, *, as_written: bool) -> list[str]
 
 
 def _merged(factors: Iterable[Reading]) -> Reading:
-    """Merge factors into one unit; the powers of a name that comes twice add up."""
+    """Merge factors into one unit. The powers of a repeated name are added."""
     powers: dict[str, int] = {}
     for factor in factors:
         for unit, power in factor.items():
@@ -279,7 +281,7 @@ def _merged(factors: Iterable[Reading]) -> Reading:
 
 
 def _matching(sources: list[_Measure], targets: list[_Measure]) -> tuple[_Measure, _Measure]:
-    """Return the likeliest two readings that measure the same. Raises ToolError if none do."""
+    """Return the likeliest two readings that measure the same. Raises ToolError if there are none."""
     ranks = product(range(len(sources)), range(len(targets)))
     for i, j in sorted(ranks, key=sum):
         if sources[i].root == targets[j].root:
@@ -291,8 +293,7 @@ def _matching(sources: list[_Measure], targets: list[_Measure]) -> tuple[_Measur
 
 
 def _is_temperature(source: _Measure, target: _Measure) -> bool:
-    """Return whether both are temperatures, and neither is a difference, which may be below
-    zero."""
+    """Return whether both are temperatures, and neither is a difference, which may be below zero."""
     differences = [name.startswith("delta_") for name in (*source.units, *target.units)]
     return str(source.root) == "kelvin" and not any(differences)
 
@@ -304,7 +305,7 @@ def _convert(registry: Registry, value: Number, source: Reading, target: Reading
     except _LIBRARY_ERRORS:
         raise ToolError("there is no conversion between these two units") from None
     if not math.isfinite(converted):
-        too_large = value * converted > 0  # else it is the logarithm of what is not positive
+        too_large = value * converted > 0  # else the logarithm of a number that is not positive
         raise ToolError(
             "the result is too large" if too_large else "there is no such value in that unit"
         )
@@ -312,7 +313,7 @@ def _convert(registry: Registry, value: Number, source: Reading, target: Reading
 
 
 def _shown(units: Reading) -> str:
-    """Write a unit with names in full, so that the reading is plain: `kilometer/hour`, `1/second`."""
+    """Write a unit with full names, so that the reading is clear: `kilometer/hour`, `1/second`."""
     powers = {name.replace("_", " "): power for name, power in units.items()}
     top = [_power(name, power) for name, power in powers.items() if power > 0]
     bottom = [f"/{_power(name, -power)}" for name, power in powers.items() if power < 0]

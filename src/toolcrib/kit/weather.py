@@ -1,4 +1,4 @@
-"""The weather at a place. What a weather service says is data from outside: it taints the run."""
+"""The weather at a place. A weather service's data comes from outside, which taints the run."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ class WeatherService(Protocol):
     """Looks up the weather at a place."""
 
     async def forecast(self, place: str, days: int) -> Forecast:
-        """Return the weather now, today and on the days after it: `days` in all, 1 to 7.
+        """Return the weather now, today and on the following days: `days` in total, 1 to 7.
 
-        Raises ToolError for a place that is not known, CapabilityError if the service gives no answer.
+        Raises ToolError for an unknown place, and CapabilityError if the service gives no answer.
         """
 
 
@@ -71,7 +71,7 @@ class WeatherService(Protocol):
     untrusted_output=True,
     timeout=30,
     tags=["weather", "forecast", "temperature"],
-    examples=[  # in the cities of `current_time`: a city alone is to speak for neither
+    examples=[  # in the cities of `current_time`, so that a city alone suggests neither
         ("What's the weather like in Paris?", {"place": "Paris"}),
         ("Will it rain tomorrow in Sydney?", {"place": "Sydney"}),
         ("How warm is it in Cairo right now?", {"place": "Cairo"}),
@@ -109,9 +109,9 @@ async def get_weather(
 
 # Open-Meteo as a `WeatherService`: one request finds the place, another one asks for its weather.
 #
-# The wire is that of open-meteo.com/en/docs and open-meteo.com/en/docs/geocoding-api, the words for the
-# WMO codes are those of the first. It needs no key; without one it is free for non-commercial use, and
-# asks to be named where its data (CC BY 4.0) are shown.
+# The wire is described in open-meteo.com/en/docs and open-meteo.com/en/docs/geocoding-api. The
+# words for the WMO codes come from the first. It needs no key. Without one it is free for
+# non-commercial use, and asks to be named where its data (CC BY 4.0) is shown.
 
 T = TypeVar("T")
 
@@ -127,10 +127,10 @@ _DAILY = (
     "precipitation_probability_max,wind_speed_10m_max"
 )
 _UNITS = {"temperature_unit": "celsius", "wind_speed_unit": "kmh", "precipitation_unit": "mm"}
-_CANDIDATES = 20  # to find the region among; the service ranks them, the largest first
+_CANDIDATES = 20  # places to find the region among; the service ranks the largest first
 _LONGEST_NAME = 100
 _COMMA = re.compile("[,\N{ARABIC COMMA}\N{IDEOGRAPHIC COMMA}\N{FULLWIDTH COMMA}]")
-_CODES = {"usa": "us", "uk": "gb"}  # what people say for a country code
+_CODES = {"usa": "us", "uk": "gb"}  # what people say in place of a country code
 _CONDITIONS: Mapping[int, str] = {
     0: "clear sky",
     1: "mainly clear",
@@ -184,7 +184,7 @@ class _Place(msgspec.Struct):
 
 
 class _Places(msgspec.Struct):
-    """There are no `results` where nothing was found."""
+    """`results` is missing if nothing was found."""
 
     results: list[_Place] = []
 
@@ -200,7 +200,7 @@ class _Current(msgspec.Struct):
 
 
 class _Daily(msgspec.Struct):
-    """Daily values: one list per quantity, as long as `time`."""
+    """Daily values: one list for each quantity, as long as `time`."""
 
     time: list[str]
     weather_code: list[int | None]
@@ -220,7 +220,8 @@ class _Weather(msgspec.Struct):
 class OpenMeteo:
     """Asks Open-Meteo through `http`, which has to allow `OpenMeteo.HOSTS`.
 
-    The two URLs are those of another server that speaks the same: one's own, or a customer's.
+    The two URLs may be those of another server that speaks the same wire, such as your own or a
+    customer's.
     """
 
     HOSTS: ClassVar[tuple[str, ...]] = ("geocoding-api.open-meteo.com", "api.open-meteo.com")
@@ -253,7 +254,8 @@ class OpenMeteo:
         }
 
     async def _find(self, place: str) -> _Place:
-        """Return the first place of the name that lies where the rest says. Raises ToolError."""
+        """Return the first place with this name that lies where the rest of the text says. Raises
+        ToolError."""
         name, *regions = (part.strip() for part in _COMMA.split(place))
         if not name:
             raise ToolError(_UNKNOWN_PLACE)
@@ -290,7 +292,7 @@ def _now(current: _Current) -> CurrentWeather:
 
 
 def _days(daily: _Daily) -> list[DayWeather]:
-    """Raise CapabilityError if the lists are not of one length."""
+    """Raise CapabilityError if the lists have different lengths."""
     columns: Sequence[Sequence[Any]] = msgspec.structs.astuple(daily)
     if len({len(column) for column in columns}) != 1:
         raise CapabilityError(_FOREIGN)
@@ -319,7 +321,7 @@ def _shown(place: _Place) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return the service's own text, in a form that a terminal can show."""
+    """Return the service's own text in a form that a terminal can show."""
     return printable(text[:_LONGEST_NAME])
 
 

@@ -1,4 +1,4 @@
-"""For tests of what is built with toolcrib: a scripted model, a loopback server, cassettes."""
+"""For tests of programs that use toolcrib: a scripted model, a loopback server, cassettes."""
 
 from toolcrib.testing.cassettes import Cassette, cassette
 from toolcrib.testing.emulator import ToolEmulator

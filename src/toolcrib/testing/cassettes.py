@@ -1,7 +1,7 @@
 """The transport that records exchanges and replays them.
 
-Nothing is written but by a block that ended well, and then all at once: neither a failed test nor a
-killed one changes a file. What was not recorded is an error, never a request that goes out after all.
+A file is written only when a block ended well, and then all at once, so neither a failed test nor a
+killed one changes a file. A request that was not recorded is an error, and is never sent.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from toolcrib.testing.masking import MASK, masked, masked_text, masked_url, secr
 from toolcrib.values.json import Veiled
 from toolcrib.values.typed import names_wrong_types
 
-# A cassette's file: JSON that people read, review and mend.
+# A cassette's file: JSON that people read, review and correct.
 #
-# What is written is what is read. A body is kept byte by byte, as text in lines where it is UTF-8, else
-# as base64; `chunks` are the lengths (bytes) of the pieces in which it came, left out where it came in
-# one piece.
+# Bodies are stored byte by byte, as lines of text if they are UTF-8, and as base64 otherwise.
+# `chunks` are the lengths (in bytes) of the pieces in which a body arrived, and are left out for a
+# single piece.
 
 _VERSION = 1
 _ANEW = "record it anew"
@@ -52,7 +52,7 @@ class RecordedRequest(
     omit_defaults=True,
     forbid_unknown_fields=True,
 ):
-    """A request without its headers. `body` is its JSON; `base64` what is none."""
+    """A request without its headers. `body` is its JSON, and `base64` any other body."""
 
     veiled: ClassVar[tuple[str, ...]] = ("url", "body", "base64")
 
@@ -70,9 +70,11 @@ class RecordedResponse(
     omit_defaults=True,
     forbid_unknown_fields=True,
 ):
-    """A response. `error` is how its connection broke, and `retryable` whether trying again may help;
-    `left` says that its reader went away, and how many seconds after the last piece, if that is known;
-    `delimited` whether its body said where it ends.
+    """A response.
+
+    `error` says how its connection broke, and `retryable` whether trying again may help. `left`
+    says that its reader left, and how many seconds after the last piece, if that is known.
+    `delimited` says whether its body told where it ends.
     """
 
     veiled: ClassVar[tuple[str, ...]] = ("headers", "text", "base64")
@@ -91,7 +93,7 @@ class RecordedResponse(
     def of(
         status: int, headers: dict[str, str], chunks: list[bytes], **more: Any
     ) -> RecordedResponse:
-        """Return the answer with this body; `more` are the other members."""
+        """Return the answer with this body. `more` has the other members."""
         body = b"".join(chunks)
         sizes = [len(chunk) for chunk in chunks] if len(chunks) > 1 else []
         try:
@@ -104,7 +106,8 @@ class RecordedResponse(
         return RecordedResponse(status=status, headers=headers, text=text, chunks=sizes, **more)
 
     def pieces(self) -> list[bytes]:
-        """Return the body in the pieces in which it came. Raises ValueError where that cannot be."""
+        """Return the body in the pieces in which it arrived. Raises ValueError if the lengths do
+        not fit."""
         if self.text and self.base64:
             raise ValueError("a body is either text or base64")
         body = "".join(self.text).encode() or base64.b64decode(self.base64, validate=True)
@@ -122,8 +125,8 @@ class RecordedResponse(
 class Exchange(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """A request, and its answer or the `error` that there was instead of one; or how many seconds after
-    it was sent it was `left`, before there was either."""
+    """A request, and its answer, or the `error` in place of one. `left` is how many seconds after
+    sending it the program left, if there was neither."""
 
     request: RecordedRequest
     response: RecordedResponse | None = None
@@ -138,8 +141,7 @@ class _CassetteFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 def read(path: Path) -> list[Exchange]:
-    """Return the exchanges in a file. Raises SourceError for one that
-    cannot be read or is no cassette."""
+    """Return the exchanges in a file. Raises SourceError if it cannot be read or is no cassette."""
     try:
         data = json.loads(path.read_text(encoding="utf-8-sig"))
         version = data.get("toolcrib_cassette") if isinstance(data, dict) else None
@@ -151,7 +153,7 @@ def read(path: Path) -> list[Exchange]:
         exchanges = msgspec.convert(data, _CassetteFile).exchanges
     except OSError as error:
         raise SourceError(f"{path} cannot be read ({error.strerror})") from None
-    except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, not in this form
+    except (ValueError, RecursionError) as error:  # not UTF-8, not JSON, or another form
         raise SourceError(f"{path} is no cassette: {error}. Mend it, or {_ANEW}") from None
     for at, exchange in enumerate(exchanges):
         _check(path, at, exchange)
@@ -173,21 +175,21 @@ def _check(path: Path, at: int, exchange: Exchange) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Raise SourceError where `write` could not put a file. Nothing is changed."""
+    """Raise SourceError if `write` could not write a file. Nothing is changed."""
     folder = next(parent for parent in path.absolute().parents if parent.exists())
     if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         raise SourceError(f"{path} cannot be written: no file can be put there")
 
 
 def write(path: Path, exchanges: list[Exchange]) -> None:
-    """Put them in the file, all or nothing: until they are whole, the old file stands.
+    """Write the exchanges to the file, all or nothing. Until they are complete, the old file stays.
 
-    Raises SourceError where that cannot be written.
+    Raises SourceError if that is not possible.
     """
     data = {"toolcrib_cassette": _VERSION, "exchanges": msgspec.to_builtins(exchanges)}
     text = json.dumps(data, ensure_ascii=False, indent=1)
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-        text = json.dumps(data, indent=1)  # half of a surrogate pair has no UTF-8
+        text = json.dumps(data, indent=1)  # escapes lone surrogates, which UTF-8 lacks
     aside = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -201,27 +203,27 @@ def write(path: Path, exchanges: list[Exchange]) -> None:
         raise SourceError(f"{path} cannot be written ({error.strerror})") from None
 
 
-# Which recorded exchange answers a request: the first unplayed one of the same request.
+# A request is answered by the first unplayed exchange with the same request.
 #
-# The same is: method, path with query, and body as JSON, whose keys have no order. What was masked may
-# be anything: where it is replayed other texts are secret, or none.
-# Headers do not count, nor, where no other answer is left, the server: neither a key nor a port is the
-# same tomorrow.
+# Requests are the same if method, path with query, and body as JSON are the same, regardless of the
+# order of keys. A masked text may be any text, since other texts are secret where it is replayed,
+# or none. Headers do not count. If no other answer is left, the server does not count either, since
+# keys and ports change.
 
 Compare: TypeAlias = Callable[[Any], Any]
-"""From a request's JSON body, which is its own copy, to what of it is compared."""
+"""From a request's JSON body, of which it gets a copy, to the part of it that is compared."""
 
 _RUN = re.compile(r"(?<![A-Za-z0-9])run_[0-9a-f]{16,}(?![0-9a-f])")
 _BLANK = re.compile(r"\s")
 _SHOWN = 3
 _LONGEST = 60
 _SPARE = 1.0
-"""Seconds that a program may take longer to leave than it did when it was recorded."""
+"""Seconds that a program may take longer to leave than when it was recorded."""
 _MISSING = object()
 
 
 def asked(request: Outgoing, secrets: Iterable[str]) -> RecordedRequest:
-    """Return the request as a file may hold it."""
+    """Return the request in the form in which a file may contain it."""
     body = b"".join(masked([request.body], secrets))
     url = masked_url(request.url, secrets)
     try:
@@ -238,7 +240,7 @@ def path_of(request: RecordedRequest) -> str:
 
 
 class ComparedRequest(NamedTuple):
-    """Holds what is compared of a request; `key` is the JSON of all of it."""
+    """Holds the compared part of a request. `key` is its JSON."""
 
     method: str
     path: str
@@ -248,7 +250,7 @@ class ComparedRequest(NamedTuple):
 
     @classmethod
     def of(cls, request: RecordedRequest, compare: Compare | None) -> ComparedRequest:
-        """Raises ToolcribError for a useless `compare`."""
+        """Return the compared part of a request. Raises ToolcribError for a useless `compare`."""
         try:
             body = _compared(request.body, compare)
             told = (request.method, path_of(request), request.base64, body)
@@ -257,7 +259,7 @@ class ComparedRequest(NamedTuple):
             raise ToolcribError("compare= has to give what JSON can hold") from None
 
     def stands_for(self, now: ComparedRequest) -> bool:
-        """Return whether this is that request, where masks in this stand for any text."""
+        """Return whether this recorded request is that one. Masks in this one stand for any text."""
         return self.key == now.key or (MASK in self.key and all(map(_stands_for, self[:4], now)))
 
 
@@ -279,7 +281,8 @@ def _stands_for(old: Any, new: Any) -> bool:
 
 
 def _may_be(text: str, first: str, *more: str) -> bool:
-    """Return whether a text has these pieces, in order, and between them others without a blank."""
+    """Return whether a text consists of these pieces, in order, with other text without blanks in
+    between."""
     if not more:
         return text == first
     at, end = len(first), len(text) - len(more[-1])
@@ -295,7 +298,7 @@ def _may_be(text: str, first: str, *more: str) -> bool:
 
 
 def differences(recorded: ComparedRequest, now: ComparedRequest) -> list[str]:
-    """Return one line per difference: `/messages/0/content: recorded "a", now "b"`."""
+    """Return one line for each difference: `/messages/0/content: recorded "a", now "b"`."""
     pairs = [("method", recorded.method, now.method), ("path", recorded.path, now.path)]
     lines = [_line(name, old, new) for name, old, new in pairs if old != new]
     if recorded.base64 != now.base64:
@@ -309,8 +312,8 @@ def shortened(lines: list[str]) -> str:
 
 
 def _compared(body: Any, compare: Compare | None) -> Any:
-    """Return what is compared of a body, in which runs are called by their order: their ids, which ids
-    of calls begin with, are others each time. Raises TypeError for what JSON cannot hold."""
+    """Return the compared part of a body, with runs numbered in their order. The ids of runs, with
+    which ids of calls begin, differ each time. Raises TypeError for values that are not JSON."""
     if compare is not None and body is not None:
         body = compare(copy.deepcopy(body))
         if body is None:
@@ -322,7 +325,8 @@ def _compared(body: Any, compare: Compare | None) -> Any:
 
 
 def _places(old: Any, new: Any, at: str) -> Iterator[tuple[str, Any, Any]]:
-    """Return JSON Pointers to what differs, with what is there; nothing below a place that does."""
+    """Return JSON Pointers to the differences with both values, and nothing below a place that
+    differs."""
     if _stands_for(old, new) or _stands_for(new, old):
         return
     if isinstance(old, dict) and isinstance(new, dict):
@@ -342,7 +346,8 @@ def _line(at: str, old: Any, new: Any) -> str:
 
 
 def _shown(value: Any, other: Any) -> str:
-    """Return the value as JSON; of a long text the part around where it differs from the other."""
+    """Return the value as JSON. Of a long text, return the part around the difference to the other
+    value."""
     if value is _MISSING:
         return "nothing"
     if isinstance(value, str) and isinstance(other, str) and len(value) > _LONGEST:
@@ -355,7 +360,7 @@ def _shown(value: Any, other: Any) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-# Replaying: each recorded answer once, and an error that helps for whatever was not recorded.
+# Replaying: each recorded answer once, and a helpful error for requests that were not recorded.
 
 
 class Player:
@@ -374,8 +379,8 @@ class Player:
         return len(self._unplayed)
 
     async def send(self, request: Outgoing) -> Response:
-        """Return the first unplayed answer to it: to the very same before one with masks, and of its
-        own server before others. Raises ConnectionFailed."""
+        """Return the first unplayed answer to the request. An exactly equal request is preferred to
+        one with masks, and one to the same server to others. Raises ConnectionFailed."""
         masked_now, plain = (asked(request, each) for each in (secrets_of(request), ()))
         now = ComparedRequest.of(masked_now, self._compare)
         either = (now, ComparedRequest.of(plain, self._compare))
@@ -404,8 +409,8 @@ class Player:
         return error
 
     async def stayed(self, left: float, what: str) -> ToolcribError:
-        """Wait for a reader to leave as it did, and a little longer; return what is raised if it does
-        not: nobody knows what comes next."""
+        """Wait for a reader to leave as it did when it was recorded, and a little longer. Return an
+        error to raise if it does not, since what comes next is not known."""
         await asyncio.sleep(left + _SPARE)
         return self.miss(f"{what} when it was recorded, and now is waited for")
 
@@ -454,24 +459,24 @@ class _Played:
             raise await self._player.stayed(self._answer.left, "an answer was not read to its end")
 
     async def aclose(self, *, whole: bool) -> None:
-        """There is nothing to free."""
+        """Do nothing, since there is nothing to free."""
         del whole
 
 
-# Recording: what goes out and what comes back, kept as it passes.
+# Recording: requests and answers are kept while they pass through.
 #
-# The reader of an answer gets its bytes as if nobody were listening.
+# The reader of an answer gets its bytes as it would without recording.
 
 _HEADERS = frozenset(
     ("content-type", "retry-after", "retry-after-ms", "x-should-retry", "x-amzn-errortype")
 )
-"""The headers of an answer that a client acts on; no other is kept."""
+"""The headers of an answer that a client acts on. No others are kept."""
 
 _BROKEN = "the connection broke"
 
 
 class RecordingTransport:
-    """Sends requests on and keeps what comes back, in the order in which they were sent."""
+    """Sends requests, and keeps the answers in the order in which the requests were sent."""
 
     def __init__(self, transport: Transport, secrets: Iterable[str] = ()) -> None:
         self._secrets = frozenset(secrets)
@@ -490,13 +495,13 @@ class RecordingTransport:
             take.left()
             raise
         except BaseException:
-            self._takes.remove(take)  # it was not sent: there is nothing to replay
+            self._takes.remove(take)  # it was not sent, so there is nothing to replay
             raise
         take.answered(response)
         return take
 
     def exchanges(self) -> list[Exchange]:
-        """Return what is known by now. A secret of one request is one in all of them."""
+        """Return the exchanges so far. A secret of one request is a secret in all of them."""
         known = (take.secrets | secrets_of(take.request) for take in self._takes)
         of_transport: Iterable[str] = getattr(self._transport, "secrets", ())
         secrets = set(self._secrets).union(of_transport, *known)
@@ -504,11 +509,11 @@ class RecordingTransport:
 
 
 class _Take:
-    """A request, and its answer as far as it has been read."""
+    """A request, and its answer as far as it was read."""
 
     def __init__(self, request: Outgoing) -> None:
         self.request = request
-        self.secrets = secrets_of(request)  # now: the environment may be another one in the end
+        self.secrets = secrets_of(request)  # now, since the environment may change until the end
         self._response: Response | None = None
         self._kept: dict[str, str] = {}
         self._error = ""
@@ -587,7 +592,7 @@ class _Take:
 
 
 def _kept(headers: Mapping[str, str]) -> dict[str, str]:
-    """Keep the headers that a client acts on; a date to wait for becomes seconds."""
+    """Return the headers that a client acts on. A date to wait for becomes seconds."""
     kept = {name.lower(): value for name, value in headers.items() if name.lower() in _HEADERS}
     seconds = retry_after({"retry-after": kept.get("retry-after", "")}, time.time())
     if seconds is not None and ":" in kept["retry-after"]:
@@ -619,15 +624,15 @@ def cassette(
 ) -> Cassette:
     """`with cassette("tapes/weather.json") as tape: OpenAIClient("gpt-5", transport=tape)`.
 
-    `record` is "once" (where there is no file; else replay it), "none" (only replay), or "all" (all
-    anew); None is "none" where the environment has `CI`, else "once". `transport` is what records
-    through, aiohttp if left out. `compare` gets a copy of a request's JSON body and gives what of it
-    has to be the same. `secrets` are texts that nobody may read in the file, besides those that are
-    known to be secret.
+    `record` is "once" (record if there is no file, otherwise replay it), "none" (only replay), or
+    "all" (record everything anew). None means "none" if the environment has `CI`, else "once".
+    `transport` sends the requests while recording, by default through aiohttp. `compare` gets a
+    copy of a request's JSON body and returns the part that has to be the same. `secrets` are texts
+    that must not be readable in the file, in addition to those that are known to be secret.
 
-    While it replays, no key is needed: those of the known providers that are not set are
-    `"replay"` in the environment until the block ends. Raises SourceError for a file that is no
-    cassette, ToolcribError for a request that was not recorded.
+    Replaying needs no key: missing keys of the known providers are `"replay"` in the environment
+    until the block ends. Raises SourceError for a file that is no cassette, and ToolcribError for a
+    request that was not recorded.
     """
     mode = record or ("none" if os.environ.get("CI") else "once")
     if mode not in get_args(Record):
@@ -649,7 +654,7 @@ class Cassette:
         secrets: Iterable[str] = (),
     ) -> None:
         self.path = path
-        self._file = path.absolute()  # whatever becomes of the working folder
+        self._file = path.absolute()  # the working folder may change
         self._record = record
         self._transport = transport or AiohttpTransport()
         self._compare = compare
@@ -664,7 +669,7 @@ class Cassette:
 
     @property
     def remaining(self) -> int:
-        """How many recorded exchanges nobody has asked for yet; 0 while it records."""
+        """How many recorded exchanges have not been asked for yet, or 0 while recording."""
         state = self._within()
         return state.remaining if isinstance(state, Player) else 0
 
@@ -675,7 +680,7 @@ class Cassette:
             )
         there = self._file.exists()
         if self._record == "all" or (self._record == "once" and not there):
-            check_writable(self._file)  # rather than when all has been asked
+            check_writable(self._file)  # rather than after all requests were made
             self._state = RecordingTransport(self._transport, self._secrets)
             return self
         self._state = Player(self.path, read(self._file) if there else [], self._compare)
@@ -693,10 +698,10 @@ class Cassette:
         if isinstance(state, RecordingTransport) and (exchanges := state.exchanges()):
             write(self._file, exchanges)
         elif isinstance(state, Player) and state.missed is not None:
-            raise state.missed  # also where somebody between here and the client caught it
+            raise state.missed  # also if code between here and the client caught it
 
     def discard(self) -> None:
-        """End it as a block does that failed: nothing is written."""
+        """End it like a block that failed, without writing anything."""
         self._state = None
         for name in self._placed:
             if os.environ.get(name) == _PLACEHOLDER:

@@ -1,7 +1,7 @@
-"""`ToolEmulator`: stands in for an agent's tools, so that the agent can be tried without effects.
+"""`ToolEmulator` replaces an agent's tools, so that the agent can be tried without effects.
 
-Rule: no code of a tool runs, nor of a capability; the rest of the way of a call is as ever. What it
-gives is the test's own (a script), or what a model makes up, and every record says so
+Rule: no code of a tool or a capability runs. Everything else about a call is unchanged. Results
+come from the test (a script) or are made up by a model, and every record says so
 (`record.emulated`).
 """
 
@@ -39,14 +39,14 @@ _AS_JSON = " Its result is one JSON value, valid by this JSON Schema: {schema}"
 
 
 class ToolEmulator:
-    """Stands in for tools: `ToolEmulator({"refund": "done"}).over(agent)` is that agent, without
-    effects.
+    """Replaces tools: `ToolEmulator({"refund": "done"}).over(agent)` is that agent without effects.
 
-    `answers` has, by tool, a value; an exception, which is raised; or a function of the arguments (a
-    dictionary, as the tool's schema has them), async or not, or a generator of the parts of a streaming
-    tool. What has no answer is made up by `model`, a client or a name: it is told what the tool is for,
-    the arguments but for secret ones, and the schema of the result. Without a model such a call fails
-    as `tool_error`. What is given is checked by the tool's output schema, as what the tool gives is.
+    `answers` has for each tool a value; an exception, which is raised; or a function of the
+    arguments (a dictionary in the form of the tool's schema), async or not, or a generator of the
+    parts of a streaming tool. Results without an answer are made up by `model`, a client or a name.
+    It is told what the tool is for, the arguments except secret ones, and the schema of the result.
+    Without a model such a call fails as `tool_error`. Results are checked by the tool's output
+    schema, like those of the tool.
     """
 
     def __init__(
@@ -57,9 +57,9 @@ class ToolEmulator:
         self._model = client_for(model) if isinstance(model, str) else model
 
     def over(self, thing: T) -> T:
-        """Return an agent, or a runner, like this one, whose tools are all stood in for, also those
-        that it is given later, and those of the agents that it hands over to. Raises CatalogError for
-        an answer of a tool that there is not."""
+        """Return an agent or a runner like this one whose tools are all replaced, including tools
+        that it is given later and those of agents that it hands over to. Raises CatalogError for an
+        answer of an unknown tool."""
         check_type("what is emulated", thing, (Agent, ToolRunner), "an Agent or a ToolRunner")
         runner = thing.runner if isinstance(thing, Agent) else thing
         self._check_answers(runner, thing)
@@ -70,13 +70,13 @@ class ToolEmulator:
         return over
 
     def _check_answers(self, runner: ToolRunner, thing: Agent | ToolRunner) -> None:
-        """Raise CatalogError for an answer of a tool that no agent has which may speak."""
+        """Raise CatalogError for an answer of a tool that no agent has that may speak."""
         team = team_of(thing) if isinstance(thing, Agent) and thing.handovers else {}
         theirs = {name for each in team.values() for name in each.runner.catalog.names}
         runner.catalog.only(*(name for name in self._answers if name not in theirs))
 
     def _value(self, definition: ToolDefinition, arguments: JsonObject) -> Any:
-        """Return the value of a call, or what gives it."""
+        """Return the value of a call, or what produces it."""
         if definition.name not in self._answers:
             return self._made_up(definition, arguments)
         answer = self._answers[definition.name]
@@ -104,6 +104,6 @@ class ToolEmulator:
 
 
 def _is_ours(tool: Tool[..., Any]) -> bool:
-    """Return whether a tool is the library's own, without effects: the search for tools, what reads on
-    in a result, a handover."""
+    """Return whether a tool is one of the library's own, which have no effects: the search for
+    tools, reading on in a result, a handover."""
     return tool is search_tools() or tool is read_result() or is_handover(tool)

@@ -1,6 +1,7 @@
-"""How secrets are taken out of bytes, in whatever form somebody wrote them.
+"""How secrets are removed from bytes, in whatever form they were written.
 
-Besides the secrets that a request is known to hold, what has the form of a known provider's key is one.
+In addition to the known secrets of a request, everything in the form of a known provider's key is
+one.
 """
 
 from __future__ import annotations
@@ -27,34 +28,35 @@ from toolcrib.clients.server import (
 )
 from toolcrib.urls import SECRET_NAME, SECRET_VARIABLE, login_of, passwords_in
 
-# What of a request must never be in a file.
+# The parts of a request that must never be in a file.
 #
-# Every header is a secret unless it is known to hold none: a header that nobody thought of is masked
+# Every header is a secret unless it is known to contain none, so that unknown headers are masked,
 # too.
 
 _SHORTEST = 8
-"""Characters. What is shorter ("EMPTY", "ollama") is what local servers are given for a key."""
+"""Characters. Shorter keys ("EMPTY", "ollama") are placeholders for local servers."""
 _SHORTEST_UNNAMED = 12
-"""Characters that a value needs which is not called a secret: common words stay words."""
+"""Characters that a value needs if its name does not call it a secret, so that common words are
+kept."""
 _CONVERSATION = frozenset(
     ("messages", "input", "contents", "system", "instructions", "systemInstruction")
 )
-"""Members whose texts are not searched by name: there, a `password` may be any word."""
+"""Members whose texts are not searched by name, since a `password` may be any word there."""
 
 
 def secrets_of(request: Outgoing) -> set[str]:
-    """Return what it is trusted with: in its headers, in the login and the
-    query of its URL, in its body.
+    """Return the secrets in a request's headers, in the login and the query of its URL, and in its
+    body.
 
-    A body has keys for other servers where the provider is to ask them (remote MCP servers). What
-    variables of the environment hold whose names are those of secrets is one too: a transport may have
-    a key of its own.
+    A body contains keys for other servers if the provider is to ask them (remote MCP servers). The
+    values of environment variables whose names are those of secrets count as well, since a
+    transport may have a key of its own.
     """
     found = _in_environment() | _in_headers(request.headers) | _in_url(request.url)
     try:
         body = json.loads(request.body)
     except (ValueError, RecursionError):
-        form = request.body.decode("utf-8", "replace")  # a token is asked for in this form
+        form = request.body.decode("utf-8", "replace")  # requests for tokens have this form
         return found | (_least(_SHORTEST, passwords_in(form)) if len(form) < 65_536 else set())
     if isinstance(body, dict):
         found.update(*(_in_member(name, value) for name, value in _members(body)))
@@ -85,7 +87,7 @@ def _in_url(url: str) -> set[str]:
 
 
 def _members(body: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield all members at all depths of what is no conversation; those of a list have its name."""
+    """Yield all members, at any depth, that are no conversation. Items of a list have its name."""
     left = [(name, value) for name, value in body.items() if name not in _CONVERSATION]
     while left:
         name, value = left.pop()
@@ -105,7 +107,7 @@ def _in_member(name: str, value: Any) -> set[str]:
         return _least(_SHORTEST, parts_of(value))
     try:
         return _in_url(value) if value.lower().startswith(("http://", "https://")) else set()
-    except ValueError:  # it only looks like a URL
+    except ValueError:  # it only looked like a URL
         return set()
 
 
@@ -135,12 +137,12 @@ _KNOWN = tuple((sign, re.compile(form)) for sign, form in _FORMS)
 
 _RANDOM = re.compile(r"(?=.*\d)\w[\w+/=.~-]{19,}", re.ASCII)
 _TELLING = 12
-"""A text that begins with this many characters of a long key is one too: providers repeat a key cut
-short."""
+"""A text that begins with this many characters of a long key counts as the key, since providers
+repeat shortened keys."""
 
 
 class Replacement(NamedTuple):
-    """Bytes from `start` to `end` that become others."""
+    """Bytes from `start` to `end` that are replaced by others."""
 
     start: int
     end: int
@@ -148,7 +150,8 @@ class Replacement(NamedTuple):
 
 
 def masked_url(url: str, secrets: Iterable[str]) -> str:
-    """Return the URL without its login, and with its secret parameters masked, however short."""
+    """Return the URL without its login, and with its secret parameters masked, however short they
+    are."""
     parts = urlsplit(url)
     pairs = (pair.partition("=") for pair in parts.query.split("&"))
     query = "&".join(
@@ -166,8 +169,8 @@ def masked_text(text: str, secrets: Iterable[str]) -> str:
 
 
 def masked(chunks: list[bytes], secrets: Iterable[str]) -> list[bytes]:
-    """Return the chunks without the secrets, also those that a cut goes
-    through; others end where they did."""
+    """Return the chunks without the secrets, including those that are split between chunks. Other
+    chunks end where they did."""
     return changed(
         chunks, [Replacement(*span, _MASK) for span in places(b"".join(chunks), secrets)]
     )
@@ -189,7 +192,7 @@ def changed(chunks: list[bytes], changes: list[Replacement]) -> list[bytes]:
 
 
 def _moved(cuts: Iterable[int], changes: list[Replacement]) -> Iterator[int]:
-    """Yield where cuts are after the changes; one within a change moves to its end."""
+    """Yield the positions of cuts after the changes. A cut within a change moves to its end."""
     at = shift = past = 0
     for cut in cuts:
         while at < len(changes) and changes[at].start < cut:
@@ -200,10 +203,10 @@ def _moved(cuts: Iterable[int], changes: list[Replacement]) -> Iterator[int]:
 
 
 def places(body: bytes, secrets: Iterable[str]) -> list[tuple[int, int]]:
-    """Return where secrets are, in order and without overlap.
+    """Return the places of secrets, in order and without overlap.
 
-    Rule: a search for a form of a secret allows what its writer puts between two characters of it:
-    base64 comes in lines of 64 or 76 characters.
+    Rule: a search for a form of a secret allows line breaks between any two of its characters,
+    since base64 is written in lines of 64 or 76 characters.
     """
     secrets = list(secrets)
     spans = [
@@ -223,21 +226,21 @@ def places(body: bytes, secrets: Iterable[str]) -> list[tuple[int, int]]:
 
 
 def _over_lines(body: bytes, secrets: Iterable[str]) -> Iterator[tuple[int, int]]:
-    """Yield where secrets are whose characters stand in several lines."""
+    """Yield the places of secrets whose characters are on several lines."""
     joined = _BREAK.sub(b"", body)
     if len(joined) == len(body):
         return
     patterns = (pattern for secret in _stripped(secrets) for pattern in _whole(joined, secret))
     spans = sorted(found.span() for pattern in patterns for found in pattern.finditer(joined))
     if spans:
-        # where spans overlap, starts and ends may be paired otherwise: together they cover the same
+        # overlapping spans may pair starts and ends differently, but together they cover the same
         starts = _unjoined((start for start, _ in spans), body)
         ends = _unjoined(sorted(end - 1 for _, end in spans), body)
         yield from zip(starts, (end + 1 for end in ends), strict=True)
 
 
 def _unjoined(places: Iterable[int], body: bytes) -> Iterator[int]:
-    """Yield where places of a joined text, which are in order, are in the body."""
+    """Yield the places in the body of places in a joined text, which are in order."""
     breaks, removed, cut = _BREAK.finditer(body), 0, None
     for place in places:
         while True:
@@ -249,7 +252,7 @@ def _unjoined(places: Iterable[int], body: bytes) -> Iterator[int]:
 
 
 def _stripped(secrets: Iterable[str]) -> Iterator[str]:
-    return filter(None, map(str.strip, secrets))  # one that was read from a file has an end
+    return filter(None, map(str.strip, secrets))  # a secret read from a file may have a line end
 
 
 def _whole(body: bytes, secret: str) -> Iterator[re.Pattern[bytes]]:
@@ -270,12 +273,12 @@ def _patterns(body: bytes, secrets: Iterable[str]) -> Iterator[re.Pattern[bytes]
 
 
 _SHORT = {"\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t"}
-"""What JSON writes behind a backslash for characters that it must escape."""
+"""What JSON writes after a backslash for characters that it must escape."""
 
 
 def _character(character: str) -> bytes:
-    """Return a character; all but letters and digits also as JSON and URLs
-    may write it, or both, twice."""
+    """Return a pattern of a character. Characters other than letters and digits may also be escaped
+    as in JSON, URLs, or both, up to twice."""
     plain = character.encode("utf-8", "surrogatepass")
     if plain.isalnum():
         return plain
@@ -289,27 +292,27 @@ def _character(character: str) -> bytes:
 
 
 _BREAK = re.compile(rb"(?:(?:[\r\n]|\\{1,7}(?:[nr\r\n]|u000[aAdD])|%(?:25){0,3}0[aAdD])[ \t]*)+")
-"""Ends of lines, as they are or as JSON and URLs write them, with what the next line is indented by."""
+"""Line ends, literally or as JSON and URLs write them, with the indentation of the next line."""
 
 
-# Secrets that an answer spells piece by piece, a few letters in each event of its stream, or by the
-# numbers of letters that JSON need not escape.
+# Secrets that an answer spells piece by piece, with a few letters in each event of its stream, or
+# with escapes of letters that JSON need not escape.
 #
-# What is joined is the text at one place of all events, as their readers join it.
+# The texts at the same place of all events are joined, as their readers join them.
 
 _LINE = re.compile(
     rb"(?:^|(?<=\r))(?:\xef\xbb\xbf)?(?:data:[ \t]*)?(\{[^\r\n]*\})[ \t]*(?:\r|$)", re.MULTILINE
 )
 _ESCAPED_LETTER = re.compile(rb"\\u00(?:3[0-9]|[46][1-9a-f]|[57][0-9a])", re.IGNORECASE)
-_HEAD = struct.Struct(">II")  # whole length, length of the headers
+_HEAD = struct.Struct(">II")  # total length, length of the headers
 _HEAD_SIZE, _CRC_SIZE = 12, 4
 
 
 def unspelled(chunks: list[bytes], secrets: Iterable[str]) -> list[bytes]:
-    """Return the chunks of an event stream, or of JSON, without the secrets that its texts spell; those
-    of anything else are returned as they are.
+    """Return the chunks of an event stream, or of JSON, without the secrets that its texts spell.
+    Other chunks are returned unchanged.
 
-    An AWS event stream has no secret in it at all afterwards, and is whole.
+    An AWS event stream contains no secret at all afterwards, and its frames are valid.
     """
     body = b"".join(chunks)
     framed = body.startswith(b"\0")
@@ -328,7 +331,7 @@ def unspelled(chunks: list[bytes], secrets: Iterable[str]) -> list[bytes]:
 
 
 class _LocatedValue(NamedTuple):
-    """A JSON value and where it is. Of a frame, `head` are the bytes between its head and it."""
+    """A JSON value and its place. For a frame, `head` are the bytes between its head and the value."""
 
     start: int
     end: int
@@ -353,7 +356,7 @@ def _lines(body: bytes) -> Iterator[_LocatedValue]:
 
 
 def _frames(body: bytes) -> Iterator[_LocatedValue]:
-    """Yield those that are whole: https://smithy.io/2.0/aws/amazon-eventstream.html"""
+    """Yield the complete frames: https://smithy.io/2.0/aws/amazon-eventstream.html"""
     at = 0
     while at + _HEAD_SIZE <= len(body):
         size, headers = _HEAD.unpack_from(body, at)
@@ -387,8 +390,8 @@ def _leaves(event: _LocatedValue) -> Iterator[_Leaf]:
 
 
 def _hide(leaves: list[_Leaf], secrets: list[str]) -> Iterator[_LocatedValue]:
-    """Yield the events whose texts it changes: a secret is masked in its first
-    piece, cut from the others."""
+    """Yield the events whose texts it changes. A secret is masked in its first piece, and removed
+    from the others."""
     pieces = [leaf.holder[leaf.key].encode("utf-8", "surrogatepass") for leaf in leaves]
     spans = places(b"".join(pieces), secrets)
     if not spans:

@@ -1,6 +1,6 @@
-"""Models that say what a test wrote down: one in process, one behind a real HTTP server; and a sink.
+"""Models that say what a test wrote down, in process or behind a real HTTP server; and a sink.
 
-What either offers is what the request offers, so that hydration and the loop behave as with a real one.
+They offer what the request offers, so that hydration and the loop behave as with a real model.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _ENDS = ("completed", "failed", "waiting")
 class MemorySink:
     """All records that were written, in order: one for each call, when it is over.
 
-    `attachments` are the definitions, prompts and choices of tools that the records refer to; `runs`
-    says of each run of an agent that it began, and how it ended.
+    `attachments` are the definitions, prompts and choices of tools that the records refer to.
+    `runs` has the beginning and the end of each run of an agent.
     """
 
     def __init__(self) -> None:
@@ -61,14 +61,14 @@ class MemorySink:
         return [record for record in self.records if record.status in _ENDS]
 
 
-# What a scripted model says: the notation that the scripted client and the loopback servers share.
+# What a scripted model says, in the notation of the scripted client and the loopback servers.
 #
-# A turn is a text, a call, a list of texts and calls, a `Reply`, an exception, or a function that makes
-# one of those from the request.
+# A turn is a text, a call, a list of texts and calls, a `Reply`, an exception, or a function that
+# makes one of those from the request.
 
 
 class ScriptedCall(Checked, msgspec.Struct, frozen=True):
-    """A call that the scripted model makes; `arguments` is the text that it sends."""
+    """A call that the scripted model makes. `arguments` is the text that it sends."""
 
     name: str
     arguments: str
@@ -87,7 +87,8 @@ class Spoken(msgspec.Struct, frozen=True):
 
 @names_wrong_types
 def call(name: str, /, **arguments: Any) -> ScriptedCall:
-    """Return a call of the tool `name`, with these arguments. Raises TypeError for what is no JSON."""
+    """Return a call of the tool `name` with these arguments. Raises TypeError for values that are
+    not JSON."""
     try:
         return ScriptedCall(name, to_json(arguments, inf_nan_mode="null").decode())
     except PydanticSerializationError as error:
@@ -101,7 +102,7 @@ def raw_call(name: str, arguments: str) -> ScriptedCall:
 
 
 def spoken(turn: Said | Reply) -> Spoken:
-    """Return the text and the calls of a turn. Raises TypeError for what is no turn."""
+    """Return the text and the calls of a turn. Raises TypeError for a value that is no turn."""
     if isinstance(turn, Reply):
         calls = tuple(ScriptedCall(c.name, c.arguments) for c in turn.tool_calls)
         return Spoken(turn.text, calls)
@@ -123,7 +124,8 @@ _SPOKEN = 7
 
 
 class ScriptedClient(PlanningClient):
-    """An `LLMClient` that gives `turns`, one a request, and keeps what it was asked in `requests`.
+    """An `LLMClient` that gives `turns`, one for each request, and keeps the requests in
+    `requests`.
 
     An exception as a turn is raised. Raises ToolcribError when the script is used up.
     """
@@ -144,7 +146,7 @@ class ScriptedClient(PlanningClient):
 
     @property
     def remaining(self) -> int:
-        """How many turns nobody has asked for yet."""
+        """How many turns have not been asked for yet."""
         return len(self._turns) - len(self.requests)
 
     async def chat(self, request: ChatRequest) -> Reply:
@@ -202,9 +204,9 @@ def _last(request: ChatRequest) -> str:
 # It judges each request as the provider would, and answers 400 to an illegal one. Its streams are as
 # awkward as legal ones can be: small writes, arguments in many deltas, parallel calls interleaved.
 
-# What OpenAI's server refuses of a chat completion request, said as it says it.
+# What OpenAI's server refuses in a chat completion request, in the server's own words.
 #
-# Written from the wire's documentation, not from the encoder, so that the one can judge the other.
+# Written from the wire's documentation, not from the encoder, so that it can judge the encoder.
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ROLES = {"system", "developer", "user", "assistant", "tool"}
@@ -296,8 +298,8 @@ def _message_fault(message: dict[str, Any], at: int) -> str | None:
 
 
 def _is_content(content: Any, *, of_user: bool) -> bool:
-    """Return whether it is a text, or parts: texts, and a user's images, files and recordings, in
-    OpenAI's form or in Mistral's."""
+    """Return whether it is a text, or parts: texts, and in a user's message also images, files and
+    recordings, in OpenAI's form or in Mistral's."""
     if isinstance(content, str):
         return True
     return (
@@ -337,7 +339,7 @@ _STREAMED = 5
 
 
 class RawTurn(msgspec.Struct, frozen=True):
-    """A body sent as it is."""
+    """A body that is sent unchanged."""
 
     body: bytes
     status: int = 200
@@ -346,7 +348,7 @@ class RawTurn(msgspec.Struct, frozen=True):
 
 
 class CutTurn(msgspec.Struct, frozen=True):
-    """A turn that reached the limit on tokens: its last call, or else its text, is cut in half."""
+    """A turn that reached the limit on tokens. Its last call, or else its text, is cut in half."""
 
     turn: Said
 
@@ -367,14 +369,14 @@ ServerTurn: TypeAlias = (
 def raw(
     body: bytes | str, *, content_type: str = "text/event-stream", status: int = 200
 ) -> RawTurn:
-    """Return a body of your own; the connection ends after it, without an error."""
+    """Return a body of your own. The connection ends after it, without an error."""
     data = body.encode() if isinstance(body, str) else body
     return RawTurn(data, status, content_type)
 
 
 @names_wrong_types
 def cut(turn: Said) -> CutTurn:
-    """Return the turn, cut by the limit on tokens: finish reason `length`."""
+    """Return the turn, cut by the limit on tokens, with the finish reason `length`."""
     return CutTurn(turn)
 
 
@@ -388,7 +390,7 @@ def die_after(n_bytes: int, turn: Said | CutTurn | RawTurn) -> DyingTurn:
 def http_error(
     status: int, message: str = "scripted", *, retry_after: float | None = None
 ) -> RawTurn:
-    """Return an error in OpenAI's form. `retry_after` in seconds, for the header of that name."""
+    """Return an error in OpenAI's form. `retry_after` is in seconds, for the header of that name."""
     headers = {} if retry_after is None else {"Retry-After": f"{retry_after:g}"}
     body = orjson.dumps({"error": {"message": message, "type": "scripted", "code": None}})
     return RawTurn(body, status, "application/json", headers)
@@ -409,7 +411,8 @@ _TURNS_IN_WORDS = (
 
 
 class OpenAIServer:
-    """`url` is the base URL for a client; `requests` the bodies received, `headers` their headers."""
+    """`url` is the base URL for a client, `requests` the received bodies, and `headers` their
+    headers."""
 
     base: ClassVar[str] = "/v1"
     path: ClassVar[str] = "/chat/completions"
@@ -440,7 +443,7 @@ class OpenAIServer:
         return _answer(turn, number=number, stream=stream)
 
     def _fault(self, body: Any) -> str | None:
-        """Return what is wrong with a body; `fault` raises where its types or depth are unexpected."""
+        """Return what is wrong with a body. `fault` raises if its types or its depth are unexpected."""
         try:
             return self.fault(body)
         except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
@@ -472,7 +475,7 @@ class OpenAIServer:
     async def _send(
         self, request: web.Request, turn: RawTurn, dying: int | None = None
     ) -> web.StreamResponse:
-        """Write the body in small pieces; a dying server leaves before it says that it has ended."""
+        """Write the body in small pieces. A dying server leaves before it says that it has ended."""
         response: web.StreamResponse = _web().StreamResponse(
             status=turn.status, headers=turn.headers
         )
@@ -581,7 +584,7 @@ def ending(turn: Said | Reply | CutTurn, *, calls: str, stop: str, cut: str) -> 
 
 
 def halved(said: Spoken) -> Spoken:
-    """Return what is left of a turn that was cut: half of its last call, or else of its text."""
+    """Return the rest of a turn that was cut: half of its last call, or else of its text."""
     if not said.calls:
         return Spoken(said.text[: len(said.text) // 2], ())
     last = said.calls[-1]
