@@ -241,7 +241,7 @@ class Hybrid:
         return Hybrid(list(zip(rankers, self._weights, strict=True)), name=self.name)
 
     def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:
-        """Return every tool's sum."""
+        """Return the sum for every tool."""
         if not tools:
             return Hits([], None, float)
         columns = self._columns(query, tools)

@@ -28,7 +28,7 @@ from toolcrib.schema import compile_validator
 from toolcrib.tools import capability
 from toolcrib.values.context import CallContext
 
-# seconds; a client that says itself that it has gone may have us wait this long, too
+# seconds; a client that itself reports that it has gone delays the call by as much
 _TO_BE_CANCELLED = 1.0
 PATIENCE = 600.0  # seconds that a user gets, unless the tool's own time limit is shorter
 _CANNOT = "This client cannot do that: it has not declared {}."

@@ -53,8 +53,8 @@ _LONGEST = 300  # characters of a server's own text in an error
 _LONGEST_MESSAGE = 500  # characters of a progress message
 _READ = {"name", "description", "input_schema", "output_schema", "annotations", "execution"}
 _SDK_SESSION = inspect.getfile(ClientRequestContext)
-# seconds that a call waits for a server to end that says so, before it is used again; and in which the
-# calls in a session that is over have answers of their own, before it is left
+# seconds that a call waits for the end of a server that says that it ends, before it is used again,
+# and seconds that calls in a session that is over get for their own answers, before it is left
 _TO_END = 2.0
 _TO_ANSWER = 5.0  # seconds that a server gets to answer a ping
 CHANGED = (
@@ -133,8 +133,8 @@ class _Session:
             self._answered.set()
 
     async def answered(self, seconds: float) -> None:
-        """Wait until each call has an answer of its own, for at most so many seconds, unless the
-        session is left."""
+        """Wait until each call has its own answer, for at most `seconds`, unless the session is
+        left."""
         with suppress(TimeoutError):
             async with self.within(seconds):
                 while self._calls:
@@ -159,8 +159,8 @@ class _Session:
             self.limit = None
 
     async def ended(self, seconds: float) -> None:
-        """Wait until the session is over, since its server says that it ends, for at most so many
-        seconds, and only once."""
+        """Wait, once and for at most `seconds`, until the session is over, since its server says
+        that it ends."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._gone.wait(), seconds)
         self.ending = False
@@ -286,7 +286,7 @@ class Connection:
         self, client: Client, tool: str, context: CallContext, arguments: dict[str, Any]
     ) -> types.CallToolResult:
         """Return the server's answer. Raises what the SDK raises, and ToolError for a result that
-        is none of a call."""
+        no call has."""
         if tool in self._as_tasks:
             return await call_as_task(client, tool, arguments)
         result = await client.call_tool(tool, arguments, progress_callback=_telling(context))

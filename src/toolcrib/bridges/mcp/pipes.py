@@ -40,7 +40,7 @@ MAX_LINE = 8 * 1_048_576
 _CHUNK = 65_536
 _GIVES_UP = "notifications/cancelled"
 _ENDLESS = "subscriptions/listen"  # a request that lasts as long as its stream
-# seconds that what was read has to be answered: at the end of a file, of a pipe, and once it is to end
+# seconds for answers to what was read: at the end of a file, of a pipe, and after a request to stop
 _OF_FILE, _OF_PIPE, _TO_STOP = 60.0, 1.0, 10.0
 _EDGE = 4_096  # bytes at each end of a line, which say what it is
 _MEMBER = r'"(jsonrpc|id|method)"\s*:\s*("(?:[^"\\]|\\.){0,200}"|-?\d{1,18})'
@@ -249,7 +249,7 @@ class StandardInput:
 
     @staticmethod
     async def _until(events: Iterable[asyncio.Event], seconds: float) -> None:
-        """Wait until one of the events is set, for at most so many seconds."""
+        """Wait until one of the events is set, for at most `seconds`."""
         waiting = [asyncio.ensure_future(event.wait()) for event in events]
         try:
             await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -286,7 +286,7 @@ class StandardInput:
 
 
 def _read(line: _Line) -> types.JSONRPCMessage | types.ErrorData:
-    """Return the message of a line, or why it is none."""
+    """Return the message in a line, or why there is none."""
     if line.cut:
         told = f"a message has at most {MAX_LINE:,} bytes"
         return types.ErrorData(code=PARSE_ERROR, message=f"Parse error: {told}")

@@ -30,7 +30,7 @@ _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_.-]+")
 _LINE_ENDS = re.compile(r"[\r\n]|\\r|\\n")  # also in the form that a value of one line has
 _APART = r"\s,;\"'{}\[\]"
-# words of a value that are long enough to be a secret by themselves, by what each ends at
+# words in a value that are long enough to be a secret, by the characters that end them
 _WORDS = [re.compile(f"[^{_APART}{ends}]{{12,}}") for ends in ("", r"=&:@()|\\", r"=&:@()|\\/")]
 _TOKEN = re.compile(r"\b(?:bearer|basic|token)\s+([^\s,;\"'{}\[\]]+)", re.IGNORECASE)
 _TYPES = ("stdio", "http", "streamable-http", "streamableHttp")

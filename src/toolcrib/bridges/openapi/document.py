@@ -31,7 +31,7 @@ time, a reference leads nowhere or out of the folder, its schema cannot be used,
 
 _MAX_BYTES = 64 * 1024 * 1024
 _MAX_FILES = 200
-_MOST_STEPS = 20  # from one reference to the next
+_MOST_STEPS = 20  # from reference to reference
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _SHOWN = 120
 
