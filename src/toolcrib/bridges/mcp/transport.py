@@ -39,7 +39,7 @@ from toolcrib.errors import SourceError
 
 MAX_MESSAGE = 8 * 1_048_576
 _TAIL = 4_096  # bytes kept of a server's standard error
-# seconds that a program has to end by itself, and again when it was told to; and a DELETE by HTTP
+# seconds that a program gets to end by itself, and again after a signal; also for a DELETE by HTTP
 _ENDS = 2.0
 _LOOK = 0.01
 _TO_CONNECT = 30.0  # seconds to connect, to write, and to get a connection of the pool
