@@ -187,8 +187,8 @@ class CallStory:
 
     @property
     def began(self) -> bool:
-        """Whether the call's tool may have begun, by its keys and statuses. It has not if a sink
-        failed before."""
+        """Whether the call's tool may have begun: a record has a key or a status that says so, and
+        no sink failed before the call."""
         error = self.record.error
         if error is not None and error.code is ErrorCode.NOT_RECORDED:
             return False
