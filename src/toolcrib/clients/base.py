@@ -458,12 +458,13 @@ class WireClient(PlanningClient):
     this server gives for the natural end of a reply, in addition to those of the wire. Calls of a
     reply that ended for any other reason do not run.
 
-    `native_output` says how the schema of a typed answer is sent. By default the provider's own
-    form is used where server and model are known to take it, and next to tools a further tool where
-    they are not. "tool" uses a tool in each request, and False uses neither. `result_media` are the
-    media types (`image/png`) of content that this server takes in results, in place of the wire's
-    own. Other content is described to the model in text. `prompt_media` are the media types that a
-    user's prompt may contain. Anything else is refused.
+    The schema of a typed answer is always in the instructions. `native_output` says how else it is
+    sent. By default the provider's own form is used where server and model are known to take it,
+    and next to tools a further tool where they are not. True uses that form in any case, "tool" a
+    tool in each request, and False neither. `result_media` are the media types (`image/png`) of
+    content that this server takes in results, in place of the wire's own. Other content is
+    described to the model in text. `prompt_media` are the media types that a user's prompt may
+    contain. Anything else is refused.
 
     `history_bytes` is how much memory each thread may use for encoded conversations (64 MB), of
     which the last used ones are kept. Others are encoded as a whole in each turn. One client serves
