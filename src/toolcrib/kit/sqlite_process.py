@@ -206,7 +206,8 @@ def main() -> None:
     if sys.platform != "win32":
         import resource
 
-        # The parent kills this process in time. The alarm is for the case that the parent is gone.
+        # The parent kills this process in time. The alarm is for when the parent is gone, and works
+        # even if the parent ignored or blocked the signal.
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
         signal.alarm(math.ceil(asked["limits"]["seconds"]) + 1)
