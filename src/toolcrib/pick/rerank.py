@@ -401,9 +401,9 @@ class JudgeScorer:
 
     All tools of a catalog of up to `most` are judged. From a larger one, `first` (a `KeywordScorer`
     if None) chooses the tools to judge, and a tool that it does not find scores 0. Judgements are
-    kept by request, definitions and model, the last `kept` of them. A model that is asked again may
-    answer differently (use `Settings(temperature=0)` if it takes that). Set `timeout_ms` in
-    PickOptions.
+    kept by request, definitions and model, the `kept` that were used last. A model that is asked
+    again may answer differently (use `Settings(temperature=0)` if it takes that). Set `timeout_ms`
+    in PickOptions.
 
     A description cannot break the form of the request, but it can still flatter, so a model may be
     talked into a wrong score. A score only decides what is offered, never what may run.
