@@ -67,7 +67,7 @@ def _outdented(text: str) -> str:
 
 
 def class_doc(cls: type) -> str | None:
-    """Return the author's docstring, not the signature generated for dataclasses."""
+    """Return the author's docstring, not the one generated for a dataclass or NamedTuple."""
     doc = cls.__dict__.get("__doc__")
     generated = is_dataclass(cls) or issubclass(cls, tuple)
     if not isinstance(doc, str) or (generated and doc.startswith(f"{cls.__name__}(")):

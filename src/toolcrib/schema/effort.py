@@ -44,7 +44,7 @@ _LOOKING = frozenset(
 
 
 def explainable(references: References, schema: Any, value: Any) -> bool:
-    """Return whether a validator meets at most MAX_STEPS pairs and copies MAX_COPIED nodes."""
+    """Return whether a validator meets at most MAX_STEPS pairs and copies at most MAX_COPIED nodes."""
     weights = _Weights()
     copied = 0
     met = chain([(schema, value)], pairs(references, schema, value))

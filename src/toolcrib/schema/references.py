@@ -123,7 +123,7 @@ class References:
         return self._found[ref]
 
     def crosses_id(self, ref: str) -> bool:
-        """Return whether a pointer leads into a part with an `$id`, where `#/…` differs."""
+        """Return whether a pointer leads into a part with an `$id`, where `#/…` means another place."""
         node = self._schema
         for token in _tokens(ref) if ref.startswith("#/") else ():
             node = _step(node, token)

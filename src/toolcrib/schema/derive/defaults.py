@@ -174,7 +174,8 @@ def default_of(value: Any, read: Callable[[], TypedReader] | None = None) -> Def
 
 
 def _named(value: Any, read: TypedReader, otherwise: JsonValue) -> Any:
-    """Return a default as it would be sent, or MISSING; `otherwise` if it does not fit its hint."""
+    """Return a default as it would be sent: MISSING if it cannot be, `otherwise` if it does not fit
+    its hint."""
     try:
         shown = read.shown(value)
     except Differs:

@@ -1,4 +1,4 @@
-"""Store the values of a call's default factories, so that each time it is built with the same.
+"""Store the values of a call's default factories, so that each build of the call gets the same.
 
 Rule: a default factory runs once per call. A call is built more than once: for a policy that looks
 at its tool, in a subprocess, after it waited for an approval, perhaps in another process. So the

@@ -54,7 +54,7 @@ class Parameter(NamedTuple):
 
 
 class DerivedInput(msgspec.Struct, frozen=True):
-    """`schema` is for the model; `converters` has the parameters that are not plain JSON.
+    """`schema` is for the model; `converters` are for the parameters that are not plain JSON.
 
     `defaults` has those of the parameters that the model may leave out.
     """

@@ -529,7 +529,7 @@ class TypedReader:
         return written
 
     def _dumped(self, value: Any, written: bytes, sent: JsonValue, at: At, found: Findings) -> Any:
-        """Return pydantic's own dump of the value if it is what was sent, apart from defaults.
+        """Return pydantic's own dump of the value if it is exactly what was sent, apart from defaults.
 
         Otherwise return `MISSING`. `written` is the text of what was sent.
         """

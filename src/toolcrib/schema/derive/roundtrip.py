@@ -229,7 +229,7 @@ class Part:
         return True
 
     def added(self, _sent: JsonValue, _known: Added) -> int:
-        """Return the most that defaults weigh which reading adds to what was sent."""
+        """Return the weight of the defaults that reading adds to what was sent; in a union, at most."""
         return 0
 
 

@@ -361,7 +361,7 @@ def _without_any_of(ctx: Context, node: JsonObject) -> JsonObject:
 
 
 def without_null(ctx: Context, node: JsonObject) -> JsonObject | None:
-    """Return the part without null, if it is a value or null and there are no alternatives."""
+    """Return the part without null, if it is a value or null and the dialect has no alternatives."""
     union = "anyOf" if "anyOf" in node else "oneOf"
     branches = node.get(union)
     if not isinstance(branches, list) or len(branches) != 2 or ctx.keeps("anyOf"):
