@@ -336,7 +336,7 @@ MODES = ("read-only", "human-approval", "full")
 
 
 class ToolOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The arguments of `@tool`, as one value; `validator` makes the validators."""
+    """The arguments of `@tool`; `validator` makes the validators, None for the default."""
 
     visible: Sequence[str] | All | None
     model_visible: Sequence[str] | All = ALL
@@ -450,9 +450,7 @@ def with_secrets(
 def without_secret_defaults(name: str, derived: CheckedSchema, secret: object) -> CheckedSchema:
     """Return a derived schema without the defaults of secrets, at any depth.
 
-    Parameters that the author calls secret count, too.
-
-    Models, approvers and logs read schemas.
+    Parameters that the author calls secret count, too. Models, approvers and logs read schemas.
     """
     named = secret if isinstance(secret, list | tuple) else ()
     marked = any(mark in derived.text for mark in _MARKS)
@@ -473,9 +471,7 @@ def with_defaults(
 ) -> ToolDefinition:
     """Return the definition with the defaults that its schema does not state.
 
-    Its digest then covers them.
-
-    A secret default is given only by its type.
+    Its digest then covers them. A secret default is given only by its type.
     """
     properties: Any = {} if given is None else given.schema.get("properties", {})
     hidden = {

@@ -106,7 +106,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 def closing_only(definition: ToolDefinition, earlier_digest: str) -> bool:
-    """Return whether a definition differs from an earlier one only by what is now closed.
+    """Return whether a definition differs from an earlier one only by what is now closed or pinned.
 
     Earlier versions left nested objects of an input schema open, and did not pin defaults that the
     schema does not state. A digest cannot be reversed, so the objects are opened again in all
@@ -254,8 +254,8 @@ def refuse_changes(changes: list[Change], path: str | Path) -> None:
 
 @names_wrong_types
 def read_lock(path: str | Path) -> Lock:
-    """Read a lock file. Raises SourceError naming the file if it is missing, unreadable or
-    incomplete."""
+    """Read a lock file. Raises SourceError naming the file if it is missing, unreadable or not a
+    complete lock."""
     try:
         return Lock.from_json(Path(path).read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
