@@ -90,8 +90,8 @@ class RunTally(Veiled, msgspec.Struct, dict=True):
 
     @property
     def within(self) -> dict[str, SpentWithin]:
-        """What was spent within each call whose tool is an agent, by its key, in a top-level run.
-        Not saved."""
+        """What was spent within each call whose tool is an agent, by its key, if no agent makes the
+        run. Not saved."""
         known: dict[str, SpentWithin] = self.__dict__.setdefault("within", {})
         return known
 
@@ -350,7 +350,7 @@ def patiently(
 
 
 class CallScope(msgspec.Struct, frozen=True):
-    """Holds what a run adds to its calls: a tally, an observer, and approvals given in advance.
+    """Holds what a run adds to its calls: a tally, an observer, and answers of approvers in advance.
 
     `asked` holds the requests that these answers belong to, by id. A request expires at its own
     deadline, and a call that has one does not run without an answer. `origin` is the turn that made

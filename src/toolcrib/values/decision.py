@@ -158,7 +158,7 @@ class Always(Checked, msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
             raise ValueError("Always(given_at=…) is a time in seconds since the epoch")
 
     def given_by(self, at: float) -> float:
-        """Return when the rule was given: `given_at`, or else `at`."""
+        """Return when the rule was given: `at`, or `given_at` if that is earlier."""
         return at if self.given_at is None else min(at, self.given_at)
 
 
@@ -192,7 +192,7 @@ class Approve(
     always: Always | None = None
 
     def dated(self, at: float) -> Approve:
-        """Return the answer with its rule, if it has one, dated `at` unless it is dated already.
+        """Return the answer with its rule, if it has one, dated `at` or earlier (`Always.given_by`).
 
         For stores that keep an answer until its call takes it.
         """

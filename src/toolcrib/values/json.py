@@ -89,7 +89,7 @@ def canonical_bytes(value: JsonValue) -> bytes:
         written = orjson.dumps(value, None, _SORTED)
     except TypeError:  # an integer of more than 64 bits
         return canonical_json(value).encode()
-    if (  # `in` is four times slower than `partition`, `find` half again slower
+    if (  # `in` takes 4 times as long as `partition`, `find` 1.5 times
         len(written) < _SHORT
         and written.isascii()
         and not written.translate(_FLOATS).partition(b"0e")[1]
@@ -315,7 +315,7 @@ def is_seen(text: str) -> bool:
 
 
 def digest(value: Any) -> str:
-    """Return `sha256:…` over the canonical text of a JSON value, the same in every process."""
+    """Return `sha256:…` over a JSON value's canonical text, whatever the process and key order."""
     return "sha256:" + sha256_hex(canonical_json(value))
 
 

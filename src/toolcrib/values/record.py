@@ -341,7 +341,10 @@ def _said(message: Message) -> dict[str, object]:
 
 
 def _said_image(image: Image) -> object:
-    """Return the plain digest, in its original format, if the image's media type adds nothing."""
+    """Return only a digest if the media type says no more than the data, else a description.
+
+    Earlier versions wrote only the digest, so prompts that they recorded keep theirs.
+    """
     says_more = image.media_type != (shown_in(image.data) if image.data else "")
     digest = "sha256:" + sha256_hex(image.data or image.url)
     return _said_part(image) if says_more else digest
@@ -385,10 +388,10 @@ class ToolInvocationRecord(
     and old records stay readable. The library creates records only in `runner/recorder.py`.
 
     `started_at` and `ended_at` are seconds since the epoch; `seconds` is the monotonic duration.
-    `arguments` is None for a call that did not validate; only the length and sha256 of those are
-    kept. A call with secret arguments has `arguments_mac`, made with a key, in place of the sha256,
-    because a short text could be guessed from its sha256. `defaulted` points (JSON Pointers) to the
-    arguments that were not sent and are the author's defaults.
+    `arguments` is None for a call that did not validate; only the length and sha256 of the text
+    that was sent are kept. A call with secret arguments has `arguments_mac`, made with a key, in
+    place of the sha256, because a short text could be guessed from its sha256. `defaulted` points
+    (JSON Pointers) to the arguments that were not sent and are the author's defaults.
 
     `notes` names what was tolerated in reading the arguments, and these facts:
 

@@ -212,6 +212,6 @@ class KeepsRules(Protocol):
         ...
 
     async def revoke(self, rule_id: str, *, caller: str | None = None) -> None:
-        """Delete a rule, or only if it is for `caller`. Raises ApprovalError with
+        """Delete a rule; with `caller`, only a rule for that caller. Raises ApprovalError with
         `unknown_approval` if there is none."""
         ...

@@ -187,7 +187,10 @@ def check_each(
 
 
 def names_wrong_types(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a public function or constructor to raise TypeError that names the parameter."""
+    """Decorate a public function or constructor: it raises TypeError for a value of a wrong type.
+
+    The message names the parameter.
+    """
     return _naming(function, _Arguments(function).check)
 
 
