@@ -480,7 +480,7 @@ def settings_members(
     own: AbstractSet[str],
     only_with_tools: AbstractSet[str],
 ) -> dict[str, Any]:
-    """Return temperature, token limit, reasoning and `Settings.extra`, as OpenAI's wires do.
+    """Return temperature, token limit, reasoning and `Settings.extra`, as OpenAI's wires have them.
 
     `own` are the members that the request sets itself. Raises RequestError for one in `extra`.
     """

@@ -35,8 +35,8 @@ Rule for a reply (`Ending`): if its end is in doubt, its calls do not run. It en
 sent the wire's own mark (`[DONE]`, `message_stop` …), or sent a natural reason and then the
 transport came to a clean end. A reason followed by pieces of calls is void: such a reply needs the
 mark. A reason is natural if the wire lists it as such. The first sign that a reply was cut stays,
-whether it is a reason or something else. Of several natural reasons the last counts. If a reason is
-in neither list, the calls do not run, and the text stays.
+whether it is a reason or something else. Of several natural reasons the last counts. If the
+wire does not list a reason at all, the calls do not run, and the text stays.
 """
 
 from __future__ import annotations

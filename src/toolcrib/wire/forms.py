@@ -559,9 +559,8 @@ def _format_of(
 ) -> tuple[str, bool, AnswerRestorer | None] | None:
     """Return the view of the output as `_answer_view` does, or None if it cannot be used.
 
-    That depends on the model and the tools.
-
-    `beside` says that the request has tools, including the provider's own.
+    That depends on the model and the tools. `beside` says that the request has tools, including the
+    provider's own.
     """
     if re.search(form.models, model) is None or (beside and not form.beside_tools):
         return None

@@ -324,7 +324,7 @@ class Histories:
         return None
 
     def keep(self, history: History) -> None:
-        """Add a history, unless it alone exceeds the limit."""
+        """Add a history that is not among them, unless it alone exceeds the limit."""
         size, messages = history.size, history.messages
         if size > self._max_bytes:
             return

@@ -195,9 +195,8 @@ def mended(text: str) -> str:
 def escaped(text: str) -> str | None:
     """Return arguments that can be encoded, with halves of surrogate pairs as escapes.
 
-    Strict parsers refuse these escapes.
-
-    Return None if such an escape would change its meaning.
+    Strict parsers refuse these escapes. Return None if such an escape would be read as something
+    else.
     """
     if _ESCAPED_HALF.search(text):
         return None

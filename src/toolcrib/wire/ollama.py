@@ -270,8 +270,8 @@ def encode(
     """Return the request for `wire`. Raises RequestError for a history or settings that cannot be
     sent.
 
-    There is no `tool_choice`: tools that may not be called are left out of that request, and a
-    choice that requires a call, or at most one, is refused here.
+    There is no `tool_choice`: tools that may not be called are left out of that request. A
+    request that requires a call, or allows at most one, is refused here.
     """
     tools = remembered_tools(wire, request, memo, model=model)
     history = remembered_history(wire, request, tools, memo, model=model)

@@ -675,7 +675,7 @@ def _brings_another(call: dict[str, Any]) -> bool:
 
 
 def _is_value(function: dict[str, Any]) -> bool:
-    """Return whether arguments came as an object and not a string, as some servers write them."""
+    """Return whether arguments came as an object, as some servers write them if complete."""
     return isinstance(function.get("arguments"), dict)
 
 

@@ -132,10 +132,11 @@ class Item:
 
     `final` is the item in the provider's last form. `settled` says that the provider declared the
     arguments complete. `begun_with` holds those given before any piece, and `copies` holds the
-    complete arguments, each time they came. `renamed` says that the item was given another name, or
-    may lack a piece; `gap` that an event was lost while it had no copy; `cut` that the item itself
-    says it is incomplete; and `missing` that it streamed but is not in the complete response.
-    `phase` tells a message that is a commentary from the final answer, if the provider says so.
+    complete arguments, each time they came. `renamed` says that what was sent about the item is
+    contradictory, or that it may lack a piece; `gap` that an event was lost while it had no copy;
+    `cut` that the item itself says it is incomplete; and `missing` that it streamed but is not in
+    the complete response. `phase` tells a message that is a commentary from the final answer, if
+    the provider says so.
     """
 
     __slots__ = (

@@ -425,7 +425,8 @@ class Scanner:
     def _forget(self, mark: str) -> None:
         """Take back what was told: thinking ends without a beginning, so all before was no call.
 
-        Only a whole text can be taken back. In pieces, what was already shown stays shown.
+        Only a whole text can be taken back. If it comes in pieces, earlier pieces that were not
+        shown, such as the text of a call, stay hidden.
         """
         cursor = self._cursor
         if self.calls:
