@@ -192,8 +192,7 @@ def _holds_mark(value: JsonValue) -> bool:
 def _nobody(request: ApprovalRequest) -> CallError:
     """Return the error of a call that has no approver.
 
-    If the call asks only because its tool was imported, the message says that trusting the tool
-    would be enough.
+    If one reason to ask is that the tool was imported, the message says so and names `trust=`.
     """
     text = ErrorCode.APPROVAL_REQUIRED.info.text
     imported = NOT_TRUSTED in request.reason
@@ -339,7 +338,7 @@ _NOT_ANSWERED: Final = frozenset(
     for code in ErrorCode
     if code.info.stage is Stage.APPROVAL and code is not ErrorCode.APPROVAL_REFUSED
 )
-"""The codes that an approver may raise in an ApprovalError. A no is always a named `Refuse`."""
+"""The codes that an approver may raise in an ApprovalError. A no is a `Refuse`, never raised."""
 
 
 async def answer_to(
@@ -484,10 +483,10 @@ def _asked_differently(request: ApprovalRequest, scope: CallScope) -> ApprovalRe
 async def rule_for(
     rules: KeepsRules, asked: CallToApprove, failed: Callable[[BaseException], None]
 ) -> ApprovalRule | None:
-    """Return a rule that approves a call, or None if no rule can be looked up.
+    """Return a rule that approves a call; None if there is none, or the store cannot be used.
 
-    With None, somebody is asked. `failed` is called with the reason. Raises Stopped if a rule was
-    changed.
+    With None, somebody is asked. `failed` is called with what the store raised. Raises Stopped if a
+    rule was changed.
     """
     rule = await _from_store(lambda: rules.rule_for(asked), failed)
     if isinstance(rule, ApprovalError):

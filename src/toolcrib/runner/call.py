@@ -176,7 +176,7 @@ _log = logging.getLogger("toolcrib.audit")
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """Holds the final outcome, the record for sinks other than the ledger, and sink errors."""
+    """Holds the final outcome, the record for sinks other than the ledger, and what to raise."""
 
     outcome: Outcome
     record: ToolInvocationRecord | None

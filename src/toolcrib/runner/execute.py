@@ -214,9 +214,10 @@ class _Deadline:
         self._task, self._requests = task, -told
 
     def cancelled(self, gate: _StopGate | None = None) -> bool:
-        """Return whether a CancelledError is for the tool, and begin its grace at a first cancel.
+        """Return whether a CancelledError is for the tool.
 
-        Within the grace it is for the tool only if it came from within the tool.
+        If the task was cancelled, this begins the tool's grace. Within the grace the error is for
+        the tool only if it came from within the tool.
         """
         _take_back(self._work)
         if not self._is_cancelled():
@@ -415,7 +416,7 @@ def _take_back(work: Any) -> None:
     task = asyncio.current_task()
     for frame in _frames(work):
         if frame.f_code is not asyncio.TaskGroup.__aexit__.__code__ or frame.f_locals["et"]:
-            continue  # before its body was left, the group takes back its own cancellations
+            continue  # what the group cancelled before its body was left, it takes back itself
         group = frame.f_locals["self"]
         if group._parent_cancel_requested and group._parent_task is task:  # noqa: SLF001
             group._parent_cancel_requested = False  # noqa: SLF001  once

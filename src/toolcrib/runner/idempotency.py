@@ -17,7 +17,7 @@ never ended, in a process that is gone or in another one, has an unknown outcome
 if its tool is marked as idempotent, or if it resumes from a saved state.
 
 Resuming is claimed like beginning, under a key made from the call's key and the number of earlier
-claims. A call that has ended is not claimed. So one process at a time resumes a call, from
+claims. A call that has ended is not claimed. So a call is resumed only once at a time, from
 whichever saved state. The next claim is possible only once the previous one is known to be over:
 its process has ended, or it is this process, which knows what it is resuming. Otherwise nobody can
 tell, and the call ends as `outcome_unknown`.
@@ -376,7 +376,7 @@ class WriteAhead:
     async def check(
         self, key: str, facts: CallFacts, hydrated: Hydrated
     ) -> AlreadyCompleted | None:
-        """Do what `begin` does except writing, before somebody is asked about an ended call."""
+        """Do what `begin` does except writing, before asking about a call that will not run."""
         if self.ledger is None:
             return None
         known = await _looked_up(partial(self.ledger.find, facts.record("started", key=key)))

@@ -350,9 +350,9 @@ def redaction_missing(value: JsonValue, visible: Visibility | None) -> bool:
     """Return whether something is withheld because nobody said whether such a value may be seen.
 
     That is the case if there is no allowlist, or if its shape does not match: it names fields of an
-    object and a list came, elements and an object came, or either and a string or a number came.
-    Only `ALL` shows those. An empty allowlist says that nothing may be seen. A named field that the
-    value lacks is not missing, because a field may be absent.
+    object and a list came, elements of a list and an object came, or anything and a string or a
+    number came. Only `ALL` shows those. An empty allowlist says that nothing may be seen. A named
+    field that the value lacks is not missing, because a field may be absent.
     """
     if isinstance(visible, All) or visible == () or value is None or value in ({}, []):
         return False

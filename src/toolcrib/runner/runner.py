@@ -241,10 +241,10 @@ class ToolRunner:
     ) -> ToolRunner:
         """Return a runner that starts `stand_in` in place of every tool's code.
 
-        This also holds for tools that it is given later. Tools that it `spares` are the library's
-        own, without effects. The runner shares policies, approver and sinks, but no outcomes, and
-        takes nothing from budgets in a store except what models cost. No rule approves its calls,
-        and no answer gives one.
+        This also holds for tools that it is given later. Tools that it `spares` still run: they are
+        the library's own, without effects. The runner shares policies, approver and sinks, but no
+        outcomes, and takes nothing from budgets in a store except what models cost. No rule
+        approves its calls, and no answer gives one.
         """
         made, setup = copy(self), self._setup
         executor = EmulatingExecutor(
@@ -665,7 +665,10 @@ def checked_sinks(sinks: Iterable[Sink]) -> tuple[Sink, ...]:
 
 
 def check_hook(hook: object) -> None:
-    """Raise ToolcribError for anything but a plain function; async errors would be lost."""
+    """Raise ToolcribError for a class, an async function, or anything that cannot be called.
+
+    What an async hook raised would be lost.
+    """
     wrong = isinstance(hook, type) or inspect.iscoroutinefunction(hook) or not callable(hook)
     if hook is not None and wrong:
         raise ToolcribError("on_exception is a plain function: hook(call, raised)")

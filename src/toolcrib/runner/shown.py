@@ -23,8 +23,9 @@ ABSENT: Final[Any] = object()
 class Shown:
     """The arguments of a call as they were shown.
 
-    `origins` maps the places of its defaults to where they came from; `above` holds these places
-    and all places around them. What is in `whole` is left or written as a whole.
+    `origins` maps the places of its defaults to what a factory made there, or None without one;
+    `above` holds these places and all places around them. What is in `whole` is left or written as
+    a whole.
     """
 
     def __init__(self, hydrated: Hydrated) -> None:
