@@ -447,7 +447,7 @@ class ContextView:
         self._largest = max(largest, 2 * _MARK_TOKENS)
 
     async def _take(self, messages: tuple[Message, ...]) -> None:
-        """Take in new messages, in such a way that the view was made to fit before each reply."""
+        """Take in new messages; before each reply, make room as when that reply was asked for."""
         known = len(self._whole)
         if messages[:known] != self._whole:
             self._forget()

@@ -335,7 +335,7 @@ def _origin(state: RunState, turn: int) -> Origin:
 def _spent(state: RunState, closed: Sequence[ToolInvocationRecord], turns: int) -> Expense:
     """Return what a run had spent in its first turns, whose calls are `closed`.
 
-    That is spent on the calls, within them, and in the run that it was itself forked from.
+    That is what was spent on the calls, within them, and in the run that it was itself forked from.
     """
     within = Expense()
     for suspended in state.suspended.values():

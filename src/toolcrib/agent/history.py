@@ -688,7 +688,8 @@ def _miscounted(state: RunState, names: Mapping[str, str]) -> _Doubts:
 def _has_another(state: RunState) -> bool:
     """Return whether the later results in a state do not match the calls shown as running.
 
-    Every running call with a record needs one, and no other call may have one.
+    A running call with a record must have one, a running call without a record may have one, and
+    no other call may.
     """
     running = untold(state.messages)
     ended = {m.call_id for m in state.arrived if m.role == "user"}

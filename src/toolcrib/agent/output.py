@@ -111,7 +111,7 @@ class OutputType:
     def read(
         self, text: str, restorer: OutputRestorer | None = None, hook: ExceptionHook | None = None
     ) -> tuple[Any, str | None]:
-        """Return the value, or a complaint for the model: places and kinds of faults, without text.
+        """Return the value, or a complaint for the model: places and kinds of faults, not its text.
 
         `restorer` is from the view of the schema that the provider was held to. Raises AnswerError
         if the author's own code fails; `hook` is called with what it raised.

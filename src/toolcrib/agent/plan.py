@@ -1,8 +1,8 @@
 """What an agent would do next: one reply of its model, its calls hydrated and decided, none run.
 
 Rule: nothing happens except that the model is asked, and perhaps a repairer. Nobody is asked for an
-approval, no budget is spent except a caller's budget of money, by the request, and the sinks get
-records of calls that were planned, or rejected.
+approval, no budget is spent except a caller's budget of tokens or money, by the request, and the
+sinks get records of calls that were planned, or rejected.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ class Spending:
             self._around.give_back(_A_TURN)
 
     def begin_calls(self, calls: Sequence[HydrationResult]) -> str | None:
-        """Reserve calls, which the runner counts, or return the limit that they would exceed.
+        """Reserve calls, which the runner counts in the run itself, or return the exceeded limit.
 
         `end_calls` must follow.
         """
