@@ -111,7 +111,7 @@ class SigningKey:
         check_type("name", name, str, "a text, the log's name")
         check_type("file", file, Path | str, "a path")
         _check_name(name)
-        # Older logs with such names can still be opened.
+        # Older keys with such names can still be loaded.
         if not name.isprintable() or INVISIBLE.search(name):
             raise SourceError(
                 "a log's name has no invisible characters, nor any that turn the direction of writing"

@@ -108,7 +108,7 @@ class OpenTelemetry:
             ended_at = record.started_at if record.ended_at is None else record.ended_at
             self._end(span, record, round(ended_at * 1e9))
             return
-        opened.ended = True  # it is left even if an exporter raises
+        opened.ended = True  # it is left even if a meter or a span processor raises
         try:
             seconds = time.perf_counter() - opened.clock
             self._duration.record(seconds, _measured(record))  # while it is current: an exemplar

@@ -105,7 +105,7 @@ class Checker:
         return columns
 
     def finish(self) -> None:
-        """Check, after all entries, that none is missing at the start and the head is there."""
+        """Check, after all entries, that the log's start and the kept head are there."""
         begin = self.begin
         if not self._gaps and begin != self._start:
             raise FaultFound("entries are missing before the first one", begin.seq + 1)
