@@ -625,7 +625,7 @@ class DurableAgents(Closing):
         return self._agent(agent).team.signature
 
     def _checked(self, run: StoredRun) -> StoredRun:
-        """Return a run. Raises SourceError if its row was changed, if its agent is here."""
+        """Return a run. Raises SourceError for a changed row, if its agent is here."""
         if run.agent in self._agents:
             run.check(self._sign(run.agent))
         return run

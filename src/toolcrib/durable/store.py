@@ -6,8 +6,8 @@ includes the answers that arrived in the meantime. So an answer is used once, wh
 none is lost: what a worker has not begun is `queued`, and is found again.
 
 Rule: which agent executes a run, how it begins and how it ended are signed with the agent's key.
-Anybody may write only that it continues, is cancelled, or has failed, and a row that says so has no
-text and no reason.
+Without that key, a row can only be changed to say that the run continues, is cancelled, or has
+failed, and such a row must have no text and no reason.
 
 A worker executes a segment as long as the row is `running`, with that segment, and has the fence
 with which it began: the worker checks this before each step. Whoever begins the segment again, even
