@@ -211,7 +211,7 @@ class Doors:
         return yes_of(self._may_approve, caller, arguments, for_run, rule)
 
     def check_text(self, text: str) -> None:
-        """Raise ChatError for a text that is empty or too long."""
+        """Raise ChatError for a text that has no visible characters, or is too long."""
         if not is_seen(text):
             raise ChatError(422, "no_text", "a message has a text")
         if len(text) > self.limits.text:
