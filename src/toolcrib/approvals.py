@@ -161,7 +161,7 @@ def _has_line(source: TextIO, given_up: threading.Event) -> bool:
 
 
 def question(request: ApprovalRequest) -> str:
-    """Return the question in ASCII: nothing in it can move a cursor or look like something else."""
+    """Return the question in ASCII: nothing in it moves a cursor or poses as another character."""
     tool = json.dumps(request.title)[1:-1]
     reason = json.dumps(request.reason)[1:-1]  # a policy may quote a model
     offered = [_FOR_RUN] * request.for_run + [_ALWAYS] * request.always

@@ -65,8 +65,8 @@ def host_in(text: str) -> str | None:
 def is_from_here(client: str | None, headers: Iterable[tuple[str, str]]) -> bool:
     """Return whether a request comes from this machine, and on behalf of nobody elsewhere.
 
-    Its client has an address of this machine, or none. A proxy on this machine says in its headers
-    on whose behalf it asks.
+    Its client has a loopback address, or none. A proxy on this machine says in its headers on whose
+    behalf it asks.
     """
     passed_on = [value for name, value in headers if name.lower() in _FORWARDED]
     asking = [each.strip() for value in passed_on for each in value.split(",")]

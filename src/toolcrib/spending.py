@@ -1,7 +1,7 @@
 """What callers have spent, in a database: `budget(…, per="caller", store=SpendStore(url))`.
 
 Rule: a call is one row, by its run and its id, however often and by whomever it is made: a call
-that is made again because its process was killed is not counted again. Each process that takes a
+that is made again because its process was killed is not counted again. Each attempt that takes a
 call holds it, and it is given back once all of them have given it back. A process that is killed in
 between gives nothing back, which is too strict and never too lax. The spending of one caller is
 counted one transaction at a time.
