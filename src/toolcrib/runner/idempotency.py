@@ -205,12 +205,12 @@ class IdempotencyCache:
 
     | a call is …          | a claim …                   | then it may be            |
     |----------------------|-----------------------------|---------------------------|
-    | not known            | is given: it may run        | kept, held or released    |
-    | running              | is a `duplicate_call`       |                           |
-    | kept                 | has its outcome             | evicted, in time          |
-    | evicted              | is `evicted`: it has ended  | forgotten, in a long time |
-    | held: it ran, and no | is given with the outcome:  | kept or held              |
-    | ledger has it yet    | write it, and do not run it |                           |
+    | not known            | succeeds: the call may run  | kept, held or released    |
+    | running              | fails: `duplicate_call`     |                           |
+    | kept                 | returns its outcome         | evicted, in time          |
+    | evicted              | returns `evicted`: it ended | forgotten, in a long time |
+    | held: it ran, and no | returns its outcome, to be  | kept or held              |
+    | ledger has it yet    | written, and not run again  |                           |
     """
 
     def __init__(self, limit: int) -> None:
