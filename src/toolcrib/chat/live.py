@@ -650,7 +650,7 @@ class LiveThreads:
     def _definitions(
         self, name: str, record: ToolInvocationRecord | None
     ) -> tuple[ToolDefinition, ...]:
-        """Return the definitions of the tools that a call may have been of."""
+        """Return the definitions of the tools that a call may belong to."""
         origin = None if record is None else record.origin
         return self._agent.team.definitions(name, "" if origin is None else origin.agent)
 
