@@ -1,21 +1,21 @@
-"""The one place that writes entries: a state that is locked, entries after it, the state they make.
+"""The only module that writes entries: it locks the state, adds entries, and stores the new state.
 
-All writers, in whichever process, take the lock on the state first. So the numbers have no gaps, and
-a key that nobody has claimed when the transaction looks cannot be claimed before it is over. A key is
-claimed by whatever says that its call began or how it ended for good (`kind_of`): by its `started`, and
-by its end once that one is pruned; by its end alone where the tool only reads.
+Every writer, in any process, first locks the row of the state. So the numbers have no gaps, and a key
+that is unclaimed when the transaction looks stays unclaimed until the transaction ends. A key is
+claimed by an entry that says that its call began, or that gives its final end (`kind_of`). That is the
+`started` entry, and the end once the `started` entry is pruned. A failed call of a tool that only reads
+has only its end.
 
-A final outcome is final: the first under a key stands, whatever is written there later, and whoever
-writes later finds it in the same transaction. So does whoever claims, under another key, that the call
-goes on.
+A final outcome is final. The first one under a key determines the outcome, whatever is written later,
+and a later writer gets it in the same transaction. So does a writer that claims, under another key, the
+resumption of the call.
 
-What decides whether a call runs is checked before it does, up to the seal of the state (`entry`): what
-a key has for entries, or that it has none, by the index of keys; and each entry that is given, by its
-own hash and its place in the tree. The other columns of a row decide nothing: they are for queries.
-The state that is found follows from the newest one that this log has read or written while it is open
-(`Seal.newest`), else it is an error: an older copy of the database was put back.
-(In a log of format 1, which has no index, the entries of a key are found by their column, and checked
-one by one.)
+Everything that decides whether a call runs is checked first, up to the seal of the state (`entry`). The
+index of keys proves which entries a key has, or that it has none. Each returned entry is checked by its
+hash and its place in the tree. The other columns of a row decide nothing: they are for queries. The
+stored state must be the newest one that this log has read or written while open (`Seal.newest`), or
+follow from it. Otherwise it is an error, because an older copy of the database was put back.
+A log of format 1 has no index: its entries are found by the key's column and checked one by one.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ Generation: TypeAlias = tuple[str, int | None]
 S = TypeVar("S")
 T = TypeVar("T")
 _IDLE = 5.0  # seconds
-_MOST = 500  # in one transaction
-MOST_PRUNED = 20_000  # likewise: some seconds, and others wait for ten
+_MOST = 500  # items in one transaction
+MOST_PRUNED = 20_000  # in one transaction: takes some seconds; other writers time out after ten
 PAGE = 100  # a record may have 4 MB
 _STATE = """SELECT seq, hash, format, log_id, first_seq, keys_hash, tree_hash, seal
     FROM audit_head WHERE id = 1"""
@@ -95,7 +95,7 @@ _SET = """UPDATE audit_head SET seq = :seq, hash = :hash, format = :format, log_
 _SET_OLD = "UPDATE audit_head SET seq = :seq, hash = :hash, seal = :seal WHERE id = 1"
 _WRITTEN_OLD = f"""SELECT {ROW} FROM audit_entries JOIN (SELECT seal FROM audit_head
     WHERE id = 1 AND seq = :seq AND hash = :hash AND seal = :seal) AS head
-    ON audit_entries.seq BETWEEN :oldest AND :seq ORDER BY seq"""  # noqa: S608  names of our own
+    ON audit_entries.seq BETWEEN :oldest AND :seq ORDER BY seq"""  # noqa: S608  only our own names
 _WRITTEN = _WRITTEN_OLD.replace(
     "id = 1",
     """id = 1 AND format = :format AND log_id = :log AND first_seq = :first AND keys_hash = :keys
@@ -112,7 +112,7 @@ _PAGE = (
     " ORDER BY seq LIMIT :limit"
 )
 _THERE = (
-    f"SELECT {ROW} FROM audit_entries"  # noqa: S608  names of our own
+    f"SELECT {ROW} FROM audit_entries"  # noqa: S608  only our own names
     " WHERE run_id = :run_id AND call_id = :call_id AND status = :status"
 )
 _EMPTY = tree.EMPTY.hex()
@@ -126,8 +126,11 @@ _PRUNED_MEANWHILE = (
 
 
 class Left(msgspec.Struct, frozen=True):
-    """Says what a prune has to know of a log that was checked: what its first entry follows, its last
-    entry, and the runs of the entries that are to be left."""
+    """Holds what a prune must know about a verified log.
+
+    `begin` is the head that its first entry follows, `head` its last entry, and `runs` the runs of the
+    entries that will be left.
+    """
 
     begin: Head
     head: Head
@@ -137,7 +140,7 @@ class Left(msgspec.Struct, frozen=True):
 class CallKeys(msgspec.Struct, frozen=True):
     """Names one call in the log: by `key`, and by run and call among the entries under `earlier`.
 
-    With an empty key nothing is searched.
+    An empty key finds nothing.
     """
 
     key: str
@@ -147,27 +150,28 @@ class CallKeys(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(record: ToolInvocationRecord) -> CallKeys:
-        """Return the keys under which the call of this record may have entries."""
+        """Return the keys under which this record's call may have entries."""
         key, run_id, call_id = record.idempotency_key, record.run_id, record.id
         return CallKeys(key, (key and earlier_key_of(run_id, call_id)) or key, run_id, call_id)
 
     @staticmethod
     def of_call(record: ToolInvocationRecord) -> CallKeys:
-        """Return the keys of a call, for a record that stands under another one: it goes on."""
+        """Return the call's own keys, for a record that claims its resumption under another key."""
         key = key_of(record.run_id, record.id)
         return CallKeys.of(msgspec.structs.replace(record, idempotency_key=key))
 
     @staticmethod
     def under(key: str) -> CallKeys:
-        """Return the keys for a search by this key alone."""
+        """Return the keys for a search by this key only."""
         return CallKeys(key, key)
 
 
 class NewEntry(msgspec.Struct, frozen=True):
-    """An entry that is to be written; with a `claim` only if nobody has claimed its key, and if the
-    call has not ended that is to be `going_on`.
+    """An entry to be written.
 
-    An entry that is `once` is written only if no other is about the same thing: an attachment.
+    With a `claim` it is written only if its key is unclaimed. With `going_on`, the keys of a call that
+    is to be resumed, it is written only if that call has not ended. With `once` (an attachment) it is
+    written only if the log has no other entry about the same thing.
     """
 
     text: str
@@ -179,7 +183,7 @@ class NewEntry(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(record: Kept, *, claim: bool = False) -> NewEntry:
-        """Raise SourceError if the record could not be read again."""
+        """Make an entry from a record. Raises SourceError if the record could not be read back."""
         text, known = read_again(record)
         if not isinstance(known, ToolInvocationRecord):
             return NewEntry(text, summary_of(text), once=isinstance(known, Attachment))
@@ -191,35 +195,42 @@ class NewEntry(msgspec.Struct, frozen=True):
 
     @property
     def settles(self) -> bool:
-        """Whether it matters to this entry what its key has already."""
+        """Whether this entry depends on the entries that its key already has."""
         return self.asked.key != "" and (self.claim or self.told.status in ENDED)
 
 
 class StoredState(NamedTuple):
-    """What the database has as the log's state and as its seal; `log_id` as it is stored, which
-    format 1 does not seal."""
+    """The log's state and its seal, as the database has them.
+
+    `log_id` is the stored value, which the seal of format 1 does not cover.
+    """
 
     state: State
     sealed: str
     log_id: str
 
     def generation(self, oldest: Oldest) -> Generation:
-        """Return which log this is and from which entry on: both are others once entries were pruned,
-        or another log is in its place, whoever did that."""
+        """Return the log's id and the number of its oldest entry.
+
+        The result changes when entries are pruned or another log replaces this one, whoever did it.
+        """
         ((first,),) = oldest()
         return self.log_id, first
 
 
 def oldest_ahead(transaction: Transaction) -> Oldest:
-    """Ask for the number of the first entry that is there: in a statement of its own, as what waits for
-    a lock sees the row that it waited for as it is then, and all else as it was before."""
+    """Request the number of the oldest entry, in a separate statement.
+
+    A statement that waits for a lock sees the locked row as it is afterwards, but everything else as
+    it was before the wait.
+    """
     return transaction.ahead(_OLDEST)
 
 
 def stored_state(transaction: Transaction) -> StoredState | None:
-    """Return what the database says of the log; None if the log was never begun.
+    """Return the log's state as the database has it, unchecked; None if the log was never begun.
 
-    Of a log of format 1 only the head is sealed, so nothing else in its row is read.
+    In a log of format 1 only the head is sealed, so nothing else in the row becomes part of the state.
     """
     return _stored(transaction.tuples(_STATE))
 
@@ -236,13 +247,14 @@ def _stored(found: Sequence[tuple[Any, ...]]) -> StoredState | None:
 
 
 def state_of(transaction: Transaction, seal: Seal) -> State | None:
-    """Return the stored state of the log, None if the log was never begun.
+    """Return the stored state of the log, checked; None if the log was never begun.
 
-    Raises SourceError if this log's key did not seal that, or if it is gone.
+    Raises SourceError if the state was not sealed with this log's key, is older than one that is known,
+    or is gone.
     """
     newest = dict(
         seal.newest
-    )  # before this transaction sees the database: what is remembered is in it
+    )  # copied before the transaction's first read, so that the read sees all that is remembered
     found = stored_state(transaction)
     if found is None:
         _check_untouched(transaction)
@@ -254,10 +266,10 @@ def state_of(transaction: Transaction, seal: Seal) -> State | None:
 
 
 def _check_follows(known: Mapping[str, State], state: State, read: tree.Read) -> None:
-    """Raise SourceError unless a state is the newest one that is known, or came after it.
+    """Raise SourceError unless a state is the newest known one or follows from it.
 
-    What others wrote since then is cheap to check: the tree says which root it had before. A log that
-    was migrated is never of format 1 again.
+    Entries that others wrote since then are cheap to check: the tree gives the root that it had at the
+    earlier size. A migrated log never has format 1 again.
     """
     newest = known.get(state.log)
     if state.format == 1 and any(other.format > 1 for other in known.values()):
@@ -288,14 +300,14 @@ def _check_untouched(transaction: Transaction) -> None:
 
 
 class Ahead(NamedTuple):
-    """Reads what leads up to a state, and was asked for before the state was known."""
+    """Reads tiles and index nodes that were requested before the state was known."""
 
     tiles: tree.Read
     nodes: index.Ahead = tuple
 
     @staticmethod
     def of(transaction: Transaction, seal: Seal, asked: Iterable[CallKeys]) -> Ahead:
-        """Ask where others wrote to the log last: what is remembered of it is not the newest then."""
+        """Request them if others wrote to the log last: then what is remembered is out of date."""
         if not seal.others:
             return Ahead(partial(tree.tiles, transaction))
         size = max(state.size for state in seal.newest.values())
@@ -308,7 +320,7 @@ def _keys_of(asked: Iterable[CallKeys]) -> set[str]:
 
 
 class CheckedLog:
-    """Reads entries of a log, and raises for any that does not lead up to the seal of its state."""
+    """Reads entries of a log, and raises an error for any that the seal of its state does not cover."""
 
     def __init__(
         self, transaction: Transaction, seal: Seal, state: State, ahead: Ahead | None = None
@@ -328,8 +340,8 @@ class CheckedLog:
     def kinds(self, asked: CallKeys) -> list[int]:
         """Return the kind (`kind_of`) of each entry about this call.
 
-        The index answers for `key`. Several calls may have entries under an earlier
-        key, so those are read.
+        The index has the kinds of the entries under `key`. Entries under an earlier key are read,
+        because several calls may share one.
         """
         if self.state.format == 1:
             return [kind_of(entry.record) for entry in self.about(asked)]
@@ -337,8 +349,7 @@ class CheckedLog:
         return found + [kind_of(entry.record) for entry in self._earlier(asked)]
 
     def about(self, asked: CallKeys) -> list[AuditEntry]:
-        """Return all entries about a known call, oldest first; raises
-        SourceError if one was changed."""
+        """Return all entries about a call, oldest first. Raises SourceError if one was changed."""
         entries = [*self._under(asked.key), *self._earlier(asked)]
         return sorted(entries, key=lambda entry: entry.seq)
 
@@ -363,8 +374,10 @@ class CheckedLog:
         return [entry_of(self.placed(row)) for row in rows]
 
     def placed(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the row, if it is as it was written, and in this log at this place; raises SourceError
-        if not."""
+        """Return the row, or raise SourceError unless it is unchanged and in its place in this log.
+
+        A log of format 1 has no tree, so there the place is not checked.
+        """
         seq, at, text, _, _ = self.unchanged(row)
         if self.state.format > 1:
             index, size = seq - self.state.first, self.state.size
@@ -377,14 +390,14 @@ class CheckedLog:
         return row
 
     def unchanged(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the row, if it is as it was written; raises SourceError if not."""
+        """Return the row, or raise SourceError if it was changed."""
         if not self._seal.fits(row):
             raise SourceError(f"entry {row[0]} of the audit log was changed: verify the log")
         return row
 
 
 class Tail(CheckedLog):
-    """The end of a log, which nobody else may move on before this transaction ends."""
+    """The end of a log, locked: no other writer can add entries before this transaction ends."""
 
     def __init__(
         self, transaction: Transaction, seal: Seal, asked: Iterable[CallKeys] = ()
@@ -406,16 +419,16 @@ class Tail(CheckedLog):
             oldest = oldest_ahead(transaction)
         if found is None:
             raise SourceError("the head of the audit log is gone: verify the log")
-        known = seal.written(found.state).oldest  # then nobody has pruned since
+        known = seal.written(found.state).oldest  # if known, nobody has pruned since
         self.generation = found.generation(oldest) if known is None else (found.log_id, known)
         state = _checked_state(seal, found.state, found.sealed)
-        newest = dict(seal.newest)  # under the lock nobody is ahead of it
+        newest = dict(seal.newest)  # under the lock no state can be newer than the stored one
         _check_follows(newest, state, ahead.tiles)
         seal.others = newest.get(state.log, state) != state
         self._use(transaction, seal, state, ahead)
 
     def add(self, drafts: Sequence[NewEntry]) -> None:
-        """Write entries, whose keys are known, and the state that they make."""
+        """Write entries, whose keys must have been loaded (`know`), and the state that results."""
         if not drafts:
             return
         rows: list[tuple[Any, ...]] = []
@@ -428,12 +441,13 @@ class Tail(CheckedLog):
         self._seal_in(rows, [draft.told for draft in drafts], new=True)
 
     def prune(self, before: float, left: Left) -> tuple[int, Left | None]:
-        """Remove the entries up to the first that was written at `before` or later, but no more than
-        may keep others waiting; how many, and what is left, if it is to go on.
+        """Remove the entries before the first one written at `before` or later.
 
-        What later entries may refer to is written again: all definitions, and what was attached to
-        runs of which later entries are left. Raises SourceError if the log has entries that do not
-        follow from what was `left`, a moment ago, as what it begins and ends with.
+        Returns how many entries are gone, and what the next call needs if more are to be removed,
+        else None. A call ends soon after MOST_PRUNED entries, so that other writers do not wait too
+        long. Everything that later entries may refer to is written again: all definitions, and
+        attachments of runs that still have entries. Raises SourceError unless the log's entries form
+        a chain from `left.begin` through `left.head`, which were verified a moment ago.
         """
         limit, through = seconds(before), left.head.seq
         removed, last, more = 0, None, False
@@ -447,7 +461,7 @@ class Tail(CheckedLog):
                     attachments.append(attached((row[0], row[2])))
                 if each.idempotency_key and self.state.format > 1:
                     self._index.forget(each.idempotency_key, row[0] * KINDS + KINDS - 1)
-            removed += sum(row[0] > 0 for row in gone)  # a genesis is none that anybody wrote
+            removed += sum(row[0] > 0 for row in gone)  # a genesis is not counted
             last = gone[-1] if gone else last
             more = len(gone) == len(rows)
             if not more or removed >= MOST_PRUNED:
@@ -465,8 +479,10 @@ class Tail(CheckedLog):
         return removed - len(carried), rest if more else None
 
     def _behind(self, last: Head) -> Iterator[list[tuple[Any, ...]]]:
-        """Yield the rows of all entries behind one, page by page, each of which follows from the one
-        before; raises SourceError if not."""
+        """Yield the rows of all entries after one, page by page.
+
+        Raises SourceError unless each follows from the one before, up to the head.
+        """
         for rows in pages(self._transaction, last.seq, self.state.head.seq):
             for row in map(self.unchanged, rows):
                 if (row[0], row[3]) != (last.seq + 1, last.hash):
@@ -477,10 +493,10 @@ class Tail(CheckedLog):
             raise SourceError(_PRUNED_MEANWHILE)
 
     def migrate(self) -> None:
-        """Bring a log of format 1, which was verified, to this one: its entries, and a note of it."""
+        """Migrate a verified log of format 1: seal its entries in, and add an entry that says so."""
         end = self.state.head
-        for table in ("audit_keys", "audit_tiles"):  # a log of format 1 has none: whose are they?
-            self._transaction.execute(f"DELETE FROM {table}")  # noqa: S608  names of our own
+        for table in ("audit_keys", "audit_tiles"):  # format 1 has no rows there
+            self._transaction.execute(f"DELETE FROM {table}")  # noqa: S608  only our own names
         found = self._transaction.tuples("SELECT min(seq) FROM audit_entries")[0][0]
         first = end.seq + 1 if found is None else found
         begin = State(head=Head(first - 1, ""), log=uuid4().hex, first=first, root=_EMPTY)
@@ -496,11 +512,10 @@ class Tail(CheckedLog):
     def _seal_in(
         self, rows: Sequence[tuple[Any, ...]], told: Sequence[Summary], *, new: bool = False
     ) -> None:
-        """Put entries (rows of ROW) into the index and the tree, and set the head to the last one; new
-        ones into the table, too.
+        """Put entries (rows of ROW) into the index and the tree, and set the head to the last one.
 
-        Raises SourceError unless they are there then, and the head: no call is to run whose entry the
-        database has not taken.
+        With `new` they are also inserted into the table. Raises SourceError unless the entries and the
+        head are stored then: no call may run whose entry the database has not kept.
         """
         state = msgspec.structs.replace(self.state, head=Head(rows[-1][0], rows[-1][4]))
         named = [dict(zip(_NAMES, row, strict=True)) for row in rows]
@@ -511,7 +526,7 @@ class Tail(CheckedLog):
                     self._index.add(each.idempotency_key, number * KINDS + kind_of(each))
             self._tree.extend([tree.leaf_hash(*row[:3]) for row in rows])
             inserts[tree.SAVE] = tree.rows_of(self._tree.changed())
-            self._tree.read = partial(tree.tiles, self._transaction)  # not what was read ahead
+            self._tree.read = partial(tree.tiles, self._transaction)  # not the tiles read ahead
             root = self._tree.root().hex()
             keys, inserts[index.SAVE] = self._index.changed()
             state = msgspec.structs.replace(state, keys=keys, root=root)
@@ -532,7 +547,7 @@ class Tail(CheckedLog):
         if state.format == 1:
             return
         known = seal.written(state).edge
-        if known is not None:  # it was written here, and leads to this root
+        if known is not None:  # this process wrote the tree, so it leads to this root
             self._tree.know(known)
         elif self._tree.root().hex() != state.root:
             raise SourceError("the tree of the audit log does not lead to its root: verify the log")
@@ -541,13 +556,16 @@ class Tail(CheckedLog):
 def append(
     transaction: Transaction, seal: Seal, drafts: Sequence[NewEntry]
 ) -> tuple[list[AuditEntry | SourceError | None], Generation | None]:
-    """Write the entries; of each whose key was settled before, the entry that stands there; and the
-    `generation` of the log.
+    """Write the entries.
 
-    A claim that comes too late is not written, nor that somebody did not know of a final outcome, nor
-    the very outcome that is there: whoever wrote it lost the answer, and writes again.
+    Returns one item for each draft, and the log's `generation`. The item is None if the draft's key was
+    not settled before, else the entry that determines the outcome, or the error of reading it.
+
+    Three kinds of draft are not written. One is a claim that comes too late. One is an unknown outcome
+    of a call that has a final one. The third is an outcome that the log already has in the same text:
+    its writer lost the answer and writes again.
     """
-    # of what is only written, the key alone has to be known
+    # a draft that does not depend on earlier entries needs only its own key
     own = [d.asked if d.settles else CallKeys.under(d.told.idempotency_key) for d in drafts]
     asked = [*own, *(d.going_on for d in drafts)]
     tail = Tail(transaction, seal, asked)
@@ -555,7 +573,7 @@ def append(
     there = _there(transaction, tail, drafts)
     settled: dict[int, CallKeys] = {}
     written: list[NewEntry] = []
-    under: dict[str, list[NewEntry]] = {}  # of those, by key
+    under: dict[str, list[NewEntry]] = {}  # the written ones, by key
     for at, draft in enumerate(drafts):
         if at in there:
             continue
@@ -579,10 +597,9 @@ def append(
 
 
 def standing_under(transaction: Transaction, seal: Seal, asked: CallKeys) -> AuditEntry | None:
-    """Return the entry that stands for a call, if its key has been
-    claimed: that call is not made again.
+    """Return the entry that determines a call's outcome, or None if its key is unclaimed.
 
-    Raises SourceError if an entry about it is not as it was written.
+    A call with a claimed key is not made again. Raises SourceError if an entry about it was changed.
     """
     state = state_of(transaction, seal)
     if state is None or not asked.key:
@@ -593,8 +610,10 @@ def standing_under(transaction: Transaction, seal: Seal, asked: CallKeys) -> Aud
 
 
 def grown(transaction: Transaction, seal: Seal, old: int) -> tuple[int, bytes, bytes | None]:
-    """Return the size of the log's tree, its root, and the root that it had
-    when it was of an earlier size."""
+    """Return the size of the log's tree, its root, and its root at the size `old`.
+
+    The last is None if `old` is 0 or larger than the tree. Raises SourceError if there is no tree.
+    """
     state = state_of(transaction, seal)
     if state is None or state.format == 1:
         raise SourceError("the audit log has no tree: it is empty, or is to be migrated first")
@@ -606,8 +625,10 @@ def grown(transaction: Transaction, seal: Seal, old: int) -> tuple[int, bytes, b
 def proved(
     transaction: Transaction, seal: Seal, seq: int, checkpoint: Checkpoint
 ) -> tuple[str, int, tuple[bytes, ...]]:
-    """Return the text of an entry, its place in the tree, and the hashes from
-    there to a checkpoint's root."""
+    """Return an entry's text, its index in the tree, and the hashes from there to a checkpoint's root.
+
+    Raises SourceError if the entry is not in the log, was changed, or is not in the checkpoint's tree.
+    """
     state = state_of(transaction, seal)
     if state is None or state.format == 1 or not state.first <= seq <= state.head.seq:
         raise SourceError(f"there is no entry {seq} in the audit log's tree")
@@ -631,7 +652,7 @@ def proved(
 
 
 def pages(transaction: Transaction, after: int, through: int) -> Iterator[list[tuple[Any, ...]]]:
-    """Yield the rows of ENTRY behind one number and up to another, page by page."""
+    """Yield the rows (ENTRY) with numbers above `after`, up to `through`, page by page."""
     while True:
         rows = list(transaction.tuples(_PAGE, after=after, through=through, limit=PAGE))
         if not rows:
@@ -643,8 +664,11 @@ def pages(transaction: Transaction, after: int, through: int) -> Iterator[list[t
 def _settled(
     tail: Tail, asked: CallKeys, before: Mapping[str, Sequence[NewEntry]], *, claim: bool
 ) -> bool:
-    """Return whether a claim comes too late, or what else is written after a final outcome; also if
-    nobody can tell."""
+    """Return whether a call is settled: for a `claim`, whether its key is claimed already.
+
+    For anything else, return whether the call has a final outcome. Entries `before` this one in the
+    batch count. The answer is also True if the entries cannot be checked.
+    """
     try:
         kinds = tail.kinds(asked)
     except SourceError:
@@ -661,14 +685,13 @@ def _settled(
 
 
 def _is_written(tail: Tail, draft: NewEntry, before: Mapping[str, Sequence[NewEntry]]) -> bool:
-    """Return whether this very outcome is in the log, or comes `before` in the same batch, as it was
-    given: the same text, under its key.
+    """Return whether the key has the same text already, in the log or `before` in the same batch.
 
-    Where the key has nothing but its begin, as it mostly has, nothing is read.
+    If the key has only the entry that its call began, which is the usual case, no entry is read.
     """
     if any(other.text == draft.text for other in before.get(draft.asked.key, ())):
         return True
-    with suppress(SourceError):  # nobody can tell: it is written
+    with suppress(SourceError):  # the entries cannot be checked: write it again
         if any(kind != BEGAN for kind in tail.kinds(draft.asked)):
             about = tail.about(draft.asked)
             return any(read_again(entry.record)[0] == draft.text for entry in about)
@@ -684,7 +707,7 @@ def _standing(log: CheckedLog, asked: CallKeys) -> AuditEntry | None:
 
 
 def _standing_or_error(tail: Tail, asked: CallKeys) -> AuditEntry | SourceError | None:
-    """Return the standing entry of a call, or the error that only the caller of this one gets."""
+    """Return the entry that determines a call's outcome, or the error for this draft's caller only."""
     try:
         return _standing(tail, asked)
     except SourceError as error:
@@ -692,10 +715,10 @@ def _standing_or_error(tail: Tail, asked: CallKeys) -> AuditEntry | SourceError 
 
 
 def _there(transaction: Transaction, tail: Tail, drafts: Sequence[NewEntry]) -> set[int]:
-    """Return which of the drafts are in the log already, or come earlier in the same batch.
+    """Return the indexes of the `once` drafts that the log, or the batch before them, already has.
 
-    An entry that only its columns call the same does not count, nor one that is not in the log's tree:
-    anybody can have put those there, and take them away again.
+    An entry counts only if its columns agree with its record and it is in the log's tree. Anyone who
+    can write to the table could have added any other row, and could remove it again.
     """
     known, seen = set(), set()
     for at, draft in enumerate(drafts):
@@ -717,11 +740,11 @@ def _holds(tail: Tail, row: tuple[Any, ...]) -> bool:
 
 
 class GroupWriter(Generic[S, T]):
-    """One thread commits whatever has been queued meanwhile, so that many records share one wait.
+    """Commits queued items in groups, in one thread, so that many records share one commit.
 
-    `commit` is given what was queued, in order, and gives an answer, or an error, for each. Nobody is
-    told that a record is written before the transaction that holds it is committed. The thread begins
-    with the first record and ends by itself when there is nothing to do for a while.
+    `commit` gets the queued items in order and returns a result or an error for each. A caller gets its
+    result only after the transaction with its record is committed. The thread starts with the first
+    item and ends when it has been idle for a while.
     """
 
     def __init__(
@@ -730,20 +753,22 @@ class GroupWriter(Generic[S, T]):
         idle: Callable[[], None] = lambda: None,
     ) -> None:
         self._commit = commit
-        self._idle = idle  # when nothing was to be done for a while
+        self._idle = idle  # called when the thread ends
         self.renew()
         renewed_in_children(self)
 
     def renew(self) -> None:
-        """Make new locks in a forked child, where another thread's lock would be held for good, and
-        what is queued is the parent's to commit."""
+        """Make a new lock and an empty queue in a forked child.
+
+        There another thread's lock would stay locked, and the parent commits what is queued.
+        """
         self._changed = threading.Condition()
         self._queue: list[tuple[S, asyncio.Future[T]]] = []
         self._thread: threading.Thread | None = None
         self._closing = False
 
     def submit(self, item: S) -> asyncio.Future[T]:
-        """Queue from an event loop, any; the future is done once the item is committed."""
+        """Queue an item from any event loop. The returned future is done once it is committed."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         with self._changed:
             if self._thread is None or not self._thread.is_alive():
@@ -757,11 +782,11 @@ class GroupWriter(Generic[S, T]):
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed, and not used since."""
+        """Whether the writer was closed and has not been used since."""
         return self._closing
 
     async def aclose(self) -> None:
-        """Wait until all that was queued is committed, and the thread has ended."""
+        """Wait until everything queued is committed and the thread has ended."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -788,19 +813,19 @@ class GroupWriter(Generic[S, T]):
             return self._commit(items)
         except ToolcribError as error:
             return [error] * len(items)
-        except BaseException as error:  # noqa: BLE001  somebody waits for each answer
+        except BaseException as error:  # noqa: BLE001  a caller waits for each answer
             return [SourceError(f"the audit log failed ({type(error).__name__})")] * len(items)
 
 
 def _settle(
     batch: Sequence[tuple[object, asyncio.Future[T]]], answers: Sequence[T | ToolcribError]
 ) -> None:
-    """Answer each loop in one go."""
+    """Pass on the answers, with one callback for each event loop."""
     loops: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[T], T | ToolcribError]]] = {}
     for (_, future), answer in zip(batch, answers, strict=True):
         loops.setdefault(future.get_loop(), []).append((future, answer))
     for loop, settled in loops.items():
-        with suppress(RuntimeError):  # the loop has closed: nobody waits there any more
+        with suppress(RuntimeError):  # the loop is closed, so no caller waits there
             loop.call_soon_threadsafe(_tell, settled)
 
 
@@ -819,7 +844,7 @@ def _of_its_own(error: ToolcribError) -> ToolcribError:
 def _tell(settled: Sequence[tuple[asyncio.Future[T], T | ToolcribError]]) -> None:
     for future, answer in settled:
         if future.done():
-            continue  # cancelled: it is written all the same
+            continue  # the caller was cancelled; the record is written anyway
         if isinstance(answer, ToolcribError):
             future.set_exception(_of_its_own(answer))
         else:

@@ -1,16 +1,15 @@
 """One small interface over SQLAlchemy Core: SQLite by default, a server by URL.
 
-Statements run in a thread; the event loop never blocks on a disk. What fails is a SourceError that
-carries nothing of what was written, in its text or in its context.
+Statements run in a thread, so the event loop never blocks on a disk. A failure raises a SourceError
+whose text and context hold nothing of what was written.
 
-SQLite runs in WAL mode with `synchronous=FULL` and takes its write lock when a transaction begins;
-PostgreSQL waits for its log to be on disk before it confirms. On both, what was committed is there
-after a crash, and whoever only reads never waits for the writer. Nowhere else is it known which of them
-is in use.
+SQLite runs in WAL mode with `synchronous=FULL` and takes its write lock when a transaction begins.
+PostgreSQL confirms a commit once its log is on disk. With both, committed data survives a crash, and
+readers never wait for a writer. No other module knows which of the two is in use.
 
-The tables come from a list of migrations that is only ever added to. A database says its version in
-`toolcrib_schema`; what is missing is applied in one transaction, under a lock, when the database is
-first opened. One that is newer than this list is left alone.
+The tables come from a list of migrations, to which new ones are only appended. The table
+`toolcrib_schema` holds a database's version. When a database is first opened, the missing migrations
+are applied in one transaction, under a lock. A database newer than this list is left unchanged.
 """
 
 from __future__ import annotations
@@ -49,18 +48,18 @@ _log = logging.getLogger("toolcrib.storage")
 Row: TypeAlias = Mapping[str, Any]
 PATIENCE = 10.0  # seconds to wait for another connection's lock
 PRAGMAS = ("synchronous=FULL", "fullfsync=ON", "foreign_keys=ON")
-_OPTIONS = frozenset(  # what Python's driver takes; it leaves out all others, `mode=ro` too
+_OPTIONS = frozenset(  # those that Python's driver reads; it ignores all others, even `mode=ro`
     ("timeout", "detect_types", "isolation_level", "check_same_thread", "cached_statements")
 )
 _IN_MEMORY = (None, "", ":memory:")
-_SCHEMA_LOCK = 7_665_646_001  # any number that no other program takes for its advisory lock
+_SCHEMA_LOCK = 7_665_646_001  # an advisory lock: any number that no other program uses
 _URLS = (
     "must be such as sqlite:///crib.db or postgresql+psycopg://HOST/NAME"
     " (only to read: sqlite:///file:crib.db?mode=ro&uri=true)"
 )
 _TAKEN = re.compile(r"(sqlite|postgresql)(\+\w+)?://")
 _NO_URL = ("ArgumentError", "NoSuchModuleError")
-_UNREACHABLE = {  # by how an SQLSTATE, or the name of an error of SQLite, begins
+_UNREACHABLE = {  # by the beginning of an SQLSTATE or of the name of a SQLite error
     "08": "the connection to it was not made, or was lost",
     "25006": "it takes no writes: it is a standby, or was set so",
     "25P03": "it ended the connection",
@@ -92,23 +91,23 @@ _LONGEST = 200  # characters of a column: PostgreSQL's indexes take some 2,700 b
 
 
 def open_engine(url: str, mode: int = OWNERS, folder: str = "") -> Engine:
-    """Return an engine of which nothing has been asked yet; raises SQLAlchemyError for an unusable URL.
+    """Return an engine that has not connected yet. Raises SQLAlchemyError for an unusable URL.
 
-    A SQLite file that does not exist is made with that mode, and so are its -wal and -shm files; it is
-    named as from that folder, the working one if none is given.
+    A missing SQLite file is created with `mode`, and so are its -wal and -shm files. A relative path
+    starts at `folder`, or at the working directory if that is empty.
     """
     sa = sqlalchemy()
     try:
         parsed = sa.engine.make_url(url)
     except ValueError:
         raise sa.exc.ArgumentError("a port is a number") from None
-    # what is left open by a transaction is rolled back where it began: see `_committed`
+    # the pool need not roll back: `_committed` does
     options: dict[str, Any] = {"hide_parameters": True, "logging_name": "toolcrib"}
     options["pool_reset_on_return"] = None
     logging.getLogger("sqlalchemy.engine.Engine.toolcrib").addFilter(_is_no_row)
     is_sqlite = parsed.get_backend_name() == "sqlite"
     if is_sqlite and parsed.database in _IN_MEMORY:
-        # each connection would be a database of its own: one for all threads, one at a time
+        # each connection would open a separate database, so all threads share one, in turn
         options |= {"poolclass": sa.pool.QueuePool, "pool_size": 1, "max_overflow": 0}
         options["connect_args"] = {"check_same_thread": False}
     elif is_sqlite:
@@ -135,15 +134,13 @@ def _is_uri(url: URL) -> bool:
 
 
 def _path_in(url: URL) -> str:
-    """Return the path in SQLite's own form of an URI (`file:crib.db`),
-    empty for a database in memory."""
+    """Return the path in SQLite's form of a URI (`file:crib.db`), or "" for a database in memory."""
     path = unquote(urlsplit(url.database or "").path)
     return "" if path == ":memory:" or url.query.get("mode") == "memory" else path
 
 
 def _from_anywhere(url: URL, folder: str) -> str:
-    """Return the name of a SQLite file by which every connection is to the same one, whatever
-    becomes of the working folder."""
+    """Return a SQLite file's absolute name, which stays the same if the working directory changes."""
     name = url.database or ""
     if not _is_uri(url):
         return os.path.abspath(os.path.join(folder, name))  # noqa: PTH100, PTH118  a link stays
@@ -154,18 +151,17 @@ def _from_anywhere(url: URL, folder: str) -> str:
 
 
 def _is_no_row(told: logging.LogRecord) -> bool:
-    """SQLAlchemy hides what is written from its log, but not what is read, which it tells at DEBUG."""
+    """Keep rows out of SQLAlchemy's log: it hides written values, but logs read rows at DEBUG."""
     return told.levelno > logging.DEBUG
 
 
 def file_behind(engine: Engine) -> object:
-    """Return what tells the file of a SQLite database from any other; None
-    where there is no such file."""
+    """Return the identity (device, inode) of a SQLite database's file; None if there is no file."""
     if engine.dialect.name != "sqlite":
         return None
     name = engine.url.database or ""
     name = _path_in(engine.url) if _is_uri(engine.url) else name
-    if not os.path.isabs(name):  # noqa: PTH117  no path yet
+    if not os.path.isabs(name):  # noqa: PTH117  still a string
         return None
     try:
         found = os.stat(name)  # noqa: PTH116  once for each transaction
@@ -175,7 +171,7 @@ def file_behind(engine: Engine) -> object:
 
 
 def prepared(connection: Connection, *, write: bool) -> Connection:
-    """Prepare a connection for one transaction: a snapshot to read, or a write under its locks."""
+    """Prepare a connection for one transaction: to read a snapshot, or to write under locks."""
     if connection.dialect.name == "sqlite":
         return connection.execution_options(toolcrib_write=write)
     if write:
@@ -184,7 +180,7 @@ def prepared(connection: Connection, *, write: bool) -> Connection:
 
 
 def advice(error: Exception) -> str:
-    """Return a hint at what is wrong, or where to look."""
+    """Return a hint about what is wrong or where to look."""
     if type(error).__name__ in _NO_URL:
         return f"its URL {_URLS}"
     known = (said for code, said in _UNREACHABLE.items() if code_of(error).startswith(code))
@@ -192,21 +188,20 @@ def advice(error: Exception) -> str:
 
 
 def unreachable(error: Exception) -> bool:
-    """Return whether an error is about reaching the database, rather than about what is in it.
+    """Return whether an error is about reaching the database, not about its content.
 
-    Its code says so; the kind of an error only where a driver has no code for it.
+    The error's code decides, and its class only if the driver gives no code.
     """
     code = code_of(error)
     if code.startswith(tuple(_UNREACHABLE)) or type(error).__name__ in _NO_URL:
         return True
     if code or isinstance(getattr(error, "orig", error), sqlite3.Error):
-        return False  # sqlite3 calls most of its errors operational
+        return False  # sqlite3 raises OperationalError for most errors
     return type(error).__name__ in ("OperationalError", "InterfaceError", "TimeoutError")
 
 
 def code_of(error: Exception) -> str:
-    """Return the driver's own name or number for an error: never its text,
-    which may hold what was written."""
+    """Return the driver's name or number for an error, never its text, which may hold written data."""
     original = getattr(error, "orig", error)
     return str(
         getattr(original, "sqlite_errorname", None) or getattr(original, "sqlstate", "") or ""
@@ -214,7 +209,7 @@ def code_of(error: Exception) -> str:
 
 
 def _constraint_of(error: Exception) -> str:
-    """Return the name of the constraint that was broken, as its table has it; empty if none is said."""
+    """Return the name of the violated constraint; empty if the error does not name one."""
     original = getattr(error, "orig", error)
     if isinstance(original, sqlite3.Error):
         found = _NAMED_BY_SQLITE.fullmatch(str(original))
@@ -225,7 +220,7 @@ def _constraint_of(error: Exception) -> str:
 
 
 def sqlalchemy() -> Any:
-    """Return the library; raises MissingExtraError without it."""
+    """Return the module `sqlalchemy`. Raises MissingExtraError if it is not installed."""
     try:
         import sqlalchemy
     except ImportError:
@@ -236,7 +231,7 @@ def sqlalchemy() -> Any:
 def _make_file(
     mode: int, _dialect: object, _record: object, arguments: list[Any], _options: object
 ) -> None:
-    """SQLite would make the file with whatever the umask leaves; `-wal` and `-shm` get its mode."""
+    """Create the file with `mode`, which its -wal and -shm files copy; SQLite would use the umask."""
     name = str(arguments[0]) if arguments else ""
     if name.startswith("file:"):
         parsed = urlsplit(name)
@@ -244,13 +239,13 @@ def _make_file(
         name = unquote(parsed.path) if asked == "rwc" else ""
     if name in ("", ":memory:"):
         return
-    with suppress(OSError):  # it is there; or it cannot be made, which SQLite tells
-        # where a link leads to nothing, SQLite makes the file that it names
+    with suppress(OSError):  # it exists, or cannot be created, which SQLite reports
+        # for a dangling link, SQLite creates the file that the link names
         create_private(Path(os.path.realpath(name)), new=True, mode=mode).close()
 
 
 def _set_pragmas(connection: Any, _record: object) -> None:
-    connection.isolation_level = None  # the driver would begin by itself, and later than we do
+    connection.isolation_level = None  # otherwise the driver also begins transactions
     cursor = connection.cursor()
     for pragma in (f"busy_timeout={PATIENCE * 1000:.0f}", *PRAGMAS):
         cursor.execute(f"PRAGMA {pragma}")
@@ -259,7 +254,7 @@ def _set_pragmas(connection: Any, _record: object) -> None:
 
 
 def _switch_to_wal(cursor: sqlite3.Cursor, deadline: float) -> None:
-    """Switch to WAL, and retry while another connection switches: SQLite does not wait by itself."""
+    """Switch to WAL. SQLite does not wait while another connection switches, so retry."""
     while True:
         try:
             cursor.execute("PRAGMA journal_mode=WAL")
@@ -272,14 +267,16 @@ def _switch_to_wal(cursor: sqlite3.Cursor, deadline: float) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    """Take the write lock at once: a transaction that reads first may find that another has written."""
+    """Take the write lock at once: if it read first, another could write before it gets the lock."""
     write = connection.get_execution_options().get("toolcrib_write", True)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
 
 def _set_session(connection: Any, _record: object) -> None:
-    """Set what a server, a database or a role may have other defaults for: that a commit is on disk,
-    that a float is read as it was written, that any text can be."""
+    """Make commits wait for the disk, floats exact, and the encoding UTF-8.
+
+    A server, a database or a role may have other defaults.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT set_config('synchronous_commit', 'on', false)"
@@ -293,7 +290,7 @@ def _set_session(connection: Any, _record: object) -> None:
 
 
 _APPROVALS = {"id", "request", "expires_at", "answer", "used_at"}  # the columns of version 1
-# Version 1 has no row in databases that are older than the table of versions: it is taken over.
+# Databases older than the table of versions have no row for version 1, but may have its table.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE IF NOT EXISTS approvals (
@@ -333,7 +330,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             seal TEXT NOT NULL
         )""",
     ),
-    # What was written before is of format 1 until it is migrated: `toolcrib.audit.entry`.
+    # Entries that exist already have format 1 until they are migrated: `toolcrib.audit.entry`.
     (
         "ALTER TABLE audit_head ADD COLUMN format INTEGER NOT NULL DEFAULT 1",
         "ALTER TABLE audit_head ADD COLUMN log_id TEXT NOT NULL DEFAULT ''",
@@ -371,7 +368,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (run_id, call_id)
         )""",
     ),
-    # The conversation as it was before a turn; of what was written earlier nobody knows it.
+    # The conversation before a turn. It is unknown (NULL) for turns that exist already.
     ("ALTER TABLE chat_turns ADD COLUMN before TEXT",),
     ("ALTER TABLE approvals ADD COLUMN pinned TEXT NOT NULL DEFAULT ''",),
     (
@@ -470,13 +467,13 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 
 
 def migrate(connection: Connection) -> None:
-    """Bring the database to the newest version; raises SourceError if it is of a newer one."""
+    """Bring the database to the newest version. Raises SourceError if it has a newer one."""
     run = connection.exec_driver_sql
     kind = connection.dialect.name
-    if kind == "postgresql":  # nobody else changes tables meanwhile; on SQLite by its write lock
+    if kind == "postgresql":  # on SQLite the write lock keeps other migrations out
         run(f"SELECT pg_advisory_xact_lock({_SCHEMA_LOCK})")
     run("CREATE TABLE IF NOT EXISTS toolcrib_schema (version INTEGER PRIMARY KEY)")
-    serial = "INTEGER" if kind == "sqlite" else "BIGINT"  # a key of 64 bits that counts rows
+    serial = "INTEGER" if kind == "sqlite" else "BIGINT"  # a 64-bit key
     known = version_of(connection)
     if known == 0:
         _check_free(connection)
@@ -487,7 +484,7 @@ def migrate(connection: Connection) -> None:
 
 
 def _check_free(connection: Connection) -> None:
-    """Raise SourceError if another program has tables of these names: they would be altered."""
+    """Raise SourceError if another program has tables of these names, so they are not altered."""
     found = sqlalchemy().inspect(connection)
     there = set(found.get_table_names())
     taken = there & {"audit_entries", "audit_head", "audit_keys", "audit_tiles"}
@@ -502,7 +499,7 @@ def _check_free(connection: Connection) -> None:
 
 
 def version_of(connection: Connection) -> int:
-    """Return the version that the database says it is of, 0 if it says none."""
+    """Return the version that the database records, 0 if none. Raises SourceError if not known."""
     sa = sqlalchemy()
     if not sa.inspect(connection).has_table("toolcrib_schema"):
         return 0
@@ -517,15 +514,19 @@ def version_of(connection: Connection) -> int:
 
 @explains_wrong_types
 def storable(text: str) -> str:
-    """Return a text as every database can hold it: PostgreSQL has no NUL in its texts, and none has
-    half a character."""
+    """Return a string in a form that every database can store.
+
+    PostgreSQL's strings cannot hold NUL, and no database stores a lone surrogate.
+    """
     return encodable(text).replace("\0", "?")
 
 
 @explains_wrong_types
 def as_column(value: str) -> str:
-    """Return an id as every database can hold and index it, and different for different ids: also for
-    one that looks like what this returns of another one."""
+    """Return an id in a form that every database can store and index.
+
+    Different ids have different forms, even if one looks like the form of another.
+    """
     text = storable(value)
     if text == value and len(value) <= _LONGEST and value[-65:-64] != "…":
         return value
@@ -533,11 +534,11 @@ def as_column(value: str) -> str:
 
 
 class UnreachableError(SourceError, Explained):
-    """The database was not there, or not to be had: nothing is said about what is in it."""
+    """The database could not be reached or used. The error says nothing about its content."""
 
 
 class Insert(NamedTuple):
-    """Inserts rows of these columns into a table; `conflict` says what it does where one is there."""
+    """An INSERT of rows with these columns; `conflict` is its clause for rows that exist already."""
 
     table: str
     columns: tuple[str, ...]
@@ -546,35 +547,37 @@ class Insert(NamedTuple):
     def of_values(self) -> str:
         """Return the statement for one row, with a parameter for each column."""
         names, values = ", ".join(self.columns), ", ".join(f":{name}" for name in self.columns)
-        return f"INSERT INTO {self.table} ({names}) VALUES ({values}) {self.conflict}"  # noqa: S608  names of our own
+        return f"INSERT INTO {self.table} ({names}) VALUES ({values}) {self.conflict}"  # noqa: S608  only our own names
 
     def of_json(self, parameter: str) -> str:
-        """Return PostgreSQL's statement for all rows in a JSON text, which takes a third of the time.
-        The table says of what types they are."""
+        """Return PostgreSQL's statement for all rows in one JSON string, in a third of the time.
+
+        The table determines the types of the values.
+        """
         names = ", ".join(self.columns)
         rows = f"json_populate_recordset(NULL::{self.table}, :{parameter})"
-        return f"INSERT INTO {self.table} ({names}) SELECT {names} FROM {rows} {self.conflict}"  # noqa: S608  names of our own
+        return f"INSERT INTO {self.table} ({names}) SELECT {names} FROM {rows} {self.conflict}"  # noqa: S608  only our own names
 
 
 class Transaction:
     """Statements that are committed together, or not at all. `:name` marks a value.
 
-    A value that is a list stands for what is between the brackets of `IN :name`. They go straight to
-    the driver: SQLAlchemy's own execution takes three times as long as a small statement in SQLite.
-    PostgreSQL gets them in a pipeline: what nobody waits for goes together with what follows.
+    For `IN :name` the value is a list. Statements go straight to the driver, because SQLAlchemy's
+    execution takes three times as long as a small statement in SQLite. For PostgreSQL they go through
+    a pipeline: statements whose results are not needed yet are sent together with the next one.
     """
 
     def __init__(self, connection: PoolProxiedConnection, dialect: Dialect) -> None:
         self._connection = connection
         self._dialect = dialect
-        self._cursor: Any = None  # opened where it begins
-        self._unread: Any = None  # of statements whose results nobody waits for
+        self._cursor: Any = None  # set by `begin`
+        self._unread: Any = None  # for statements whose results are not needed
         self._pipeline = ExitStack()
         self._sync: Callable[[], object] = _nothing
-        self._ahead = False  # whether statements are sent before the answers of those before them
+        self._ahead = False  # whether statements are sent before earlier ones are answered
         self.when_committed: Callable[[], None] = lambda: None  # called once, after the commit
-        self.failed = False  # then it cannot be committed, whoever caught the error
-        self.answered = False  # then what was asked is not asked again on another connection
+        self.failed = False  # then it cannot be committed, even if the error was caught
+        self.answered = False  # then the work is not repeated on another connection
         self._tells = _log.isEnabledFor(logging.DEBUG)
 
     def rows(self, sql: str, /, **values: object) -> list[Row]:
@@ -584,11 +587,11 @@ class Transaction:
         return [dict(zip(names, row, strict=True)) for row in found]
 
     def tuples(self, sql: str, /, **values: object) -> list[tuple[Any, ...]]:
-        """Return the rows as plain tuples, which is faster than `rows` where there are many."""
+        """Return the rows as plain tuples, which is faster than `rows` if there are many."""
         return self._run(sql, values, self._all)
 
     def ahead(self, sql: str, /, **values: object) -> Callable[[], list[tuple[Any, ...]]]:
-        """Return what gives the rows of a SELECT; a server is asked now, and nobody waits yet."""
+        """Return a function that returns the rows of a SELECT; a server gets it now, without a wait."""
         if not self._ahead:
             return lambda: self.tuples(sql, **values)
         cursor = self._connection.cursor()
@@ -602,9 +605,10 @@ class Transaction:
     def execute_together(
         self, inserts: Mapping[Insert, Sequence[Row]], sql: str, values: Row
     ) -> None:
-        """Insert rows, and run another statement, which does not see them; `values` has no lists.
+        """Insert rows, and run another statement, which must not depend on them.
 
-        A server gets it all as one statement, and may report an error as late as with the next one.
+        `values` has no lists. A server gets everything as one statement, unless an insert has more
+        than MOST_IN_ONE bytes of rows, and may report an error as late as with the next statement.
         """
         given = {insert: rows for insert, rows in inserts.items() if rows}
         named = dict(values)
@@ -621,11 +625,10 @@ class Transaction:
         self._run(sql, named, _nothing, cursor=self._unread)
 
     def require(self, written: Sequence[Row], sql: str, /, **values: object) -> None:
-        """Raise SourceError unless a SELECT returns exactly these rows: what was written and must be
-        there, whatever triggers did, also deferred ones.
+        """Raise SourceError unless a SELECT returns exactly these rows, which were written before.
 
-        A server makes the comparison itself, and may report that it failed as late as with the COMMIT,
-        which then does not happen.
+        It also finds what triggers changed, even deferred ones. A server may make the comparison
+        itself and report a difference as late as with the COMMIT, which then does not happen.
         """
         if self._dialect.name == "postgresql":
             self._run("SET CONSTRAINTS ALL IMMEDIATE", {}, _nothing, cursor=self._unread)
@@ -642,18 +645,18 @@ class Transaction:
         return "" if self._dialect.name == "sqlite" else " FOR UPDATE"
 
     def damage(self) -> str:
-        """Return the first error of SQLite's integrity check; empty without one, and on servers."""
+        """Return the first error of SQLite's integrity check; empty if none, and for servers."""
         if self._dialect.name != "sqlite":
             return ""
         ((found,),) = self.tuples("PRAGMA integrity_check(1)")
         return "" if found == "ok" else " ".join(str(found).split())
 
     def begin(self, *, write: bool) -> None:
-        """Begin: a snapshot to read, or a write under its locks. A server hears of it with the first
+        """Begin to read a snapshot, or to write under locks. A server gets this with the first
         statement."""
         self._cursor, self._unread = self._connection.cursor(), self._connection.cursor()
         if self._dialect.name == "sqlite":
-            # the lock is taken at once: who reads first may find that another has written since
+            # take the lock at once: if it read first, another could write before it gets the lock
             self._run("BEGIN IMMEDIATE" if write else "BEGIN", {}, _nothing)
             return
         self._checked(self._enter_pipeline)
@@ -669,21 +672,21 @@ class Transaction:
             self._ahead = True
 
     def commit(self) -> None:
-        self.answered = True  # the server may do it, and the answer be lost
+        self.answered = True  # the server may commit although its answer is lost
         self._run("COMMIT", {}, self._pipeline.close)
 
     def roll_back(self) -> None:
-        """Undo all, also after an error; a connection that does not take even that is thrown away.
+        """Undo everything, also after an error. A connection that cannot roll back is discarded.
 
-        So is one to a server that refused a statement: of those behind it in the pipeline the driver
-        takes some for prepared, which the server has not read.
+        So is a connection to a server that refused a statement: the driver may believe that later
+        statements in the pipeline are prepared, although the server never read them.
         """
         driver = self._connection.driver_connection
-        if not getattr(driver, "in_transaction", True):  # SQLite has done it by itself
+        if not getattr(driver, "in_transaction", True):  # SQLite has rolled back already
             return
         with suppress(self._error):
             self._pipeline.close()
-        if not self._connection.is_valid:  # it was thrown away when it died
+        if not self._connection.is_valid:  # it was discarded when it was lost
             return
         if self.failed and self._dialect.name == "postgresql":
             self._connection.invalidate()
@@ -731,7 +734,7 @@ class Transaction:
             return take()
         except (self._error, UnicodeError) as error:
             failure = self._failed_by(error)
-        raise failure  # out here it carries no context, which holds what was written
+        raise failure  # raised outside, without a context that may quote what was written
 
     def _checked(self, work: Callable[[], T]) -> T:
         try:
@@ -750,29 +753,33 @@ class Transaction:
 
 
 def _send_all(driver: Any) -> None:
-    """Send what was asked of a server, whole. psycopg waits for an answer once its socket took a part:
-    of a large value the server then waits for the rest, and nobody goes on (`_pipeline_communicate` of
-    psycopg 3.3 takes no notice of what `flush` returns)."""
+    """Send all statements to the server completely.
+
+    psycopg would wait for an answer as soon as its socket took a part. If a large value was cut, the
+    server waits for the rest: a deadlock. `_pipeline_communicate` of psycopg 3.3 ignores the return
+    value of `flush`.
+    """
     pgconn = driver.pgconn
     while pgconn.flush():  # 0 when nothing is left
         with selectors.DefaultSelector() as selector:
             selector.register(pgconn.socket, selectors.EVENT_READ | selectors.EVENT_WRITE)
             ready = selector.select()
         if any(events & selectors.EVENT_READ for _, events in ready):
-            pgconn.consume_input()  # else the server may wait for us to read
+            pgconn.consume_input()  # otherwise the server may wait for us to read
 
 
 def _nothing() -> None:
-    """What a statement gives that nobody asks about."""
+    """Return nothing, for a statement whose result is not needed."""
 
 
 def _committed(
     engine: Engine, work: Callable[[Transaction], T], *, write: bool
 ) -> tuple[T, Transaction]:
-    """Return what `work` returns, committed, and the transaction; roll it back if that raises.
+    """Run `work` in a transaction, commit, and return its result and the transaction.
 
-    A server or a firewall drops connections that are idle, which shows at the first statement that is
-    sent: on a connection that was used before, `work` begins again if nothing of it was answered.
+    If `work` raises, the transaction is rolled back. Servers and firewalls drop idle connections, which
+    shows only when the first statement is sent. So if a connection that was used before is lost and no
+    statement was answered, `work` runs again on another one.
     """
     while True:
         connection = _connected(engine)
@@ -808,16 +815,19 @@ _FORKED = (
     "the database was open when this process was forked: close it before, open it in each of the forked"
     " processes alone, or begin them otherwise (multiprocessing's spawn or forkserver)"
 )
-_open_at_fork: set[object] = set()  # the files of SQLite that the parent had open
+_open_at_fork: set[object] = set()  # identities of the SQLite files that the parent had open
 
 
 class SqlDatabase:
-    """Opened at first use. Raises MissingExtraError without SQLAlchemy, SourceError if unusable; the
-    constructor raises it for what is no URL of SQLite or PostgreSQL.
+    """A database, opened at its first use.
 
-    Its connections belong to the process that opened it: a child that is forked meanwhile may not use
-    them (a server would hear two at once), nor open the same file of SQLite anew: SQLite would take its
-    parent's locks for its own, and others would remove the write-ahead log from under it.
+    Its methods raise MissingExtraError without SQLAlchemy, and SourceError if the database is unusable.
+    The constructor raises SourceError unless the URL is one of SQLite or PostgreSQL.
+
+    Its connections belong to the process that opened them. A child forked while it is open cannot use
+    them: two processes would talk to a server on one connection. Nor can it open the same SQLite file:
+    SQLite would take the parent's locks for its own, and other processes would remove the write-ahead
+    log while it is in use.
     """
 
     @names_wrong_types
@@ -828,17 +838,19 @@ class SqlDatabase:
             failure.add_note(self._note)
             raise failure
         self._url = url
-        self._mode = mode  # of a SQLite file that is made
+        self._mode = mode  # for a SQLite file that is created
         self._folder = ""
-        with suppress(OSError):  # it may be gone, and nobody may need it
-            self._folder = os.getcwd()  # noqa: PTH109  the same database whenever it is opened
+        with suppress(OSError):  # the folder may be gone, and may not be needed
+            self._folder = os.getcwd()  # noqa: PTH109  to open the same file again later
         self._open: _OpenEngine | None = None
         self.renew()
         renewed_in_children(self)
 
     def renew(self) -> None:
-        """Make a new lock in a forked child, where another thread's lock would be held for good, and
-        note what its parent has open."""
+        """Make a new lock in a forked child, and note which file the parent has open.
+
+        Another thread's lock would stay locked in the child.
+        """
         self._opening = threading.Lock()
         if self._open is not None and self._open.file is not None:
             _open_at_fork.add(self._open.file)
@@ -848,26 +860,26 @@ class SqlDatabase:
         return await self.transact(lambda t: t.rows(sql, **values), write=False)
 
     async def write(self, sql: str, /, **values: object) -> int:
-        """Execute and commit; how many rows it changed."""
+        """Execute a statement, commit, and return how many rows it changed."""
         return await self.transact(lambda t: t.execute(sql, **values))
 
     async def transact(self, work: Callable[[Transaction], T], *, write: bool = True) -> T:
-        """Return what `work` returns, committed; if it raises, nothing of it has happened.
+        """Run `work` in a transaction, commit, and return its result; if it raises, nothing is kept.
 
-        Without `write` all of its statements see one moment of the database.
+        Without `write`, all its statements read one snapshot.
         """
         return await asyncio.to_thread(self.transact_here, work, write=write)
 
     def transact_here(self, work: Callable[[Transaction], T], *, write: bool = True) -> T:
-        """Do as `transact` in the calling thread, which must not run an event loop."""
+        """Do the same as `transact`, in the calling thread, which must not run an event loop."""
         try:
             return _quietly(lambda: self._transact(work, write=write))
         except SourceError as error:
-            error.add_note(self._note)  # a traceback shows it; its text may be told to users
+            error.add_note(self._note)  # only a traceback shows notes; the text may go to users
             raise
 
     async def aclose(self) -> None:
-        """Close the connections; it opens again at its next use."""
+        """Close the connections. The next use opens the database again."""
         await asyncio.to_thread(self._close)
 
     def _transact(self, work: Callable[[Transaction], T], *, write: bool) -> T:
@@ -906,8 +918,10 @@ class SqlDatabase:
 
 
 def close_late(engine: Engine, is_open: Callable[[], bool]) -> None:
-    """Have a connection closed that a thread gives back when its engine is not open any more: what was
-    in use while that was disposed of would be closed by nobody."""
+    """Close each connection that a thread returns after its engine was disposed of.
+
+    `dispose` does not close the connections that are in use at that moment.
+    """
 
     def closed(connection: Any, _: object) -> None:
         if connection is not None and not is_open():
@@ -917,7 +931,7 @@ def close_late(engine: Engine, is_open: Callable[[], bool]) -> None:
 
 
 class _OpenEngine(NamedTuple):
-    """An engine, the file that it was opened on, if it is one, and by which process."""
+    """An engine, the identity of its SQLite file or None, and the process that opened it."""
 
     engine: Engine
     file: object
@@ -933,7 +947,7 @@ def _to_newest(engine: Engine) -> None:
 
 
 def _quietly(work: Callable[[], T]) -> T:
-    """Return what `work` returns. Raises SourceError with the database's error code, never its text."""
+    """Run `work` and return its result. SourceErrors hold the database's error code, never its text."""
     try:
         return work()
     except ModuleNotFoundError as error:
@@ -942,11 +956,11 @@ def _quietly(work: Callable[[], T]) -> T:
         )
     except (sqlalchemy().exc.SQLAlchemyError, UnicodeError) as error:
         failure = failed_by(error)
-    raise failure  # out here it carries no context, which holds what was written
+    raise failure  # raised outside, without a context that may quote what was written
 
 
 def failed_by(error: Exception) -> SourceError:
-    """Return what is raised for an error of SQLAlchemy or of a driver: its code, never its text."""
+    """Return the SourceError for an error of SQLAlchemy or a driver, with its code, never its text."""
     code = code_of(error)
     if code == _DIVIDED:
         return SourceError(_NOT_TAKEN)
@@ -963,12 +977,12 @@ def failed_by(error: Exception) -> SourceError:
 
 
 MOST_IN_ONE = 16 * 2**20
-"""Bytes of rows that go to a server in one statement, unless one row has more."""
+"""The most bytes of rows in one statement to a server, unless a single row has more."""
 _NAMED = re.compile(r"(?<![:\w]):(\w+)")
 
 
 def _statement(sql: str, values: Row, kind: str) -> tuple[str, Row]:
-    """Return a statement as the driver takes it, with a name for each item of a list."""
+    """Return a statement and its values for the driver, with a name for each item of a list."""
     if list not in map(type, values.values()):
         return _in_style(sql, (), kind), values
     lists = tuple((n, len(v)) for n, v in values.items() if v.__class__ is list)
@@ -979,7 +993,7 @@ def _statement(sql: str, values: Row, kind: str) -> tuple[str, Row]:
 
 
 def _in_parts(values: Sequence[Row]) -> Iterator[str]:
-    """Yield the rows as JSON texts of a size that a server takes in one message."""
+    """Yield the rows as JSON strings of at most MOST_IN_ONE bytes, or of one larger row."""
     part: list[bytes] = []
     size = 0
     for row in values:
@@ -994,14 +1008,14 @@ def _in_parts(values: Sequence[Row]) -> Iterator[str]:
 
 @lru_cache(maxsize=64)
 def _together(inserts: tuple[Insert, ...], sql: str) -> str:
-    """Return INSERTs of rows and another statement as one, with a common table expression for each."""
+    """Return one statement for INSERTs and another one, with a common table expression per INSERT."""
     each = [f"w{at} AS ({insert.of_json(f'rows_{at}')})" for at, insert in enumerate(inserts)]
     return f"WITH {', '.join(each)} {sql}" if each else sql
 
 
 @lru_cache(maxsize=64)
 def _refusing(sql: str) -> str:
-    """Return a statement that fails unless a SELECT returns the rows in a JSON text."""
+    """Return a statement that fails unless a SELECT returns the rows in the JSON string `:written`."""
     found = f"SELECT coalesce(jsonb_agg(to_jsonb(found)), '[]') FROM ({sql}) AS found"  # noqa: S608
     return f"SELECT 1 / (CASE WHEN ({found}) = CAST(:written AS jsonb) THEN 1 ELSE 0 END)"
 
