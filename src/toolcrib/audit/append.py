@@ -3,8 +3,8 @@
 Every writer, in any process, first locks the row of the state. So the numbers have no gaps, and a key
 that is unclaimed when the transaction looks stays unclaimed until the transaction ends. A key is
 claimed by an entry that says that its call began, or that gives its final end (`kind_of`). That is the
-`started` entry, and the end once the `started` entry is pruned. A failed call of a tool that only reads
-has only its end.
+`started` entry, and the end once the `started` entry is pruned. A call of a tool that only reads is
+claimed by its end alone.
 
 A final outcome is final. The first one under a key determines the outcome, whatever is written later,
 and a later writer gets it in the same transaction. So does a writer that claims, under another key, the
