@@ -286,7 +286,7 @@ def _same(name: str, given: Any, value: Any) -> bool:
         if name == "expression":
             return _value(given) == _value(value)
         return given.casefold() == value.casefold()
-    return not isinstance(given, bool) and bool(given == value)
+    return isinstance(given, bool) == isinstance(value, bool) and bool(given == value)
 
 
 def _value(expression: str) -> float | str:
