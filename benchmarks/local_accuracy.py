@@ -1,6 +1,6 @@
 """How often the embedded model calls the right tool, exactly; and what it does when it does not.
 
-    python benchmarks/local_accuracy.py [--half tune|held|fresh|last] [--first] [--misses] [--json]
+    python benchmarks/local_accuracy.py [--half HALF] [--first|--worlds] [--misses] [--json]
 
 Asks the 250 questions of `local_questions.jsonl`, over the kit and nine tools that exist only here;
 with `--first` the 60 of `kit_questions.jsonl`, over the six tools that the kit had at first. The rows
@@ -9,6 +9,11 @@ written later, with the tools and their examples known but not the client's code
 was asked any of them. A hundred more came with Needle: 50 of them are in `tune`, the other 50 are
 `last`, of which 30 were counted for the prototype. Arguments of null mean that the question lacks
 something: asking back is right. A question may have a conversation before it.
+
+With `--worlds` it asks the 420 of `local_worlds.json`, over seven catalogs of 8 to 10 tools that share
+nothing with the kit: a home, travel, an office, a developer's machine, a shop, conversions, sport and
+music. Whoever wrote them knew neither the client nor the other questions. They are harder, with
+tools that are easily confused, 84 questions that no tool fits, 56 that lack an argument.
 
 Rule: the rows of the halves `held`, `fresh` and `last` are counted and never shown, nor used for
 prompts, weights or examples; `--misses` shows those of the half `tune`.
@@ -24,7 +29,7 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -35,7 +40,7 @@ from toolcrib.clients.local import LocalClient
 from toolcrib.errors import ToolError
 from toolcrib.kit.arithmetic import evaluate
 from toolcrib.values.call import Hydrated, ToolCall
-from toolcrib.values.definition import HasDefinition
+from toolcrib.values.definition import Example, HasDefinition, ToolDefinition
 from toolcrib.values.json import JsonObject
 from toolcrib.values.message import ChatRequest, Message, Plan
 
@@ -202,6 +207,15 @@ def find_contact(name: str) -> str:
     return name
 
 
+class Defined(NamedTuple):
+    """A tool that is only known by its definition."""
+
+    definition: ToolDefinition
+
+    def get_definition(self) -> ToolDefinition:
+        return self.definition
+
+
 _MADE_UP = (
     *(set_timer, send_message, switch_light, translate_text, exchange_currency),
     *(define_word, roll_dice, track_parcel, find_contact),
@@ -213,6 +227,26 @@ def load(half: str | None, *, first: bool) -> list[Question]:
     lines = (_HERE / name).read_text(encoding="utf-8").splitlines()
     questions = [Question(**json.loads(line)) for line in lines if line.strip()]
     return [q for q in questions if half in (None, q.half)]
+
+
+def worlds() -> Iterator[tuple[list[Question], list[Defined]]]:
+    """Yield the questions and the tools of each other catalog."""
+    for world in json.loads((_HERE / "local_worlds.json").read_text(encoding="utf-8"))["catalogs"]:
+        tools = [
+            Defined(
+                ToolDefinition(
+                    name=each["name"],
+                    description=each["description"],
+                    input_schema_json=json.dumps(each["input_schema"]),
+                    examples=tuple(
+                        Example(example["request"], json.dumps(example["arguments"]))
+                        for example in each["examples"]
+                    ),
+                )
+            )
+            for each in world["tools"]
+        ]
+        yield [Question("", world["name"], **asked) for asked in world["questions"]], tools
 
 
 def catalog_of(*, first: bool) -> tuple[HasDefinition, ...]:
@@ -313,18 +347,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--half", choices=_HALVES, help="one half only")
     parser.add_argument("--first", action="store_true", help="the first 60 questions")
-    parser.add_argument("--misses", action="store_true", help="show the tune half's misses")
+    parser.add_argument("--worlds", action="store_true", help="seven other catalogs")
+    parser.add_argument("--misses", action="store_true", help="show misses, none of them held out")
     parser.add_argument("--json", action="store_true", help="one JSON value on stdout")
     options = parser.parse_args()
     questions = load(options.half, first=options.first)
     if not questions:
         parser.error(f"the first 60 questions have no half {options.half}")
-    answers = asyncio.run(ask_all(questions, catalog_of(first=options.first)))
-    found = {
-        half: figures([answer for answer in answers if answer.question.half == half])
-        for half in _HALVES
-        if any(question.half == half for question in questions)
-    }
+    asked = worlds() if options.worlds else [(questions, catalog_of(first=options.first))]
+    answers = [answer for some, catalog in asked for answer in asyncio.run(ask_all(some, catalog))]
+    halves = dict.fromkeys(answer.question.half for answer in answers)
+    found = {half: figures([a for a in answers if a.question.half == half]) for half in halves}
+    if options.worlds:
+        found["all"] = figures(answers)
     if options.json:
         json.dump({half: f._asdict() for half, f in found.items()}, sys.stdout, indent=2)
         print()
@@ -336,14 +371,14 @@ def main() -> None:
 
 def _print_table(found: dict[str, Figures]) -> None:
     print(
-        f"{'':5} {'right tool or none':>19} {'exact':>10} {'silent':>10} {'asked':>10} "
+        f"{'':13} {'right tool or none':>19} {'exact':>10} {'silent':>10} {'asked':>10} "
         f"{'s, median':>10} max"
     )
     for half, f in found.items():
         shares = (_share(part, f.questions) for part in f[1:5])
         tool_share, *others = shares
         print(
-            f"{half:5} {tool_share:>19} {' '.join(f'{s:>10}' for s in others)} "
+            f"{half:13} {tool_share:>19} {' '.join(f'{s:>10}' for s in others)} "
             f"{f.median_seconds:>10.2f} {f.slowest_seconds:.2f}"
         )
 
@@ -351,7 +386,7 @@ def _print_table(found: dict[str, Figures]) -> None:
 def _print_misses(answers: Sequence[Answer]) -> None:
     for answer in answers:
         question = answer.question
-        if question.half == "tune" and not answer.exact:
+        if question.half not in ("held", "fresh", "last") and not answer.exact:
             kind = "SILENT" if answer.silent else "asked" if answer.asked else "missed"
             print(f"{question.id} {kind} {question.ask!r}", file=sys.stderr)
             print(f"    {answer.tool} {answer.said[:150]}", file=sys.stderr)

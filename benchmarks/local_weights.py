@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-from local_accuracy import Question, _accepted, catalog_of, load
+from local_accuracy import Defined, Question, _accepted, catalog_of, load
 
 from toolcrib.clients.local import weighing
 from toolcrib.clients.local.client import ToolChooser, _Weigher, _weigher
 from toolcrib.clients.local.reading import patterns_of, words_around
-from toolcrib.values.definition import HasDefinition, ToolDefinition
+from toolcrib.values.definition import HasDefinition
 from toolcrib.values.message import Offer
 
 _FOLDS = 5
@@ -39,13 +39,6 @@ class Row(NamedTuple):
     calls: dict[str, tuple[Any, list[int]]]
 
 
-class _Fixed(NamedTuple):
-    definition: ToolDefinition
-
-    def get_definition(self) -> ToolDefinition:
-        return self.definition
-
-
 def asked() -> Iterator[tuple[Question, Sequence[HasDefinition]]]:
     for first in (False, True):
         for question in load("tune", first=first):
@@ -56,7 +49,7 @@ def asked() -> Iterator[tuple[Question, Sequence[HasDefinition]]]:
         for example in tool.examples:
             others = tuple(other for other in tool.examples if other != example)
             less = msgspec.structs.replace(tool, examples=others)
-            offered = [_Fixed(less if other is tool else other) for other in catalog]
+            offered = [Defined(less if other is tool else other) for other in catalog]
             wanted = {name: [value] for name, value in example.arguments.items()}
             yield Question("", "example", example.request, tool.name, wanted), offered
 
