@@ -285,7 +285,7 @@ async def test_without_a_key_there_are_no_rules_and_that_is_said(url: str) -> No
     with pytest.raises(ToolcribError, match="state_key is at least 16 random bytes"):
         ApprovalStore(url, state_key=b"short")
     async with ApprovalStore(url) as store:
-        with pytest.raises(ToolcribError, match="rules are kept signed"):
+        with pytest.raises(ToolcribError, match="rules= must be a store that signs"):
             ToolRunner([REFUND], rules=store)
         asked = await ToolRunner([REFUND], approver=store).exec(FIRST, caller=ADA)
         assert isinstance(asked, Waiting)
@@ -307,7 +307,9 @@ async def test_who_keeps_the_questions_keeps_the_rules(
 ) -> None:
     """Another store would not know of a no that stands in the first one."""
     async with ApprovalStore(f"sqlite:///{tmp_path}/other.db") as other:
-        with pytest.raises(ToolcribError, match="the approver is a store: give it the state_key"):
+        with pytest.raises(
+            ToolcribError, match="the approver is a store, and keeps the rules: give it"
+        ):
             ToolRunner([REFUND], approver=other, rules=store)
         runner = ToolRunner([REFUND], rules=store).with_approver(other)
         asked = await runner.exec(FIRST, caller=ADA)

@@ -305,4 +305,4 @@ async def test_what_no_json_gives_back_is_not_run_by_another_process(url: str, n
     await store.aclose()
     status, code, message, _, _ = await asyncio.to_thread(made, url, name)
     assert (status, code) == ("failed", "approval_mismatch")
-    assert message.startswith("A default factory makes another value now")
+    assert message.startswith("The approval no longer fits this call. A default factory")

@@ -357,7 +357,7 @@ async def test_what_was_not_asked_or_is_answered_cannot_be_answered(store: Appro
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
-        (True, "a bool is no answer"),
+        (True, "a bool is not an answer"),
         (Approve(by=" "), "needs the name"),
         (Approve("grace", {"cents": float("inf")}), "not JSON"),
     ],

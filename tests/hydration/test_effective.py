@@ -1246,7 +1246,7 @@ async def test_what_no_json_gives_back_is_made_anew_and_compared(steady: bool) -
         error = result.records[-1].error
         assert error is not None
         assert error.code is ErrorCode.APPROVAL_MISMATCH
-        assert error.message.startswith("A default factory makes another value now")
+        assert error.message.startswith("The approval no longer fits this call. A default factory")
         assert GOT == []
 
 
@@ -1796,7 +1796,7 @@ async def test_a_saved_run_goes_on_with_no_other_value(hint: Any, makes: Any, ne
     error = by_name["take"].error
     assert error is not None
     assert error.code is ErrorCode.APPROVAL_MISMATCH
-    assert error.message.startswith("A default factory makes another value now")
+    assert error.message.startswith("The approval no longer fits this call. A default factory")
     assert [json.loads(got.model_dump_json()) for got in GOT] == [state.pending[1].arguments["x"]]
 
 

@@ -345,7 +345,7 @@ def test_giving_back_is_not_async() -> None:
     class Later(Last):
         async def give_back(self, call: Hydrated, context: PolicyContext) -> None: ...
 
-    with pytest.raises(ToolcribError, match="nor is its `give_back`"):
+    with pytest.raises(ToolcribError, match="`give_back` if it has one, must not be async"):
         ToolRunner([pay], policy=Later())
 
 

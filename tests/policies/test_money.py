@@ -653,10 +653,10 @@ def test_what_money_is_not_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
         async def pay(self, *_: object) -> None: ...
 
     policy: Any = Plain()
-    with pytest.raises(ToolcribError, match="`may_ask` and `pay` are async"):
+    with pytest.raises(ToolcribError, match="`may_ask` and `pay` must be async"):
         paying([policy])
     policy = NeverPays()
-    with pytest.raises(ToolcribError, match="NeverPays: a policy with `may_ask` has `pay`, too"):
+    with pytest.raises(ToolcribError, match="NeverPays: a policy with `may_ask` needs `pay`, too"):
         paying([policy])
     monkeypatch.setitem(sys.modules, "genai_prices", None)
     with pytest.raises(MissingExtraError, match="prices"):

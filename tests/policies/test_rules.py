@@ -81,4 +81,4 @@ def test_a_name_that_is_likely_misspelt_is_logged(
     assert len(said) == warns
     for text in said:
         assert text.startswith(f"policy '{policy.__name__}' names ")
-        assert text.endswith("and this runner has no such tool (did you mean 'refund'?)")
+        assert text.endswith("but this runner has no such tool (did you mean 'refund'?)")

@@ -320,7 +320,7 @@ def test_what_no_store_counts_is_refused() -> None:
 
         def reserve(self, *_: object) -> None: ...
 
-    with pytest.raises(ToolcribError, match="`reserve` is an async method"):
+    with pytest.raises(ToolcribError, match="`reserve` must be an async method"):
         reserving([Plain()])
 
 

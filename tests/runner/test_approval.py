@@ -419,15 +419,15 @@ def test_a_store_is_an_approver() -> None:
 @each_row(
     ("approver", "told"),
     [
-        (plain, "an approver is an async function: plain is a plain one"),
-        (functools.partial(plain), "plain is a plain one"),
-        (lambda _request: None, "<lambda> is a plain one"),
-        (PlainAsker(), "__call__ is a plain one"),
-        (Asker().plain, "plain is a plain one"),
+        (plain, "an approver must be an async function: plain is a plain function"),
+        (functools.partial(plain), "plain is a plain function"),
+        (lambda _request: None, "<lambda> is a plain function"),
+        (PlainAsker(), "__call__ is a plain function"),
+        (Asker().plain, "plain is a plain function"),
         (TerminalApprover, r"not a class: TerminalApprover\(…\)"),
-        (lacking, "with an ApprovalRequest alone: lacking cannot be"),
-        ("yes", "a str is no approver"),
-        (True, "a bool is no approver"),
+        (lacking, "one argument, the ApprovalRequest: lacking does not"),
+        ("yes", "a str is not an approver"),
+        (True, "a bool is not an approver"),
     ],
 )
 def test_what_is_no_approver(approver: object, told: str) -> None:
@@ -448,11 +448,11 @@ def for_always() -> Approve:
 @each_row(
     ("answer", "code", "told"),
     [
-        (True, ErrorCode.APPROVAL_FAILED, "a bool is no answer"),
-        (Approve, ErrorCode.APPROVAL_FAILED, "the class Approve is no answer"),
-        (None, ErrorCode.APPROVAL_FAILED, "a NoneType is no answer"),
-        (Yes("approve"), ErrorCode.APPROVAL_FAILED, "a Yes is no answer"),
-        ({"type": "approve", "by": "eve"}, ErrorCode.APPROVAL_FAILED, "a dict is no answer"),
+        (True, ErrorCode.APPROVAL_FAILED, "a bool is not an answer"),
+        (Approve, ErrorCode.APPROVAL_FAILED, "the class Approve is not an answer"),
+        (None, ErrorCode.APPROVAL_FAILED, "a NoneType is not an answer"),
+        (Yes("approve"), ErrorCode.APPROVAL_FAILED, "a Yes is not an answer"),
+        ({"type": "approve", "by": "eve"}, ErrorCode.APPROVAL_FAILED, "a dict is not an answer"),
         (Approve(by=""), ErrorCode.APPROVAL_FAILED, "needs the name"),
         (Approve(by=" \n"), ErrorCode.APPROVAL_FAILED, "needs the name"),
         (Approve(by="\u200b \u3164\u00ad"), ErrorCode.APPROVAL_FAILED, "needs the name"),
@@ -463,7 +463,7 @@ def for_always() -> Approve:
         (
             Approve("ada", MappingProxyType({})),  # type: ignore[arg-type]
             ErrorCode.INVALID_ARGUMENTS,
-            "edited arguments are a JSON object, not a mappingproxy",
+            "edited arguments must be a JSON object, not a mappingproxy",
         ),
         (Approve("ada", {"n": b""}), ErrorCode.INVALID_ARGUMENTS, "not JSON"),  # type: ignore[dict-item]
         (Approve("ada", {"n": 10**50}), ErrorCode.INVALID_ARGUMENTS, "40 digits"),
@@ -555,8 +555,8 @@ async def cancels_itself(_request: ApprovalRequest) -> Any:
     ("approver", "told"),
     [
         (broken, "asking for the approval failed"),
-        (says_true, r"a bool is no answer: return Approve\(by=…\) or Refuse\(\)"),
-        (nameless, "an approval needs the name of who gives it"),
+        (says_true, r"a bool is not an answer: return Approve\(by=…\) or Refuse\(\)"),
+        (nameless, "an approval needs the name of the approver"),
         (cancels_itself, "asking for the approval failed"),
         (says_no_by_exception, "asking for the approval failed"),
     ],
@@ -856,7 +856,7 @@ async def test_edited_arguments_that_are_not_valid_do_not_run() -> None:
     outcome = await ToolRunner([delete], approver=editor).exec(CALL)
     assert isinstance(outcome, Failed)
     assert outcome.error.code is ErrorCode.INVALID_ARGUMENTS
-    assert "changed its arguments to ones that do not fit" in outcome.notice
+    assert "but the changed arguments are not valid" in outcome.notice
     record = outcome.record
     assert (record.approved_by, record.edited) == ("grace", True)
     assert record.arguments == {"path": "a", "password": "***"}
@@ -869,7 +869,7 @@ async def test_a_model_is_not_told_how_a_person_wrote_arguments_wrong() -> None:
     outcome = await ToolRunner([delete], approver=editor).exec(CALL)
     assert isinstance(outcome, Failed)
     assert outcome.error == CallError.of(ErrorCode.INVALID_ARGUMENTS, retryable=False)
-    assert "changed its arguments to ones that do not fit" in outcome.notice
+    assert "but the changed arguments are not valid" in outcome.notice
 
 
 ENTERED: list[Any] = []
@@ -913,7 +913,7 @@ async def test_a_mask_stands_for_a_whole_secret_argument_and_not_for_a_part(
     assert isinstance(outcome, Failed)
     assert not ENTERED
     assert outcome.error.code is ErrorCode.INVALID_ARGUMENTS
-    assert outcome.error.message.startswith("The edit has *** within a secret argument.")
+    assert outcome.error.message.startswith("The edit has *** inside a secret argument.")
 
 
 @each_row("user", ["ada", "bob"])
@@ -950,10 +950,10 @@ def moves(path: Annotated[str, AfterValidator(no_longer)], to: str = "b", size: 
         ({"path": "a", "to": "b", "size": 0}, None, False, ""),
         ({"path": "a", "to": "c"}, None, True, "It was made with: "),
         ({"path": "a", "to": "/"}, ErrorCode.DENIED, True, "It has not run."),
-        ({"path": "a", "to": 5}, ErrorCode.INVALID_ARGUMENTS, True, "do not fit"),
-        ({"path": float("inf")}, ErrorCode.INVALID_ARGUMENTS, True, "do not fit"),
+        ({"path": "a", "to": 5}, ErrorCode.INVALID_ARGUMENTS, True, "not valid"),
+        ({"path": float("inf")}, ErrorCode.INVALID_ARGUMENTS, True, "not valid"),
         ({"path": "raises"}, ErrorCode.UNUSABLE_TOOL, True, "arguments. It has not run."),
-        ({"path": "a", "to": {"default": "str"}}, ErrorCode.INVALID_ARGUMENTS, True, "do not fit"),
+        ({"path": "a", "to": {"default": "str"}}, ErrorCode.INVALID_ARGUMENTS, True, "not valid"),
         (Refuse("no", by="grace"), ErrorCode.APPROVAL_REFUSED, False, ""),
     ],
 )
@@ -1001,7 +1001,7 @@ async def test_an_edit_that_would_change_what_was_left_is_edited_too() -> None:
     assert isinstance(outcome, Failed), outcome
     assert outcome.error.code is ErrorCode.APPROVAL_MISMATCH
     assert (outcome.record.approved_by, outcome.record.edited) == ("grace", True)
-    assert "do not fit" in outcome.notice
+    assert "are not valid" in outcome.notice
 
 
 async def test_who_wrote_a_validator_is_told_of_what_it_raised_about_edited_arguments() -> None:

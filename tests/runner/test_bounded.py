@@ -149,7 +149,7 @@ async def test_a_tool_that_swallows_its_cancellation_is_left_behind(
     (record,) = sink.records
     assert record.error is not None
     assert record.error.code is ErrorCode.OUTCOME_UNKNOWN
-    assert record.error.message.startswith("The tool was told to stop and did not")
+    assert record.error.message.startswith("The tool was told to stop but did not")
     assert runner.left_behind == before + 1
     assert len(execute._left_behind) == 1  # a loop holds its tasks weakly
     await asyncio.sleep(0.05)
@@ -476,7 +476,7 @@ async def test_threads_that_are_left_behind_are_counted_and_limited(
     refused = await runner.exec(ToolCall("call_1", "f", "{}"))
     assert isinstance(refused, Failed)
     assert (refused.error.code, refused.error.retryable) == (ErrorCode.NOT_RUNNABLE, True)
-    assert "calls that were given up still run here" in refused.error.message
+    assert "earlier calls that did not stop are still running" in refused.error.message
     assert ran == [1]
     go.set()
     await until(lambda: runner.left_behind == before)

@@ -186,7 +186,7 @@ def test_a_hint_of_content_within_a_value_is_refused(hint: Any) -> None:
         """Look."""
 
     look.__annotations__["return"] = hint
-    with pytest.raises(DefinitionError, match=r"tool 'look': .* content within a value"):
+    with pytest.raises(DefinitionError, match=r"tool 'look': .* content inside a value"):
         tool(visible=ALL)(look)
 
 
@@ -269,7 +269,7 @@ async def test_a_part_that_no_provider_could_be_sent_is_no_result(
     outcome = await run(gives(ToolContent(1, [part])))
     assert isinstance(outcome, Failed)
     assert outcome.error.code is ErrorCode.INVALID_OUTPUT
-    assert "a part of it has data" in outcome.error.message
+    assert "one of its parts has data" in outcome.error.message
     assert CANARY not in caplog.text + repr(outcome)
 
 

@@ -801,7 +801,7 @@ async def test_the_log_says_of_what_kind_the_failure_of_a_ledger_was_and_no_more
         assert outcome.error.code is ErrorCode.OUTCOME_UNKNOWN
         assert outcome.record.idempotency_key == KEY
     line, _ = [record.getMessage() for record in caplog.records]
-    assert "a call of note ran, and its outcome could not be recorded: ValueError." in line
+    assert "a call of note ran, but its outcome could not be recorded: ValueError." in line
     assert "canary" not in line
 
 

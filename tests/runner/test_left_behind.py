@@ -98,7 +98,7 @@ async def test_a_thread_that_overruns_may_still_do_it(
     assert (outcome.error.code, outcome.error.retryable) == (code, retryable)
     assert outcome.record.notes == notes
     looks_first = code is ErrorCode.OUTCOME_UNKNOWN and not retryable
-    assert ("do not call it again before you have looked" in outcome.error.message) == looks_first
+    assert ("check whether it did before you call it again" in outcome.error.message) == looks_first
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ async def test_a_caller_that_is_cancelled_leaves_an_unknown_outcome() -> None:
             await asyncio.wait_for(session.send("Wire it."), 0.1)
         (content,) = [m.content for m in session.messages if m.role == "tool"]
         assert "outcome_unknown" in content
-        assert "before you have looked" in content
+        assert "before you call it again" in content
         assert (await told(log))[-1] == ("failed", "outcome_unknown")
         go.set()
         assert ("completed", "") in await until_told(log, 3)
@@ -204,7 +204,7 @@ async def test_a_task_that_is_left_behind_is_added_to_as_well(
         assert isinstance(outcome, Failed)
         assert outcome.error.code is ErrorCode.OUTCOME_UNKNOWN
         assert outcome.record.notes == ("left_behind",)
-        assert "before you have looked" in outcome.error.message
+        assert "before you call it again" in outcome.error.message
         go.set()
         assert (await until_told(log, 3))[-1] == ("completed", "")
 

@@ -250,11 +250,14 @@ SET: Any = {1}
 @pytest.mark.parametrize(
     ("approver", "told"),
     [
-        (answering(True), "a bool is no answer: return Approve(by=…) or Refuse()"),
-        (answering({"secret": "canary"}), "a dict is no answer: return Approve(by=…) or Refuse()"),
-        (answering(Approve(" ")), "an approval needs the name of who gives it: Approve(by=…)"),
+        (answering(True), "a bool is not an answer: return Approve(by=…) or Refuse()"),
+        (
+            answering({"secret": "canary"}),
+            "a dict is not an answer: return Approve(by=…) or Refuse()",
+        ),
+        (answering(Approve(" ")), "an approval needs the name of the approver: Approve(by=…)"),
         (answering(Approve("x", {"given": SET})), "edited arguments are not JSON: set is not"),
-        (attrgetter("for_run"), "it gave a bool, which cannot be awaited"),
+        (attrgetter("for_run"), "it returned a bool, which cannot be awaited"),
     ],
 )
 async def test_the_log_says_what_an_approver_gave(

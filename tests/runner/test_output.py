@@ -590,7 +590,7 @@ async def test_no_key_of_a_result_is_lost(value: Any) -> None:
     outcome = await ToolRunner([give]).exec(ToolCall("c", "give", "{}"))
     assert isinstance(outcome, Failed)
     assert outcome.error.code is ErrorCode.INVALID_OUTPUT
-    assert "two of its keys are one name in JSON" in outcome.error.message
+    assert "two of its keys become the same name in JSON" in outcome.error.message
 
 
 async def test_keys_that_are_no_text_are_written_as_text() -> None:

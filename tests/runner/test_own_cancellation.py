@@ -350,7 +350,7 @@ async def test_what_is_told_of_calls_and_fails_is_raised_as_a_failure(
     sinks = [each for each in (given.get("sink"), others) if each is not None]
     runner = ToolRunner([risky], approver=yes, sinks=sinks)
     scope = CallScope(RunTally("r"), observer=given.get("observer"))
-    with pytest.raises(ToolcribError, match="CancelledError of its own"):
+    with pytest.raises(ToolcribError, match="a CancelledError that nobody had asked for"):
         await runner.exec(ToolCall("c", "f", '{"n": 1}'), scope=scope)
     assert part.raised, which
     ends = [str(r.error.code) if r.error else r.status for r in others.finished()]

@@ -168,8 +168,8 @@ def test_the_log_says_what_a_policy_gave_and_what_it_has_to_return(
     decided = "Allow(), Ask(…) or Deny(…)"
     unusable = "gave a result that cannot be used"
     assert [record.getMessage() for record in caplog.records] == [
-        f"policy 'gives_nothing' {unusable}: None, where it has to return {decided}",
-        f"policy 'policy' {unusable}: a Refuse, where it has to return {decided}",
+        f"policy 'gives_nothing' {unusable}: None, but it must return {decided}",
+        f"policy 'policy' {unusable}: a Refuse, but it must return {decided}",
     ]
 
 
@@ -235,7 +235,9 @@ class TestWithStandard:
         ],
     )
     def test_what_is_no_policy_is_refused_at_once(self, wrong: Any, kind: str) -> None:
-        with pytest.raises(ToolcribError, match=f"^a policy is called as .* none: {kind}$"):
+        with pytest.raises(
+            ToolcribError, match=f"^a policy must be callable as .*: {kind} is not$"
+        ):
             with_standard([wrong])
 
     def test_what_is_no_list_of_them_either(self) -> None:
@@ -248,7 +250,7 @@ class TestWithStandard:
             return Allow()
 
         own.never_allows = foresees  # type: ignore[attr-defined]
-        with pytest.raises(ToolcribError, match=r"^own: `never_allows` is a method, and not async"):
+        with pytest.raises(ToolcribError, match=r"^own: `never_allows` must be a method"):
             with_standard(own)
 
     def test_there_are_no_two_of_them(self) -> None:
@@ -291,7 +293,7 @@ class TestCounting:
             return Allow()
 
         forgot.count = lambda *_: None  # type: ignore[attr-defined]
-        with pytest.raises(ToolcribError, match="forgot: a policy that counts has"):
+        with pytest.raises(ToolcribError, match="forgot: a policy that counts needs"):
             counting((standard, forgot))
 
     def test_an_async_one_would_count_nothing_either(self) -> None:
@@ -301,7 +303,7 @@ class TestCounting:
             ) -> None: ...
 
         with pytest.raises(
-            ToolcribError, match=r"Late: a policy that counts has .* neither is async"
+            ToolcribError, match=r"Late: a policy that counts needs .* must not be async"
         ):
             counting((Late(),))
 
@@ -402,8 +404,8 @@ REPAIRED = "its arguments were repaired"
 IN_TEXT = (
     "the call was written in the text of the reply, and this model's text calls are not trusted"
 )
-NO_ARGUMENTS = "the reply had no arguments for it, and the tool has parameters"
-STREAMED = "its arguments were streamed otherwise than they arrived in the end"
+NO_ARGUMENTS = "the reply sent no arguments for the call, but the tool has parameters"
+STREAMED = "its streamed arguments differ from those in the finished reply"
 TAINTED = "the run has read untrusted content, and this tool may have side effects"
 
 # What is said of a call, and why it is asked about: of a tool that may write, of one that only reads,

@@ -167,7 +167,7 @@ TOLD_OF = {
     "raises": "ValueError was raised at .*process_tools.py:[0-9]+ in _raise$",
     "exit 3": "its process ended with status 3 and gave no result",
     "segfault": "its process was ended by SIGSEGV and gave no result",
-    "junk": "its process said what cannot be understood",
+    "junk": "its process sent data that cannot be read",
 }
 
 

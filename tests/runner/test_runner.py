@@ -838,8 +838,8 @@ async def f() -> int:
         ({"approval_seconds": math.nan}, "approval_seconds is a number of seconds above 0"),
         ({"approval_seconds": math.inf}, "approval_seconds is a number of seconds above 0"),
         ({"approval_seconds": -1}, "approval_seconds is a number of seconds above 0"),
-        ({"sinks": [print]}, "builtin_function_or_method is none"),
-        ({"sinks": [MemorySink]}, "MemorySink is none"),
+        ({"sinks": [print]}, "builtin_function_or_method is not"),
+        ({"sinks": [MemorySink]}, "MemorySink is not"),
         ({"sinks": MemorySink()}, "sinks is a list"),
         ({"on_exception": "print"}, "on_exception is a plain function"),
         ({"on_exception": MemorySink}, "on_exception is a plain function"),
@@ -955,7 +955,7 @@ async def test_further_sinks_and_another_approver_are_one_runners_own() -> None:
     assert first_sink.finished()[1:] == more.finished()
     assert (await one.exec(call_of_tools("first", 2))).record == done.record
     assert RAN == ["x"]
-    with pytest.raises(ToolcribError, match="a sink has a method"):
+    with pytest.raises(ToolcribError, match="a sink must be an object"):
         one.with_sinks(cast("Any", object()))
     with pytest.raises(ApprovalError):
         one.with_approver(cast("Any", lambda _request: None))

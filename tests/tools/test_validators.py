@@ -297,7 +297,7 @@ async def test_a_validator_of_results_that_fails_is_told_to_the_author(
     assert isinstance(ended, Failed)
     assert ended.error.code is ErrorCode.INVALID_OUTPUT
     assert [raised.__cause__ is not None for raised in told] == [True]
-    assert "tool 'look', the validator of its results, raised" in caplog.text
+    assert "the result validator of tool 'look' raised" in caplog.text
     assert "CANARY" not in repr(ended) + caplog.text
 
 

@@ -88,21 +88,19 @@ _BOUND = (
 )
 _CALL = frozenset(("run_id", "call_id", "tool"))
 _ANEW = (
-    "A default factory makes another value now, or one that nobody can compare with the one that was"
-    " asked about: it has no JSON that gives it back."
+    "The approval no longer fits this call. A default factory now makes a different value, or one that"
+    " cannot be compared with the approved value because JSON cannot restore it."
 )
 
 NO_RULE = "no rule can be given for this call"
 """Used where no rules are kept, and where the call's arrival or arguments are in doubt."""
 
 
-_NOT_KEPT = "The rule that was given could not be kept. The call did not run."
-_BEYOND = (
-    "Whoever answered may not approve the arguments that they gave instead. The call did not run."
-)
+_NOT_KEPT = "The approval rule could not be saved. The call did not run."
+_BEYOND = "The approver is not allowed to approve the edited arguments. The call did not run."
 _MASKED_PART = (
-    f"The edit has {MASK} within a secret argument. That stands for such an argument as a whole, not"
-    " for a part of it: nothing of a secret was shown. The call did not run."
+    f"The edit has {MASK} inside a secret argument. It can only stand for the whole argument, because"
+    " no part of a secret was shown. The call did not run."
 )
 
 
@@ -245,14 +243,16 @@ def check_approver(approver: object) -> None:
     if inspect.isclass(approver):
         raise ApprovalError(f"an approver is an object, not a class: {approver.__name__}(…)")
     if not callable(approver):
-        raise ApprovalError(f"a {type(approver).__name__} is no approver: it cannot be called")
+        raise ApprovalError(f"a {type(approver).__name__} is not an approver: it cannot be called")
     function = inspect.unwrap(_function_of(approver))
     if inspect.isfunction(function) and not inspect.iscoroutinefunction(function):
-        raise ApprovalError(f"an approver is an async function: {function.__name__} is a plain one")
+        raise ApprovalError(
+            f"an approver must be an async function: {function.__name__} is a plain function"
+        )
     if not takes(approver, 1):
         name = getattr(function, "__name__", type(approver).__name__)
         raise ApprovalError(
-            f"an approver is called with an ApprovalRequest alone: {name} cannot be"
+            f"an approver must take one argument, the ApprovalRequest: {name} does not"
         )
 
 
@@ -297,9 +297,9 @@ def checked_answer(answer: object) -> Answer:
     if isinstance(answer, NotAnAnswer):  # an approver passed on an earlier verdict
         raise answer
     if not isinstance(answer, Approve | Refuse):
-        raise NotAnAnswer(f"{_kind_of(answer)} is no answer: return Approve(by=…) or Refuse()")
+        raise NotAnAnswer(f"{_kind_of(answer)} is not an answer: return Approve(by=…) or Refuse()")
     if not isinstance(answer.by, str) or (isinstance(answer, Approve) and not is_seen(answer.by)):
-        raise NotAnAnswer("an approval needs the name of who gives it: Approve(by=…)")
+        raise NotAnAnswer("an approval needs the name of the approver: Approve(by=…)")
     by = encodable(answer.by)
     if isinstance(answer, Refuse):
         return Refuse(encodable(str(answer.reason)), by)
@@ -308,7 +308,8 @@ def checked_answer(answer: object) -> Answer:
         raise NotAnAnswer('Approve(for_run=…) is True, False or "exactly"')
     if isinstance(answer, LimitedApprove) and (for_run is True or answer.always is not None):
         raise NotAnAnswer(
-            "who may approve some questions only approves no whole tool for a run, and gives no rule"
+            "an approver who may answer only some questions cannot approve a whole tool for a run, or"
+            " give a rule"
         )
     arguments = None if arguments is None else _checked_arguments(arguments, by)
     return msgspec.structs.replace(answer, by=by, arguments=arguments, for_run=for_run)
@@ -317,12 +318,12 @@ def checked_answer(answer: object) -> Answer:
 def _checked_arguments(arguments: object, by: str) -> JsonObject:
     if not isinstance(arguments, dict):
         kind = type(arguments).__name__
-        raise NotArguments(f"edited arguments are a JSON object, not a {kind}", by)
+        raise NotArguments(f"edited arguments must be a JSON object, not a {kind}", by)
     try:
         parsed = parse_arguments(text_as_given(arguments))
     except RecursionError:
         raise NotArguments(
-            "edited arguments are nested too deep, or hold themselves, which is not JSON", by
+            "edited arguments are not JSON: they are nested too deeply, or contain themselves", by
         ) from None
     except (TypeError, ValueError) as error:
         too_long = str(error).startswith("Exceeds the limit")  # Python's own wording
@@ -503,7 +504,9 @@ async def _from_store(
         given: object = await asking()
         if given is None or isinstance(given, ApprovalRule):
             return given
-        raise NotARule(f"a store of rules gave a {type(given).__name__}, which is no rule")
+        raise NotARule(
+            f"the rule store returned a {type(given).__name__}, not an ApprovalRule or None"
+        )
     except NOT_ITS_OWN:
         raise
     except BaseException as raised:
@@ -612,8 +615,8 @@ async def _called(approver: Approver, request: ApprovalRequest) -> Answer | None
     given: object = approver(request)
     if not isinstance(given, Awaitable):
         raise NotAnAnswer(
-            f"it gave a {type(given).__name__}, which cannot be awaited: an approver is an async"
-            " function"
+            f"it returned a {type(given).__name__}, which cannot be awaited: an approver must be an"
+            " async function"
         )
     answer: Answer | None = await given
     return answer

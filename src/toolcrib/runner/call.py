@@ -152,24 +152,28 @@ ENDS: dict[State, End] = {
     "unwritten": End("kept"),
     "late": End("kept"),
 }
-_NOT_RECORDED = "The tool ran, but what came of it could not be recorded. It is not run again."
+_NOT_RECORDED = "The tool ran, but its outcome could not be recorded. It is not run again."
 _NO_ROOM = (
-    f"{MOST_LEFT_BEHIND} earlier calls that were given up still run here. The tool was not started."
+    f"{MOST_LEFT_BEHIND} earlier calls that did not stop are still running in this process. The tool"
+    " was not started."
 )
-_STOOD_IN = "Something else stands in for its tool here."
+_STOOD_IN = (
+    "The call began with the real tool and cannot be resumed here, where the tool is emulated."
+)
 _EVICTED = "This call has run before, and its result is no longer kept. It was not run again."
 _BROKEN_OFF = CallError.of(
-    ErrorCode.OUTCOME_UNKNOWN, "The call was broken off by an error beside its tool."
+    ErrorCode.OUTCOME_UNKNOWN, "The call was interrupted by an error outside its tool."
 )
 _NOT_STARTED = CallError.of(
-    ErrorCode.NOT_RUNNABLE, "The call was broken off by an error beside its tool. It did not run."
+    ErrorCode.NOT_RUNNABLE,
+    "The call was interrupted by an error outside its tool. It did not run.",
 )
 _CUT = CallError.of(
-    ErrorCode.OUTCOME_UNKNOWN, "The call was cut while it ran: what it did is not known."
+    ErrorCode.OUTCOME_UNKNOWN, "The call was cut off while it ran: what it did is not known."
 )
 _NOT_BEGUN: frozenset[State] = frozenset(("arrived", "claimed", "counted"))
 _ENDED = (Completed, Failed)
-_GOES_ON = Allow("it has begun, and goes on", "standard")
+_GOES_ON = Allow("the call had already begun and is being resumed", "standard")
 _LOOK = 0.05  # seconds between checks whether the outcome is written
 _HELD_UP = 60.0  # seconds that another writer of an unknown outcome may take
 _log = logging.getLogger("toolcrib.audit")
@@ -808,8 +812,8 @@ class Call(Veiled, msgspec.Struct):
         """Return `outcome_unknown` for a call that ran and whose outcome could not be written."""
         why = str(raised) if isinstance(raised, ToolcribError) else type(raised).__name__
         _log.warning(
-            "a call of %s ran, and its outcome could not be recorded: %s. It is kept in this process,"
-            " and written when the call is asked for again",
+            "a call of %s ran, but its outcome could not be recorded: %s. The outcome is kept in this"
+            " process, and written when the same call is made again",
             self.facts.hydrated.call.name,
             why,
         )

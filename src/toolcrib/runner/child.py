@@ -184,7 +184,9 @@ def _run(request: ProcessRequest, answers: _Answers) -> Any:
         )
     made = tool.make(from_json(request.arguments), FactoryValues.of_json(from_json(request.pinned)))
     if sha256_hex(made.canonical) != request.effective_sha256:
-        raise ToolcribError("the tool's module reads other arguments than those decided on")
+        raise ToolcribError(
+            "the tool's process read other arguments than those that were decided on"
+        )
     return tool.invoke(made.instance, given)
 
 

@@ -34,16 +34,16 @@ from toolcrib.values.json import JsonObject, canonical_json, json_bytes
 from toolcrib.values.record import CallError
 
 _CHANGED = (
-    "The tool would get something else than the edited arguments say{}: a validator, or a default, "
-    "would change again what was shown or written, or what was a default. The call did not run."
+    "The tool would not get the edited arguments{}: a validator or a default would change a value "
+    "again. The call did not run."
 )
 _STANDS_FOR = (
-    "A default that is no JSON was put where it was not shown: what was shown is only its type. The "
-    "call did not run."
+    '`{"default": …}` shows only the type of a default, and may stay only where it was shown. The call '
+    "did not run."
 )
 _MOVED = (
-    "The edit leaves defaults that are no JSON, and may give one of them to another item. The call did "
-    "not run."
+    "The edit keeps defaults that cannot be written as JSON, and one of them may end up at another "
+    "item. The call did not run."
 )
 
 

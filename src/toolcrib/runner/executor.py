@@ -67,9 +67,9 @@ from toolcrib.values.json import JsonValue
 from toolcrib.values.record import CallError, Outcome
 
 _STILL_RUNNING = (
-    "The tool was told to stop and did not: it was left behind, and its outcome is unknown."
+    "The tool was told to stop but did not. It was left running, and its outcome is unknown."
 )
-_LOOK_FIRST = " It may still finish: do not call it again before you have looked whether it did."
+_LOOK_FIRST = " It may still finish: check whether it did before you call it again."
 
 
 Made: TypeAlias = tuple[PerCall, tuple[Need, ...]]

@@ -81,7 +81,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_going_on.clear)
 ELSEWHERE = CallError.of(
     ErrorCode.OUTCOME_UNKNOWN,
-    "The call had waited, and goes on elsewhere, or did where nobody can look. It does not go on here.",
+    "Another process is resuming this waiting call, or may have. It was not resumed here.",
 )
 
 
@@ -368,7 +368,7 @@ class WriteAhead:
     def __init__(self, sinks: Sequence[Sink]) -> None:
         ledgers = [sink for sink in sinks if isinstance(sink, Ledger)]
         if len(ledgers) > 1:
-            raise ToolcribError("a call is begun in one ledger: give a runner at most one")
+            raise ToolcribError("a runner takes at most one ledger: each call is begun in one")
         self.ledger = ledgers[0] if ledgers else None
         self._told = [s for s in sinks if getattr(s, "write_ahead", False) and s is not self.ledger]
         self.wanted = bool(ledgers or self._told)
@@ -494,7 +494,7 @@ def _checked(known: object) -> ToolInvocationRecord:
     if not isinstance(known, ToolInvocationRecord):
         kind = type(known).__name__
         raise NotRecorded(
-            TypeError(f"a ledger gives a ToolInvocationRecord or None: this is a {kind}")
+            TypeError(f"a ledger must return a ToolInvocationRecord or None: this is a {kind}")
         )
     return known
 

@@ -24,13 +24,12 @@ from toolcrib.values.json import JsonObject, canonical_json
 from toolcrib.values.record import CallError
 
 _LOST = (
-    "The tool would get another value, or one of another type, for the default at {}, which the edit "
-    "leaves as it was shown. The call did not run."
+    "The edit leaves the default at {} unchanged, but the tool would get a different value or type "
+    "there. The call did not run."
 )
 _IN_PART = (
-    "The edit changes a part of the default at {}, of which no arguments can say the rest: sent as it "
-    "was shown, it would be another value, or of another type, at {}. Leave this default as it was "
-    "shown. The call did not run."
+    "The edit changes part of the default at {}. The rest of that default cannot be sent as arguments: "
+    "it would change at {}. Leave this default as it was shown. The call did not run."
 )
 
 

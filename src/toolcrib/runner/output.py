@@ -98,9 +98,9 @@ class Unusable(Exception):  # noqa: N818  an outcome; only `on_exception` sees i
 
 
 NOT_JSON = "it is not JSON"
-_NO_CONTENT = "it is no content, which the return type promises"
-_NO_PART = "a part of it has data that is no base64, or a text with a lone surrogate"
-_ONE_NAME = "two of its keys are one name in JSON"
+_NO_CONTENT = "it is not the content that the return type promises"
+_NO_PART = "one of its parts has data that is not base64, or text with a lone surrogate"
+_ONE_NAME = "two of its keys become the same name in JSON"
 _DEEPEST = 50
 
 
@@ -146,8 +146,8 @@ def check_output(
     except NOT_ITS_OWN:
         raise
     except BaseException as raised:  # noqa: BLE001  the author's validator, or a panic in Rust
-        log_raised(f"tool '{tool.definition.name}', the validator of its results,", raised)
-        failed = Unusable("the validator of its results failed")
+        log_raised(f"the result validator of tool '{tool.definition.name}'", raised)
+        failed = Unusable("the result validator failed")
         failed.__cause__ = raised
         return failed
     return checked
@@ -274,7 +274,7 @@ def json_text(value: object, max_bytes: int) -> bytes:
     """Write a value as JSON. Raises Unusable; NaN and infinities are found by `read_json`."""
     kind: Any = value.__class__
     if kind not in _PLAIN and _has_no_end(kind):
-        raise Unusable("it is an iterator, and has no end that is known")
+        raise Unusable("it is an iterator, which may never end")
     try:
         text = to_json(value, inf_nan_mode="constants", fallback=_plain)
     except _WRONG:

@@ -49,7 +49,7 @@ _DECISION = "Allow(), Ask(…) or Deny(…)"
 _REFUSAL = "None or Deny(…)"
 _MOST_COMPARED = 2_000  # tools, when a name may be misspelt: each takes 10 µs
 _LONGEST = 100  # characters of a wrong return value in the message
-_RESERVED = "None, Deny(…) or what gives the reserved back"
+_RESERVED = "None, Deny(…) or an async function that releases the reservation"
 _TOO_LATE = "the policy did not decide within {:g} seconds"
 FORK: Final = "fork of a run"
 """The policy name of a fork that asks about what its first run has done; no rule answers that."""
@@ -144,17 +144,17 @@ def with_standard(policies: Policy | Iterable[Policy]) -> tuple[Policy, ...]:
         named = policy.__name__ if isinstance(policy, type) else _name(policy)
         if not callable(policy) or isinstance(policy, type) or not takes(policy, 2):
             raise ToolcribError(
-                "a policy is called as (Hydrated, PolicyContext) -> Allow | Deny | Ask; "
-                f"this is none: {named}"
+                "a policy must be callable as (Hydrated, PolicyContext) -> Allow | Deny | Ask: "
+                f"{named} is not"
             )
         foresees = getattr(policy, "never_allows", None)
         if foresees is not None and (
             not callable(foresees) or inspect.iscoroutinefunction(foresees)
         ):
-            raise ToolcribError(f"{_name(policy)}: `never_allows` is a method, and not async")
+            raise ToolcribError(f"{_name(policy)}: `never_allows` must be a method, and not async")
     own = [policy for policy in given if isinstance(policy, Standard)]
     if len(own) > 1:
-        raise ToolcribError("there is one standard policy: give a runner at most one Standard")
+        raise ToolcribError("a runner has one standard policy: give it at most one Standard")
     return (*(own or [standard]), *(p for p in given if not isinstance(p, Standard)))
 
 
@@ -172,7 +172,7 @@ def warn_of_misspelt(policies: Iterable[Policy], known: Collection[str]) -> None
             likely = did_you_mean(name, set(known) - named, cutoff=0.8)
             if likely:
                 LOGGER.warning(
-                    "policy '%s' names '%s', and this runner has no such tool%s",
+                    "policy '%s' names '%s', but this runner has no such tool%s",
                     _name(policy),
                     name,
                     likely,
@@ -205,8 +205,8 @@ def counting(policies: Sequence[Policy]) -> tuple[CountingPolicy, ...]:
             not all(methods[:2]) or any(map(inspect.iscoroutinefunction, methods))
         ):
             raise ToolcribError(
-                f"{_name(policy)}: a policy that counts has `count` and `settle`, and neither is async,"
-                " nor is its `give_back`, if it has one"
+                f"{_name(policy)}: a policy that counts needs `count` and `settle`; these, and"
+                " `give_back` if it has one, must not be async"
             )
     return tuple(policy for policy in policies if isinstance(policy, CountingPolicy))
 
@@ -216,7 +216,7 @@ def reserving(policies: Sequence[Policy]) -> tuple[ReservingPolicy, ...]:
     for policy in policies:
         reserve = getattr(policy, "reserve", None)
         if reserve is not None and not inspect.iscoroutinefunction(reserve):
-            raise ToolcribError(f"{_name(policy)}: `reserve` is an async method")
+            raise ToolcribError(f"{_name(policy)}: `reserve` must be an async method")
     return tuple(policy for policy in policies if isinstance(policy, ReservingPolicy))
 
 
@@ -229,10 +229,10 @@ def paying(policies: Sequence[Policy]) -> tuple[PayingPolicy, ...]:
     found = tuple(policy for policy in policies if isinstance(policy, PayingPolicy))
     for policy in policies:
         if hasattr(policy, "may_ask") and policy not in found:
-            raise ToolcribError(f"{_name(policy)}: a policy with `may_ask` has `pay`, too")
+            raise ToolcribError(f"{_name(policy)}: a policy with `may_ask` needs `pay`, too")
     for policy in found:
         if not all(map(inspect.iscoroutinefunction, (policy.may_ask, policy.pay))):
-            raise ToolcribError(f"{_name(policy)}: `may_ask` and `pay` are async methods")
+            raise ToolcribError(f"{_name(policy)}: `may_ask` and `pay` must be async methods")
     return found
 
 
@@ -275,7 +275,7 @@ async def release_each(held: Sequence[Release]) -> None:
     for release in reversed(held):
         given_back = await to_the_end(release)
         if given_back.error is not None:
-            log_raised("a policy that gives back what it reserved", given_back.error)
+            log_raised("a policy that releases its reservation", given_back.error)
 
 
 def decide(
@@ -548,7 +548,7 @@ def _no_decision(policy: Policy, given: object, wanted: str) -> Deny:
     except Exception:  # noqa: BLE001  a foreign class may raise on its name
         what = "something"
     what = encodable(what[:_LONGEST])
-    log_unusable(f"policy '{_name(policy)}'", f"{what}, where it has to return {wanted}")
+    log_unusable(f"policy '{_name(policy)}'", f"{what}, but it must return {wanted}")
     return Deny(f"{_UNDECIDED} ({what})", _name(policy))
 
 
@@ -563,8 +563,8 @@ _DOUBTS: Final = {
     "written_in_text": (
         "the call was written in the text of the reply, and this model's text calls are not trusted"
     ),
-    "empty_arguments": "the reply had no arguments for it, and the tool has parameters",
-    "streamed_otherwise": "its arguments were streamed otherwise than they arrived in the end",
+    "empty_arguments": "the reply sent no arguments for the call, but the tool has parameters",
+    "streamed_otherwise": "its streamed arguments differ from those in the finished reply",
     TOOL_CHANGED: "the tool's definition has changed since the model called it",
 }
 """The notes on a call that lead to a question, and the reason shown to the person."""
@@ -581,7 +581,7 @@ class Standard(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if self.repaired_reads not in ("ask", "allow"):
-            raise ToolcribError("repaired_reads is 'ask' or 'allow'")
+            raise ToolcribError("repaired_reads must be 'ask' or 'allow'")
 
     def never_allows(self, definition: ToolDefinition, context: PolicyContext) -> Deny | None:
         """Deny the tool if its roles exclude this caller; part of `ForeseeingPolicy`."""

@@ -281,7 +281,7 @@ class ProcessFailed(Explained):
     """A tool's process gave no result; the text says how it ended, and nothing of what it held."""
 
 
-GARBLED = "its process said what cannot be understood"
+GARBLED = "its process sent data that cannot be read"
 _TELLING = {kind.__name__: kind for kind in (ToolError, CapabilityError, OutcomeUnknown)}
 
 
@@ -299,8 +299,8 @@ def error_of(ending: Ending) -> Exception:
             return ProcessFailed(f"{ending.kind} was raised at {ending.where}")
         case Unguarded():
             return ProcessFailed(
-                "its module runs such tools when it is loaded, as its process has to: "
-                'keep that under `if __name__ == "__main__":`'
+                "its module calls tools with subprocess=True while it is loaded, and the tool's"
+                ' process loads it too: keep those calls under `if __name__ == "__main__":`'
             )
 
 

@@ -50,7 +50,8 @@ from toolcrib.values.rule import KeepsRules
 
 _WAITS_WITHIN = CallError.of(
     ErrorCode.OUTCOME_UNKNOWN,
-    "This call has begun with that answer, and waits for another one. It was not begun again.",
+    "This call has already begun with that answer, and now waits for another approval. It was not"
+    " begun again.",
 )
 
 

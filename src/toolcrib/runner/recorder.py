@@ -55,7 +55,8 @@ from toolcrib.values.run import RunRecord, WatchesRuns
 
 _LONGEST_NOTICE = 2_000
 _EDIT_REFUSED = (
-    "Whoever approved this call changed its arguments to ones that do not fit. It has not run."
+    "Whoever approved this call changed its arguments, but the changed arguments are not valid. It has"
+    " not run."
 )
 _EDITED = "Whoever approved this call changed its arguments."
 _EDIT_FAILED = f"{_EDITED} It has not run."

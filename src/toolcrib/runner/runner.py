@@ -86,7 +86,7 @@ DEFAULT_TIMEOUT = 60.0
 POLICY_SECONDS = 10.0
 REMEMBERED = 1_000
 _CALLS = (ToolCall, Hydrated, Rejected)
-_PLANS = "a Plan (await client.tool_call(…)), or a list of what hydrate gives"
+_PLANS = "a Plan (await client.tool_call(…)), or a list of results of hydrate"
 
 
 class ToolRunner:
@@ -412,7 +412,7 @@ class ToolRunner:
         if the scope's `suspended` state for it belongs to another call.
         """
         if call.__class__ not in _CALLS or caller.__class__ is not Caller:
-            check_type("call", call, _CALLS, "a ToolCall, or what hydrate gives")
+            check_type("call", call, _CALLS, "a ToolCall, or a result of hydrate")
             check_type("caller", caller, Caller, "a Caller, such as Caller('ada')")
         if scope is None:
             scope = CallScope(RunTally(started=time.monotonic()))
@@ -531,7 +531,7 @@ class ToolRunner:
         If one raises (through a sink), or this is cancelled, the others are cancelled and waited
         for; those that had not begun are recorded as cancelled, too.
         """
-        calls = check_each("calls", calls, _CALLS, "a list of ToolCall, or of what hydrate gives")
+        calls = check_each("calls", calls, _CALLS, "a list of ToolCall, or of results of hydrate")
         scope = CallScope(RunTally(started=time.monotonic())) if scope is None else scope
         given, begun, cancels = list(calls), set[int](), cancel_requests()
         if len(given) == 1:
@@ -618,13 +618,13 @@ def check_rules(rules: object, approver: object) -> None:
     """
     if isinstance(approver, KeepsRules) and rules not in (None, approver):
         raise ToolcribError(
-            "the approver is a store: give it the state_key, to keep rules, and leave out rules="
+            "the approver is a store, and keeps the rules: give it the state_key, and leave out rules="
         )
     if rules is None or (isinstance(rules, KeepsRules) and rules.keeps_rules):
         return
     raise ToolcribError(
-        "rules are kept signed, by something such as ApprovalStore(url, state_key=…): "
-        f"this {type(rules).__name__} cannot, or has no key"
+        "rules= must be a store that signs rules, such as ApprovalStore(url, state_key=…): "
+        f"this {type(rules).__name__} cannot sign rules, or has no key"
     )
 
 
@@ -660,7 +660,9 @@ def checked_sinks(sinks: Iterable[Sink]) -> tuple[Sink, ...]:
     for sink in given:
         if isinstance(sink, type) or not callable(getattr(sink, "write", None)):
             kind = sink if isinstance(sink, type) else type(sink)
-            raise ToolcribError(f"a sink has a method write(record): {kind.__name__} is none")
+            raise ToolcribError(
+                f"a sink must be an object with a method write(record): {kind.__name__} is not"
+            )
     return given
 
 
@@ -680,7 +682,7 @@ def _check_suspended(call: ToolCall, scope: CallScope) -> None:
     if suspended is not None and suspended.call != own:
         of = suspended.call
         raise SourceError(
-            f"suspended[{call.id!r}] is of another call: {of.call_id!r} of run {of.run_id!r}, tool"
+            f"suspended[{call.id!r}] belongs to another call: {of.call_id!r} of run {of.run_id!r}, tool"
             f" {of.tool!r}"
         )
 

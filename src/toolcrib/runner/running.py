@@ -166,7 +166,7 @@ class Limiter:
         """
         if self._is_within():
             if exclusive:
-                text = "The tool runs alone, and so cannot be called by another tool."
+                text = "The tool runs alone, so another tool cannot call it."
                 raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE, text))
             return False
         ticket: _Ticket = (exclusive, asyncio.get_running_loop().create_future())

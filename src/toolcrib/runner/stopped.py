@@ -115,7 +115,9 @@ def as_failure(raised: BaseException) -> BaseException:
     next to it, so it becomes a ToolcribError.
     """
     if isinstance(raised, asyncio.CancelledError):
-        return ToolcribError("what takes records or watches raised CancelledError of its own")
+        return ToolcribError(
+            "a sink or an observer raised a CancelledError that nobody had asked for"
+        )
     return raised
 
 
@@ -125,7 +127,7 @@ def raise_stop(stop: BaseException, failed: BaseException) -> NoReturn:
     Whoever cancels a task waits for its CancelledError. The failure becomes its cause, and is
     logged.
     """
-    log_raised("what takes records or watches", failed)
+    log_raised("a sink or an observer", failed)
     raise stop from failed
 
 
