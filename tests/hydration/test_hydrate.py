@@ -386,7 +386,7 @@ INSTANTIATE: list[tuple[str, Any, str, str]] = [
     ("Rereads", {"n": 4}, "", "this value is not accepted (value_error)"),
     ("paired", {"pair": [1]}, "/pair", "this value is not accepted (missing)"),
     ("grown", {"n": 5}, "/n",
-     "what the tool's own validator makes of this value does not fit the tool's schema"),
+     "the tool's own validator turns this value into one that does not fit the tool's schema"),
     ("loose", {"n": CANARY}, "/n", "this value is not accepted"),
     ("loose", {"n": 1.5}, "/n", "expected integer, got number"),
     ("loose", {"n": None}, "/n", "this value is not accepted"),
@@ -577,9 +577,9 @@ def test_what_was_built_when_the_call_was_hydrated_is_what_runs_and_once() -> No
     assert result.arguments == {"turn": 2}
     assert [result.tool.arguments["turn"] for _ in range(2)] == [2, 2]  # copies of it
     assert instance_of(result, takes_turns).arguments["turn"] == 2
-    with pytest.raises(OtherArguments, match="another value of these arguments each time"):
+    with pytest.raises(OtherArguments, match="a different value from these arguments each time"):
         instance_of(result, takes_turns)
-    with pytest.raises(OtherArguments, match="another value of these arguments each time"):
+    with pytest.raises(OtherArguments, match="a different value from these arguments each time"):
         _ = result.tool
 
 

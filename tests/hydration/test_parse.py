@@ -206,7 +206,7 @@ def test_a_failure_says_where() -> None:
     assert failure == ParseFailure(
         JSON,
         "not valid JSON at line 2, column 7: "
-        "a JSON value is expected (texts and keys stand in double quotes)",
+        "a JSON value is expected (strings and keys need double quotes)",
     )
 
 
@@ -217,10 +217,10 @@ def test_a_failure_says_where() -> None:
         ('{"a":"x', "it ends too early"),
         ('{"a" 1}', "a colon is expected"),
         ('{"a":1 "b":2}', "a comma or a closing bracket is expected"),
-        ('{"a":NaN}', "a JSON value is expected (texts and keys stand in double quotes)"),
+        ('{"a":NaN}', "a JSON value is expected (strings and keys need double quotes)"),
         ("{a:1}", "a key in double quotes is expected"),
-        ('{"a":"\\d"}', "a backslash begins no escape of JSON"),
-        ('{"a":01}', "a number is not written as in JSON"),
+        ('{"a":"\\d"}', "a backslash does not begin a JSON escape"),
+        ('{"a":01}', "a number is not in JSON form"),
         ('{"a":"\\ud800"}', "half of a surrogate pair is missing"),
         ('{"a":"\\udc00"}', "half of a surrogate pair is missing"),
         ('{"a":"\n"}', "a control character (such as a line break) is not escaped"),

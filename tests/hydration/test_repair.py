@@ -225,12 +225,12 @@ class NameRaises(Fixed):
 @each_row(
     ("given", "why"),
     [
-        (unnamed, "has a `name`.*none: function"),
+        (unnamed, "needs a `name`.*: function is not one"),
         (Waits(), "Waits.__call__ is a plain function"),
         (Fixed, "not a class"),
-        (Renamed(3), "has a `name`"),
-        (NameRaises(), "has a `name`"),
-        ("fixed", "none: str"),
+        (Renamed(3), "needs a `name`"),
+        (NameRaises(), "needs a `name`"),
+        ("fixed", ": str is not one"),
     ],
     ids=lambda x: type(x).__name__,
 )

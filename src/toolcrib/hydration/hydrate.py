@@ -122,7 +122,7 @@ _PINNED = (Mapping, FactoryValues, NoneType)
 
 def _check_options(pinned: object, on_exception: object) -> None:
     """Raise TypeError naming the option that has the wrong type."""
-    check_type("pinned", pinned, _PINNED, "a mapping, `Hydrated.building.pinned`")
+    check_type("pinned", pinned, _PINNED, "a mapping, such as `Hydrated.building.pinned`")
     if not callable(on_exception):
         check_type("on_exception", on_exception, NoneType, "a function")
 
@@ -198,7 +198,7 @@ class _Build(Veiled, msgspec.Struct, eq=False):
         values = self._factory_values
         made = tool.make(self.sent, None if values is None else values.again())
         if made.canonical != self._canonical:
-            raise OtherArguments("the tool reads another value of these arguments each time")
+            raise OtherArguments("the tool reads a different value from these arguments each time")
         return made
 
 
@@ -227,7 +227,7 @@ def added_to(hydrated: Hydrated) -> AddedDefaults:
     check_type("hydrated", hydrated, Hydrated, "a call that was hydrated")
     building = hydrated.building
     if not isinstance(building, _Build) or building._unseen is None:  # noqa: SLF001
-        raise OtherArguments("only a call that was hydrated, and has not run, is edited")
+        raise OtherArguments("only a hydrated call that has not run yet can be edited")
     unseen, values = building._unseen, building._factory_values  # noqa: SLF001
     parameters: list[Noted] = [((None, name_of(p)), None, None) for p in hydrated.defaults]
     asked = [] if values is None else values.asked
@@ -373,7 +373,7 @@ def _normalised(
     The fault is the author's if the produced value has another type than the one sent, and the
     schema accepts the value that was sent.
     """
-    text = "what the tool's own validator makes of this value does not fit the tool's schema"
+    text = "the tool's own validator turns this value into one that does not fit the tool's schema"
     sent, taken = fresh(parsed.data), _without(made)
     others = [path for path in made.normalised if _is_other(_at(sent, path), _at(taken, path))]
     for path in others:
@@ -406,8 +406,8 @@ def _is_other(sent: Any, made: Any) -> bool:
 def _made_otherwise(places: Iterable[str], code: tuple[str, ...]) -> MadeOtherwise:
     named = " or ".join(code[:_MOST_NAMED] or A_VALIDATOR)
     return MadeOtherwise(
-        f"{named} makes of the valid value at {_said(places)} what the tool cannot take: a validator"
-        " returns its value, and only that of a single field may change it"
+        f"{named} turned the valid value at {_said(places)} into one that the tool cannot take: a"
+        " validator must return its value, and only a validator of a single field may change it"
     )
 
 

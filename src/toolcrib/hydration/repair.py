@@ -77,12 +77,14 @@ def check_repairer(repairer: object) -> str:
         name = None
     if not callable(repairer) or not isinstance(name, str):
         raise ToolcribError(
-            "a repairer has a `name` and is called as async (RepairRequest) -> str | None; "
-            f"this is none: {kind.__name__}"
+            "a repairer needs a `name`, and must be callable as async (RepairRequest) -> str | None: "
+            f"{kind.__name__} is not one"
         )
     function = inspect.unwrap(kind.__call__)
     if inspect.isfunction(function) and not inspect.iscoroutinefunction(function):
-        raise ToolcribError(f"a repairer is async: {kind.__name__}.__call__ is a plain function")
+        raise ToolcribError(
+            f"a repairer must be async: {kind.__name__}.__call__ is a plain function"
+        )
     return encodable(name)
 
 
