@@ -122,7 +122,9 @@ async def test_the_schema_is_the_tools_own_and_judges() -> None:
 
 
 def test_one_in_a_list_of_tools_is_told_what_makes_a_tool_of_it() -> None:
-    with pytest.raises(DefinitionError, match=r"StructuredTool is no tool: from_langchain_tool"):
+    with pytest.raises(
+        DefinitionError, match=r"StructuredTool is no tool: convert it with from_langchain_tool"
+    ):
         ToolRunner([search])
 
 

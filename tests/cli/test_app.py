@@ -179,7 +179,7 @@ UNUSABLE: list[tuple[list[str], str]] = [
     (["tools", "list", "--tools", "nope.json"], "nope.json: there is no such file"),
     (["tools", "list", "--tools", "no.such.module:x"], "No module named"),
     (["tools", "list", "--tools", "json:nothing"], "the module has no 'nothing'"),
-    (["tools", "list", "--tools", "json:__doc__"], "it is no Catalog"),
+    (["tools", "list", "--tools", "json:__doc__"], "it is not a Catalog"),
     (["tools", "list", "--tools", "whatever"], "give module:attribute"),
     (["tools", "list", "--tools", "mcp:server"], "there is no program 'server'"),
     (["encode", "--wire", "smoke"], "there is no wire 'smoke'"),

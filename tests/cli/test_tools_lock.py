@@ -98,7 +98,7 @@ def test_no_lock_to_check_is_a_failure(lock: Lock) -> None:
     result = lock("--check")
     assert (result.code, result.out) == (1, "")
     assert result.err == (
-        "toolcrib: toolcrib.lock: there is no lock file; `toolcrib tools lock` writes it\n"
+        "toolcrib: toolcrib.lock: there is no lock file; `toolcrib tools lock` writes one\n"
     )
     assert json.loads(lock("--check", "--json").out)["error"]["kind"] == "SourceError"
 

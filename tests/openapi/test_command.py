@@ -76,5 +76,5 @@ def test_what_cannot_be_loaded_is_one_line(
 
 
 def test_in_a_program_it_is_a_function() -> None:
-    with pytest.raises(Exception, match=r"in a program it is openapi_catalog\(…\)"):
+    with pytest.raises(Exception, match=r"in a program, use openapi_catalog\(…\)"):
         discover(f"openapi:{DOCUMENT}")

@@ -279,7 +279,7 @@ ATTACKS: dict[str, Attack] = {
     "an array": Attack(of(type="array"), "has type 'array'"),
     "a $ref": Attack(
         lambda: {"name": "x", "input_schema": {"$ref": "#/$defs/a", "$defs": {"a": OBJECT}}},
-        "write what its $ref leads to",
+        "write the schema that its $ref leads to",
     ),
     "a $ref that hides the type": Attack(
         of(
@@ -289,7 +289,7 @@ ATTACKS: dict[str, Attack] = {
                 "definitions": {"a": {"type": "string"}},
             }
         ),
-        "nothing counts beside a $ref",
+        "ignores all other keywords next to a $ref",
     ),
     "true": Attack(lambda: {"name": "x", "input_schema": True}, "must be a dict, not bool"),
     "no schema": Attack(lambda: {"name": "x"}, "has no schema"),

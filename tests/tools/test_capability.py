@@ -132,9 +132,9 @@ def test_what_a_hint_needs(hint: Any, need: Need | None) -> None:
 @each_row(
     ("hint", "text"),
     [
-        (Clock | int, "one capability is injected, not one of several types"),
-        (Clock | Calendar, "one capability is injected"),
-        (Clock | Calendar | None, "one capability is injected"),
+        (Clock | int, "a capability must be a single type, not a union of types"),
+        (Clock | Calendar, "a capability must be a single type"),
+        (Clock | Calendar | None, "a capability must be a single type"),
         (Injected[int | str], "Injected takes a class, not int"),  # type: ignore[misc]
         (Injected["Clock"], "Injected takes a class"),
     ],
@@ -220,12 +220,12 @@ BINDINGS: dict[type, object] = {Clock: FixedClock(), Database: Database()}
     ("tools", "bound", "missing"),
     [
         ([alone], {}, None),
-        ([alone, when], {}, r"its parameter 'clock'\): catalog.bind\(\{Clock: …\}\)"),
+        ([alone, when], {}, r"its parameter 'clock'\): bind it with catalog.bind\(\{Clock: …\}\)"),
         ([when], {Database: Database()}, "tool 'when' needs Clock"),
-        ([when], {}, r"needs Clock .*; for deps= of each run, bind\(\{Clock: per_run\}\)"),
+        ([when], {}, r"needs Clock .*; to give it to each run \(deps=\), bind\(\{Clock: per_run\}\)"),
         ([when, rows], {Clock: FixedClock()}, r"tool 'rows' needs Database \(its parameter 'db'\)"),
         ([Both], {Clock: FixedClock()}, "tool 'Both' needs Database"),
-        ([*Catalog([when]).bind(BINDINGS)], {}, r"give that as a whole: Catalog\(\[catalog, …\]\)"),
+        ([*Catalog([when]).bind(BINDINGS)], {}, r"bound as a whole: Catalog\(\[catalog, …\]\)"),
         ([Catalog([when]).bind(BINDINGS), alone], {}, None),
         ([when, rows, Both, alone], BINDINGS, None),
     ],
@@ -305,7 +305,7 @@ def test_a_generic_protocol_is_bound_with_its_arguments_or_for_all_of_them() -> 
 
 
 def test_what_was_bound_for_no_tool_is_told_when_something_is_missing() -> None:
-    with pytest.raises(BindingError, match="bound for no tool: FixedClock, Database"):
+    with pytest.raises(BindingError, match="bound, but needed by no tool: FixedClock, Database"):
         Catalog([when]).bind({FixedClock: FixedClock(), Database: Database()}).check_bound()
 
 

@@ -319,7 +319,9 @@ def test_definitions_without_a_handler_are_planned() -> None:
     assert result.success
     assert result.tool is None
     assert isinstance(hydrate(ToolCall("c", "delta", '{"x": "4"}'), catalog), Rejected)
-    with pytest.raises(DefinitionError, match="only the definition of 'delta' is known"):
+    with pytest.raises(
+        DefinitionError, match="'delta' cannot be called: only its definition is known"
+    ):
         entry.tool(x=4)
 
 
@@ -353,7 +355,7 @@ def wants_more(x: int, y: int) -> int:
         (["delta"], {}, DefinitionError, "str is no tool: give the function itself"),
         ("delta", {}, DefinitionError, "a list or Catalog of them, not str"),
         ([DICTIONARY, DICTIONARY], {}, CatalogError, "two tools are called 'delta'"),
-        ([DICTIONARY], {"omega": echo}, CatalogError, "handlers for no tool: omega"),
+        ([DICTIONARY], {"omega": echo}, CatalogError, "handlers for tools .* as dictionaries: omega"),
         ([DICTIONARY], {"delta": wants_more}, DefinitionError, "signature differ in y"),
         ([DICTIONARY], {"delta": 3}, DefinitionError, "a function or a class, not of a int"),
     ],
@@ -380,7 +382,7 @@ def test_what_is_visible_may_be_said_of_each_by_its_name() -> None:
         ("value",),
         None,
     ]
-    with pytest.raises(CatalogError, match="visible for no tool: total"):
+    with pytest.raises(CatalogError, match=r"visible for tools .* as dictionaries: total"):
         Catalog.from_definitions(forms, visible={"total": ALL})
 
 

@@ -112,7 +112,7 @@ def test_a_tool_of_which_only_the_definition_is_known() -> None:
     assert not known.runnable
     assert known.make({}).instance is None
     assert known.validator is not None
-    with pytest.raises(DefinitionError, match="only the definition of 'x' is known"):
+    with pytest.raises(DefinitionError, match="'x' cannot be called: only its definition is known"):
         known()
 
 
@@ -128,7 +128,7 @@ def test_a_definition_of_which_no_digest_can_be_made_is_refused(change: dict[str
     definition = ToolDefinition(
         **{"name": "x", "description": "", "input_schema_json": "{}"} | change
     )
-    with pytest.raises(DefinitionError, match=r"'x' holds .* no JSON text"):
+    with pytest.raises(DefinitionError, match=r"'x' has .* cannot be written as JSON"):
         tool_of(definition)
 
 

@@ -87,13 +87,13 @@ def test_what_may(function: Any) -> None:
     [
         (waits, "waits: .* it is async, .* write `def` instead of `async def`"),
         (streams, "streams: .* it is async"),
-        (needs, "needs: .* Clock is injected, and lives in this process; make it inside"),
+        (needs, "needs: .* Clock is injected, and lives in this process; create it inside"),
         (might_use, "might_use: .* Clock is injected"),
         (Shop().open, "Shop.open: .* its instance lives in this process"),
         (Classy, "Classy: .* a class tool runs in the event loop; make a tool of a plain function"),
-        (local(), "local.<locals>.inside: .* cannot find it; define it by `def` at the top"),
+        (local(), "local.<locals>.inside: .* cannot find it; define it with `def` at the top"),
         (unnamed(), "<lambda>: .* cannot find it"),
-        (of_no_module(), "built: .* its module is in no file"),
+        (of_no_module(), "built: .* its module is not in a file"),
     ],
 )
 def test_what_may_not(target: Any, text: str) -> None:
@@ -118,4 +118,4 @@ def test_a_program_without_a_file() -> None:
         text=True,
         check=True,
     )
-    assert "f: subprocess=True is not possible: its module is in no file" in said.stdout
+    assert "f: subprocess=True is not possible: its module is not in a file" in said.stdout

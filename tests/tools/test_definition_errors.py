@@ -249,10 +249,10 @@ TARGETS: list[tuple[Any, str]] = [
     (strange_type, r"model; if your program provides it, write Injected\[range\]$"),
     (unmarked, "model; if your program provides it, decorate Runs with @capability$"),
     (strange_result, "tool 'strange_result': the return type: range cannot be .* pydantic model$"),
-    (one_of_several, "one capability is injected, not one of several types"),
+    (one_of_several, "a capability must be a single type, not a union of types"),
     (field_default, r"parameter 'a': write Annotated\[…, Field\(…\)\]"),
     (generator, "generator yields: write `async def` to stream its parts, or return a list"),
-    (async_generator, r"async_generator yields: its return type is AsyncIterator\[…\], of its parts"),
+    (async_generator, r"async_generator yields: its return type must be AsyncIterator\[…\] of"),
     (injects_no_class, r"Injected takes a class, not int \| str"),
     (lambda: 1, "tool name '<lambda>'"),
     (functools.partial(fine, 1), r"a function or a class, not of a partial \(.*fine\): wrap it in a"),
@@ -263,9 +263,9 @@ TARGETS: list[tuple[Any, str]] = [
     ("text", "a function or a class, not of a str$"),
     (None, "a function or a class, not of a NoneType$"),
     (math, r"a function or a class, not of a module \(math\)$"),
-    (tool(visible=ALL)(fine), r"not of a Tool \(fine\): it is one already; renamed"),
+    (tool(visible=ALL)(fine), r"not of a Tool \(fine\): it is already a tool; renamed"),
     (staticmethod(fine), r"not of a staticmethod \(.*fine\): put @tool below @staticmethod"),
-    (classmethod(no_hint), r"not of a classmethod \(.*no_hint\): make it of the bound method"),
+    (classmethod(no_hint), r"not of a classmethod \(.*no_hint\): decorate the bound method"),
     (property(fine), "not of a property"),
     (Greeter.greet, r"Greeter.greet is a method .*: toolset\(thing\) makes .*\(thing.greet\)"),
     (Abstract, "Abstract is abstract: decorate a subclass that has also, run"),
@@ -304,7 +304,9 @@ def test_a_class_twice(base: type) -> None:
         async def run(self) -> None: ...
 
     first = tool_of(tool(visible=ALL, name="once")(Once))
-    with pytest.raises(DefinitionError, match="Once is a tool already, 'once': for another one"):
+    with pytest.raises(
+        DefinitionError, match="Once is already the tool 'once': to make another tool"
+    ):
         tool(visible=ALL, name="twice")(Once)
     assert tool_of(Once) is first
 
@@ -567,7 +569,9 @@ def test_no_schema_declares_what_is_injected() -> None:
     def told(ctx: CallContext, **rest: Any) -> None: ...
 
     schema = {**OBJECT, "properties": {"ctx": {}}}
-    with pytest.raises(DefinitionError, match="declares 'ctx', which no model sends"):
+    with pytest.raises(
+        DefinitionError, match="declares 'ctx', but the parameter of that name is injected"
+    ):
         tool(visible=ALL, description="x", input_schema=schema)(told)
 
 

@@ -255,16 +255,16 @@ NO_LOCKS: list[tuple[str, str]] = [
     ("", "not JSON at line 1"),
     (WHOLE[: len(WHOLE) // 2], "not JSON at line"),
     ("<<<<<<< HEAD\n" + WHOLE, "not JSON at line 1"),
-    ("[]", "no lock of toolcrib"),
-    ('{"version": 1, "package": []}', "no lock of toolcrib"),
-    ('{"toolcrib_lock": "1", "tools": {}}', "no lock of toolcrib"),
+    ("[]", "not a lock of toolcrib"),
+    ('{"version": 1, "package": []}', "not a lock of toolcrib"),
+    ('{"toolcrib_lock": "1", "tools": {}}', "not a lock of toolcrib"),
     (WHOLE.replace(f'"toolcrib_lock": {FORMAT}', '"toolcrib_lock": 4'), "upgrade toolcrib"),
     ('{"toolcrib_lock": 1}', "damaged"),
     (WHOLE.replace('"examples"', '"exmples"'), "damaged"),
     (WHOLE.replace("sha256:", "md5:"), "damaged"),
     ('{"toolcrib_lock": 1, "tools": {}, "tools": {}}', "something twice"),
-    ("[" * 100_000, "no lock"),
-    ("9" * 10_000, "no lock"),
+    ("[" * 100_000, "not a lock"),
+    ("9" * 10_000, "not a lock"),
 ]
 
 

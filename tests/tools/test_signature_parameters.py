@@ -70,5 +70,7 @@ def test_it_is_what_inspect_says(thing: Any) -> None:
 
 
 def test_what_has_no_signature_is_named() -> None:
-    with pytest.raises(DefinitionError, match=r"^dict has no signature that can be read: wrap it$"):
+    with pytest.raises(
+        DefinitionError, match=r"^dict has no signature that can be read: wrap it in a function$"
+    ):
         parameters_of(dict)

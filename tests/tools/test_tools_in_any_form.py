@@ -303,10 +303,14 @@ def test_what_is_a_tool_already_stays_it_beside_dictionaries() -> None:
     assert made["echo"] is echo
     assert made["other"].get_definition().annotations.read_only
     with pytest.raises(
-        CatalogError, match=r"handlers for no tool: echo: they go with dictionaries$"
+        CatalogError,
+        match=r"handlers for tools that are not given as dictionaries: echo$",
     ):
         Catalog.from_definitions([echo], handlers={"echo": other})
-    with pytest.raises(CatalogError, match=r"marks for no tool: echo: they go with dictionaries$"):
+    with pytest.raises(
+        CatalogError,
+        match=r"marks for tools that are not given as dictionaries: echo$",
+    ):
         Catalog.from_definitions([echo], marks={"echo": {"read_only": True}})
 
 

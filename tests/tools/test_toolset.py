@@ -159,7 +159,7 @@ def test_what_is_no_tool_is_still_named() -> None:
         (7, "int"),
         ("look", r"str is no tool: give the function itself, or discover\(…\)"),
         (math, r"module is no tool: .* discover\(…\)"),
-        (Agent(ScriptedClient([])), r"Agent is no tool: agent.as_tool\(\)"),
+        (Agent(ScriptedClient([])), r"Agent is no tool: convert it with agent.as_tool\(\)"),
         (Shelf(name="a"), r"Shelf is no tool: toolset\(…\)"),  # iterates over its fields
     ):
         with pytest.raises((DefinitionError, TypeError), match=said):

@@ -280,9 +280,13 @@ def test_every_key_that_is_read_binds_trust(tmp_path: Path) -> None:
 @each_row(
     ("before", "after", "told"),
     [
-        (True, False, "all that differs is that it no longer claims to read only (readOnlyHint)"),
-        (True, None, "all that differs is that it no longer claims to read only (readOnlyHint)"),
-        (False, True, "all that differs is that it claims to read only (readOnlyHint)"),
+        (
+            True,
+            False,
+            "the only difference is that it no longer claims to read only (readOnlyHint)",
+        ),
+        (True, None, "the only difference is that it no longer claims to read only (readOnlyHint)"),
+        (False, True, "the only difference is that it claims to read only (readOnlyHint)"),
     ],
 )
 def test_a_lapse_says_that_only_the_claim_differs(
@@ -302,7 +306,7 @@ def test_a_lapse_says_that_only_the_claim_differs(
     with caplog.at_level(logging.WARNING, "toolcrib.tools"):
         discover(path, trust=pinned)
     assert "has lapsed" in caplog.text
-    assert "all that differs" not in caplog.text
+    assert "the only difference" not in caplog.text
 
 
 def test_a_lock_from_before_claims_says_what_it_does_not_know(
@@ -359,7 +363,7 @@ def test_marks_of_definitions() -> None:
     assert refund.annotations == Annotations(requires_approval=True, cost=2)
     assert refund.tags == ("shop",)
     assert catalog["read_file"].get_definition().annotations == Annotations()
-    with pytest.raises(CatalogError, match="marks for no tool: gone"):
+    with pytest.raises(CatalogError, match=r"marks for tools .* as dictionaries: gone"):
         Catalog.from_definitions([OURS], marks={"gone": {}})
     with pytest.raises(DefinitionError, match="tool 'read_file': there is no annotation 'colour'"):
         Catalog.from_definitions([OURS], marks={"read_file": {"colour": 1}})  # type: ignore[typeddict-unknown-key]
@@ -380,7 +384,11 @@ def test_an_authors_own_marks_outlast_their_trust(
 
 WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"gone": ReadOnly()}, CatalogError, "no tool 'gone' in this catalog"),
-    ({"read_file": ReadOnly()}, DefinitionError, "needs the digest of what was read"),
+    (
+        {"read_file": ReadOnly()},
+        DefinitionError,
+        "needs the digest of the definition that you read",
+    ),
     ({"read_file": ReadOnly}, DefinitionError, r"is ReadOnly\(\) or Trusted\(\), not StructMeta"),
     ({"read_file": "read_only"}, DefinitionError, r"is ReadOnly\(\) or Trusted\(\), not str"),
 ]
@@ -768,7 +776,9 @@ def test_a_decorator_above_tool_says_where_it_belongs() -> None:
     def retried(*args: Any) -> Any:
         return own(*args)
 
-    with pytest.raises(DefinitionError, match="wraps a tool, and is none: put @tool above that"):
+    with pytest.raises(
+        DefinitionError, match="wraps a tool, but is not one itself: put @tool above that"
+    ):
         ToolRunner([retried])
 
 

@@ -44,7 +44,7 @@ def test_a_sentence_holds_the_values_of_the_call(
 @each_row(
     ("answer", "says"),
     [
-        ("{valu}", "answer names {valu} (did you mean 'value'?); there are a, value"),
+        ("{valu}", "answer names {valu} (did you mean 'value'?); it may name a, value"),
         ("{value:>9}", "each pair of braces holds a name"),
         ("{value.__class__}", "each pair of braces holds a name"),
         ("{value!r}", "each pair of braces holds a name"),

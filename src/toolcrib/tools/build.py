@@ -179,7 +179,7 @@ def check_input(name: str, schema: JsonObject, *, derived: bool = False) -> Chec
     check = check_derived if derived else check_given
     checked = check(name, "input_schema", schema) if isinstance(schema, dict) else None
     if checked is None:
-        raise DefinitionError(f"{_TOP.format(name)}: it is not even a dict, but {_kind(schema)}")
+        raise DefinitionError(f"{_TOP.format(name)}: it is not a dict, but {_kind(schema)}")
     check_top(name, checked)
     return checked
 
@@ -190,12 +190,12 @@ def check_top(name: str, checked: CheckedSchema) -> None:
     schema = checked.schema
     if schema.get("type") != "object":
         found = f"has type {schema['type']!r:.80}" if "type" in schema else "has no type"
-        hint = " (write what its $ref leads to at the top)" if "$ref" in schema else ""
+        hint = " (write the schema that its $ref leads to at the top)" if "$ref" in schema else ""
         raise DefinitionError(f"{start}: it {found}{hint}")
     if "$ref" in schema and checked.inspected.draft is Draft.D7:
         raise DefinitionError(
-            f"{start}, and in draft 7 nothing counts beside a $ref: write what the $ref leads to "
-            "at the top"
+            f"{start}, and draft 7 ignores all other keywords next to a $ref: write the schema that "
+            "the $ref leads to at the top"
         )
 
 
@@ -386,8 +386,8 @@ def build_definition(
     described = _description(name, options.description or description)
     if options.is_own and not described.strip():
         raise DefinitionError(
-            f"tool '{name}' has no description, by which a model chooses: write a docstring, or pass "
-            "description=…"
+            f"tool '{name}' has no description, which a model needs to choose it: write a docstring, "
+            "or pass description=…"
         )
     return ToolDefinition(
         name=name,
@@ -430,7 +430,7 @@ def _answer(
     for one in named:
         if one not in known:
             raise DefinitionError(
-                f"tool '{name}': answer names {{{one}}}{did_you_mean(one, known)}; there are "
+                f"tool '{name}': answer names {{{one}}}{did_you_mean(one, known)}; it may name "
                 f"{', '.join(known)}"
             )
     return answer

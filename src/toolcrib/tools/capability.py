@@ -117,7 +117,10 @@ def per_call(factory: Callable[..., Any]) -> PerCall:
 
 
 def _not_given() -> NoReturn:
-    text = "It is given to each run of an agent: agent.run(prompt, deps={…}). Here there is none."
+    text = (
+        "The capability is given to each run of an agent: agent.run(prompt, deps={…}). It was not given"
+        " here."
+    )
     raise CapabilityError(text, retryable=False)
 
 
@@ -154,7 +157,9 @@ def _asked_for(hint: Any) -> tuple[type | None, bool]:
         return interface, takes_none or inside
     if get_origin(plain) in (Union, UnionType):
         if any(_asked_for(arm)[0] is not None for arm in get_args(plain)):
-            raise DefinitionError(f"{hint}: one capability is injected, not one of several types")
+            raise DefinitionError(
+                f"{hint}: a capability must be a single type, not a union of types"
+            )
         return None, False
     named = get_origin(plain) or plain
     marked = isinstance(named, type) and _MARK in named.__dict__
@@ -227,8 +232,8 @@ def check_given_again(
         is_bare = "." not in path.partition("[")[0]
         if meant and not (again if is_bare else len(again) == len(meant)):
             raise BindingError(
-                f"the run was given its own {name}, and goes on with no other: give it again, with"
-                f" deps={{{_bare(path)}: implementation}}{_which(meant, needed)}"
+                f"the run was given its own {name}, and cannot continue with another: give it again,"
+                f" with deps={{{_bare(path)}: implementation}}{_which(meant, needed)}"
             )
 
 
@@ -236,8 +241,8 @@ def _which(meant: Collection[type], needed: Mapping[type, Collection[str]]) -> s
     """Say where each of several interfaces with the same name is needed."""
     if len(meant) == 1:
         return ""
-    places = " and ".join(f"the one of {', '.join(sorted(needed[each]))}" for each in meant)
-    return f" for each that is called so: {places}"
+    places = " and ".join(f"the one that {', '.join(sorted(needed[each]))} needs" for each in meant)
+    return f" for each interface of that name: {places}"
 
 
 def _parted(name: str) -> tuple[str, frozenset[str]]:

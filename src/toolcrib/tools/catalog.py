@@ -89,9 +89,9 @@ def check_all_bound(
         others = ", ".join(map(interface_name, spare))
         raise BindingError(
             f"tool '{tool.definition.name}' needs {name} (its parameter '{need.parameter}'): "
-            f"catalog.bind({{{name}: …}}), or where a catalog has it bound, give that as a whole: "
-            f"Catalog([catalog, …]); for deps= of each run, bind({{{name}: per_run}})"
-            + (f"; bound for no tool: {others}" if others else "")
+            f"bind it with catalog.bind({{{name}: …}}), or give a catalog that has it bound as a "
+            f"whole: Catalog([catalog, …]); to give it to each run (deps=), bind({{{name}: per_run}})"
+            + (f"; bound, but needed by no tool: {others}" if others else "")
         )
 
 
@@ -217,7 +217,7 @@ def _check_all_used(names: set[str], **given: Mapping[str, object]) -> None:
     for what, by_name in given.items():
         if by_name.keys() - names:
             strangers = ", ".join(sorted(by_name.keys() - names))
-            raise CatalogError(f"{what} for no tool: {strangers}: they go with dictionaries")
+            raise CatalogError(f"{what} for tools that are not given as dictionaries: {strangers}")
 
 
 _SHOWN = 10  # names in a catalog's repr
@@ -315,12 +315,12 @@ class Catalog:
         if isinstance(trust, ReadOnly | Trusted):
             kind = type(trust).__name__
             raise TypeError(
-                f"trust is of tools by name, not a {kind} for all of them: write "
+                f"trust is given to each tool by name, not as one {kind} for all of them: write "
                 f"{{name: {kind}() for name in catalog.names}}, with lock=read_lock(…)"
             )
         check_type("trust", trust, Mapping, "a dictionary {name: ReadOnly()}")
         if lock is not None and not hasattr(lock, "origins"):
-            raise TypeError(f"lock is what read_lock(…) gives; {came(lock)}")
+            raise TypeError(f"lock is a result of read_lock(…); {came(lock)}")
         self._check_known(tuple(trust))
         return self._of(
             e._replace(tool=e.tool.trusted(trust[name], lock)) if name in trust else e
@@ -403,7 +403,7 @@ class Catalog:
     def where(self, holds: Callable[[ToolDefinition], bool]) -> Catalog:
         """Return the tools whose definition `holds`: `.where(lambda d: "mail" in d.tags)`."""
         if not callable(holds):
-            raise TypeError(f"holds is a function of a ToolDefinition; {came(holds)}")
+            raise TypeError(f"holds is a function that takes a ToolDefinition; {came(holds)}")
         return self._of(e for e in self._entries.values() if holds(e.tool.definition))
 
     def prefixed(self, prefix: str) -> Catalog:

@@ -384,7 +384,9 @@ class Tool(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if self._original is None:
-            raise DefinitionError(f"only the definition of '{self.definition.name}' is known")
+            raise DefinitionError(
+                f"'{self.definition.name}' cannot be called: only its definition is known"
+            )
         result: R = self._original(*args, **kwargs)
         return result
 
@@ -593,13 +595,15 @@ def tool_of(thing: object) -> Tool[..., Any]:
         return _of_definition(thing.get_definition())
     kind = getattr(thing, "__qualname__", None) or type(thing).__name__
     if isinstance(getattr(thing, "__wrapped__", None), Tool):
-        raise DefinitionError(f"{kind} wraps a tool, and is none: put @tool above that decorator")
+        raise DefinitionError(
+            f"{kind} wraps a tool, but is not one itself: put @tool above that decorator"
+        )
     raise DefinitionError(f"{kind} is no tool: {_mend(thing)}")
 
 
 _MENDS = {
-    "langchain": "from_langchain_tool(…) of toolcrib.bridges.langchain makes one of it",
-    "toolcrib.agent.": "agent.as_tool() makes one of it",
+    "langchain": "convert it with from_langchain_tool(…) of toolcrib.bridges.langchain",
+    "toolcrib.agent.": "convert it with agent.as_tool()",
     "builtins": "decorate it with @tool(visible=…)",
     "": "toolset(…) makes tools of an object's methods",
 }
@@ -619,8 +623,8 @@ def _of_definition(definition: ToolDefinition) -> Tool[..., Any]:
         _ = definition.digest
     except ValueError:
         raise DefinitionError(
-            f"the definition of '{definition.name}' holds a schema, or the arguments of an example, "
-            "that is no JSON text"
+            f"the definition of '{definition.name}' has a schema, or arguments of an example, that "
+            "cannot be written as JSON"
         ) from None
     validator, output_validator = _validators(definition)
     return Tool(definition, None, validator=validator, output_validator=output_validator)

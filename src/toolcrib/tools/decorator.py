@@ -95,15 +95,15 @@ def _obstacle(function: Callable[..., Any], signature: Signature) -> str:
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         return "it is async, and runs in the event loop; write `def` instead of `async def`"
     if inspect.ismethod(function):
-        return "its instance lives in this process; make a tool of a function that makes its own"
+        return "its instance lives in this process; make a tool of a function that creates its own"
     if signature.needs:
         names = ", ".join(interface_name(need.interface) for need in signature.needs)
-        return f"{names} is injected, and lives in this process; make it inside of the function"
+        return f"{names} is injected, and lives in this process; create it inside the function"
     if not all(part.isidentifier() for part in function.__qualname__.split(".")):
-        return "another process cannot find it; define it by `def` at the top of a module"
+        return "another process cannot find it; define it with `def` at the top level of a module"
     module = sys.modules.get(function.__module__)
     if module is None or (function.__module__ == "__main__" and not hasattr(module, "__file__")):
-        return "its module is in no file that another process could load; put it into one"
+        return "its module is not in a file that another process could load; put it into one"
     return ""
 
 
@@ -126,7 +126,7 @@ def check_function(target: Any) -> None:
     if inspect.isfunction(target) and _takes_self(target):
         raise DefinitionError(
             f"{name} is a method without its instance: toolset(thing) makes tools of all methods of "
-            f"an object, tool(visible=…)(thing.{target.__name__}) of this one"
+            f"an object, tool(visible=…)(thing.{target.__name__}) makes a tool of this one"
         )
 
 
@@ -136,7 +136,7 @@ def check_class(cls: type) -> None:
     before = cls.__dict__.get(ATTRIBUTE)
     if isinstance(before, Tool):
         raise DefinitionError(
-            f"{name} is a tool already, '{before.definition.name}': for another one, decorate a "
+            f"{name} is already the tool '{before.definition.name}': to make another tool, decorate a "
             "subclass of it"
         )
     if "get_definition" in cls.__dict__:
@@ -183,11 +183,11 @@ def _kind(target: Any) -> str:
 
 def _mend(target: Any) -> str:
     if isinstance(target, Tool):
-        return ": it is one already; renamed('…') gives it another name"
+        return ": it is already a tool; renamed('…') gives it another name"
     if isinstance(target, staticmethod):
         return ": put @tool below @staticmethod"
     if isinstance(target, classmethod):
-        return ": make it of the bound method, as in tool(visible=…)(Class.method)"
+        return ": decorate the bound method, as in tool(visible=…)(Class.method)"
     return ": wrap it in a function that has type hints" if callable(target) else ""
 
 
@@ -458,8 +458,8 @@ def _check_accepts(name: str, signature: Signature, schema: JsonObject) -> None:
     given = {need.parameter for need in signature.needs} | {signature.context_parameter}
     if declared & given:
         raise DefinitionError(
-            f"tool '{name}': input_schema declares '{min(declared & given)}', which no model sends: "
-            "the parameter of that name is injected; call it something else"
+            f"tool '{name}': input_schema declares '{min(declared & given)}', but the parameter of "
+            "that name is injected, and no model sends it: rename one of the two"
         )
     accepted = declared if signature.takes_any else {p.name for p in signature.parameters}
     needed = set(_needed(signature))

@@ -31,16 +31,16 @@ _CLAIMS_FORMAT = 3  # the first with the claims of imported tools
 MARK = "toolcrib_lock"
 CLOSED_NOW = (
     "the tool is the same: toolcrib now refuses undeclared properties in its nested objects, and pins "
-    "the defaults that its schema does not tell"
+    "the defaults that its schema does not state"
 )
 CLAIMS_UNKNOWN = (
-    "the lock is from before toolcrib kept claims: the tool claims to read only (readOnlyHint), and "
-    "whether it did then is not known"
+    "the lock was written by a toolcrib that did not record claims: the tool now claims to read only "
+    "(readOnlyHint), and whether it did so then is not known"
 )
 _CLOSING = ("additionalProperties", "unevaluatedProperties")
 _COMBINED = 8  # nested objects to try in all combinations: 256 digests, only at a mismatch
 _NAMED = 8
-_MEND = "take it from version control, or write it anew with `toolcrib tools lock`"
+_MEND = "restore it from version control, or write it again with `toolcrib tools lock`"
 
 Digest: TypeAlias = Annotated[str, msgspec.Meta(pattern="^sha256:[0-9a-f]{64}$")]
 ChangeKind: TypeAlias = Literal["added", "removed", "changed"]
@@ -179,13 +179,15 @@ class Lock(msgspec.Struct, frozen=True):
         except json.JSONDecodeError as error:
             raise SourceError(f"the lock is not JSON at line {error.lineno}: {_MEND}") from None
         except (ValueError, RecursionError):
-            raise SourceError(f"the lock names something twice, or is no lock: {_MEND}") from None
+            raise SourceError(
+                f"the lock names something twice, or is not a lock: {_MEND}"
+            ) from None
         if not isinstance(value, dict) or not isinstance(value.get(MARK), int):
-            raise SourceError(f"this is no lock of toolcrib: it has no '{MARK}'; {_MEND}")
+            raise SourceError(f"this is not a lock of toolcrib: it has no '{MARK}'; {_MEND}")
         if value[MARK] not in range(OPEN_FORMAT, FORMAT + 1):
             raise SourceError(
-                f"the lock has format {value[MARK]}, this toolcrib reads up to {FORMAT}: "
-                "upgrade toolcrib, or write the lock anew with `toolcrib tools lock`"
+                f"the lock has format {value[MARK]}, but this toolcrib reads formats up to {FORMAT}: "
+                "upgrade toolcrib, or write the lock again with `toolcrib tools lock`"
             )
         try:
             return Lock(msgspec.convert(value, _LockFile).tools, format=value[MARK])
@@ -247,8 +249,8 @@ def refuse_changes(changes: list[Change], path: str | Path) -> None:
     """Raise CatalogError for tools that differ from the lock file, if there are any."""
     if changes:
         raise CatalogError(
-            f"tools are not as {path} has them: {_listed(changes)}. Read what changed, then "
-            "`toolcrib tools lock` accepts it; do not use them before"
+            f"the tools differ from {path}: {_listed(changes)}. Review the changes, then accept them "
+            "with `toolcrib tools lock`; do not use the tools before"
         )
 
 
@@ -260,7 +262,7 @@ def read_lock(path: str | Path) -> Lock:
         return Lock.from_json(Path(path).read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise SourceError(
-            f"{path}: there is no lock file; `toolcrib tools lock` writes it"
+            f"{path}: there is no lock file; `toolcrib tools lock` writes one"
         ) from None
     except UnicodeError:
         raise SourceError(f"{path}: it is not UTF-8 text: {_MEND}") from None

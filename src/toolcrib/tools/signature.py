@@ -65,7 +65,9 @@ def parameters_of(thing: Any) -> list[SignatureParameter]:
         signature = inspect.signature(thing)
     except (ValueError, TypeError):
         name = getattr(thing, "__qualname__", repr(thing))
-        raise DefinitionError(f"{name} has no signature that can be read: wrap it") from None
+        raise DefinitionError(
+            f"{name} has no signature that can be read: wrap it in a function"
+        ) from None
     return [SignatureParameter(p.name, p.kind, p.default) for p in signature.parameters.values()]
 
 
@@ -300,7 +302,7 @@ def _streaming(name: str, signature: Signature) -> Signature:
     if hint is not Any:
         if (get_origin(hint) or hint) not in _STREAMS:
             raise DefinitionError(
-                f"{name} yields: its return type is AsyncIterator[…], of its parts"
+                f"{name} yields: its return type must be AsyncIterator[…] of its parts"
             )
         hint = get_args(hint)[0] if get_args(hint) else Any
     return signature._replace(returns=hint, streams=True)
@@ -329,7 +331,7 @@ def structured_hint(hint: Any, level: int = 0) -> Any:
     if origin in _LISTS_OF_CONTENT and Any in found:
         return Any
     raise DefinitionError(
-        "the return type has content within a value: content stands alone, in a list, or beside a "
+        "the return type has content inside a value: return content alone, in a list, or next to a "
         "value, as ToolContent(value, parts=[…])"
     )
 

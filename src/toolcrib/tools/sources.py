@@ -89,14 +89,14 @@ def of_thing(thing: Any, where: str) -> Tools:
     if inspect.iscoroutine(thing):
         thing.close()
         raise SourceError(
-            f"{where}: it is async: give a Catalog, or a plain function that gives one"
+            f"{where}: it is async: give a Catalog, or a plain function that returns one"
         )
     if isinstance(thing, Catalog):
         return thing
     if isinstance(thing, type | HasDefinition | ToolDefinition | Mapping):
         return [thing]
     if isinstance(thing, str | bytes) or not isinstance(thing, Iterable):
-        raise SourceError(f"{where}: it is no Catalog, no tool and no list of tools")
+        raise SourceError(f"{where}: it is not a Catalog, a tool or a list of tools")
     return guarded(lambda: list(thing), where)
 
 
@@ -234,24 +234,24 @@ def source_of(where: Where) -> ToolSource:
     if not isinstance(where, str | Path):
         if isinstance(where, ToolSource) and not isinstance(where, type):
             return where
-        raise SourceError(f"a {type(where).__name__} is no source of tools: give {FORMS}")
+        raise SourceError(f"a {type(where).__name__} is not a source of tools: give {FORMS}")
     return _named(str(where))
 
 
 def _named(text: str) -> ToolSource:
     if text.startswith("mcp:"):
         raise SourceError(
-            f"{text}: a server has to be started and ended: async with mcp_catalog(…) as catalog "
+            f"{text}: a server has to be started and stopped: async with mcp_catalog(…) as catalog "
             "(toolcrib.bridges.mcp)"
         )
     if text.startswith("openapi:"):
         raise SourceError(
-            f"{text}: in a program it is openapi_catalog(…) (toolcrib.bridges.openapi)"
+            f"{text}: in a program, use openapi_catalog(…) (toolcrib.bridges.openapi)"
         )
     if "://" in text:
         raise SourceError(
-            f"{without_passwords(text)}: nothing is fetched: save it, and name the file; an MCP server "
-            "is mcp:URL on the command line, and in a program mcp_catalog(URL)"
+            f"{without_passwords(text)}: nothing is fetched: save it, and name the file; for an MCP "
+            "server, write mcp:URL on the command line, or mcp_catalog(URL) in a program"
         )
     if text.lower().endswith((".json", ".jsonl")):
         return DefinitionsFile(Path(text))
@@ -265,8 +265,8 @@ def _named(text: str) -> ToolSource:
         return EntryPoints(names)
     if colon and kind.endswith(".py"):
         raise SourceError(
-            f"{text}: name the file alone: its `catalog`, or every tool in it, is taken; one of them "
-            f"is named by its module: MODULE:{rest}"
+            f"{text}: name the file alone, to take its `catalog` or every tool in it; to take one of "
+            f"them, name its module: MODULE:{rest}"
         )
     if not _MODULE.fullmatch(kind) or (colon and not _MODULE.fullmatch(rest)):
         raise SourceError(f"{text!r}: {_what_is_there(text)}: give {FORMS}")
@@ -279,7 +279,7 @@ def _what_is_there(text: str) -> str:
     path = Path(text)
     if path.is_file():
         return f"it is a file, and its name ends in {path.suffix or 'nothing'}, not in .py"
-    return "it is a directory" if path.is_dir() else "it is no source of tools"
+    return "it is a directory" if path.is_dir() else "it is not a source of tools"
 
 
 class ModuleTools(Checked, msgspec.Struct, frozen=True):
@@ -522,9 +522,11 @@ def _listed(found: Any, path: Path) -> list[Any]:
     if "tools" not in listing or "name" in listing:
         return [listing]
     if not isinstance(listing["tools"], list):
-        raise SourceError(f"{path}: its 'tools' is no list of definitions")
+        raise SourceError(f"{path}: its 'tools' is not a list of definitions")
     if listing.get("nextCursor"):
-        raise SourceError(f"{path}: it is one page of a longer listing: save all of them as one")
+        raise SourceError(
+            f"{path}: it is one page of a longer listing: save all pages as one listing"
+        )
     return listing["tools"]
 
 

@@ -105,14 +105,15 @@ def trusted_by(
         raise DefinitionError(f"'{name}' was not imported: mark it where it is defined")
     if not trust.digest and pins is None:
         raise DefinitionError(
-            f"trust in '{name}' needs the digest of what was read: ReadOnly(\"sha256:…\"), which "
-            "`toolcrib tools show` prints, or lock= with the lock file that has it"
+            f"trust in '{name}' needs the digest of the definition that you read: "
+            'ReadOnly("sha256:…"), which `toolcrib tools show` prints, or lock= with the lock file '
+            "that has it"
         )
     said = imported._replace(trust="read_only" if isinstance(trust, ReadOnly) else "trusted")
     pinned = {trust.digest} if trust.digest or pins is None else pins.origins()
     if imported.origin not in pinned:
         _LOGGER.warning(
-            "trust in '%s' has lapsed: its definition is not the one that was read (it is %s)%s",
+            "trust in '%s' has lapsed: its definition differs from the one that was read (it is %s)%s",
             name,
             imported.origin,
             _claimed(imported) if imported.otherwise() in pinned else "",
@@ -131,7 +132,7 @@ def _claimed(imported: Imported) -> str:
     """Return the addition to the warning if the definition differs only in its read-only claim."""
     if imported.claims:
         return (
-            ": all that differs is that it claims to read only (readOnlyHint). Earlier versions of "
+            ": the only difference is that it claims to read only (readOnlyHint). Earlier versions of "
             "toolcrib left that out of the digest"
         )
-    return ": all that differs is that it no longer claims to read only (readOnlyHint)"
+    return ": the only difference is that it no longer claims to read only (readOnlyHint)"
