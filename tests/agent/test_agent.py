@@ -780,8 +780,8 @@ def test_a_stream_needs_a_loop() -> None:
     ("option", "words"),
     [
         ("instruction", r"mean 'instructions'\?\); there are: model, .*limits, .*, temperature"),
-        ("max_turns", r"its limits have it: limits=Limits\(turns=…\)"),
-        ("seconds", r"its limits have it: limits=Limits\(seconds=…\)"),
+        ("max_turns", r"set it in its limits: limits=Limits\(turns=…\)"),
+        ("seconds", r"set it in its limits: limits=Limits\(seconds=…\)"),
         ("approver", r"its runner has 'approver': Agent\(model, ToolRunner\(tools, approver=…\)\)"),
         ("sinks", r"ToolRunner\(tools, sinks=…\)"),
         ("policies", r"ToolRunner\(tools, policy=…\)"),
@@ -859,14 +859,14 @@ class Odd:
 
 
 async def test_what_a_client_gives_is_a_reply() -> None:
-    with pytest.raises(TypeError, match="what the client gives is a Reply; this is a dict"):
+    with pytest.raises(TypeError, match="the reply of the client is a Reply; this is a dict"):
         await Agent(Odd({"text": "hello"}), []).run("hi")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("parts", [(5,), (TextPart("hello"), "hello")])
 async def test_what_a_client_streams_is_a_part(parts: tuple[object, ...]) -> None:
     stream = Agent(Odd(*parts), []).stream("hi")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="what the client streams is a TextPart"):
+    with pytest.raises(TypeError, match="each part that the client streams is a TextPart"):
         await stream.result()
 
 

@@ -221,7 +221,7 @@ def test_a_tool_is_called_as_its_agent_is_unless_it_has_a_name_of_its_own() -> N
     assert (own.name, own.description) == ("clerk", "Does it.")
     assert (other.name, other.description) == ("desk", "Does more.")
     for nameless in (agent(description="Does it."), agent(name="clerk")):
-        with pytest.raises(DefinitionError, match=r"has a name and a description: Agent\("):
+        with pytest.raises(DefinitionError, match=r"a description to be a tool: Agent\("):
             nameless.as_tool()
 
 
@@ -486,7 +486,9 @@ async def test_it_cannot_be_called_by_what_it_called() -> None:
     result = await agents[0].run("go")
     assert result.text == "ok"
     errors = [record.error.message for record in sink.records if record.error is not None]
-    assert errors == ["The agent 'clerk' is running, further out: it cannot be called from within."]
+    assert errors == [
+        "The agent 'clerk' is already running, and led to this call: it cannot be called again here."
+    ]
 
 
 @dataclass
@@ -515,7 +517,7 @@ async def test_the_type_of_its_answer_is_the_schema_of_the_result() -> None:
 
 
 def test_a_model_chooses_an_agent_by_a_description() -> None:
-    with pytest.raises(DefinitionError, match="has a name and a description"):
+    with pytest.raises(DefinitionError, match="needs a name and a description"):
         agent("done").as_tool("a", "")
 
 

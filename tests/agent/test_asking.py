@@ -517,7 +517,7 @@ async def test_a_call_that_a_tool_makes_has_those_of_its_run(bound: Any) -> None
     assert found == [["ada"], ["ada"]]
 
 
-MISSING = r"tool 'look' needs Orders \(its parameter 'orders'\), which each run is given"
+MISSING = r"tool 'look' needs Orders \(its parameter 'orders'\), which must be given to each run"
 
 
 @pytest.mark.parametrize(
@@ -726,7 +726,9 @@ async def test_an_agent_that_is_a_tool_keeps_its_own() -> None:
 
 
 def test_an_agent_that_is_a_tool_is_given_none() -> None:
-    with pytest.raises(BindingError, match=f"{MISSING}; an agent that is a tool is given none"):
+    with pytest.raises(
+        BindingError, match=f"{MISSING}; an agent that is a tool is given none: bind"
+    ):
         desk_of().as_tool("clerk", "Looks things up.")
 
 

@@ -66,7 +66,7 @@ from toolcrib.wire import encode
 
 LONG = 60_000
 ADA, BOB = Caller("ada"), Caller("bob")
-REFUSED = "This run has no result of that id whose rest was left out."
+REFUSED = "This run has no shortened result of that id."
 ID = re.compile(r"read_result\(id='(r_[0-9a-f]{20})'\)")
 
 
@@ -484,7 +484,10 @@ async def test_a_window_that_the_instructions_and_tools_fill_is_an_error_of_its_
         with pytest.raises(ContextTooSmallError, match="the instructions and the tools take"):
             await agent.run("Go.")
     assert model.requests == []
-    for reply, told in ((7_000, "the tools take"), (9_000, "9000 are for the reply: nothing")):
+    for reply, told in (
+        (7_000, "the tools take"),
+        (9_000, "9000 of 7100 tokens are kept for the reply, so nothing"),
+    ):
         wanted = Settings(max_tokens=reply)
         small = Agent(model, [long], context=ContextOptions(tokens=7_100), settings=wanted)
         with pytest.raises(ContextTooSmallError, match=told):
@@ -580,7 +583,7 @@ async def test_a_tool_of_that_name_is_an_error_and_a_policy_decides_on_it() -> N
         tools: list[Any] = [[own] if each == at else [] for each in range(3)]
         last = Agent(ScriptedClient([]), tools[2], name="a2", context=has[2])
         middle = Agent(ScriptedClient([]), tools[1], name="a1", context=has[1], handovers=["a2"])
-        with pytest.raises(CatalogError, match=f"'a{at}'.* that which 'a{reader}' has with its"):
+        with pytest.raises(CatalogError, match=f"'a{at}'.* the tool that 'a{reader}' has for its"):
             Agent(
                 ScriptedClient([]),
                 tools[0],
@@ -720,7 +723,7 @@ async def test_a_store_forgets_when_it_is_told_to_and_the_model_reads_that(tmp_p
         model = Gone([call("long", number=1), reads(), "Done."])
         result = await Agent(model, [long], context=context).run("Go.")
         assert result.records[1].error is not None
-        assert "make its call again" in result.records[1].error.message
+        assert "make the call again" in result.records[1].error.message
         await store.aclose()
 
 
@@ -935,7 +938,10 @@ async def test_a_summary_that_fails_ends_the_run_which_can_go_on() -> None:
 @pytest.mark.parametrize(
     ("given", "error"),
     [
-        (asyncio.CancelledError(), "the client that summarises raised CancelledError of its own"),
+        (
+            asyncio.CancelledError(),
+            "the client that summarises raised a CancelledError that nobody had asked for",
+        ),
         (
             Reply(Message.user("What?"), finish="stop"),
             "summarises gave a reply whose message is not the assistant's",
@@ -945,7 +951,7 @@ async def test_a_summary_that_fails_ends_the_run_which_can_go_on() -> None:
             for finish in get_args(FinishReason)
             if finish != "stop"
         ),
-        ("A text.", "gives is a Reply"),
+        ("A text.", "the reply of .* is a Reply"),
     ],
 )
 async def test_a_summary_that_is_none_fails_the_run(given: Any, error: str) -> None:

@@ -497,13 +497,13 @@ async def pay_after_asking(amount: int, account: str) -> str:
     ("options", "error", "said"),
     [
         ({"turn": 3}, ToolcribError, "has no turn 3"),
-        ({"turn": -1}, ToolcribError, "turn= is a turn of the run"),
-        ({"turn": True}, ToolcribError, "turn= is a turn of the run"),
+        ({"turn": -1}, ToolcribError, "turn= is the number of a turn"),
+        ({"turn": True}, ToolcribError, "turn= is the number of a turn"),
         ({"turn": 2}, ToolcribError, "turn 2 is an answer"),
         ({"turn": 1, "repeat": "maybe"}, ToolcribError, "repeat= is"),
-        ({"turn": 1, "prompt": "So?", "reopen": True}, ToolcribError, "reopen=True goes on"),
-        ({"turn": 2, "reopen": True}, ToolcribError, "no call that was decided"),
-        ({"turn": 0, "reopen": True}, ToolcribError, "no call that was decided"),
+        ({"turn": 1, "prompt": "So?", "reopen": True}, ToolcribError, "reopen=True, to decide"),
+        ({"turn": 2, "reopen": True}, ToolcribError, "no call of turn . was decided"),
+        ({"turn": 0, "reopen": True}, ToolcribError, "no call of turn . was decided"),
         ({"turn": 1, "prompt": 7}, TypeError, "prompt is a str"),
     ],
 )

@@ -756,7 +756,7 @@ async def test_a_fork_at_an_answer_that_was_a_call_says_what_is_missing() -> Non
     model = ScriptedClient([call("look"), answer()])
     agent = Agent(model, [look], output=Answer)
     result = await agent.run("go")
-    with pytest.raises(ToolcribError, match="turn 2 is an answer: say with prompt="):
+    with pytest.raises(ToolcribError, match="turn 2 is an answer: give prompt="):
         agent.fork(result.state, turn=2)
     assert agent.fork(result.state, turn=2, prompt="And in Rome?").messages[-1].by_user
 
@@ -800,5 +800,5 @@ async def test_what_reads_as_an_answer_that_was_a_call_is_none(
         assert result.status == "completed"
         state = result.state
     if output is not None:
-        with pytest.raises(ToolcribError, match="turn 1 is an answer: say with prompt="):
+        with pytest.raises(ToolcribError, match="turn 1 is an answer: give prompt="):
             agent.fork(state, turn=1)

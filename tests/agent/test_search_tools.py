@@ -219,7 +219,7 @@ async def test_a_resumed_run_has_what_was_found_before() -> None:
             result = await agent().resume(state, answers)
         assert (result.text, [text for _, text in RAN]) == ("done", ["all", "more"])
         assert names_in(server.requests)[1:] == [list(state.offered)] * 3
-        with pytest.raises(SourceError, match="was offered 'search_tools'"):
+        with pytest.raises(SourceError, match="was offered the tool 'search_tools'"):
             await Agent(client, CATALOG, pick=PICK).resume(state)
 
 

@@ -390,7 +390,7 @@ async def test_a_run_of_another_conversation_is_not_resumed_in_this_one() -> Non
     session, _ = asking([call("refund", order=2), "Hello."])
     waiting = await session.agent.run("refund")
     answers = {waiting.pending[0].id: Approve(by="grace")}
-    with pytest.raises(ToolcribError, match="of another conversation"):
+    with pytest.raises(ToolcribError, match="belongs to another conversation"):
         await session.resume(waiting.state, answers)
     assert world == []
 
@@ -447,7 +447,7 @@ async def test_a_run_that_is_kept_again_takes_nothing_out_of_the_conversation() 
         assert session.messages == kept
     assert [m.content for m in kept if m.role == "tool"] == ["refunded 2"]
     another = await session.agent.run("hi")
-    with pytest.raises(ToolcribError, match="of another conversation"):
+    with pytest.raises(ToolcribError, match="belongs to another conversation"):
         session.keep(another)
     assert session.messages == kept
 
@@ -470,7 +470,7 @@ async def test_a_state_without_a_place_here_is_refused_before_anything_of_it_run
         await failed.send("Another conversation.")
     session, client = conversation(["Hello.", call("note", text="a"), "Noted."])
     await session.send("hi")
-    with pytest.raises(ToolcribError, match="of another conversation"):
+    with pytest.raises(ToolcribError, match="belongs to another conversation"):
         await session.resume(raised.value.state)
     assert world == []
     assert len(client.requests) == 1
@@ -484,13 +484,13 @@ async def test_a_turn_that_failed_at_once_goes_on_unless_the_conversation_has() 
     state = raised.value.state
     assert (await session.resume(state)).text == "Noted."
     kept, asked = session.messages, len(client.requests)
-    with pytest.raises(ToolcribError, match="not the last one of its run"):
+    with pytest.raises(ToolcribError, match="the state is out of date"):
         await session.resume(state)
     again, other = conversation([ProviderError("down"), "Hello."])
     with pytest.raises(ProviderError) as raised:
         await again.send("hi")
     await again.send("hi")
-    with pytest.raises(ToolcribError, match="of another conversation"):
+    with pytest.raises(ToolcribError, match="belongs to another conversation"):
         await again.resume(raised.value.state)
     assert (session.messages, len(client.requests), len(other.requests)) == (kept, asked, 2)
     assert world == ["note a"]
@@ -539,10 +539,10 @@ async def test_a_call_that_ran_stays_so_whatever_is_answered_later(meanwhile: in
     for _ in said:
         await session.send("hi")
     later = Session.from_json(agent("It was refused."), session.to_json())
-    with pytest.raises(ToolcribError, match="not the last one of its run"):
+    with pytest.raises(ToolcribError, match="the state is out of date"):
         await later.resume(waiting.state, {waiting.pending[0].id: Refuse(by="joan")})
     late = await later.agent.resume(waiting.state, {waiting.pending[0].id: Refuse(by="joan")})
-    with pytest.raises(ToolcribError, match="gone on otherwise"):
+    with pytest.raises(ToolcribError, match="continued differently"):
         later.keep(late)
     assert later.messages == session.messages
     texts = [m.content for m in later.messages if m.content]
@@ -579,7 +579,7 @@ async def ask_and_act(n: int, context: CallContext) -> str:
     return f"did {n}"
 
 
-REFUSED = "of another conversation|not the last one of its run"
+REFUSED = "to another conversation|the state is out of date"
 
 
 def check_nothing_is_lost(session: Session, before: tuple[Message, ...]) -> None:
@@ -789,7 +789,7 @@ async def test_a_turn_that_was_not_kept_takes_the_place_of_no_other() -> None:
     before = session.messages
     late = await agent.resume(raised.value.state)
     assert late.text == "Late."
-    with pytest.raises(ToolcribError, match="of another conversation"):
+    with pytest.raises(ToolcribError, match="belongs to another conversation"):
         session.keep(late)
     assert session.messages == before
 
@@ -807,7 +807,7 @@ async def test_an_application_may_put_messages_behind_the_others() -> None:
     expected = ["one", "refunded 1", "One.", "two", "refunded 2", "Two.", "A note."]
     assert [m.content for m in session.messages if m.content] == expected
     session.messages = session.messages[-1:]
-    with pytest.raises(ToolcribError, match="of another conversation"):
+    with pytest.raises(ToolcribError, match="belongs to another conversation"):
         await session.resume(both[1].state, {})
     with pytest.raises(TypeError, match="messages is a list of Message"):
         session.messages = ("text",)  # type: ignore[assignment]
@@ -875,9 +875,9 @@ async def test_a_run_that_went_on_otherwise_within_a_call_is_not_kept(yes_here: 
     kept = session.to_json()
     session.keep(first)
     parted = await asking_within(1).resume(first.state, there)
-    with pytest.raises(ToolcribError, match="gone on otherwise"):
+    with pytest.raises(ToolcribError, match="continued differently"):
         session.keep(parted)
-    with pytest.raises(ToolcribError, match="not the last one of its run"):
+    with pytest.raises(ToolcribError, match="the state is out of date"):
         await session.resume(parted.state)
     assert session.to_json() == kept
     refused: dict[str, Answer] = {second.pending[0].id: Refuse(by="joan")}
@@ -900,7 +900,7 @@ async def test_a_session_that_says_nothing_of_what_is_within_goes_on() -> None:
         asking_within(1).session(saved.messages),
     ):
         second = await session.resume(waiting.state, answers)
-        with pytest.raises(ToolcribError, match="not the last one of its run"):
+        with pytest.raises(ToolcribError, match="the state is out of date"):
             await session.resume(waiting.state, answers)
         again: dict[str, Answer] = {second.pending[0].id: Refuse(by="joan")}
         assert (await session.resume(second.state, again)).text == "out"
@@ -910,8 +910,11 @@ async def test_a_session_that_says_nothing_of_what_is_within_goes_on() -> None:
 async def test_what_a_session_has_itself_is_no_option_and_says_where_it_is(name: str) -> None:
     session = Agent(ScriptedClient(["Hello."])).session()
     given: Any = {name: ""}
-    with pytest.raises(TypeError, match=rf"^{name}= is what a session has itself: session\.[a-z]+"):
+    with pytest.raises(
+        TypeError,
+        match=rf"^{name}= cannot be given to a session, which has its own: session\.[a-z]+",
+    ):
         await session.send("Hi.", **given)
-    with pytest.raises(TypeError, match=f"^{name}= is"):
+    with pytest.raises(TypeError, match=f"^{name}= cannot be given"):
         session.stream("Hi.", **given)
     assert (await session.send("Hi.")).text == "Hello."

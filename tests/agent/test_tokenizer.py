@@ -177,7 +177,7 @@ def test_one_of_which_nobody_knows_what_it_is_made_of_is_not_asked_for(
     monkeypatch.setitem(tiktoken.model.MODEL_TO_ENCODING, "mine", "made")
     found = installed_tokenizer(["mine"])
     assert found.how == "estimated"
-    assert found.why.startswith("nobody can tell of which files tiktoken makes made, and nothing")
+    assert found.why.startswith("it is not known from which files tiktoken makes made, and nothing")
 
 
 def test_one_that_the_application_has_loaded_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

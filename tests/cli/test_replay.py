@@ -171,9 +171,9 @@ async def test_a_state_written_by_hand_is_told_as_what_it_is(
     state = (await ran(raw_call("look", '{"order": "seven"}'), "Well.")).state
     messages = [replace(m, content=said) if m.role == "tool" else m for m in state.messages]
     forged = replace(state, messages=tuple(messages), records=())
-    with pytest.raises(SourceError, match="not as an error is told"):
+    with pytest.raises(SourceError, match="not written as an error"):
         replayed(forged)
-    assert shown_state(forged, capsys, fails=True).count("not as an error is told") == 1
+    assert shown_state(forged, capsys, fails=True).count("not written as an error") == 1
 
 
 async def test_no_line_of_a_text_looks_like_that_of_a_call_or_a_turn(

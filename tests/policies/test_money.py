@@ -290,7 +290,7 @@ class NeverPays:
 async def test_what_is_no_yes_lets_no_request_be_sent(may: object) -> None:
     client = ScriptedClient(["Sent."])
     agent = Agent(client, ToolRunner([look], policy=Says(may)))
-    with pytest.raises(ToolcribError, match="may_ask returns True or False"):
+    with pytest.raises(ToolcribError, match="may_ask must return True or False"):
         await agent.run("?", caller=ADA)
     assert client.requests == []
 

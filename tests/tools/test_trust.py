@@ -692,7 +692,7 @@ async def test_an_approval_that_nobody_gave_is_found_in_a_saved_run(tmp_path: Pa
             digest = waits.pending[0].definition_digest
             given = ToolApproval("made_up", "ada", digest, waits.caller.id, mac)
             tally = msgspec.structs.replace(waits.tally, approved=(given,))
-            with pytest.raises(SourceError, match=r"tally.approved\[0\]: no call of this run"):
+            with pytest.raises(SourceError, match=r"tally.approved\[0\]: no record of this run"):
                 await agent.resume(msgspec.structs.replace(waits, tally=tally))
 
 

@@ -73,13 +73,13 @@ def _check_known(options: Mapping[str, object]) -> None:
     limit = unknown.removeprefix("max_")
     if limit in Limits.__struct_fields__:
         raise TypeError(
-            f"there is no option {unknown!r} of an agent; its limits have it: limits=Limits({limit}=…)"
+            f"an agent has no option {unknown!r}; set it in its limits: limits=Limits({limit}=…)"
         )
     of_runner = [name for name in signature(ToolRunner).parameters if name not in own]
     near = get_close_matches(unknown, [*own, *of_runner], n=1)
     if near and near[0] in of_runner:
         raise TypeError(
-            f"there is no option {unknown!r} of an agent; its runner has {near[0]!r}: "
+            f"an agent has no option {unknown!r}; its runner has {near[0]!r}: "
             f"Agent(model, ToolRunner(tools, {near[0]}=…))"
         )
     raise TypeError(no_such("option", unknown, own))
@@ -153,7 +153,7 @@ class Agent:
             raise TypeError(f"search_tools is {wanted}; {came(search_tools)}")
         if search_tools and pick is None:
             said = f"search_tools={search_tools!r} needs pick=PickOptions(…)"
-            raise ToolcribError(f"{said}: else all are offered")
+            raise ToolcribError(f"{said}: without it, all tools are offered")
         self.client = _client_of(model)
         most = MAX_RESULT_BYTES if context is None else SPILLED_BYTES
         self._given = (
@@ -394,7 +394,7 @@ class Agent:
             return text
         found, complaint = self._output.read(text, hook=self.runner.on_exception)
         if complaint is not None:
-            raise AnswerError("the answer of this run is not of the type of `output`, as it is now")
+            raise AnswerError("the answer of this run does not fit the agent's present `output`")
         return found
 
     @property
@@ -426,14 +426,16 @@ class Agent:
         name, description = name or self.name, description or self.description
         if not (name and description):
             raise DefinitionError(
-                "an agent that is a tool has a name and a description: Agent(…, name=…, description=…),"
+                "an agent needs a name and a description to be a tool: Agent(…, name=…, description=…),"
                 " or as_tool(name, description)"
             )
         team = self._members.values()
         for each in team:
-            check_given(each._missing, "an agent that is a tool is given none: bind it")
+            check_given(
+                each._missing, "an agent that is a tool is given none: bind it in its catalog"
+            )
             if each.output != self.output:
-                why = f"agent '{each.name}', which it may hand over to, has another output="
+                why = f"agent '{each.name}', which it may hand over to, has a different output="
                 raise DefinitionError(f"tool '{name}': {why}")
         entries = (entry for each in team for entry in each._runner.catalog.entries)
         reads = all(entry.tool.definition.annotations.read_only for entry in entries)
@@ -524,7 +526,7 @@ class Agent:
         reserved = {handover_name(name): f"the handover to '{name}'" for name in team}
         for each in team.values():
             if each.context is not None:
-                reserved[READ_RESULT] = f"that which '{each.name}' has with its context="
+                reserved[READ_RESULT] = f"the tool that '{each.name}' has for its context="
         for each in team.values():
             check_own_names(each.name, each.runner.catalog.names, reserved)
 

@@ -36,7 +36,7 @@ from toolcrib.values.run import RunState
 
 Awaited: TypeAlias = Literal["none", "one", "all"]
 _Ids: TypeAlias = tuple[str, ...]
-_SINKS = "what takes records of a call in the background"
+_SINKS = "a sink or an observer of a call in the background"
 
 
 class _Running(NamedTuple):

@@ -123,7 +123,7 @@ class ContextOptions(Checked, msgspec.Struct, frozen=True):
         known = [start for start in WINDOWS if name.startswith(start)]
         if not known:
             raise ContextError(
-                f"nobody has said how many tokens the model {model!r} takes: ContextOptions(tokens=…)"
+                f"it is not known how many tokens the model {model!r} takes: ContextOptions(tokens=…)"
             )
         return WINDOWS[max(known, key=len)]
 
@@ -137,8 +137,8 @@ NAME = "read_result"
 _LONGEST_SEARCH = 200
 _MOST_FOUND = 10
 _AROUND = 80  # characters on each side of a match
-_UNKNOWN = "This run has no result of that id whose rest was left out."
-_LOST = "What was left out of that result is not kept any more: make its call again."
+_UNKNOWN = "This run has no shortened result of that id."
+_LOST = "The part left out of that result is no longer kept: make the call again."
 
 
 @capability
@@ -312,7 +312,9 @@ class _Meter:
         return told + _TOOL_TOKENS
 
 
-_NOT_COUNTED = "ContextOptions(count=…) {}; it returns the tokens of any text, an int of at least 0"
+_NOT_COUNTED = (
+    "ContextOptions(count=…) {}; it must return the tokens of any text, an int of at least 0"
+)
 
 
 def _counted(count: Count, text: str) -> int:
@@ -619,25 +621,25 @@ class ContextView:
 
     def _too_much(self) -> ContextError:
         most, how = self._window - self._reply, self._meter.how
-        given = f"of {self._window} tokens {self._reply} are for the reply"
+        given = f"{self._reply} of {self._window} tokens are kept for the reply"
         if most <= 0:
             return ContextTooSmallError(
-                f"{given}: nothing is left for a request; give max_tokens= less"
+                f"{given}, so nothing is left for a request: lower max_tokens="
             )
         fixed = self._offered[1] + self._system
         if fixed >= most:
             return ContextTooSmallError(
-                f"the instructions and the tools take {fixed} tokens ({how}), and a request may have"
-                f" {most} ({given}): offer fewer tools (pick=…), or give ContextOptions(tokens=…) more"
+                f"the instructions and the tools take {fixed} tokens ({how}), but a request may have"
+                f" only {most} ({given}): offer fewer tools (pick=…), or raise ContextOptions(tokens=…)"
             )
         at = max(range(self._cut, len(self._weights)), key=self._weights.__getitem__)
         longest = f"messages[{at}], of the {self._whole[at].role}, takes {self._weights[at]}"
         if self._summary > self._weights[at]:
             longest = f"the summary that summarize= made takes {self._summary}"
         return PromptTooLargeError(
-            f"what was said takes {self._total + self._offered[1]} tokens ({how}), results being"
-            f" shortened as far as they can be, and a request may have {most} ({given}); {longest}:"
-            " shorten it, or begin another conversation"
+            f"the conversation takes {self._total + self._offered[1]} tokens ({how}), even with its"
+            f" results shortened as far as possible, but a request may have only {most} ({given});"
+            f" {longest}: shorten it, or begin another conversation"
         )
 
 

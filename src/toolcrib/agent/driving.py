@@ -80,7 +80,9 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         """Return the member of this name, the first for "". Raises SourceError."""
         if name and name not in self.members:
             there = ", ".join(self.members)
-            raise SourceError(f"there is no agent {name!r} that this one leads to: {there}")
+            raise SourceError(
+                f"this agent does not lead to an agent {name!r}; it leads to: {there}"
+            )
         return self.members[name] if name else self.first
 
     def speaking_in(self, state: RunState) -> Speaker:
@@ -393,5 +395,7 @@ def _names(offered: Sequence[str]) -> tuple[str, ...]:
     """Return names as a tuple. Raises ToolcribError for anything else, such as one string."""
     several = isinstance(offered, Sequence) and not isinstance(offered, str)
     if not several or not all(isinstance(name, str) for name in offered):
-        raise ToolcribError("offered= is a list of names: that of the run before, `state.offered`")
+        raise ToolcribError(
+            "offered= is a list of tool names, such as `state.offered` of the run before"
+        )
     return tuple(offered)

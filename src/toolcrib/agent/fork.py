@@ -75,11 +75,15 @@ class ForkPoint(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         whole = isinstance(self.turn, int) and not isinstance(self.turn, bool)
         if not whole or self.turn < 0:
-            raise ToolcribError("turn= is a turn of the run, from 1; or 0, where it began")
+            raise ToolcribError(
+                "turn= is the number of a turn of the run, from 1, or 0 for its beginning"
+            )
         if self.repeat not in get_args(Repeat):
             raise ToolcribError("repeat= is 'deny', 'ask' or 'allow'")
         if self.reopen and self.prompt is not None:
-            raise ToolcribError("reopen=True goes on with calls, and prompt= with what a user says")
+            raise ToolcribError(
+                "give reopen=True, to decide calls again, or prompt=, for what the user says, not both"
+            )
         check_run_id("fork_id", self.fork_id)
 
     @staticmethod
@@ -120,14 +124,16 @@ def fork_of(
     """
     _check_marks(state, at.turn)
     if at.fork_id == state.run_id:
-        raise ToolcribError(f"fork_id= {at.fork_id!r} is the id of the run that is forked")
+        raise ToolcribError(
+            f"fork_id= {at.fork_id!r} is the id of the run that is forked: choose another"
+        )
     after = next((mark for mark in state.marks if mark.turn > at.turn), None) or _end_of(state)
     messages, opened = _kept_messages(state, at, after)
     offering = next((m for m in state.marks if at.reopen and m.turn == at.turn), after)
     if opened and not at.reopen and _hands_over(messages, heirs):
         raise ToolcribError(
-            f"turn {at.turn} hands the conversation over, and others of its calls wait: with"
-            " reopen=True all of them are decided anew"
+            f"turn {at.turn} hands the conversation over while other calls of it wait: give"
+            " reopen=True, to decide all of them again"
         )
     later = _later(state, messages)
     closed = [r for r in state.records if _turn_of(r) <= at.turn and r.id not in opened]
@@ -225,11 +231,13 @@ def _kept_messages(
         kept = _without_later(tuple(m for m in kept if m.call_id not in opened))
     if at.prompt is not None:
         if opened:
-            raise ToolcribError(f"calls of turn {at.turn} wait: prompt= goes with an earlier turn")
+            raise ToolcribError(
+                f"calls of turn {at.turn} still wait: prompt= is only possible at an earlier turn"
+            )
         said = kept[:-1] if kept and kept[-1].by_user else kept
         return (*said, at.prompt), opened
     if _is_answer(state, at.turn, kept) and not (opened or _later(state, kept)):
-        raise ToolcribError(f"turn {at.turn} is an answer: say with prompt= what follows it")
+        raise ToolcribError(f"turn {at.turn} is an answer: give prompt=, to say what follows it")
     return kept, opened
 
 
@@ -306,12 +314,12 @@ def _reopened(state: RunState, turn: int, kept: Sequence[Message]) -> frozenset[
     ]
     for record in decided:
         if record.repaired or "restored" in record.notes:
-            why = "its arguments were repaired, or made for a view of its schema"
+            why = "its arguments were repaired, or converted from a provider's view of its schema"
             raise ToolcribError(f"call '{record.id}' cannot be reopened: {why}; {_TO_BE_ASKED}")
     waiting = frozenset() if turn != state.turn else _waiting(state)
     opened = frozenset(record.id for record in decided) | waiting
     if not opened or not turn:
-        raise ToolcribError(f"turn {turn} has no call that was decided: {_TO_BE_ASKED}")
+        raise ToolcribError(f"no call of turn {turn} was decided: {_TO_BE_ASKED}")
     return opened
 
 

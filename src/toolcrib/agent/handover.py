@@ -26,7 +26,7 @@ from toolcrib.values.run import Limits, RunState
 _PREFIX = "hand_over_to_"
 _LONGEST = 64 - len(_PREFIX)  # OpenAI takes no longer tool names
 _MADE: WeakSet[Tool[..., Any]] = WeakSet()
-_SECOND = "One reply hands the conversation over once: this was its second handover."
+_SECOND = "A reply can hand the conversation over only once: this was its second handover."
 
 
 class HandsOver(Protocol):
@@ -58,8 +58,8 @@ def handover_name(agent: str) -> str:
     made = re.sub(r"[^a-z0-9]+", "_", agent.lower()).strip("_")
     if not made or len(made) > _LONGEST:
         raise ToolcribError(
-            f"agent {agent!r}: to be handed over to, an agent needs a name=, of at most {_LONGEST}"
-            " characters, letters or digits of ASCII among them"
+            f"agent {agent!r}: an agent that takes handovers needs a name= of at most {_LONGEST}"
+            " characters, with a letter or a digit of ASCII"
         )
     return _PREFIX + made
 
@@ -99,7 +99,7 @@ def checked_handovers(given: object) -> tuple[Any, ...]:
     """Return agents and names of agents. Raises TypeError for anything else."""
     listed = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else None
     if listed is None or not all(isinstance(e, str) or hasattr(e, "handovers") for e in listed):
-        raise TypeError("handovers= is a list, each of it an Agent, or the name of one")
+        raise TypeError("handovers= is a list of Agents, or of names of Agents")
     return listed
 
 
@@ -108,15 +108,17 @@ def check_handovers(agent: HandsOver) -> None:
     own = handover_name(agent.name)
     names = [e if isinstance(e, str) else e.name for e in agent.handovers]
     if own in map(handover_name, names):
-        raise ToolcribError(f"agent '{agent.name}' hands over to itself, or to one of its name")
+        raise ToolcribError(
+            f"agent '{agent.name}' hands over to itself, or to an agent of its name"
+        )
     known: dict[str, str] = {}
     for name in names:
         other = known.get(handover_name(name))
         if other is not None:
             wrong = f"'{name}' twice" if name == other else f"'{other}' and '{name}'"
             raise ToolcribError(
-                f"handovers= of agent '{agent.name}' has {wrong}, which would be one tool: list each"
-                " agent once, by a name that differs from the others in a letter or digit"
+                f"handovers= of agent '{agent.name}' has {wrong}, which would be the same tool: list"
+                " each agent once, by a name that differs from the others in a letter or digit"
             )
         known[handover_name(name)] = name
 
@@ -135,7 +137,7 @@ def team_of(first: A) -> dict[str, A]:
         if known is not agent:
             both = f"'{known.name}' and '{agent.name}'"
             raise ToolcribError(
-                f"two agents of one run have names that are the same, or alike: {both}"
+                f"two agents of one run have names that are the same, or too much alike: {both}"
             )
         if agent.name not in found:
             found[agent.name] = agent
@@ -151,7 +153,7 @@ def check_own_names(agent: str, names: Iterable[str], reserved: Mapping[str, str
     for name in names:
         if name in reserved:
             raise CatalogError(
-                f"agent '{agent}': its tool '{name}' has the name of {reserved[name]}: give it another"
+                f"agent '{agent}': its tool '{name}' has the name of {reserved[name]}: rename it"
             )
 
 
@@ -161,8 +163,8 @@ def check_resolved(team: Mapping[str, HandsOver]) -> None:
         for each in agent.handovers:
             if isinstance(each, str) and each not in team:
                 raise ToolcribError(
-                    f"agent '{agent.name}' hands over to '{each}', which is none of the agents of"
-                    f" this run: {', '.join(team)}. Begin with one that leads to it"
+                    f"agent '{agent.name}' hands over to '{each}', which is not an agent of"
+                    f" this run ({', '.join(team)}): begin with an agent that leads to it"
                 )
 
 
@@ -245,8 +247,8 @@ def check_speakers(state: RunState, team: Mapping[str, Mapping[str, str]]) -> No
     for name in speakers:
         if name not in team:
             raise SourceError(
-                f"the run was handed over to '{name}', to whom this agent does not lead:"
-                f" there is {', '.join(team)}"
+                f"the run was handed over to '{name}', but this agent does not lead to it; it leads"
+                f" to: {', '.join(team)}"
             )
     tools = {tool: name for heirs in team.values() for tool, name in heirs.items()}
     done = [each for each in state.records if each.status == "completed" and each.name in tools]
@@ -263,7 +265,7 @@ def check_speakers(state: RunState, team: Mapping[str, Mapping[str, str]]) -> No
     if (spoke and spoke[0] != speakers[0]) or not {*spoke} <= {*speakers}:
         raise changed("speakers", "a call of the run was made by another agent")
     if state.pending and asked is not None and asked != speakers[-1]:
-        raise changed("speakers", "what waits was asked for by another agent")
+        raise changed("speakers", "the calls that wait were made by another agent")
 
 
 def _last_asked(messages: Sequence[Message]) -> frozenset[str]:

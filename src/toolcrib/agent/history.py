@@ -491,7 +491,7 @@ def told_error(messages: Sequence[Message], call_id: str) -> tuple[str, str] | N
             try:
                 error = msgspec.json.decode(message.content, type=_ToldError).error
             except (ValueError, RecursionError):
-                said = "its result is not as an error is told"
+                said = "its result in the messages is not written as an error"
                 raise SourceError(f"call {call_id!r} of the run has failed, but {said}") from None
             return error.code, error.message
     return None
@@ -599,7 +599,7 @@ def check_state(state: RunState) -> None:
     }
     for name, number in counted.items():
         if not -_ROUNDED <= number < math.inf:
-            raise changed(name, "it is no count")
+            raise changed(name, "it is not a valid count")
     for field, why, wrong in _contradictions(state):
         if wrong:
             raise changed(field, why)
@@ -608,10 +608,10 @@ def check_state(state: RunState) -> None:
         call = OuterCall(state.run_id, call_id, suspended.call.tool)
         is_another = inner.run_id != inner_run_id(state.run_id, call_id) or suspended.call != call
         if is_another or _is_other(inner.caller, state.caller):
-            raise changed(where, "it is not of the run that this call began")
+            raise changed(where, "it does not belong to the run that this call began")
         asked = [each for each in state.pending if each.call_in(state.run_id) == call_id]
         if not asked or _is_other(inner.pending, tuple(asked)):
-            raise changed(where, "it does not ask what `pending` shows")
+            raise changed(where, "its questions are not those in `pending`")
         check_state(inner)
 
 
@@ -622,27 +622,27 @@ _Doubts: TypeAlias = Iterator[tuple[str, str, bool]]
 def _contradictions(state: RunState) -> _Doubts:
     tally, caller = state.tally, state.caller
     foreign = any(_is_anothers(record, caller) for record in state.records)
-    yield "caller", "it is not the one of the records", foreign
+    yield "caller", "the records have another caller", foreign
     emulated = state.emulated or not any(record.emulated for record in state.records)
     yield "emulated", "the records say that results were made up", not emulated
-    yield "tally.run_id", "it is another run's", tally.run_id not in ("", state.run_id)
+    yield "tally.run_id", "it belongs to another run", tally.run_id not in ("", state.run_id)
     names = {call.id: call.name for message in state.messages for call in message.tool_calls}
     told = {message.call_id for message in state.messages if message.role == "tool"}
     for at, record in enumerate(state.records):
-        yield f"records[{at}].run_id", "it is another run's", record.run_id != tally.run_id
+        yield f"records[{at}].run_id", "it belongs to another run", record.run_id != tally.run_id
         unknown = record.id not in told or record.id not in names
-        yield f"records[{at}].id", "no call with a result has it", unknown
+        yield f"records[{at}].id", "no call with a result has this id", unknown
         renamed = record.name != names.get(record.id)
         yield f"records[{at}].name", "its call has another name", renamed
-    yield "turn", "it is not the one of the calls", _is_another_turn(state)
+    yield "turn", "it does not fit the turns of the calls", _is_another_turn(state)
     yield from _miscounted(state, names)
     answered = {record.approval_id: record for record in state.records if _is_for_run(record)}
     for at, given in enumerate(tally.approved):
         told_by = answered.get(given.id)
         unknown = told_by is None or given != _approval_in(told_by, given, tally)
         unknown = unknown or given.caller != caller.id
-        yield f"tally.approved[{at}]", "no call of this run has a record of that answer", unknown
-    yield "arrived", "no call in the background has such a result to come", _has_another(state)
+        yield f"tally.approved[{at}]", "no record of this run has that answer", unknown
+    yield "arrived", "no call in the background is waiting for that result", _has_another(state)
     places = [(mark.turn, mark.at) for mark in state.marks]
     beyond = any(mark.turn > state.turn or mark.at > len(state.messages) for mark in state.marks)
     is_wrong = beyond or places != sorted(places) or any(min(place) < 0 for place in places)
@@ -671,7 +671,7 @@ def _miscounted(state: RunState, names: Mapping[str, str]) -> _Doubts:
     wrong = own != sum(called.values()) or own < completed.total()
     yield "tally.calls", "it is not the number of the calls that were made", wrong
     wrong = any(called.get(name, 0) < number for name, number in completed.items())
-    yield "tally.per_tool", "a tool completed more often", wrong
+    yield "tally.per_tool", "a tool completed more often than that", wrong
     for field, known in (
         ("cost_per_tool", called.keys()),
         ("seconds_per_tool", called.keys() | inner.per_tool.keys()),  # from the run that was forked
@@ -682,7 +682,7 @@ def _miscounted(state: RunState, names: Mapping[str, str]) -> _Doubts:
     wrong = not math.isclose(tally.cost, costs, abs_tol=_ROUNDED)
     yield "tally.cost", "it is not the cost of the calls that were made", wrong
     tokens = state.usage.input_tokens + state.usage.output_tokens
-    yield "tally.tokens", "it is not what `usage` says", tally.tokens != tokens
+    yield "tally.tokens", "it does not fit `usage`", tally.tokens != tokens
 
 
 def _has_another(state: RunState) -> bool:

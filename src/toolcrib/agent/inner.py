@@ -102,7 +102,10 @@ def agent_tool(
     async def ask(prompt: Prompt, context: CallContext) -> Any:
         within = CALLING.get()
         if is_running(agent, within):
-            said = f"The agent '{name}' is running, further out: it cannot be called from within."
+            said = (
+                f"The agent '{name}' is already running, and led to this call: it cannot be called"
+                " again here."
+            )
             raise ToolError(said, retryable=False)
         before = None if within is None else within.agent
         if within is not None:

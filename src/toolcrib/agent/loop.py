@@ -101,7 +101,7 @@ class AgentLabel(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         for option, text in (("name", self.name), ("version", self.version)):
             if not isinstance(text, str):
-                raise ToolcribError(f"{option}= is a text: {option}='…'")
+                raise ToolcribError(f"{option}= is a str: {option}='…'")
             msgspec.structs.force_setattr(self, option, encodable(text))
         if not isinstance(self.record_prompts, bool):
             raise ToolcribError("record_prompts= is True or False")
@@ -186,7 +186,7 @@ class Origins:
 _CUT = ("length", "content_filter")
 _TOO_EARLY = CallError.of(
     ErrorCode.NOT_RUNNABLE,
-    "Calls in the background still run. Answer when their results are told.",
+    "Calls are still running in the background. Answer when you have their results.",
     retryable=True,
 )
 _EMPTY = "Your reply was empty. Write your answer, or call a tool."
@@ -614,7 +614,11 @@ class Run:
             if complaint is None:
                 self._answer = self._terms.output.told(answers[0], restorer)
         else:
-            said = f"{len(answers)} texts may each be it" if answers else "no text is marked as it"
+            said = (
+                f"{len(answers)} texts may each be the answer"
+                if answers
+                else "no text is marked as the answer"
+            )
             complaint = complaint_of([said])
         if complaint is None:
             return True
@@ -724,7 +728,7 @@ class Run:
         reply: Reply | None = None
         partial = PartialAnswer.of(self._client, request)
         async for part in self._client.stream(request):  # to its end, so that it is closed by then
-            check_type("what the client streams", part, _PARTS, _PART_KINDS)
+            check_type("each part that the client streams", part, _PARTS, _PART_KINDS)
             match part:
                 case TextPart():
                     self._watch.text(part.text, partial)

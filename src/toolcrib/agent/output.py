@@ -54,14 +54,12 @@ _OFFERED = (
 TAKEN = "This is the answer."
 """The result of a call that was the answer."""
 _BESIDE = (
-    "An answer is the only call of its reply, and this one is not: read what the others give, and"
-    " answer again."
+    "An answer must be the only call of its reply, but this one was not: read the results of the"
+    " other calls, and answer again."
 )
 _READS = Annotations(read_only=True, idempotent=True)
 _SHOWN = 10
-_FAILED = (
-    "its own code failed, as the log of toolcrib.tools says. The model's answer is not at fault."
-)
+_FAILED = "its own code failed (see the log of toolcrib.tools). The model's answer is not at fault."
 
 
 class TakenAnswer(NamedTuple):

@@ -26,10 +26,10 @@ from toolcrib.values.typed import check_type
 
 _WANTED = "a str, or a list of texts, Images and Files: what the user says"
 _NO_UTF_8 = (
-    "has half of a surrogate pair, which is no character of UTF-8: decode it with errors='replace', or"
-    " give the bytes that it was read from to from_bytes(…)"
+    "has half of a surrogate pair, which UTF-8 cannot encode: decode it with errors='replace', or give"
+    " the bytes that it was read from to from_bytes(…)"
 )
-_NO_BASE64 = "is no base64: give its bytes to from_bytes(…), or its file to from_path(…)"
+_NO_BASE64 = "is not base64: give its bytes to from_bytes(…), or its file to from_path(…)"
 _PART = "a str, an Image, a File or a Link; a file is Image.from_path(…) or File.from_path(…)"
 
 
@@ -68,11 +68,9 @@ def _wrong(part: Media) -> str:
     """Return why an image or a file does not match its description; empty if it may match."""
     data, media_type = inline_data(part), media_type_of(part)
     if data is None and part.url[:5].lower() == "data:":
-        return "its address is data, and such an address is data:image/png;base64,…"
+        return "its address is data in an unknown form: write it as data:image/png;base64,…"
     if isinstance(part, Image) and (data or media_type) and not media_type.startswith("image/"):
-        return (
-            f"an Image is of a type such as image/png, and not {media_type or 'none'}: use a File"
-        )
+        return f"an Image needs a type such as image/png, not {media_type or 'none'}: use a File"
     if isinstance(part, File) and not (part.data or part.url or part.text):
         return "the file is empty"
     return contradiction(media_type, data) if data else ""

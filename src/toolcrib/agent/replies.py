@@ -37,8 +37,8 @@ async def replied(
     except asyncio.CancelledError as raised:
         if is_stop(raised, cancels):
             raise
-        raise ClientError(f"{who} raised CancelledError of its own") from None
-    check_type(f"what {who} gives", reply, Reply, "a Reply")
+        raise ClientError(f"{who} raised a CancelledError that nobody had asked for") from None
+    check_type(f"the reply of {who}", reply, Reply, "a Reply")
     if reply.message.role != "assistant":
         raise ClientError(f"{who} gave a reply whose message is not the assistant's")
     if reply.finish in WHOLE or not reply.tool_calls:

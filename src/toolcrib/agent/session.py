@@ -35,10 +35,10 @@ from toolcrib.values.run import (
 from toolcrib.values.typed import came, check_each, check_type
 
 _KEPT = ("completed", "limited", "waiting")
-_ELSEWHERE = "the run is of another conversation, or of a turn of this one that was not kept"
+_ELSEWHERE = "the run belongs to another conversation, or to a turn of this one that was not kept"
 _STALE = (
-    "the state is not the last one of its run, which has gone on in this conversation:"
-    " resume the state that it ended with, or send(…) what is to be done now"
+    "the state is out of date: its run has continued in this conversation. Resume the last state of"
+    " the run, or send(…) what is to be done now"
 )
 
 
@@ -168,7 +168,7 @@ class Session(Generic[A]):
     ) -> Drive:
         for name, where in _OWN.items():
             if name in options:
-                raise TypeError(f"{name}= is what a session has itself: {where}")
+                raise TypeError(f"{name}= cannot be given to a session, which has its own: {where}")
         team = self.agent.team
         state = team.prepared(
             prompt,
@@ -240,13 +240,13 @@ class Session(Generic[A]):
         """
         check_type("result", result, RunResult, "a RunResult: what agent.resume(…) gives")
         if self._busy is not None and self._busy.run_id == result.state.run_id:
-            raise ToolcribError("this session is busy with that run: await its end before")
+            raise ToolcribError("this session is busy with that run: await its end first")
         before = self._known(result.state)
         turn = before.replaced(result.state, over=result.status == "completed")
         if turn.extends(before):
             self._put(turn, result)
         elif not before.extends(turn):
-            raise ToolcribError("the run has gone on otherwise in this conversation")
+            raise ToolcribError("the run has continued differently in this conversation")
 
     def _next_turn(self) -> RunTurn:
         """Return the turn, still empty, of a run that begins now."""
@@ -317,7 +317,7 @@ class Session(Generic[A]):
 
     def _begin(self, turn: RunTurn) -> None:
         if self._busy is not None:
-            raise ToolcribError("this session is busy: await the send, or the stream, before")
+            raise ToolcribError("this session is busy: await the send, or the stream, first")
         self._busy = turn
 
     def _end(self, turn: RunTurn, result: RunResult | None) -> None:
@@ -410,7 +410,7 @@ def _turns_of(saved: _SavedSession) -> tuple[RunTurn, ...]:
     counts = [turn.count for turn in saved.turns]
     wrong = min(counts) < 0 or sum(counts) != len(said) or len(set(ids)) != len(ids)
     if wrong or any(turn.before < 0 for turn in saved.turns):
-        raise SourceError("not a saved session: its turns are not those of its messages")
+        raise SourceError("not a saved session: its turns do not fit its messages")
     ends = itertools.accumulate(counts)
     return tuple(
         RunTurn(turn.run_id, turn.before, said[end - turn.count : end], turn.over, turn.within)

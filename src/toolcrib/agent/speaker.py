@@ -113,7 +113,7 @@ class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
                 text = text(info)
             if isawaitable(text):
                 text = await text
-            check_type("what instructions gives", text, str, "a str")
+            check_type("the result of instructions", text, str, "a str")
             return self._told(text)
 
         return instruct
@@ -172,7 +172,9 @@ class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
         offered = tuple(dict.fromkeys(state.offered))
         gone = [name for name in offered if name not in catalog]
         if gone:
-            raise SourceError(f"the run was offered '{gone[0]}', which this agent does not have")
+            raise SourceError(
+                f"the run was offered the tool '{gone[0]}', which this agent does not have"
+            )
 
         async def opened(context: PolicyContext) -> Toolbox:
             if picking is not None:
@@ -210,7 +212,7 @@ def check_given(missing: str, why: str, who: str = "") -> None:
     """Raise BindingError if capabilities are missing that each run has to be given, to `who`."""
     if missing:
         named = f"{who}: " if who else ""
-        raise BindingError(f"{named}{missing}, which each run is given; {why}")
+        raise BindingError(f"{named}{missing}, which must be given to each run; {why}")
 
 
 async def _picked(

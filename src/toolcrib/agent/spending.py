@@ -178,7 +178,7 @@ class Spending:
                 raise LimitReached(MONEY)
             if may is not True:  # anything else, such as a Deny, is not a yes
                 raise ToolcribError(
-                    f"{type(policy).__name__}.may_ask returns True or False; this is"
+                    f"{type(policy).__name__}.may_ask must return True or False, but returned a"
                     f" {type(may).__name__}: no request is sent"
                 )
         reply = await ask()

@@ -458,7 +458,9 @@ def run_sync(awaitable: Awaitable[T]) -> T:
     close = getattr(awaitable, "close", None)
     if close is not None:
         close()  # otherwise Python warns that it was never awaited
-    raise ToolcribError("an event loop is running here already: await it instead of run_sync(…)")
+    raise ToolcribError(
+        "an event loop is already running: await the call instead of using run_sync(…)"
+    )
 
 
 def _is_in_a_loop() -> bool:

@@ -70,7 +70,7 @@ class Summarizer:
         spending.use(reply.usage)
         if reply.finish != "stop":
             raise ClientError(
-                f"the summary of a conversation is not whole: its model ended with {reply.finish!r}"
+                f"the summary of a conversation is incomplete: its model ended with {reply.finish!r}"
             )
         told = encodable(reply.text)
         if not told.strip():

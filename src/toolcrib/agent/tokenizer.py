@@ -93,7 +93,7 @@ def _lacks(registry: Any, name: str) -> str:
     told = _texts(registry.ENCODING_CONSTRUCTORS, name)
     files = [each for each in told if "://" in each]
     if not files:
-        return f"nobody can tell of which files tiktoken makes {name}"
+        return f"it is not known from which files tiktoken makes {name}"
     here = _in_cache(files, {each for each in told if _DIGEST.fullmatch(each)})
     return "" if here else f"tiktoken's cache does not have {name}"
 
