@@ -168,7 +168,7 @@ def _check_kept(rows: int) -> None:
     """Raise SourceError if a trigger, or a rule, has dropped what was written."""
     if rows != 1:
         raise SourceError(
-            "the database did not take what is spent: look for a trigger, or a rule, on its tables"
+            "the database did not store what was spent: look for a trigger, or a rule, on its tables"
         )
 
 

@@ -173,7 +173,7 @@ async def test_a_yes_whose_use_the_database_does_not_keep_is_none(
         database.execute(f"CREATE TRIGGER back {how}")
         for _ in range(2):
             assert (await CALL.asked(store)).id == asked.id
-            with pytest.raises(SourceError, match="did not take"):
+            with pytest.raises(SourceError, match="did not store"):
                 await store(asked)
         assert ran == []
         database.execute("DROP TRIGGER back")

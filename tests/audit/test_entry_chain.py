@@ -85,7 +85,7 @@ async def test_one_cut_line_is_forgiven_at_the_end_only(cut: int) -> None:
         assert (found.ok, found.checked, found.torn) == (True, checked, True)
         assert not found.sealed
     found = verify_jsonl([*lines[:5], lines[5][:-cut].rstrip("}"), *lines[6:]])
-    assert (found.fault, found.checked) == (Fault(5, "the line is no entry"), 4)
+    assert (found.fault, found.checked) == (Fault(5, "the line is not an entry"), 4)
 
 
 def changed(lines: list[str], line: int, /, **members: Any) -> list[str]:
@@ -144,12 +144,12 @@ async def test_a_filtered_export_is_checked_entry_by_entry() -> None:
 )
 def test_garbage_is_a_finding(garbage: str) -> None:
     assert verify_jsonl([garbage, garbage]).fault is not None
-    assert verify_jsonl([garbage + "\n"]).fault == Fault(1, "the line is no entry")
+    assert verify_jsonl([garbage + "\n"]).fault == Fault(1, "the line is not an entry")
 
 
 @each_row("garbage", ["null", '{"seq":1}', "\0", "root:x:0:0", "[" * 99_999])
 def test_what_no_cut_can_leave_is_a_finding(garbage: str) -> None:
-    assert verify_jsonl([garbage]).fault == Fault(1, "the line is no entry")
+    assert verify_jsonl([garbage]).fault == Fault(1, "the line is not an entry")
 
 
 CHANGED_ENDS: list[Callable[[str], str]] = [
@@ -167,7 +167,7 @@ CHANGED_ENDS: list[Callable[[str], str]] = [
 async def test_a_changed_last_line_was_not_cut(change: Callable[[str], str]) -> None:
     *before, last = await exported()
     found = verify_jsonl([*before, change(last)])
-    assert (found.fault, found.torn) == (Fault(11, "the line is no entry"), False)
+    assert (found.fault, found.torn) == (Fault(11, "the line is not an entry"), False)
 
 
 async def test_a_last_line_may_be_cut_anywhere() -> None:
@@ -184,7 +184,7 @@ async def test_a_member_twice_is_found() -> None:
     lines = await exported()
     twice = lines[3].replace('"record":', '"record":{"id":"call_9"},"record":', 1)
     found = verify_jsonl([*lines[:3], twice, *lines[4:]])
-    assert found.fault == Fault(3, "the line is no entry")
+    assert found.fault == Fault(3, "the line is not an entry")
 
 
 async def test_a_record_nested_too_deeply_is_a_finding() -> None:
@@ -200,9 +200,9 @@ async def test_a_kept_head_shows_a_chain_that_was_cut() -> None:
     cut = [*lines[:-2], lines[-2][:100]]
     assert verify_jsonl(cut).ok
     found = verify_jsonl(cut, head=head)
-    assert found.fault == Fault(10, "the entry of the head that was kept is not there")
+    assert found.fault == Fault(10, "the entry of the head that was kept is missing")
     found = verify_jsonl(lines, head=Head(4, "f" * 64))
-    assert found.fault == Fault(4, "the entry has not the hash of the head that was kept")
+    assert found.fault == Fault(4, "the entry does not have the hash of the head that was kept")
     assert verify_jsonl(lines, head=Head(0, "0" * 64)).ok
 
 

@@ -99,7 +99,7 @@ async def test_nobody_goes_back_to_the_format_before(path: Path) -> None:
         )
     async with AuditLog(f"sqlite:///{path}", key=KEY) as log:
         found = await log.verify()
-        assert found.fault == Fault(8, "the log says that entry 6 is the last")
+        assert found.fault == Fault(8, "the log's head says that entry 6 is the last")
 
 
 async def test_a_copy_from_before_the_migration_put_back_is_found_by_a_log_that_is_open(

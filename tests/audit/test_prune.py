@@ -75,7 +75,7 @@ async def test_all_may_go_and_again(url: str) -> None:
         await log.write(record(7))
         assert [e.seq for e in await log.entries()] == [9]
         found = await log.verify(head=head)
-        assert found.fault == Fault(6, "the entry of the head that was kept is not there")
+        assert found.fault == Fault(6, "the entry of the head that was kept is missing")
         assert (await log.verify()).ok
 
 

@@ -259,7 +259,7 @@ async def test_a_chain_recomputed_without_the_key_is_found(path: Path) -> None:
     for key in (None, "another key"):
         recompute(path, key, _nothing)
         assert (await verified(path)).fault == Fault(
-            0, "the entry is not as it was written, or the key is another one"
+            0, "the entry was changed after it was written, or the log has another key"
         )
 
 
@@ -274,7 +274,7 @@ async def test_a_plain_chain_can_be_recomputed_and_only_a_kept_head_shows_it(
     recompute(path, None, _remove_one)
     assert (await verified(path, key=None)).ok
     found = await verified(path, head, key=None)
-    assert found.fault == Fault(10, "the entry has not the hash of the head that was kept")
+    assert found.fault == Fault(10, "the entry does not have the hash of the head that was kept")
 
 
 @pytest.mark.parametrize("key", [None, "another key"])
@@ -323,7 +323,7 @@ async def test_what_is_nested_too_deeply_is_a_finding(path: Path, text: str) -> 
     with opened(path) as connection:
         connection.execute("UPDATE audit_entries SET record = ? WHERE seq = 4", (text,))
     recompute(path, KEY, _nothing)
-    assert (await verified(path)).fault == Fault(4, "the entry is no record")
+    assert (await verified(path)).fault == Fault(4, "the entry is not a record")
     async with AuditLog(f"sqlite:///{path}", key=KEY) as log:
         for work in (log.entries(), log.find("run_1/1"), log.begin(record(1, "started"))):
             with pytest.raises(SourceError, match=r"entry 4 .* verify the log") as raised:
@@ -560,7 +560,7 @@ async def test_a_database_that_swallows_some_of_a_batch_takes_none_of_it(
         told = await asyncio.gather(*waiting, log.write(record(80)), return_exceptions=True)
         refused = [error for error in told if error is not None]  # one batch, or two of them
         assert refused
-        assert all("did not take" in str(error) for error in refused), told
+        assert all("did not store" in str(error) for error in refused), told
         _run_there(path, "DROP TRIGGER some")
         assert len(await log.entries()) == len(before) + len(told) - len(refused)
         if len(refused) == len(told):
@@ -623,9 +623,9 @@ async def no_call_runs(url: str, run: Callable[[str], object], triggers: dict[st
         for name, how in triggers.items():
             run(f"CREATE TRIGGER {name} {how}")
         for number in range(7):  # a server prepares what it has run some times
-            with pytest.raises(SourceError, match="did not take"):
+            with pytest.raises(SourceError, match="did not store"):
                 await runner.exec(ToolCall(f"call_{number}", "count", f'{{"number":{number}}}'))
-            with pytest.raises(SourceError, match="did not take"):
+            with pytest.raises(SourceError, match="did not store"):
                 await log.begin(record(77, "started"))
         for name in triggers:
             run(f"DROP TRIGGER {name}")

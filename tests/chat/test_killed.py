@@ -124,7 +124,7 @@ async def test_a_turn_whose_beginning_the_database_does_not_keep_is_not_begun(
             "CREATE TRIGGER back AFTER UPDATE ON chat_turns"
             " BEGIN UPDATE chat_turns SET status = 'waiting' WHERE id = new.id; END"
         )
-        with pytest.raises(SourceError, match="did not take"):
+        with pytest.raises(SourceError, match="did not store"):
             await store.begin_again(thread, "anna", turn, waiting)
         database.execute("DROP TRIGGER back")
     assert await store.begin_again(thread, "anna", turn, waiting)

@@ -346,7 +346,9 @@ def test_a_changed_entry_is_found(toolcrib: Toolcrib) -> None:
         database.commit()
     bad = toolcrib("audit", "verify")
     assert (bad.code, bad.err) == (1, "")
-    assert bad.out.startswith("sqlite:///crib.db: entry 1: the entry is not as it was written")
+    assert bad.out.startswith(
+        "sqlite:///crib.db: entry 1: the entry was changed after it was written"
+    )
     told_ = json.loads(toolcrib("audit", "verify", "--json", "--head", head).out)
     assert (told_["ok"], told_["fault"]["seq"]) == (False, 1)
 

@@ -54,7 +54,7 @@ def test_a_short_token_and_what_is_no_url_are_refused(
     [
         ("sqlite:///{folder}/junk.db", "SQLITE_NOTADB"),
         ("sqlite:///{folder}/none/chat.db", "SQLITE_CANTOPEN"),
-        ("nope://x", "its URL must be such as"),
+        ("nope://x", "its URL must look like"),
     ],
 )
 def test_a_store_that_keeps_nothing_is_refused_at_once(

@@ -68,7 +68,7 @@ async def test_one_that_cannot_be_used_is_a_source_error_without_payload(url: st
 
 @pytest.mark.parametrize("url", ["nonsense", "foo://x", "sqlite://h:port/x"])
 async def test_what_is_no_url_says_how_one_looks(url: str) -> None:
-    with pytest.raises(SourceError, match=r"must be such as sqlite:///crib\.db or postgresql"):
+    with pytest.raises(SourceError, match=r"must look like sqlite:///crib\.db or postgresql"):
         await ApprovalStore(url).pending()
 
 
@@ -78,7 +78,7 @@ def test_what_is_no_url_of_a_known_database_is_refused_at_once(
     opened: Callable[[str], object], url: str
 ) -> None:
     with pytest.raises(
-        SourceError, match=r"its URL must be such as sqlite:.* or postgresql"
+        SourceError, match=r"its URL must look like sqlite:.* or postgresql"
     ) as raised:
         opened(url)
     assert raised.value.__notes__ == [f"the database is {url.replace(CANARY, '***')}"]
@@ -104,7 +104,7 @@ async def test_a_traceback_says_which_database_cannot_be_used() -> None:
 async def test_what_is_no_answer_is_not_stored() -> None:
     store = ApprovalStore("sqlite://")
     await store(request())
-    with pytest.raises(ApprovalError, match="no answer"):
+    with pytest.raises(ApprovalError, match="not an answer"):
         await store.answer("apr_0", True)  # type: ignore[arg-type]
     assert len(await store.pending()) == 1
     await store.aclose()

@@ -109,7 +109,7 @@ async def test_a_newer_one_is_refused_and_not_touched(url: str) -> None:
     await database.write("INSERT INTO toolcrib_schema (version) VALUES (:version)", version=newer)
     await database.aclose()
     before = await tables(url)
-    with pytest.raises(SourceError, match=f"of version {newer}.* install a newer"):
+    with pytest.raises(SourceError, match=f"has version {newer}.* install a newer"):
         await SqlDatabase(url).read("SELECT 1")
     async with AuditLog(url) as log:
         found = (await log.verify()).fault

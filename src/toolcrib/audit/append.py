@@ -288,15 +288,17 @@ def _check_follows(known: Mapping[str, State], state: State, read: tree.Read) ->
 
 def _checked_state(seal: Seal, state: State, sealed: str) -> State:
     if not seal.fits_state(state, sealed):
-        raise SourceError("the audit log's head does not fit: it has another key, or was changed")
+        raise SourceError(
+            "the audit log's head does not fit: the log has another key, or its head was changed"
+        )
     if state.format > FORMAT:
-        raise SourceError(f"the audit log is of format {state.format}: install a newer toolcrib")
+        raise SourceError(f"the audit log has format {state.format}: install a newer toolcrib")
     return state
 
 
 def _check_untouched(transaction: Transaction) -> None:
     if transaction.tuples(_TRACES):
-        raise SourceError("the audit log has entries and no head: verify the log")
+        raise SourceError("the audit log has entries, but no head: verify the log")
 
 
 class Ahead(NamedTuple):
@@ -385,7 +387,7 @@ class CheckedLog:
             root = tree.root_of_inclusion(tree.leaf_hash(seq, at, text), index, size, proof)
             if root is None or root.hex() != self.state.root:
                 raise SourceError(
-                    f"entry {seq} of the audit log is not of this log: verify the log"
+                    f"entry {seq} of the audit log belongs to another log: verify the log"
                 )
         return row
 
@@ -550,7 +552,7 @@ class Tail(CheckedLog):
         if known is not None:  # this process wrote the tree, so it leads to this root
             self._tree.know(known)
         elif self._tree.root().hex() != state.root:
-            raise SourceError("the tree of the audit log does not lead to its root: verify the log")
+            raise SourceError("the tree of the audit log does not fit its root: verify the log")
 
 
 def append(
@@ -616,7 +618,7 @@ def grown(transaction: Transaction, seal: Seal, old: int) -> tuple[int, bytes, b
     """
     state = state_of(transaction, seal)
     if state is None or state.format == 1:
-        raise SourceError("the audit log has no tree: it is empty, or is to be migrated first")
+        raise SourceError("the audit log has no tree: it is empty, or must be migrated first")
     known = tree.stored(transaction, state.size)
     before = known.root_at(old) if 0 < old <= state.size else None
     return state.size, bytes.fromhex(state.root), before

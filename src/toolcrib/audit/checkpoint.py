@@ -137,7 +137,7 @@ class SigningKey:
         try:
             mode = Path(file).stat().st_mode
             if not stat.S_ISREG(mode):  # opening a pipe would wait for its writer
-                raise SourceError(f"{file}: it is no file")
+                raise SourceError(f"{file}: it is not a file")
             others = os.name == "posix" and mode & 0o077
             text = Path(file).read_text(encoding="utf-8").strip()
         except (OSError, UnicodeError) as error:
@@ -146,10 +146,10 @@ class SigningKey:
             raise SourceError(f"{file}: others can read this key: chmod 600 it")
         parts = text.split("+")
         if len(parts) < 5 or parts[:2] != ["PRIVATE", "KEY"]:
-            raise SourceError(f"{file}: it is no signing key: `toolcrib audit keygen` makes one")
+            raise SourceError(f"{file}: it is not a signing key: `toolcrib audit keygen` makes one")
         signing = SigningKey._of(parts[2], _key_bytes("+".join(parts[4:])))
         if signing.public.id.hex() != parts[3]:
-            raise SourceError(f"{file}: it is no signing key: `toolcrib audit keygen` makes one")
+            raise SourceError(f"{file}: it is not a signing key: `toolcrib audit keygen` makes one")
         return signing
 
     @staticmethod
@@ -184,7 +184,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
         for key in keys:
             own = key.sign(self.text.encode())
             if not isinstance(own, bytes) or not key.public.signed(self.text, own):
-                raise SourceError(f"the signature that was made is not that of {key.public}")
+                raise SourceError(f"the signature that was made does not belong to {key.public}")
             lines.append(f"{_DASH}{key.public.name} {_text(key.public.id + own)}\n")
         return f"{self.text}\n{''.join(lines)}"
 
@@ -213,7 +213,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
             if not any(key.signed(checkpoint.text, signature) for signature in own):
                 raise SourceError(f"the checkpoint is not signed by {key}")
         if checkpoint.origin not in (key.name for key in keys):
-            raise SourceError("the checkpoint is of a log of another name than the key's")
+            raise SourceError("the checkpoint is of a log whose name differs from the key's")
         return checkpoint
 
 
@@ -241,18 +241,18 @@ class Proof(msgspec.Struct, frozen=True):
         head, _, note = text.partition(_END)
         lines = head.split("\n")
         if len(lines) < 3 or lines[0] != _PROOF or not lines[1].startswith("extra "):
-            raise SourceError("it is no proof of an entry: `toolcrib audit prove` makes one")
+            raise SourceError("it is not a proof of an entry: `toolcrib audit prove` makes one")
         entry = _bytes(lines[1].removeprefix("extra "))
         index = lines[2].removeprefix("index ")
         if not lines[2].startswith("index ") or not _SIZE.fullmatch(index):
-            raise SourceError("it is no proof of an entry: `toolcrib audit prove` makes one")
+            raise SourceError("it is not a proof of an entry: `toolcrib audit prove` makes one")
         hashes = tuple(map(_bytes, lines[3:]))
         if any(len(each) != len(tree.EMPTY) for each in hashes):
-            raise SourceError("the proof has a hash that is none")
+            raise SourceError("the proof has a hash that is not valid")
         try:
             return Proof(entry.decode(), int(index), hashes, note)
         except UnicodeError:
-            raise SourceError("the proof's entry is no text") from None
+            raise SourceError("the proof's entry is not text") from None
 
 
 def verify_inclusion(proof: str, *keys: PublicKey) -> str:
@@ -299,7 +299,7 @@ class Checkpoints:
         check_type("seconds", seconds, float | int, "a number of seconds")
         if every < 1 or not seconds > 0:
             raise ToolcribError(
-                "checkpoints are signed every so many records and seconds: give 1 or more"
+                "checkpoints are signed every `every` records or `seconds` seconds: give 1 or more"
             )
         self._key = key if isinstance(key, SigningKey) else SigningKey.load(key)
         self._keep = keep if callable(keep) else _in_folder(Path(keep).absolute())
@@ -366,7 +366,7 @@ class Checkpoints:
         last = self._last
         size, root, before = grown(0 if last is None else last.size)
         if last is not None and before != last.root:
-            raise SourceError("the log is not that of the last checkpoint: verify it")
+            raise SourceError("the log does not continue that of the last checkpoint: verify it")
         checkpoint = Checkpoint(self._key.public.name, size, root)
         if last is None or last.size < size or self._missed:
             self._unkept, self._missed = checkpoint, False
@@ -437,14 +437,18 @@ def _parsed(text: str) -> Checkpoint:
     more = lines[3:-1]
     rotates_to = None
     if len(lines) < 4 or lines[-1] or not lines[0] or not _SIZE.fullmatch(lines[1]):
-        raise SourceError("it is no checkpoint: name, size and root of a log, and signatures")
+        raise SourceError(
+            "it is not a checkpoint, which has name, size and root of a log, and signatures"
+        )
     if more:
         if len(more) > 1 or not more[0].startswith(_ROTATES):
-            raise SourceError("the checkpoint has a line that nobody here can read")
+            raise SourceError("the checkpoint has a line that this toolcrib cannot read")
         rotates_to = PublicKey.parse(more[0].removeprefix(_ROTATES))
     checkpoint = Checkpoint(lines[0], int(lines[1]), _bytes(lines[2]), rotates_to)
     if checkpoint.text != text or len(checkpoint.root) != len(tree.EMPTY):
-        raise SourceError("it is no checkpoint: name, size and root of a log, and signatures")
+        raise SourceError(
+            "it is not a checkpoint, which has name, size and root of a log, and signatures"
+        )
     return checkpoint
 
 
@@ -458,10 +462,10 @@ def _signatures(note: str) -> list[tuple[str, bytes]]:
     for line in lines[:-1]:
         name, _, signature = line.removeprefix(_DASH).partition(" ")
         if not line.startswith(_DASH) or not _NAME.fullmatch(name):
-            raise SourceError("the checkpoint has a line that is no signature")
+            raise SourceError("the checkpoint has a line that is not a signature")
         found.append((name, _bytes(signature)))
         if len(found[-1][1]) <= _ID:
-            raise SourceError("the checkpoint has a line that is no signature")
+            raise SourceError("the checkpoint has a line that is not a signature")
     if lines[-1]:
         raise SourceError("the checkpoint was cut: its last line has no end")
     return found
@@ -470,7 +474,7 @@ def _signatures(note: str) -> list[tuple[str, bytes]]:
 def _key_bytes(text: str) -> bytes:
     key = _bytes(text)
     if len(key) != 33 or key[:1] != _ED25519:
-        raise SourceError("it is no Ed25519 key")
+        raise SourceError("it is not an Ed25519 key")
     return key[1:]
 
 

@@ -190,7 +190,7 @@ class Seal:
 
     def __init__(self, key: str | bytes | None) -> None:
         if key is not None and not key:
-            raise ToolcribError("the audit log's key is empty: anybody has that one")
+            raise ToolcribError("the audit log's key is empty, so anybody could use it")
         # an environment variable may hold bytes that are not text: these very bytes are the key
         self._key = key.encode("utf-8", "surrogateescape") if isinstance(key, str) else key
         self.known: dict[str, Any] = {}  # nodes sealed or checked before, by hash: see `index`
@@ -417,7 +417,9 @@ def read_again(record: Kept) -> tuple[str, Kept]:
             check_arguments(known)
         return text.decode(), known
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
-        failure = "a record cannot be kept: it holds what is not JSON, or not a record's"
+        failure = (
+            "a record cannot be kept: it holds something that is not JSON, or that no record has"
+        )
     raise SourceError(failure)  # raised outside, without a context that may quote the record
 
 

@@ -327,7 +327,7 @@ class AuditLog(Closing):
             lambda t: grown(t, self._seal, 0 if earlier is None else earlier.size), write=False
         )
         if earlier is not None and before != earlier.root:
-            raise SourceError("the log is not that of the earlier checkpoint: verify it")
+            raise SourceError("the log does not continue that of the earlier checkpoint: verify it")
         rotated = None if rotates_to is None else rotates_to.public
         keys = (key,) if rotates_to is None else (key, rotates_to)
         return Checkpoint(key.public.name, size, root, rotated).signed(*keys)
@@ -409,7 +409,7 @@ class AuditLog(Closing):
         """
         if self._checkpoints is not None and self._checkpoints.keeping:
             raise ToolcribError(
-                "a function that keeps checkpoints cannot close the log it keeps them of"
+                "a function that keeps the checkpoints of a log cannot close that log"
             )
         await self._writer.aclose()
         if self._checkpoints is not None:
@@ -531,7 +531,7 @@ def _migrated(transaction: Transaction, seal: Seal) -> bool:
         return False
     fault = verify_database(transaction, seal, None).fault
     if fault is not None:
-        raise SourceError(f"the audit log is not migrated: {fault.what}: verify the log")
+        raise SourceError(f"the audit log was not migrated: {fault.what}: verify the log")
     tail.migrate()
     return True
 

@@ -94,14 +94,16 @@ class Checker:
         self._link(seq, previous)
         head = self._hashed(Head(seq - 1, previous), at, text)
         if head.hash != own:
-            raise FaultFound("the entry is not as it was written, or the key is another one", seq)
+            raise FaultFound(
+                "the entry was changed after it was written, or the log has another key", seq
+            )
         columns = self._columns(seq, text, previous)
         self.head = head
         self.checked += seq > 0
         if self._kept is not None and self._kept.seq == seq:
             self._seen = True
             if self._kept.hash != own:
-                raise FaultFound("the entry has not the hash of the head that was kept", seq)
+                raise FaultFound("the entry does not have the hash of the head that was kept", seq)
         return columns
 
     def finish(self) -> None:
@@ -110,7 +112,7 @@ class Checker:
         if not self._gaps and begin != self._start:
             raise FaultFound("entries are missing before the first one", begin.seq + 1)
         if self._kept is not None and not self._seen and self._kept != begin:
-            raise FaultFound("the entry of the head that was kept is not there", self._kept.seq)
+            raise FaultFound("the entry of the head that was kept is missing", self._kept.seq)
 
     def _link(self, seq: int, previous: str) -> None:
         if self._begin is None:
@@ -137,7 +139,7 @@ class Checker:
             elif seq == 0:
                 raise FaultFound("the log does not begin with its genesis", seq)
         except UNREADABLE:
-            raise FaultFound("the entry is no record", seq) from None
+            raise FaultFound("the entry is not a record", seq) from None
         self.last = told
         return columns_of(told)
 
@@ -146,7 +148,9 @@ class Checker:
         note = genesis_of(text)
         before = NOTHING if previous.seq < 0 else Head(note.through, note.hash)
         if note.format != FORMAT or previous != before:
-            raise FaultFound("the genesis is not where it was written", previous.seq + 1)
+            raise FaultFound(
+                "the genesis is not in the place where it was written", previous.seq + 1
+            )
         if previous == NOTHING:
             self._start = NOTHING
         self.format = note.format
@@ -180,18 +184,18 @@ class Grown:
         """Check what can only be checked after all entries."""
         size = self._tree.size
         if self._signed is not None and self._signed.size > size:
-            told = f"{self._signed.size} entries, and the log has {size}"
+            told = f"{self._signed.size} entries, but the log has {size}"
             raise FaultFound(f"entries are gone: the checkpoint is of {told}")
         if size != self._state.size or self._tree.root().hex() != self._state.root:
-            raise FaultFound("the tree of the log is not that of its entries")
+            raise FaultFound("the tree of the log does not fit its entries")
         self._compare(self._tree.edge())
         ((found,),) = self._transaction.tuples("SELECT count(*) FROM audit_tiles")
         if found != tree.count_of_tiles(size):
-            raise FaultFound("the tree of the log is not that of its entries")
+            raise FaultFound("the tree of the log does not fit its entries")
         for digest, number in index.pairs(self._transaction, self._seal, self._state.keys):
             self._add(digest, number, -1)
         if self._sum:
-            raise FaultFound("the index of keys is not that of the entries")
+            raise FaultFound("the index of keys does not fit the entries")
 
     def _pruned(self, count: int) -> None:
         """Check the leaves of removed entries, of which nothing else is left."""
@@ -212,7 +216,7 @@ class Grown:
 
     def _compare(self, made: dict[tree.Place, bytes]) -> None:
         if tree.tiles(self._transaction, made) != made:
-            raise FaultFound("the tree of the log is not that of its entries")
+            raise FaultFound("the tree of the log does not fit its entries")
 
     def _add(self, digest: str, number: int, sign: int) -> None:
         text = f"{digest} {number}".encode()
@@ -239,7 +243,7 @@ def verify_database(
             told = []
             for row in page:
                 if checker.take(*row[:5]) != row[5:]:
-                    raise FaultFound("the columns do not say what the record says", row[0])
+                    raise FaultFound("the columns differ from the record", row[0])
                 told.append(checker.last)
             if grown is not None:
                 grown.take(page, told)
@@ -284,7 +288,7 @@ def checked_to_prune(transaction: Transaction, seal: Seal, before: float) -> Lef
     else:
         return Left(checker.begin, checker.head, frozenset(runs))
     where = "" if told.seq is None else f" at entry {told.seq}"
-    raise SourceError(f"the audit log is not pruned: {told.what}{where}: verify the log")
+    raise SourceError(f"the audit log was not pruned: {told.what}{where}: verify the log")
 
 
 def verify_lines(
@@ -306,7 +310,7 @@ def verify_lines(
             elif known is not None:
                 end = _ended(known, seal, checker)
             elif torn or end is not None or not _is_cut(text):
-                raise FaultFound("the line is no entry", checker.head.seq + 1)
+                raise FaultFound("the line is not an entry", checker.head.seq + 1)
             else:
                 torn = True
         checker.finish()
@@ -365,9 +369,11 @@ def _check_state(state: State | FaultFound | None, checker: Checker) -> None:
     if state is None:
         raise FaultFound("nothing was ever written to this log, or all of it was erased")
     if state.head != last:
-        raise FaultFound(f"the log says that entry {state.head.seq} is the last", last.seq + 1)
+        raise FaultFound(
+            f"the log's head says that entry {state.head.seq} is the last", last.seq + 1
+        )
     if state.format < checker.format:
-        raise FaultFound("the log says that it is of an older format than its entries")
+        raise FaultFound("the log's head has an older format than its entries")
 
 
 def _check_count(transaction: Transaction, checker: Checker) -> None:
@@ -375,7 +381,7 @@ def _check_count(transaction: Transaction, checker: Checker) -> None:
     sql = "SELECT count(*) FROM audit_entries WHERE seq <> 0"
     ((found,),) = transaction.tuples(sql)
     if found != checker.checked:
-        raise FaultFound(f"there are {found} entries, and {checker.checked} are in order")
+        raise FaultFound(f"there are {found} entries, but only {checker.checked} are in order")
 
 
 def end_line(state: State, seal: str) -> str:
@@ -393,9 +399,11 @@ def _ended(end: _End, seal: Seal, checker: Checker) -> State:
         root=end.root,
     )
     if end.seal != seal.state(state):
-        raise FaultFound("the end is not as it was written, or the key is another one")
+        raise FaultFound(
+            "the last line was changed after it was written, or the log has another key"
+        )
     if state.head != checker.head:
-        raise FaultFound("the end is that of other entries", checker.head.seq + 1)
+        raise FaultFound("the last line belongs to other entries", checker.head.seq + 1)
     return state
 
 

@@ -54,25 +54,25 @@ _OPTIONS = frozenset(  # those that Python's driver reads; it ignores all others
 _IN_MEMORY = (None, "", ":memory:")
 _SCHEMA_LOCK = 7_665_646_001  # an advisory lock: any number that no other program uses
 _URLS = (
-    "must be such as sqlite:///crib.db or postgresql+psycopg://HOST/NAME"
+    "must look like sqlite:///crib.db or postgresql+psycopg://HOST/NAME"
     " (only to read: sqlite:///file:crib.db?mode=ro&uri=true)"
 )
 _TAKEN = re.compile(r"(sqlite|postgresql)(\+\w+)?://")
 _NO_URL = ("ArgumentError", "NoSuchModuleError")
 _UNREACHABLE = {  # by the beginning of an SQLSTATE or of the name of a SQLite error
-    "08": "the connection to it was not made, or was lost",
-    "25006": "it takes no writes: it is a standby, or was set so",
+    "08": "the connection to it could not be made, or was lost",
+    "25006": "it accepts no writes: it is a standby, or is set to read only",
     "25P03": "it ended the connection",
-    "28": "it does not let this user in",
+    "28": "it refuses to log this user in",
     "3D": "there is no database of that name",
-    "42501": "this user may not do that there",
+    "42501": "this user lacks a permission for that",
     "53": "it has no memory, no disk or no connections left",
-    "55P03": "another program has locked it, and did not let go",
+    "55P03": "another program has locked it, and did not release it in time",
     "57P0": "it was shut down, or ended the connection",
-    "SQLITE_BUSY": "another program has locked it, and did not let go",
-    "SQLITE_CANTOPEN": "it is not there, or its folder is not",
+    "SQLITE_BUSY": "another program has locked it, and did not release it in time",
+    "SQLITE_CANTOPEN": "the file or its folder does not exist, or cannot be opened",
     "SQLITE_FULL": "the disk is full",
-    "SQLITE_IOERR_WRITE": "its disk takes nothing: it is broken, or there is a limit on files",
+    "SQLITE_IOERR_WRITE": "its disk accepts no writes: it is broken, or files are limited in size",
     "SQLITE_LOCKED": "it is locked",
     "SQLITE_NOMEM": "there is no memory left",
     "SQLITE_PERM": "this user may not read it",
@@ -80,7 +80,7 @@ _UNREACHABLE = {  # by the beginning of an SQLSTATE or of the name of a SQLite e
 }
 _REFUSED = ("23", "44", "P0001", "SQLITE_CONSTRAINT")  # by a constraint, a view or a trigger
 _NOT_TAKEN = (
-    "the database did not take what was written, so nothing of it is kept: look for a trigger, or a"
+    "the database did not store what was written, so nothing of it is kept: look for a trigger, or a"
     " rule, on its tables"
 )
 _DIVIDED = "22012"  # PostgreSQL's code for a division by zero: see `_refusing`
@@ -113,13 +113,13 @@ def open_engine(url: str, mode: int = OWNERS, folder: str = "") -> Engine:
     elif is_sqlite:
         if not (_is_uri(parsed) or _OPTIONS.issuperset(parsed.query)):
             raise sa.exc.ArgumentError(
-                "SQLite takes such an option in the form file:…&uri=true only"
+                "SQLite takes such an option only in the form file:…&uri=true"
             )
         parsed = parsed.set(database=_from_anywhere(parsed, folder))
     try:
         engine: Engine = sa.create_engine(parsed, **options)
     except ValueError:
-        raise sa.exc.ArgumentError("an option of the URL has no such value") from None
+        raise sa.exc.ArgumentError("an option of the URL has a value that it cannot have") from None
     if engine.dialect.name == "sqlite":
         sa.event.listen(engine, "do_connect", partial(_make_file, mode))
         sa.event.listen(engine, "connect", _set_pragmas)
@@ -506,8 +506,8 @@ def version_of(connection: Connection) -> int:
     version = connection.execute(sa.text("SELECT max(version) FROM toolcrib_schema")).scalar() or 0
     if not isinstance(version, int) or version > len(MIGRATIONS):
         raise SourceError(
-            f"the database is of version {version}, and this toolcrib knows {len(MIGRATIONS)}:"
-            " install a newer one"
+            f"the database has version {version}, but this toolcrib knows versions up to"
+            f" {len(MIGRATIONS)}: install a newer toolcrib"
         )
     return version
 
@@ -812,8 +812,8 @@ def _connected(engine: Engine) -> PoolProxiedConnection:
 
 
 _FORKED = (
-    "the database was open when this process was forked: close it before, open it in each of the forked"
-    " processes alone, or begin them otherwise (multiprocessing's spawn or forkserver)"
+    "the database was open when this process was forked: close it before the fork, open it only in the"
+    " forked processes, or start them in another way (multiprocessing's spawn or forkserver)"
 )
 _open_at_fork: set[object] = set()  # identities of the SQLite files that the parent had open
 
@@ -969,8 +969,8 @@ def failed_by(error: Exception) -> SourceError:
         name = _constraint_of(error)
         what = f"its constraint {name}" if name else "a constraint or a trigger of it"
         return SourceError(
-            f"the database refused what was to be written ({told}): {what} is not of toolcrib, or does"
-            " not fit: remove it; nothing of the transaction was kept"
+            f"the database refused what was to be written ({told}): {what} is not toolcrib's, or does"
+            " not fit. Remove it; nothing of the transaction was kept"
         )
     kind = UnreachableError if unreachable(error) else SourceError
     return kind(f"the database cannot be used ({told}): {advice(error)}")
