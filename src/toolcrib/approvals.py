@@ -277,10 +277,10 @@ T = TypeVar("T")
 
 _REQUEST = msgspec.json.Decoder(ApprovalRequest)
 _RULE = msgspec.json.Decoder(ApprovalRule)
-_NO_KEY = "this store keeps no rules: they are signed, with ApprovalStore(url, state_key=…)"
+_NO_KEY = "this store keeps no rules, which have to be signed: give ApprovalStore(url, state_key=…)"
 _CHANGED_RULE = (
-    "rule {} was changed in the database, or was signed with another state_key: it lets nothing run."
-    " Revoke it, and give another one"
+    "rule {} was changed in the database, or was signed with another state_key: it lets no call"
+    " run. Revoke it, and give a new one"
 )
 _CHANGED_QUESTION = (
     "question {} was changed in the database, or was asked with another state_key: no rule can be given"
@@ -553,7 +553,7 @@ def _take(
     rows = transaction.rows(_FIND + transaction.for_update, id=request.id)
     if not rows:
         error = ApprovalError(
-            f"call {request.call_id} was asked about before, and was another call then: "
+            f"call {request.call_id} was asked about before, as a different call: "
             "its arguments, its tool's definition or its caller have changed",
             ErrorCode.APPROVAL_MISMATCH,
         )
@@ -601,7 +601,7 @@ def _check_answer(row: Row, key: bytes | None) -> None:
     """Raise ApprovalError for an answer that gives a rule and is not as it was signed."""
     if key is None or not _signed(row, _answer_signature(key, row)):
         why = _NO_KEY if key is None else "it was changed, or signed with another state_key"
-        told = f"the answer to approval {row['id']} gives a rule, and does not count: {why}"
+        told = f"the answer to approval {row['id']} gives a rule, but is not accepted: {why}"
         raise ApprovalError(told, ErrorCode.INVALID_RULE)
 
 
@@ -667,7 +667,9 @@ def _answer_each(
 def _text(request_id: str, answer: Answer) -> str:
     try:
         if isinstance(answer, LimitedApprove):
-            raise ApprovalError("a LimitedApprove cannot be kept: Approve, for who may")
+            raise ApprovalError(
+                "a LimitedApprove cannot be kept: give Approve(…) of somebody who may approve this"
+            )
         return msgspec.json.encode(checked_answer(answer)).decode()
     except ApprovalError as error:
         message, code = f"approval {request_id}: {error}", error.code

@@ -211,11 +211,13 @@ def budget(  # noqa: PLR0913  what may be limited, and of whom
     if per not in get_args(Per):
         raise ToolcribError(f"budget: per is one of {', '.join(get_args(Per))}")
     if "tokens" in limits and (per == "tool" or named):
-        raise ToolcribError("budget: tokens are a run's or a caller's, not a tool's")
+        raise ToolcribError(
+            "budget: tokens= counts those of a run or a caller, not those of a tool"
+        )
     if "money" in limits and (per != "caller" or named or store is None):
         raise ToolcribError(
-            "budget: money is what a caller's models cost: give it with per='caller' and "
-            "store=SpendStore(url), and without only="
+            "budget: money= counts what the models of a caller cost: give per='caller' and "
+            "store=SpendStore(url), and leave out only="
         )
     if store is not None:
         window = _checked_window(limits, per, window)
@@ -224,7 +226,7 @@ def budget(  # noqa: PLR0913  what may be limited, and of whom
         return _StoredBudget(limits, named, store, window)
     if window is not None:
         raise ToolcribError(
-            "budget: window= goes with store=: a process by itself keeps all it counts"
+            "budget: window= needs store=: without a store, all calls of a process count"
         )
     if per == "caller":
         return (_TokenBudget if "tokens" in limits else _CallerBudget)(limits, named)
@@ -424,7 +426,7 @@ def _checked_window(limits: Mapping[str, float], per: Per, window: float | None)
     """Return the seconds in which calls count. Raises ToolcribError for what no store counts."""
     if per != "caller" or not limits.keys() <= {*_AHEAD, "money"}:
         raise ToolcribError(
-            "budget: store= is for the calls, the cost and the money of callers: per='caller'"
+            "budget: store= counts only calls, cost and money, and needs per='caller'"
         )
     wrong = not isinstance(window, (int, float, NoneType)) or isinstance(window, bool)
     if wrong or (window is not None and not 0 < window <= float_info.max):
@@ -494,8 +496,8 @@ class _MoneyBudget(_StoredBudget):
         for model in request.models:
             if self._price(_LEAST, model) is None:
                 raise ToolcribError(
-                    f"budget: nobody has said what the model {model!r} costs, and it is not asked:"
-                    " budget(money=…, prices=lambda usage, model: …) returns it"
+                    f"budget: it is not known what the model {model!r} costs, so it is not asked:"
+                    " return it from budget(money=…, prices=lambda usage, model: …)"
                 )
         caller = context.caller.id
         for owed in list(self._owed.values()):
@@ -540,7 +542,7 @@ class _MoneyBudget(_StoredBudget):
         except (ValueError, OverflowError):  # for a signalling NaN, or an integer beyond all floats
             amount = math.nan
         if not 0 <= amount < math.inf:
-            raise ToolcribError("budget: prices= returns an amount of money from 0, or None")
+            raise ToolcribError("budget: prices= must return an amount of money from 0, or None")
         return amount
 
 
@@ -697,6 +699,6 @@ def _moving_window(limit: str, windows: Any) -> tuple[Any, Any]:
             'rate_limit: write a limit like "5/minute", "100 per 2 hours"'
         ) from None
     if len(items) != 1:
-        raise ToolcribError("rate_limit: one limit; for a second one, a second policy")
+        raise ToolcribError("rate_limit: give one limit; for a second one, add a second policy")
     Storage.register(_Windows)
     return items[0], MovingWindowRateLimiter(windows)

@@ -106,8 +106,8 @@ def test_what_a_run_has_spent(limits: dict[str, Any], reason: str | None) -> Non
         ({"cost": False}, "cost is a finite number from 0"),
         ({"seconds": -0.1}, "seconds is a finite number from 0"),
         ({"calls": 1, "per": "day"}, "per is one of run, tool, caller"),
-        ({"tokens": 1, "per": "tool"}, "tokens are a run's or a caller's"),
-        ({"tokens": 1, "only": ["subject"]}, "tokens are a run's or a caller's"),
+        ({"tokens": 1, "per": "tool"}, "tokens= counts those of a run or a caller"),
+        ({"tokens": 1, "only": ["subject"]}, "tokens= counts those of a run or a caller"),
         ({"calls": 1, "only": [7]}, "names are strings"),
     ],
 )

@@ -633,7 +633,7 @@ def test_what_money_is_not_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
         ({"money": 5}, "per='caller' and store=SpendStore"),
         ({"money": 5, "per": "caller"}, "and store="),
         ({"money": 5, "store": store}, "per='caller'"),
-        ({"money": 5, "only": "look", **mine}, "without only="),
+        ({"money": 5, "only": "look", **mine}, "leave out only="),
         ({"money": -1, **mine}, "money is a finite number from 0"),
         (
             {"money": 5, "per": "caller", "store": object()},
