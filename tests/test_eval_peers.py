@@ -114,7 +114,7 @@ UNUSABLE: list[tuple[list[str], str]] = [
     (["--set", "small", "--beside", "a='"], "no closing quotation"),
     (["--set", "small", "--beside", "a:x=true"], "give a number of questions"),
     (["--set", "small", "--beside", "a:0=true"], "give a number of questions"),
-    (["--set", "small", "--beside", "keyword=true"], "two systems are called keyword"),
+    (["--set", "small", "--beside", "keyword=true"], "two systems are both called keyword"),
     (["--set", "small", "--limit", "0"], "--limit 0: ask at least one question"),
     (["--set", "small", "--plot", "a.jpg"], "ends in .png or .svg"),
     (["--set", "small", "--plot", "nowhere/a.png"], "there is no such folder"),

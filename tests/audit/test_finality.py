@@ -543,7 +543,7 @@ async def test_a_second_sink_that_fails_before_the_tool_is_said_to_have_failed(
             await ToolRunner([paying(ran)], sinks=[log, Fails()]).exec(CALL, scope=scope())
         (story,) = stories(await log.entries())
         assert [entry.record.status for entry in story.entries] == ["started", "failed"]
-        assert story.why().startswith("It did not run: a sink failed")
+        assert story.why().startswith("It did not run: an audit sink failed")
         again = await ToolRunner([paying(ran)], sinks=[log]).exec(CALL, scope=scope())
         assert isinstance(again, Failed)
         assert again.error.code is ErrorCode.NOT_RECORDED

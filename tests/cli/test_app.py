@@ -122,7 +122,7 @@ def test_empty_arguments_are_not_taken_for_none(toolcrib: Toolcrib, arguments: s
 def test_a_file_of_arguments_is_read_from_stdin(toolcrib: Toolcrib) -> None:
     result = toolcrib("call", "current_time", "@arguments.json")
     assert (result.code, result.out) == (2, "")
-    assert "one in a file is read by: - < FILE" in result.err
+    assert "to read it from a file: - < FILE" in result.err
 
 
 REJECTED: list[tuple[list[str], bytes, str]] = [
@@ -141,7 +141,7 @@ REJECTED: list[tuple[list[str], bytes, str]] = [
     (["hangs", "{}", "--tools", "tools.py"], b"", "timeout"),
     (["leaks", "{}", "--tools", "tools.py"], b"", "tool_error: The tool failed."),
     (["risky", '{"path": "x"}', "--tools", "tools.py", "--no"], b"", "approval_refused"),
-    (["risky", '{"path": "x"}', "--tools", "tools.py"], b"", "at: --yes approves it"),
+    (["risky", '{"path": "x"}', "--tools", "tools.py"], b"", "at: pass --yes to approve it"),
     (["listed", "{}", "--tools", "listed.json"], b"", "It is a definition without code"),
 ]
 
@@ -174,7 +174,7 @@ UNUSABLE: list[tuple[list[str], str]] = [
     (["call"], "Missing argument 'TOOL'. Try --help."),
     (["pick", "x", "--top", "0"], "equal to 1. Try --help."),
     (["approvals", "list", "--store", "sqlite:///."], "it is a directory"),
-    (["tools", "show", "nope"], "no tool 'nope'; there are current_time"),
+    (["tools", "show", "nope"], "no tool 'nope'; available: current_time"),
     (["tools", "list", "--tools", "nope.py"], "nope.py: there is no such file"),
     (["tools", "list", "--tools", "nope.json"], "nope.json: there is no such file"),
     (["tools", "list", "--tools", "no.such.module:x"], "No module named"),
@@ -295,7 +295,7 @@ def test_pick_says_why(toolcrib: Toolcrib) -> None:
     assert 0 < picked[0]["score"] <= 1
     assert "convert_units" in toolcrib("pick", "convert miles", "--explain").out
     nothing = toolcrib("pick", "zzz")
-    assert (nothing.code, nothing.err) == (0, "No tool fits.\n")
+    assert (nothing.code, nothing.err) == (0, "No tool matches.\n")
 
 
 def test_pick_takes_definitions_that_no_provider_would(toolcrib: Toolcrib) -> None:
@@ -436,7 +436,7 @@ def test_the_version_of_a_source_that_is_not_installed(
         raise PackageNotFoundError(name)
 
     monkeypatch.setattr("toolcrib.cli.app.version", absent)
-    assert toolcrib("--version") == (0, "toolcrib, from its source: it is not installed\n", "")
+    assert toolcrib("--version") == (0, "toolcrib, run from source, not installed\n", "")
 
 
 def test_an_exit_code_needs_no_stderr(toolcrib: Toolcrib, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -453,21 +453,21 @@ def test_a_full_disk_is_said_to_be_one(
 
     monkeypatch.setattr("sys.stdout", Full())
     assert run(["--version"]) == 1
-    assert "the output, or a file, could not be written: No space left" in capsys.readouterr().err
+    assert "could not write the output or a file: No space left" in capsys.readouterr().err
 
 
 def test_a_call_of_no_tool_names_those_that_there_are(toolcrib: Toolcrib) -> None:
     error = toolcrib("call", "hang", "--tools", "tools.py").err
     assert error.endswith(
-        "no tool of that name (did you mean 'hangs'?); there are draws, hangs, leaks, odd, risky\n"
+        "no tool of that name (did you mean 'hangs'?); available: draws, hangs, leaks, odd, risky\n"
     )
     error = toolcrib("call", "price_of").err
-    assert "There is no tool of that name in the kit; there are current_time, " in error
-    assert error.endswith("; name your own: --tools FILE.py\n")
+    assert "There is no tool of that name in the kit; available: current_time, " in error
+    assert error.endswith("; for your own tools use --tools FILE.py\n")
 
 
 @pytest.mark.parametrize(
-    ("consent", "said"), [([], "--yes approves it"), (["--no"], "not approved")]
+    ("consent", "said"), [([], "pass --yes to approve it"), (["--no"], "not approved")]
 )
 def test_a_call_that_nobody_can_be_asked_about_says_so(
     toolcrib: Toolcrib, consent: list[str], said: str
@@ -485,7 +485,7 @@ def test_without_the_kit_tools_can_be_named(
     monkeypatch.setattr("toolcrib.kit.catalog", absent)
     result = toolcrib("tools", "list")
     assert (result.code, result.out) == (2, "")
-    assert result.err.endswith("'toolcrib[kit]', or name tools of your own: --tools WHERE\n")
+    assert result.err.endswith("'toolcrib[kit]', or name your own tools: --tools WHERE\n")
 
 
 def test_of_many_tools_those_with_a_name_like_it(toolcrib: Toolcrib) -> None:
@@ -495,7 +495,7 @@ def test_of_many_tools_those_with_a_name_like_it(toolcrib: Toolcrib) -> None:
     error = toolcrib("tools", "show", "refunt", "--tools", "many.json").err
     assert (
         error
-        == "toolcrib: no tool 'refunt' (did you mean 'refund'?); there are refund, … (501 in all)\n"
+        == "toolcrib: no tool 'refunt' (did you mean 'refund'?); available: refund, … (501 in all)\n"
     )
 
 

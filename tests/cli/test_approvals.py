@@ -115,7 +115,7 @@ def test_on_a_terminal_each_has_a_paragraph(
         command("list")
     lines = [line.rstrip() for line in Text.from_ansi(shown.get()).plain.splitlines()]
     assert lines == [
-        "apr_one  asked 2 h ago, lapses in 2 d",
+        "apr_one  asked 2 h ago, expires in 2 d",
         '  refund {"cents": 500}',
         "  for ada: not safe",
     ]
@@ -245,11 +245,15 @@ def test_an_edit_shows_no_secret(command: Command, more: list[str]) -> None:
         (["approve", "apr_one", "apr_old"], 1, "apr_old has lapsed"),
         (["refuse", "apr_done", "apr_one"], 1, "apr_done was answered before"),
         (["approve"], 2, "Missing argument"),
-        (["approve", "apr_one", "--by", " "], 2, "--by: whoever answers has a name"),
-        (["approve", "apr_one", "--for-run", "--for-run-exactly"], 2, "--for-run covers any"),
+        (["approve", "apr_one", "--by", " "], 2, "--by is empty: give the name of who answers"),
+        (
+            ["approve", "apr_one", "--for-run", "--for-run-exactly"],
+            2,
+            "--for-run already covers any",
+        ),
         (["approve", "apr_one", "--arguments", "{"], 2, "--arguments: not valid JSON"),
-        (["approve", "apr_one", "--arguments", ""], 2, "--arguments: one JSON object"),
-        (["approve", "apr_one", "--arguments", "{'a': 1}"], 2, "--arguments: one JSON object"),
+        (["approve", "apr_one", "--arguments", ""], 2, "--arguments: give one JSON object"),
+        (["approve", "apr_one", "--arguments", "{'a': 1}"], 2, "--arguments: give one JSON object"),
         (["approve", "apr_one", "--arguments", "[1]"], 2, "--arguments: the arguments must be"),
         (["approve", "apr_one", "--arguments", '{"a": NaN}'], 2, "--arguments: not valid JSON"),
         (
@@ -257,7 +261,7 @@ def test_an_edit_shows_no_secret(command: Command, more: list[str]) -> None:
             2,
             "--arguments: a number would",
         ),
-        (["approve", "apr_one", "apr_two", "--arguments", "{}"], 2, "goes with one question"),
+        (["approve", "apr_one", "apr_two", "--arguments", "{}"], 2, "takes one request"),
         (["list", "--store", "sqlite:///none.db"], 2, "sqlite:///none.db: there is no such file"),
         (
             ["list", "--store", "nonsense"],
@@ -265,7 +269,11 @@ def test_an_edit_shows_no_secret(command: Command, more: list[str]) -> None:
             "nonsense: give the URL of a database, such as sqlite:///crib.db",
         ),
         (["list", "--store", "sqlite+pysqlite:///none.db"], 2, "there is no such file"),
-        (["list", "--store", "sqlite://"], 2, "a database in memory is gone with its program"),
+        (
+            ["list", "--store", "sqlite://"],
+            2,
+            "an in-memory database is lost when the program ends",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_one_line_and_changes_nothing(
@@ -293,7 +301,7 @@ def test_a_database_of_something_else_is_left_as_it_is(command: Command) -> None
     for arguments in (["list"], ["approve", "apr_one", "--by", "grace"], ["refuse", "apr_one"]):
         result = command(*arguments, "--store", "sqlite:///other.db")
         assert (result.code, result.out) == (1, "")
-        assert "there are no approvals in it" in result.err
+        assert "it holds no approvals" in result.err
     assert Path("other.db").read_bytes() == before
     assert [path.name for path in Path().iterdir()] == ["other.db"]
 
@@ -309,7 +317,7 @@ def test_without_a_login_name_one_has_to_be_said(
     result = command("approve", "apr_one")
     assert (result.code, result.err) == (
         2,
-        "toolcrib: there is no login name here: say --by NAME\n",
+        "toolcrib: your login name cannot be found: give --by NAME\n",
     )
 
 
@@ -351,7 +359,7 @@ def test_a_rule_is_shown_given_listed_and_revoked(command: Command) -> None:
     before = command(*given)
     assert (before.code, before.out) == (2, "")
     assert before.err.startswith(shown)
-    assert "say --yes" in before.err
+    assert "pass --yes" in before.err
     assert isinstance(run_it("one", 500), Waiting)
     result = command(*given, "--for", "30d", "--yes")
     assert (result.code, result.err) == (0, shown)
@@ -379,7 +387,7 @@ def test_a_rule_that_was_changed_is_listed_as_that(command: Command) -> None:
         connection.execute("UPDATE approval_rules SET content = replace(content, '7', '8')")
         connection.commit()
     [line] = command("rules", "list").out.splitlines()
-    assert "it is not as it was signed" in line
+    assert "it was changed, or signed with" in line
     assert command("rules", "revoke", line.split("\t")[0]).code == 0
 
 
@@ -414,11 +422,11 @@ def test_rules_that_are_there_are_revoked_beside_one_that_is_not(command: Comman
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("--open", "cents"), "--open, --for and --yes go with --always"),
-        (("--always", "--for", "soon"), "--for: a span such as"),
-        (("--always", "--for", "0d"), "--for: a span such as"),
-        (("--always", "--for-run"), "--always goes with one question"),
-        (("--always", "--arguments", "{}"), "--always goes with one question"),
+        (("--open", "cents"), "--open, --for and --yes need --always"),
+        (("--always", "--for", "soon"), "give a time span such as"),
+        (("--always", "--for", "0d"), "give a time span such as"),
+        (("--always", "--for-run"), "--always takes one request"),
+        (("--always", "--arguments", "{}"), "--always takes one request"),
         (("--always", "--yes", "--open", "cent"), "the call has no argument 'cent'"),
     ],
 )

@@ -278,7 +278,7 @@ def test_what_follows_an_end_is_not_unknown(toolcrib: Toolcrib) -> None:
     written(begun("a"), *claims[:1], record("a"), *claims[1:])
     shown = toolcrib("audit", "show", "a").out
     assert shown.count("goes on") == 3
-    assert shown.count("over        it had ended before, and did not run again") == 2
+    assert shown.count("over        it had already ended, so it did not run again") == 2
     assert "does not say how it ended" not in shown
 
 
@@ -410,7 +410,7 @@ def test_a_recomputed_row_does_not_follow_from_its_neighbours(toolcrib: Toolcrib
 def test_with_another_key_every_row_is_in_doubt(toolcrib: Toolcrib) -> None:
     written(record("a"), key="hush" * 4)
     listed = toolcrib("audit", "list")
-    assert (listed.code, "the log has another key" in listed.out) == (1, True)
+    assert (listed.code, "the log has a different key" in listed.out) == (1, True)
 
 
 RAN = RunRecord(run_id="run_9", status="completed", started_at=NOON, caller="ada")
@@ -787,7 +787,7 @@ def test_an_export_is_whole_and_can_be_checked(toolcrib: Toolcrib) -> None:
     Path("log.jsonl").write_text(text.replace("ada", "bob", 1), encoding="utf-8")
     assert toolcrib("audit", "verify", "--jsonl", "log.jsonl").code == 1
     Path("log.jsonl").write_bytes(text[:-20].encode())
-    assert "the last line was cut" in toolcrib("audit", "verify", "--jsonl", "log.jsonl").out
+    assert "the last line is incomplete" in toolcrib("audit", "verify", "--jsonl", "log.jsonl").out
     Path("log.jsonl").write_bytes(b"\xff\xfe\n" + text.encode())
     assert toolcrib("audit", "verify", "--jsonl", "log.jsonl").code == 1
 
@@ -833,7 +833,7 @@ def test_what_is_signed_is_written_over_nothing_else(
     assert toolcrib("audit", *other, "other").code == 0
     before = Path(name).read_bytes()
     refused = toolcrib("audit", *given, name)
-    assert (refused.code, "something else is in it" in refused.err) == (2, True)
+    assert (refused.code, "it already holds something else" in refused.err) == (2, True)
     assert Path(name).read_bytes() == before
     for _ in range(2):
         assert toolcrib("audit", *given, "again").code == 0
@@ -862,7 +862,7 @@ def test_part_of_a_log_can_be_exported_and_checked(toolcrib: Toolcrib) -> None:
     assert toolcrib(*check).code == 1
     filtered = toolcrib(*check, "--filtered")
     assert (filtered.code, "format 1" in filtered.out) == (0, False)
-    assert "nobody can tell whether one is missing" in filtered.out
+    assert "missing entries cannot be detected" in filtered.out
 
 
 def test_an_export_that_fails_leaves_what_was_there(toolcrib: Toolcrib) -> None:
@@ -891,13 +891,16 @@ def test_on_a_terminal_no_id_is_broken(
     assert toolcrib("audit", "list", "--tool", "nobody").code == 0
     lines = terminal.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert all(any(each in line for line in lines) for each in ids)
-    assert lines[-1] == "No call fits."
+    assert lines[-1] == "No calls match."
 
 
 def test_prune_asks_and_leaves_a_note(toolcrib: Toolcrib) -> None:
     written(record("a"), record("b"))
     refused = toolcrib("audit", "prune", "--before", "2100-01-01")
-    assert (refused.code, refused.err) == (2, "toolcrib: nobody can be asked here: give --yes\n")
+    assert (refused.code, refused.err) == (
+        2,
+        "toolcrib: there is no terminal to confirm at: pass --yes\n",
+    )
     assert len(toolcrib("audit", "list").out.splitlines()) == 2
     done = toolcrib("audit", "prune", "--before", "2100-01-01", "--yes", "--json")
     assert json.loads(done.out)["removed"] == 2
@@ -914,22 +917,26 @@ UNUSABLE: list[tuple[list[str], int, str]] = [
     (["export", "--log", "sqlite:///no.db"], 2, "there is no such file"),
     (["prune", "--before", "1d", "--log", "sqlite:///no.db"], 2, "there is no such file"),
     (["list", "--log", "sqlite:///tools.py"], 1, "sqlite:///tools.py: it is not a SQLite database"),
-    (["list", "--log", "sqlite:///empty"], 1, "sqlite:///empty: the file is empty: there is no"),
+    (["list", "--log", "sqlite:///empty"], 1, "sqlite:///empty: the file is empty: it holds no"),
     (["verify", "--log", "sqlite:///empty"], 1, "sqlite:///empty: the file is empty: it is no"),
     (["list", "--log", "sqlite:///cut.db"], 1, "sqlite:///cut.db: the database cannot be used"),
     (["head", "--log", "sqlite:///cut.db"], 1, "sqlite:///cut.db: the database cannot be used"),
-    (["list", "--log", "sqlite:///other.db"], 1, "sqlite:///other.db: there is no audit log in it"),
-    (["list", "--log", "sqlite://"], 2, "a database in memory is gone with its program"),
+    (["list", "--log", "sqlite:///other.db"], 1, "sqlite:///other.db: it holds no audit log"),
+    (["list", "--log", "sqlite://"], 2, "an in-memory database is lost when the program ends"),
     (["list", "--log", "crib.db"], 2, "give the URL of a database, such as sqlite:///crib.db"),
     (["list", "--since", "yesterday"], 2, "--since yesterday: give a time such as"),
     (["list", "--until", "99999-01-01"], 2, "--until 99999-01-01: give a time such as"),
-    (["list", "--status", "open"], 2, "--status open: there are started, completed"),
-    (["list", "--code", "open"], 2, "--code open: there are invalid_json"),
+    (
+        ["list", "--status", "open"],
+        2,
+        "--status open: unknown status; use one of started, completed",
+    ),
+    (["list", "--code", "open"], 2, "--code open: unknown error code; use one of invalid_json"),
     (["list", "--limit", "0"], 2, "--limit"),
-    (["show", "nothing"], 2, "there is no run and no call 'nothing' in it"),
+    (["show", "nothing"], 2, "it has no run and no call 'nothing'"),
     (["show"], 2, "give either an ID or --entry N"),
-    (["show", ""], 2, "there is no run and no call '' in it"),
-    (["verify", "--filtered"], 2, "--filtered is about an export: give --jsonl FILE"),
+    (["show", ""], 2, "it has no run and no call ''"),
+    (["verify", "--filtered"], 2, "--filtered needs --jsonl FILE"),
     (["verify", "--head", "7"], 2, "--head: give SEQ:HASH"),
     (["verify", "--jsonl", "no.jsonl"], 2, "--jsonl no.jsonl: No such file"),
     (["verify", "--key-file", "no.key"], 2, "--key-file no.key: No such file"),
@@ -999,7 +1006,7 @@ def test_a_key_without_a_log_is_a_mistake(toolcrib: Toolcrib) -> None:
     Path("key").write_bytes(b"hush-1 of 16 bytes\n")
     for command in (["call", "calculate", "{}"], ["chat", "hello"]):
         result = toolcrib(*command, "--key-file", "key")
-        assert result == (2, "", "toolcrib: --key-file is the key of a log: give --audit URL\n")
+        assert result == (2, "", "toolcrib: --key-file needs --audit URL\n")
 
 
 # --- where a call came from -------------------------------------------------------------------------
@@ -1245,7 +1252,7 @@ def test_checkpoints_from_key_to_proof(toolcrib: Toolcrib, tmp_path: Path) -> No
     rotated = toolcrib(*after, "--rotate-to", "new.key").out
     Path("two.checkpoint").write_text(rotated, encoding="utf-8")
     told = toolcrib("audit", "verify", "--checkpoint", "two.checkpoint", "--public-key", public).out
-    assert "from this checkpoint on the key is example.com/shop+" in told
+    assert "after this checkpoint, checkpoints are signed with example.com/shop+" in told
     toolcrib("audit", "prove", "a", "a.proof", "--checkpoint", "one.checkpoint")
     included = ("audit", "verify-inclusion", "a.proof", "--public-key", public)
     assert json.loads(toolcrib(*included, "--json").out)["entry"]["record"]["id"] == "a"
@@ -1290,7 +1297,7 @@ def test_a_file_that_is_no_log_is_not_made_one(toolcrib: Toolcrib, kind: str) ->
         result = toolcrib("audit", command, "--log", "sqlite:///x.db")
         assert (result.code, result.out) == (1, "")
         assert result.err.count("\n") == 1
-    assert "it is no audit log" in toolcrib("audit", "verify", "--log", "sqlite:///x.db").err
+    assert "it is not an audit log" in toolcrib("audit", "verify", "--log", "sqlite:///x.db").err
     assert Path("x.db").read_bytes() == before
     assert [path.name for path in Path().glob("x.db*")] == ["x.db"]
 
@@ -1330,7 +1337,7 @@ def test_an_older_log_has_an_exit_code_of_its_own(toolcrib: Toolcrib) -> None:
     Path("key").write_text("a key", encoding="utf-8")
     told = toolcrib("audit", "verify", "--key-file", "key")
     assert told.code == 3
-    assert "start and tail are not sealed" in told.out
+    assert "start and end of the log are not sealed" in told.out
     toolcrib("audit", "export", "old.jsonl")
     exported = ("audit", "verify", "--jsonl", "old.jsonl", "--key-file", "key")
     assert toolcrib(*exported).code == 3

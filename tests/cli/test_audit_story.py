@@ -47,7 +47,7 @@ WHY: list[tuple[Sequence[ToolInvocationRecord], str]] = [
     ),
     (
         [begun(), ended(ErrorCode.NOT_RECORDED)],
-        "It did not run: a sink failed when it was to be recorded that it begins.",
+        "It did not run: an audit sink failed to record its start.",
     ),
     (
         [told(REJECTED, None, arguments=None)],
@@ -66,7 +66,7 @@ WHY: list[tuple[Sequence[ToolInvocationRecord], str]] = [
     ),
     (
         [told(ErrorCode.APPROVAL_REQUIRED, ASKED)],
-        f"It did not run: {POLICY_ASKED}, and nobody was there to answer.",
+        f"It did not run: {POLICY_ASKED}, and nobody could be asked for approval.",
     ),
     (
         [told(ErrorCode.APPROVAL_REFUSED, ASKED, approved_by="eve")],
@@ -103,7 +103,7 @@ WHY: list[tuple[Sequence[ToolInvocationRecord], str]] = [
     ([begun(), record(), failed(ErrorCode.DENIED, started_at=NOON + 5)], f"{RAN}."),
     (
         [begun(), record(status="waiting", notes=("suspended",))],
-        "It has begun, and nobody has answered yet what it asks.",
+        "It has begun, and waits for an answer to its question.",
     ),
     ([begun(), record(status="waiting", notes=("suspended",)), record()], f"{RAN}."),
     ([begun(), record(), record(status="waiting", started_at=NOON + 5)], f"{RAN}."),
@@ -125,7 +125,7 @@ WHY: list[tuple[Sequence[ToolInvocationRecord], str]] = [
     ([ended(ErrorCode.CANCELLED)], f"{RAN}."),
     (
         [ended(ErrorCode.NOT_RECORDED)],
-        "It did not run: a sink failed when it was to be recorded that it begins.",
+        "It did not run: an audit sink failed to record its start.",
     ),
     # Another call under the id is not why this one ran, or did not.
     (

@@ -83,7 +83,7 @@ async def test_without_a_terminal_what_approves_is_named(
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     turns: list[ServerTurn] = [call("risky", path="x"), "No."]
     code, out, err = await chat(turns, "go on", "--tools", "tools.py", capsys=capsys)
-    assert (code, err) == (0, "There is no terminal to ask at: --yes approves it.\n")
+    assert (code, err) == (0, "There is no terminal to ask at: pass --yes to approve it.\n")
     assert "approval_required" in out
 
 
@@ -183,7 +183,7 @@ async def test_a_yes_at_the_terminal_may_be_for_always(tmp_path: Path, durable: 
     ("options", "told"),
     [
         (["--rules", "crib.db"], "--rules crib.db: give the URL of a database"),
-        (["--rules", "sqlite://"], "--rules sqlite://: a database in memory is gone"),
+        (["--rules", "sqlite://"], "--rules sqlite://: an in-memory database is lost"),
         (["--rules", "sqlite:///crib.db", "--no"], "leave out --yes and --no"),
         (["--rules", "sqlite:///none/crib.db"], "--rules none/crib.db.key: No such file"),
         (["--rules", "sqlite:///junk.db"], "--rules sqlite:///junk.db: "),
@@ -270,7 +270,7 @@ async def hangs() -> str:
         child.sendline("hang")
         child.expect("running hangs")
         child.sendintr()
-        child.expect("hangs {}: stopped before its end was known; it may have run")
+        child.expect("hangs {}: stopped before its outcome was known; it may have run")
         child.expect("Cancelled")
         child.expect("> ")
         child.sendline("still there?")
@@ -371,7 +371,7 @@ async def test_a_turn_that_failed_is_resumed_and_what_ran_is_not_run_again(
         assert await asyncio.to_thread(run, command) == 1
     shown = capsys.readouterr()
     assert "All is paid." in shown.out
-    assert shown.err.count("/resume goes on from there: what ran is not run again.") == 2
+    assert shown.err.count("/resume continues from there; tools that ran are not run again.") == 2
     assert (tmp_path / "ledger").read_text(encoding="utf-8") == "7\n"
     roles = [m["role"] for m in server.requests[-1]["messages"]]
     assert roles == [  # where nothing has failed, it is a text like any other

@@ -108,7 +108,7 @@ async def test_who_is_killed_is_gone_on_with_and_nothing_is_done_twice() -> None
         child.expect(ASKED)
         kill(child)
         child = terminal(url)
-        child.expect("Going on with run_[0-9a-f]+: Refund 7. It waits for an answer.")
+        child.expect("Continuing run_[0-9a-f]+: Refund 7. It is waiting for an answer.")
         child.expect(ASKED)
         child.sendline("y")
         child.expect("It is done.")
@@ -117,7 +117,7 @@ async def test_who_is_killed_is_gone_on_with_and_nothing_is_done_twice() -> None
         until(Path("begun").exists)
         kill(child)
         child = terminal(url)
-        child.expect("Going on with run_[0-9a-f]+: Be slow.")
+        child.expect("Continuing run_[0-9a-f]+: Be slow.")
         child.expect("outcome_unknown")
         child.expect("Who knows.")
         child.expect("> ")
@@ -190,11 +190,11 @@ async def test_the_same_prompt_again_is_the_same_run() -> None:
         assert (code, "toolcrib runs answer apr_" in err) == (1, True), err
         code, out, err = await chat(server.url, "Hi.")
         assert (code, out) == (0, "Hello.\n")
-        assert "Also open, begun with other options, or in other words: run_" in err
+        assert "Also open, started with other options or another prompt: run_" in err
         code, out, err = await chat(server.url, "Refund 7.", "--yes", "--json")
         told = json.loads(out)
         assert (code, told["status"], told["text"]) == (0, "completed", "It is done.")
-        assert "Going on with run_" in err
+        assert "Continuing run_" in err
         code, _, err = await chat(server.url, "Fail.")
         assert code == 1
         assert "failed: RequestError" in err
@@ -210,12 +210,16 @@ async def test_the_same_prompt_again_is_the_same_run() -> None:
         (
             ("--durable", "--store", "sqlite://"),
             "",
-            "a database in memory is gone with its program",
+            "an in-memory database is lost when the program ends",
         ),
         (("--durable", "--store", "postgresql://db/x"), "", "set $TOOLCRIB_STATE_KEY"),
         (("--durable",), "short", "$TOOLCRIB_STATE_KEY is at least 16 random bytes"),
         (("--durable", "--store", "sqlite:///none/runs.db"), "", "No such file or directory"),
-        (("--durable", "--store", "sqlite:///empty.db"), "", "empty.db.key: it has no key"),
+        (
+            ("--durable", "--store", "sqlite:///empty.db"),
+            "",
+            "empty.db.key: it holds no usable key",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_named(

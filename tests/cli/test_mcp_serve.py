@@ -285,11 +285,11 @@ async def test_it_serves_by_http_whoever_has_the_token(
     ("options", "told"),
     [
         (["--elicit", "--yes"], "leave out --yes and --no"),
-        (["--allow-host", "x"], "are for --http"),
+        (["--allow-host", "x"], "need --http"),
         (["--http", "8018"], "give HOST:PORT"),
         (["--http", "127.0.0.1:x"], "give HOST:PORT"),
         (["--http", "127.0.0.1:70000"], "give HOST:PORT"),
-        (["--http", "no.such.host.invalid:0"], "port 0 takes a free one"),
+        (["--http", "no.such.host.invalid:0"], "use port 0 for any free port"),
         (["--audit", "log.db"], "give the URL of a database, such as sqlite:///log.db"),
         (["--rules", "crib.db"], "--rules crib.db: give the URL of a database"),
         (["--rules", "sqlite:///crib.db", "--yes"], "leave out --yes and --no"),

@@ -88,7 +88,7 @@ def test_what_is_printed_while_loading_goes_to_stderr(
         ("folder.py", "--tools folder.py: it is a directory"),
         (".", "--tools '.': it is a directory: give module:attribute"),
         ("", "--tools '': it names nothing: give module:attribute"),
-        ("empty.json", "--tools empty.json: there are no tools in it"),
+        ("empty.json", "--tools empty.json: it has no tools"),
         ("entry-points:nope", "no entry point 'nope' in the group toolcrib.tools"),
         ("no_such_p6", "give module:attribute, a module, a Python file"),
         ("mcp:no-such-program-here", "there is no program"),
@@ -244,7 +244,7 @@ def test_the_kit_reads_a_database_that_is_named(toolcrib: Toolcrib, shop: Path) 
     [
         (["--database", "nowhere.db"], "there is no database file 'nowhere.db'"),
         (["--database", "listing.json"], "the file is not a SQLite database"),
-        (["--database", "shop.db", "--tools", "p6_loud"], "--database is for the kit"),
+        (["--database", "shop.db", "--tools", "p6_loud"], "--database works only with the kit"),
     ],
 )
 def test_a_database_that_cannot_be_read_is_one_line(
@@ -309,5 +309,5 @@ def test_nothing_is_kept_in_memory(
     """What a command keeps is for the next one: it says so before anything runs."""
     assert run([*line, url]) == 2
     told = capsys.readouterr()
-    assert "a database in memory is gone with its program" in told.err
+    assert "an in-memory database is lost when the program ends" in told.err
     assert told.out == ""

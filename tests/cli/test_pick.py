@@ -103,7 +103,7 @@ def test_unusable_options_exit_with_2(pick: Pick, options: list[str], error: str
 def test_what_was_left_out_as_unsafe_is_said(pick: Pick) -> None:
     plain = pick()
     assert "burn" not in plain.out
-    assert plain.err == "1 tool is marked unsafe and left out: see --unsafe.\n"
+    assert plain.err == "1 tool is marked unsafe and left out: add --unsafe to include them.\n"
     assert pick("--unsafe").err == ""
     assert "burn" in pick("--unsafe").out
 
@@ -134,7 +134,7 @@ def test_explain_as_json_is_one_value(pick: Pick) -> None:
 
 
 def test_nothing_found_is_no_error(pick: Pick) -> None:
-    assert pick("--min-score", "1", "--unsafe") == Result(0, "", "No tool fits.\n")
+    assert pick("--min-score", "1", "--unsafe") == Result(0, "", "No tool matches.\n")
 
 
 def test_a_terminal_is_shown_nothing_to_act_upon(

@@ -127,12 +127,15 @@ def test_several_sets_make_one_table(eval_pick: EvalPick, tmp_path: Path) -> Non
 UNUSABLE: list[tuple[list[str], str]] = [
     ([], "--queries FILE, or --set FOLDER"),
     (["--tools", "small/tools.jsonl"], "--queries FILE, or --set FOLDER"),
-    (["--set", "small", "--queries", "small/queries.jsonl"], "not both"),
-    (["--set", "small", "--set", "./small"], "two sets are called small"),
+    (["--set", "small", "--queries", "small/queries.jsonl"], "give either --set, or"),
+    (["--set", "small", "--set", "./small"], "two sets are both called small"),
     (["--set", "nowhere"], "nowhere/tools.jsonl: there is no such file"),
     (["--queries", "nowhere.jsonl"], "nowhere.jsonl: it cannot be read"),
     (["--set", "small", "--scorer", "magic"], "--scorer: there is no scorer 'magic'"),
-    (["--set", "small", "--scorer", "keyword", "--scorer", "keyword"], "two systems are called"),
+    (
+        ["--set", "small", "--scorer", "keyword", "--scorer", "keyword"],
+        "two systems are both called",
+    ),
     (["--set", "small", "--min-score", "1.5"], "min-score"),
     (["--set", "small", "--limit", "0"], "limit"),
 ]
@@ -151,7 +154,7 @@ def test_an_unusable_command_line_is_one_line(
 @pytest.mark.parametrize(
     ("tools", "questions", "why"),
     [
-        ([], QUESTIONS, "bad/tools.jsonl: there are no tools in it"),
+        ([], QUESTIONS, "bad/tools.jsonl: it has no tools"),
         (TOOLS, [], "bad/queries.jsonl: there are no questions in it"),
         ([*TOOLS, TOOLS[0]], QUESTIONS, "bad/tools.jsonl: tools 1 and 4 are both called"),
         (TOOLS, [*QUESTIONS, {"query": "q", "gold": ["none"]}], "line 5: no tool is called 'none'"),

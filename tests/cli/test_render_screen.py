@@ -108,7 +108,7 @@ def test_without_stdin(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", None)
     assert run(arguments) == 2
-    assert "there is no stdin" in capsys.readouterr().err
+    assert "stdin is closed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("url", ["http://[::1", "http://\x1b[31m/v1", "http://h:999999"])

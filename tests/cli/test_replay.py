@@ -138,7 +138,7 @@ async def test_a_state_of_an_earlier_version_and_one_that_has_not_begun(
         (3, "It is there.", None),
     ]
     state = Agent(ScriptedClient([]), [look]).prepare("Look.")
-    assert shown_state(state, capsys).endswith("user: Look.\nno turn of it is kept yet\n")
+    assert shown_state(state, capsys).endswith("user: Look.\nnone of its turns is saved yet\n")
 
 
 @pytest.mark.parametrize(

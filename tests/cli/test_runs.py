@@ -100,12 +100,12 @@ def test_a_run_is_begun_worked_on_and_answered_by_commands(runs: Commands) -> No
     said = runs("start", "desk", "My tea was cold.", "--agents", "shop.py:agents", "--run", "tea")
     assert said == "tea\n"
     assert runs.json("list", "--status", "queued")[0]["id"] == "tea"
-    assert "no turn of it is kept yet" in runs("replay", "tea")
+    assert "none of its turns is saved yet" in runs("replay", "tea")
     with working("--slots", "2") as worker:
         (asked,) = runs.until("tea", "waiting")["pending"]
         assert "tea\twaiting\tdesk\tcli" in runs("list")
         assert "refund" in runs("show", "tea")
-        assert "tea goes on" in runs("answer", asked["id"], "--yes", "--by", "grace")
+        assert "tea continues" in runs("answer", asked["id"], "--yes", "--by", "grace")
         assert "answered before" in runs("answer", asked["id"], "--no", code=1)
         found = runs.until("tea", "completed")
         assert (found["text"], len(found["calls"])) == ("All done.", 9)
@@ -122,7 +122,7 @@ def test_a_run_is_begun_worked_on_and_answered_by_commands(runs: Commands) -> No
         assert codes == {"ship": "repeated_effect", "look": None}
         assert "tea-2, for cli, forked from tea after turn 3" in runs("replay", "tea-2")
         assert "has no turn 9" in runs(*back, "9", code=1)
-        assert "--repeat is one of" in runs(*back, "3", "--repeat", "maybe", code=2)
+        assert "--repeat must be one of" in runs(*back, "3", "--repeat", "maybe", code=2)
         worker.process.terminate()
         assert worker.wait() == 0
 
@@ -137,10 +137,10 @@ def test_of_a_call_that_a_worker_cut_a_person_says_what_happened(runs: Commands)
     with working() as worker:
         (call,) = runs.until(started, "completed")["calls"]
         assert call["error"]["code"] == "outcome_unknown"
-    assert f"nobody knows what it did: slow, call {call['id']}" in runs("show", started)
+    assert f"outcome unknown: slow, call {call['id']}" in runs("show", started)
     assert runs.json("show", started)["unknown"] == [call["id"]]
     said = runs("resolve", call["id"], "--run", started, "--did-not", "--by", "eve")
-    assert "it was not done, says eve" in said
+    assert "it was not done, according to eve" in said
     again = runs("resolve", call["id"], "--run", started, "--happened", "--by", "eve", code=1)
     assert "nobody knows" in again
 
@@ -159,7 +159,7 @@ def test_runs_are_cancelled_and_resumed_by_commands(runs: Commands) -> None:
     runs("start", "agent", "Go.", "--agents", "shop.py:one", "--run", "tea")
     assert "cancelled: tea" in runs("cancel", "tea")
     assert "is over" in runs("cancel", "tea", code=1)
-    assert "tea goes on" in runs("resume", "tea")
+    assert "tea continues" in runs("resume", "tea")
     assert runs.json("show", "tea")["status"] == "queued"
 
 
@@ -167,13 +167,13 @@ def test_runs_are_cancelled_and_resumed_by_commands(runs: Commands) -> None:
     ("words", "code", "said"),
     [
         (("list",), 2, "runs.db: there is no such file"),
-        (("list", "--status", "odd"), 2, "--status is one of queued, running"),
-        (("start", "desk", "Go.", "--agents", "shop.py:nothing"), 2, "is no dict of agents"),
-        (("start", "desk", "Go.", "--agents", "shop.py:absent"), 2, "there is no 'absent' in it"),
+        (("list", "--status", "odd"), 2, "--status must be one of queued, running"),
+        (("start", "desk", "Go.", "--agents", "shop.py:nothing"), 2, "is not a dict of agents"),
+        (("start", "desk", "Go.", "--agents", "shop.py:absent"), 2, "it has no 'absent'"),
         (("start", "desk", "Go.", "--agents", "none.py"), 2, "there is no such file"),
         (("start", "desk", "Go.", "--agents", "no_such_module"), 1, "no_such_module"),
         (("replay", "none.json"), 2, "none.json: No such file"),
-        (("answer", "apr_1", "--no", "--arguments", "{}"), 2, "--arguments goes with --yes"),
+        (("answer", "apr_1", "--no", "--arguments", "{}"), 2, "--arguments needs --yes"),
     ],
 )
 def test_what_cannot_be_used_is_named(

@@ -36,7 +36,7 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path, capsys: pytest.CaptureFixt
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         assert run(["serve", "--port", port, "--store", f"sqlite:///{tmp_path}/chat.db"]) == 2
-    assert "--port 0 takes a free one" in capsys.readouterr().err
+    assert "use --port 0 for any free port" in capsys.readouterr().err
 
 
 def test_a_short_token_and_what_is_no_url_are_refused(

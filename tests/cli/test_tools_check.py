@@ -169,7 +169,7 @@ UNUSABLE: list[tuple[list[str], str]] = [
     (["--tools", "nope.py"], "there is no such file"),
     (["--tools", "nope.json"], "there is no such file"),
     (["nope.json"], "--tools nope.json: there is no such file"),
-    (["a.json", "--tools", "b.json"], "named twice, a.json and --tools b.json: choose one"),
+    (["a.json", "--tools", "b.json"], "given twice, as a.json and --tools b.json: choose one"),
     (["a.json", "b.json"], "b.json"),
     (["--nope"], "No such option"),
 ]

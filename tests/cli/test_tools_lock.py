@@ -118,7 +118,7 @@ def test_a_lock_that_is_none_fails_the_check_and_is_written_anew(lock: Lock, tex
     assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
     result = lock()
     assert result.code == 0
-    assert "the old lock is not used" in result.err
+    assert "the old lock file is ignored" in result.err
     assert lock("--check").code == 0
 
 
@@ -127,13 +127,13 @@ def test_a_file_that_never_was_a_lock_is_not_written_over(lock: Lock, text: str)
     Path("package.json").write_text(text, encoding="utf-8")
     result = lock("--file", "package.json")
     assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
-    assert "package.json: it is no lock of toolcrib, and is not written over" in result.err
+    assert "package.json: it is not a lock file of toolcrib, so it is not overwritten" in result.err
     assert Path("package.json").read_text(encoding="utf-8") == text
 
 
 def test_a_folder_is_no_lock(lock: Lock) -> None:
     Path("folder").mkdir()
-    assert "it is no lock" in lock("--file", "folder").err
+    assert "it is not a lock" in lock("--file", "folder").err
 
 
 def test_a_folder_that_is_not_there(lock: Lock) -> None:

@@ -112,7 +112,7 @@ def test_what_is_no_conversation_says_so(
     file = conversation(tmp_path, value)
     code, _, said = encoded(capsys, file)
     assert code == 2
-    assert said.startswith(f"toolcrib: {file}: it is no conversation: ")
+    assert said.startswith(f"toolcrib: {file}: it is not a conversation: ")
 
 
 def test_a_conversation_that_an_editor_gave_a_mark(
@@ -177,7 +177,7 @@ def test_headers_before_a_body_are_no_body(
     for options in ((), ("--wire", "openai-chat")):
         code, out, err = decoded(capsys, str(file), *options)
         assert (code, out) == (2, "")
-        assert err.endswith("begins with the headers of an answer: leave only its body\n")
+        assert err.endswith("remove them, and keep only the body\n")
 
 
 def test_a_call_is_one_line_whatever_its_name(

@@ -125,7 +125,7 @@ async def test_a_ledger_does_not_take_it_for_a_run(tmp_path: Path) -> None:
         (latest,) = await log.entries(AuditFilter(latest=True))
         assert latest.record.status == "planned"
         (story,) = stories(await log.entries())
-        assert story.why() == "It has not run: it was planned, and nobody asked for it to be run."
+        assert story.why() == "It has not run: it was only planned, never started."
         for _ in range(2):
             outcome = await ToolRunner([charge], sinks=[log]).exec(plan[0])
             assert isinstance(outcome, Completed)

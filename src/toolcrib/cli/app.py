@@ -160,7 +160,7 @@ def _version(wanted: bool) -> None:
         try:
             typer.echo(f"toolcrib {version('toolcrib')}")
         except PackageNotFoundError:
-            typer.echo("toolcrib, from its source: it is not installed")
+            typer.echo("toolcrib, run from source, not installed")
         raise typer.Exit
 
 
@@ -246,7 +246,7 @@ def _let_streams_take_all_text() -> None:
 def _unexpected(error: Exception, *, debug: bool, as_json: bool) -> int:
     usage = getattr(error, "format_message", None)  # a method of click, in typer's copy or not
     if isinstance(error, OSError) and error.filename is None and error.errno in _NO_ROOM:
-        told = ToolcribError(f"the output, or a file, could not be written: {error.strerror}")
+        told = ToolcribError(f"could not write the output or a file: {error.strerror}")
         return _failed(told, 1, debug=debug, as_json=as_json)
     if usage is None:
         return _failed(error, 1, debug=debug, as_json=as_json)

@@ -37,18 +37,20 @@ from toolcrib.values.json import ROUNDED, JsonObject, to_plain
 
 T = TypeVar("T")
 
-app = typer.Typer(no_args_is_help=True, help="Answer what runs have asked and wait for.")
+app = typer.Typer(
+    no_args_is_help=True, help="Answer the approval requests that runs are waiting for."
+)
 
 IdsArgument: TypeAlias = Annotated[
     list[str],
-    typer.Argument(metavar="ID", help="The requests: all of them are answered, or none."),
+    typer.Argument(metavar="ID", help="The request ids. Either all of them are answered or none."),
 ]
 StoreOption: TypeAlias = Annotated[
-    str, typer.Option("--store", metavar="URL", help="The database, as SQLAlchemy names it.")
+    str, typer.Option("--store", metavar="URL", help="The database, as an SQLAlchemy URL.")
 ]
 ByOption: TypeAlias = Annotated[
     str | None,
-    typer.Option("--by", metavar="NAME", help="Who answers; the login name if left out."),
+    typer.Option("--by", metavar="NAME", help="Who answers. Default: your login name."),
 ]
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
@@ -58,10 +60,10 @@ def list_pending(
     *,
     store: StoreOption = DATABASE,
     run: Annotated[
-        str | None, typer.Option("--run", metavar="ID", help="Of this run only.")
+        str | None, typer.Option("--run", metavar="ID", help="Only requests of this run.")
     ] = None,
     caller: Annotated[
-        str | None, typer.Option("--caller", metavar="ID", help="Of this caller only.")
+        str | None, typer.Option("--caller", metavar="ID", help="Only requests of this caller.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -81,7 +83,7 @@ def list_pending(
         else:
             typer.echo("\t".join(_columns(request)))
     if not requests and out.is_terminal:
-        out.print("Nothing waits for an answer.")
+        out.print("No requests are waiting for an answer.")
 
 
 @app.command("approve")
@@ -107,20 +109,26 @@ def approve(  # noqa: PLR0913  one for each option
     ] = False,
     always: Annotated[
         bool,
-        typer.Option("--always", help="Do not ask about such calls of this caller any more."),
+        typer.Option(
+            "--always", help="Do not ask about calls like this one of this caller any more."
+        ),
     ] = False,
     opened: Annotated[
         list[str] | None,
-        typer.Option("--open", metavar="ARGUMENT", help="With --always: it may have any value."),
+        typer.Option(
+            "--open", metavar="ARGUMENT", help="With --always: let this argument have any value."
+        ),
     ] = None,
     lasts: Annotated[
         str | None,
         typer.Option(
-            "--for", metavar="SPAN", help="With --always: no longer than, say, 12h or 30d."
+            "--for",
+            metavar="SPAN",
+            help="With --always: how long the rule holds, such as 12h or 30d.",
         ),
     ] = None,
     yes: Annotated[
-        bool, typer.Option("--yes", help="With --always: do not ask whether the rule is meant.")
+        bool, typer.Option("--yes", help="With --always: do not ask to confirm the rule.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -128,18 +136,21 @@ def approve(  # noqa: PLR0913  one for each option
     if always:
         if arguments is not None or for_run or for_run_exactly or len(set(ids)) > 1:
             raise UnusableError(
-                "--always goes with one question, as it was asked, and no other answer"
+                "--always takes one request and cannot be combined with --arguments, "
+                "--for-run or --for-run-exactly"
             )
         rule = Always(tuple(opened or ()), None if lasts is None else seconds_of(lasts))
         _give_rule(ids[0], Approve(check_name(by), always=rule), store, sure=yes, as_json=as_json)
         return
     if opened or lasts is not None or yes:
-        raise UnusableError("--open, --for and --yes go with --always")
+        raise UnusableError("--open, --for and --yes need --always")
     if arguments is not None and len(set(ids)) > 1:
-        raise UnusableError("--arguments goes with one question: approve the others by themselves")
+        raise UnusableError(
+            "--arguments takes one request: approve the others in separate commands"
+        )
     edited = None if arguments is None else edited_arguments(arguments)
     if for_run and for_run_exactly:
-        raise UnusableError("--for-run covers any arguments: leave out --for-run-exactly")
+        raise UnusableError("--for-run already covers any arguments: leave out --for-run-exactly")
     rest: ForRun = "exactly" if for_run_exactly else for_run
     _answer(ids, Approve(check_name(by), edited, rest), store, as_json=as_json)
 
@@ -150,14 +161,16 @@ def refuse(
     *,
     store: StoreOption = DATABASE,
     by: ByOption = None,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Kept, not sent.")] = "",
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Recorded, but not sent to the model.")
+    ] = "",
     as_json: JsonOption = False,
 ) -> None:
     """Refuse requests for good. The model is told that its call was refused, but not why."""
     _answer(ids, Refuse(reason, check_name(by)), store, as_json=as_json)
 
 
-rules = typer.Typer(no_args_is_help=True, help="What need not be asked: answers for always.")
+rules = typer.Typer(no_args_is_help=True, help="Rules: answers that were given for always.")
 app.add_typer(rules, name="rules")
 
 
@@ -187,7 +200,7 @@ def list_rules(*, store: StoreOption = DATABASE, as_json: JsonOption = False) ->
 
 @rules.command("revoke")
 def revoke_rules(
-    ids: Annotated[list[str], typer.Argument(metavar="ID", help="The rules.")],
+    ids: Annotated[list[str], typer.Argument(metavar="ID", help="The ids of the rules.")],
     *,
     store: StoreOption = DATABASE,
 ) -> None:
@@ -212,7 +225,7 @@ def revoke_rules(
 def _rule_columns(kept: KeptRule) -> tuple[str, ...]:
     rule = kept.rule
     if rule is None:
-        told = "it is not as it was signed, or has another key: it lets nothing run; revoke it"
+        told = "it was changed, or signed with a different key: it lets nothing run; revoke it"
         return _line(kept.id), told, "?", "?", "?"
     until = "it is revoked" if rule.expires_at is None else when(rule.expires_at)
     lapsed = " (lapsed)" if rule.expired() else ""
@@ -226,7 +239,7 @@ def seconds_of(span: str) -> float:
     units = {unit: size for size, unit in _UNITS}
     found = re.fullmatch(r"(\d{1,6})\s*([a-z]+)", span.strip())
     if found is None or found[2] not in units or not int(found[1]):
-        raise UnusableError(f"--for: a span such as 90s, 15min, 12h or 30d; this is {span!r}")
+        raise UnusableError(f"--for {span!r}: give a time span such as 90s, 15min, 12h or 30d")
     return float(int(found[1]) * units[found[2]])
 
 
@@ -240,9 +253,9 @@ def _give_rule(request_id: str, answer: Approve, store: str, *, sure: bool, as_j
         pattern = shown_rule(asked.title, asked.arguments, opened, asked.caller)
         typer.echo(f"always: {pattern}", err=True)
         if not sure and not sys.stdin.isatty():
-            raise UnusableError("nobody is there to say that this rule is meant: say --yes")
-        if not sure and not typer.confirm("Is this meant?", err=True):
-            raise UnusableError("no rule was given, and nothing was answered")
+            raise UnusableError("there is no terminal to confirm this rule at: pass --yes")
+        if not sure and not typer.confirm("Give this rule?", err=True):
+            raise UnusableError("no rule was given, and the request is still unanswered")
     _answer([request_id], answer, store, as_json=as_json, keyed=True)
 
 
@@ -278,10 +291,9 @@ def _masked(edited: JsonObject, asked: list[ApprovalRequest]) -> JsonObject:
 
 
 def _with(url: str, work: Callable[[ApprovalStore], Awaitable[T]], *, keyed: bool = False) -> T:
-    """Open the store, with the key of rules if `keyed`; return the result of `work` on it, and
-    close it."""
-    check_holds("approvals", url, "there are no approvals in it")
-    key = state_key(url, make=False) if keyed else None  # a new key has signed nothing
+    """Return the result of `work` on the store, which has the key of rules if need be; close it."""
+    check_holds("approvals", url, "it holds no approvals")
+    key = state_key(url, make=False) if keyed else None  # another one than asked has signed nothing
 
     async def opened() -> T:
         async with aclosing(ApprovalStore(url, state_key=key)) as approvals:
@@ -298,9 +310,9 @@ def check_name(by: str | None) -> str:
         try:
             by = getpass.getuser()
         except (OSError, KeyError, ImportError):
-            raise UnusableError("there is no login name here: say --by NAME") from None
+            raise UnusableError("your login name cannot be found: give --by NAME") from None
     if not by.strip():
-        raise UnusableError("--by: whoever answers has a name")
+        raise UnusableError("--by is empty: give the name of who answers")
     return by
 
 
@@ -310,7 +322,7 @@ def edited_arguments(text: str) -> JsonObject:
     if isinstance(parsed, ParseFailure):
         raise UnusableError(f"--arguments: {parsed.message}")
     if parsed.notes:
-        raise UnusableError("--arguments: one JSON object, such as '{\"amount\": 5}'")
+        raise UnusableError("--arguments: give one JSON object, such as '{\"amount\": 5}'")
     if parsed.apart is not None:
         raise UnusableError(f"--arguments: {ROUNDED}")
     return parsed.value
@@ -318,7 +330,7 @@ def edited_arguments(text: str) -> JsonObject:
 
 def show_request(request: ApprovalRequest) -> None:
     name, tool, arguments, reason, caller, asked, lapses = _columns(request)
-    out.print(f"{name}  asked {asked} ago, lapses in {lapses}", style="dim")
+    out.print(f"{name}  asked {asked} ago, expires in {lapses}", style="dim")
     out.print(f"  {tool} {arguments}", style="bold")
     out.print(f"  for {caller}: {reason}")
 

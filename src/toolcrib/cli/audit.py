@@ -90,24 +90,24 @@ from toolcrib.values.record import (
 
 _BEFORE_ALL = (Stage.PARSE, Stage.RESOLVE, Stage.VALIDATE, Stage.INSTANTIATE)
 _NOT_RUN = {
-    ErrorCode.APPROVAL_REQUIRED: "nobody was there to answer",
+    ErrorCode.APPROVAL_REQUIRED: "nobody could be asked for approval",
     ErrorCode.APPROVAL_EXPIRED: "the answer came too late",
-    ErrorCode.APPROVAL_FAILED: "asking somebody failed",
+    ErrorCode.APPROVAL_FAILED: "asking for approval failed",
     ErrorCode.APPROVAL_MISMATCH: "its definition, caller or arguments have changed since",
-    ErrorCode.ALREADY_USED: "the answer was used before",
+    ErrorCode.ALREADY_USED: "the answer was already used",
     ErrorCode.OTHER_CALL: "the answer was given for another call",
-    ErrorCode.UNKNOWN_APPROVAL: "nobody was asked under the id of the answer",
-    ErrorCode.INVALID_RULE: "a rule for such calls is not as it was signed",
+    ErrorCode.UNKNOWN_APPROVAL: "no request has the id of the answer",
+    ErrorCode.INVALID_RULE: "the signature of a rule for such calls does not match",
     ErrorCode.CANCELLED: "the call was cancelled first",
-    ErrorCode.NOT_RECORDED: "a sink failed when it was to be recorded that it begins",
+    ErrorCode.NOT_RECORDED: "an audit sink failed to record its start",
     ErrorCode.DUPLICATE_CALL: "another call has its id",
-    ErrorCode.NOT_RUNNABLE: "the tool cannot be run there",
+    ErrorCode.NOT_RUNNABLE: "the tool cannot be run in that program",
 }
 
 
 _MOST_CALLERS = 20
-CHANGED = "not as written, or the log has another key"
-HIDDEN = "the entry that tells how it ended does not show here, or cannot be checked"
+CHANGED = "not as written, or the log has a different key"
+HIDDEN = "the entry that says how it ended is missing here, or cannot be checked"
 _SHOWN = 5
 _PLANS = ("planned", "rejected")
 _WHOSE = {
@@ -206,7 +206,7 @@ class CallStory:
         if record.status in _PLANS:
             return f"It has not run: {_planned(record)}."
         if SUSPENDED in self._own[-1].notes and not is_final(record):
-            return "It has begun, and nobody has answered yet what it asks."
+            return "It has begun, and waits for an answer to its question."
         if record.status == "waiting":
             return f"It has not run: {_decided(record.decision)}, and nobody has answered yet."
         if not self.began:
@@ -218,7 +218,7 @@ class CallStory:
             changed = " and changed its arguments" if record.edited else ""
             because = f"{record.approved_by} approved it{changed}, after {because}"
         if record.emulated:
-            return f"It did not run, and something stood in for its tool, because {because}."
+            return f"It did not run (an emulator gave the result), because {because}."
         unknown = "" if is_final(record) else ", and the log does not say how it ended"
         return f"It ran because {because}{unknown}."
 
@@ -408,7 +408,7 @@ def _attempt(attempt: Attempt, *, again: bool, over: bool) -> Iterator[StoryLine
     for entry in attempt.entries:
         yield _event(entry)
     if record.status == "started" and over:
-        yield StoryLine("", "over", "it had ended before, and did not run again")
+        yield StoryLine("", "over", "it had already ended, so it did not run again")
     elif record.status == "started":
         yield StoryLine("", "unknown", "the log does not say how it ended")
 
@@ -492,7 +492,7 @@ def _offered(
         return
     chosen = msgspec.convert(choice, Choice)
     others = [candidate for candidate in chosen.offered if candidate.name != record.name]
-    late = ", in the order of the catalog: nothing was scored in time" if chosen.timed_out else ""
+    late = ", in catalog order, because no score was ready in time" if chosen.timed_out else ""
     yield "choice", f"by {chosen.scorer or 'no scorer'}{late}"
     for candidate in others[:_SHOWN]:
         yield "  offered", _candidate(candidate)
@@ -526,7 +526,7 @@ def _decided(decision: Decision | None) -> str:
 def _planned(record: ToolInvocationRecord) -> str:
     if record.status == "rejected" and record.error is not None:
         return f"it was planned, and rejected: {error_text(record.error)}".rstrip(".")
-    return "it was planned, and nobody asked for it to be run"
+    return "it was only planned, never started"
 
 
 def _stopped(record: ToolInvocationRecord) -> str:
@@ -608,7 +608,7 @@ def list_calls(  # noqa: PLR0913  the options of a command line
     if as_json:
         print_json([to_plain(entry) for entry in rows])
     elif not rows and out.is_terminal:
-        out.print("No call fits.")
+        out.print("No calls match.")
     else:
         print_rows([_row(entry) for entry in rows], _COLUMNS)
     exit_if_changed(sum(not entry.intact for entry in rows))
@@ -617,7 +617,8 @@ def list_calls(  # noqa: PLR0913  the options of a command line
 @app.command("show")
 def show(
     wanted: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="A run's id, a call's, or both: RUN/CALL.")
+        str | None,
+        typer.Argument(metavar="[ID]", help="The id of a run, of a call, or of both as RUN/CALL."),
     ] = None,
     *,
     seq: EntryOption = None,
@@ -641,7 +642,7 @@ def show(
 
     calls, runs = of_log(log, log_to_read(log, key_file), read)
     if not calls and not runs:
-        raise UnusableError(f"{without_password(log)}: there is no {named} in it")
+        raise UnusableError(f"{without_password(log)}: it has no {named}")
     if as_json:
         print_json(
             {

@@ -68,30 +68,35 @@ from toolcrib.urls import without_password
 from toolcrib.values.json import to_plain
 
 SigningKeyOption: TypeAlias = Annotated[
-    Path, typer.Option("--signing-key", metavar="FILE", help="As `audit keygen` has written it.")
+    Path, typer.Option("--signing-key", metavar="FILE", help="The file that `audit keygen` wrote.")
 ]
 PublicKeyOption: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         "--public-key",
         metavar="KEY",
-        help="Whose signature is believed: NAME+ID+KEY, or a file that holds it.",
+        help="The public key to trust: NAME+ID+KEY, or a file that holds it.",
     ),
 ]
 CheckpointOption: TypeAlias = Annotated[
     Path | None,
-    typer.Option("--checkpoint", metavar="FILE", help="A checkpoint that was kept elsewhere."),
+    typer.Option(
+        "--checkpoint", metavar="FILE", help="A checkpoint that you kept outside the log."
+    ),
 ]
 FileArgument: TypeAlias = Annotated[
-    Path | None, typer.Argument(metavar="FILE", help="Where to; stdout if - or left out.")
+    Path | None, typer.Argument(metavar="FILE", help="The file to write; stdout if - or left out.")
 ]
 
 
 def keygen(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to; it must be new.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The file to write; it must not exist yet.")
+    ],
     *,
     name: Annotated[
-        str, typer.Option("--name", metavar="NAME", help="The log's, such as example.com/shop.")
+        str,
+        typer.Option("--name", metavar="NAME", help="The log's name, such as example.com/shop."),
     ],
     as_json: JsonOption = False,
 ) -> None:
@@ -114,7 +119,10 @@ def checkpoint(
     key_file: KeyFileOption = None,
     signing_key: SigningKeyOption,
     after: Annotated[
-        Path | None, typer.Option("--after", metavar="FILE", help="An earlier checkpoint.")
+        Path | None,
+        typer.Option(
+            "--after", metavar="FILE", help="An earlier checkpoint that the log must still match."
+        ),
     ] = None,
     rotates_to: Annotated[
         Path | None,
@@ -143,7 +151,7 @@ def checkpoint(
 
 def prove(
     wanted: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="A call's id; none with --entry.")
+        str | None, typer.Argument(metavar="[ID]", help="A call's id; leave it out with --entry.")
     ] = None,
     file: FileArgument = None,
     *,
@@ -151,7 +159,8 @@ def prove(
     log: LogOption = DATABASE,
     key_file: KeyFileOption = None,
     kept: Annotated[
-        Path, typer.Option("--checkpoint", metavar="FILE", help="One that came after the entry.")
+        Path,
+        typer.Option("--checkpoint", metavar="FILE", help="A checkpoint made after the entry."),
     ],
     as_json: JsonOption = False,
 ) -> None:
@@ -167,7 +176,7 @@ def prove(
             return await audit.prove(seq or 0, note)
         last = await audit.last(wanted)
         if last is None:
-            raise UnusableError(f"{without_password(log)}: there is no {named} in it")
+            raise UnusableError(f"{without_password(log)}: it has no {named}")
         return await audit.prove(last.seq, note)
 
     proof = of_log(log, log_to_read(log, key_file), proved)
@@ -178,7 +187,9 @@ def prove(
 
 
 def check_inclusion(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `prove` has written.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The proof that `audit prove` wrote.")
+    ],
     *,
     public_key: PublicKeyOption = None,
     as_json: JsonOption = False,
@@ -196,14 +207,16 @@ def opened_checkpoint(file: Path | None, keys: list[str] | None) -> Checkpoint |
     """Read a checkpoint and check its signatures. Return None if no file is given."""
     if file is None:
         if keys:
-            raise UnusableError("--public-key is about a checkpoint: give --checkpoint FILE")
+            raise UnusableError("--public-key needs --checkpoint FILE")
         return None
     return Checkpoint.opened(read_checkpoint("--checkpoint", file), *public_keys(keys))
 
 
 def public_keys(texts: list[str] | None) -> list[PublicKey]:
     if not texts:
-        raise UnusableError("give the log's --public-key: it is not taken from what is checked")
+        raise UnusableError(
+            "give the log's --public-key: the key in the file being checked is not trusted"
+        )
     return [_public_key(text) for text in texts]
 
 
@@ -222,7 +235,7 @@ def read_checkpoint(option: str, file: Path) -> str:
     try:
         Checkpoint.read(note)
     except SourceError as error:
-        raise UnusableError(f"{option} {file}: it is no checkpoint ({error})") from None
+        raise UnusableError(f"{option} {file}: it is not a checkpoint ({error})") from None
     return note
 
 
@@ -233,7 +246,7 @@ def read_text(file: Path, option: str = "") -> str:
     except OSError as error:
         raise UnusableError(f"{option}{file}: {error.strerror}") from None
     except UnicodeError:
-        raise UnusableError(f"{option}{file}: it is no text") from None
+        raise UnusableError(f"{option}{file}: it is not UTF-8 text") from None
 
 
 def _give(text: str, file: Path | None, parse: Callable[[str], object], *, as_json: bool) -> None:
@@ -250,7 +263,9 @@ def _give(text: str, file: Path | None, parse: Callable[[str], object], *, as_js
         try:
             parse(read_text(file))
         except ToolcribError:
-            raise UnusableError(f"{file}: something else is in it: name another file") from None
+            raise UnusableError(
+                f"{file}: it already holds something else: name another file"
+            ) from None
     try:
         with create_private(file) as target:
             target.write(text.encode())
@@ -272,7 +287,9 @@ def verify(
     key_file: KeyFileOption = None,
     head: Annotated[
         str | None,
-        typer.Option("--head", metavar="SEQ:HASH", help="What an earlier verify has printed."),
+        typer.Option(
+            "--head", metavar="SEQ:HASH", help="The head that an earlier `audit verify` printed."
+        ),
     ] = None,
     checkpoint: CheckpointOption = None,
     public_key: PublicKeyOption = None,
@@ -280,7 +297,7 @@ def verify(
         Path | None, typer.Option("--jsonl", metavar="FILE", help="Check an export instead.")
     ] = None,
     filtered: Annotated[
-        bool, typer.Option("--filtered", help="The export was made with a filter.")
+        bool, typer.Option("--filtered", help="With --jsonl: the export was made with a filter.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -293,14 +310,14 @@ def verify(
     --head, it reveals a chain that was recomputed.
     """
     if filtered and jsonl is None:
-        raise UnusableError("--filtered is about an export: give --jsonl FILE")
+        raise UnusableError("--filtered needs --jsonl FILE")
     kept = None if head is None else head_of(head)
     try:
         signed = opened_checkpoint(checkpoint, public_key)
     except MissingExtraError as error:
         raise UncheckedError(str(error)) from None
     if signed is not None and jsonl is not None:
-        raise UnusableError("--checkpoint is about a log: leave --jsonl out")
+        raise UnusableError("--checkpoint checks a log, not an export: leave out --jsonl")
     if jsonl is not None:
         where, found = str(jsonl), _verify_file(jsonl, key_file, kept, filtered=filtered)
     else:
@@ -311,7 +328,9 @@ def verify(
     else:
         _say(where, found, filtered=filtered, kept=kept)
         if found.ok and signed is not None and signed.rotates_to is not None:
-            out.print(printable(f"from this checkpoint on the key is {signed.rotates_to}"))
+            out.print(
+                printable(f"after this checkpoint, checkpoints are signed with {signed.rotates_to}")
+            )
     if not found.ok:
         raise typer.Exit(1)
     if not found.sealed and not filtered:
@@ -343,7 +362,7 @@ def migrate(
     if as_json:
         print_json({"log": without_password(log), "migrated": done})
     else:
-        state = "is sealed from here on" if done else "is of the newest format already"
+        state = "is sealed from here on" if done else "already has the newest format"
         out.print(printable(f"{without_password(log)}: {state}"))
 
 
@@ -381,7 +400,7 @@ def export(  # noqa: PLR0913  the options of a command line
     which = msgspec.structs.replace(which, limit=limit)
     file = _named(file)
     if file is None and as_json:
-        raise UnusableError("--json tells of a FILE: name it")
+        raise UnusableError("--json needs a FILE to write the export to")
     if file is not None and _is_part_of(file, log):
         raise UnusableError(f"{file}: it is the log itself: name another file")
     opened = log_to_read(log, key_file)
@@ -401,7 +420,10 @@ def export(  # noqa: PLR0913  the options of a command line
 def prune(
     *,
     before: Annotated[
-        str, typer.Option("--before", metavar="TIME", help="Such as 2026-11-22, or 90d.")
+        str,
+        typer.Option(
+            "--before", metavar="TIME", help="A time such as 2026-11-22, or an age such as 90d."
+        ),
     ],
     log: LogOption = DATABASE,
     key_file: KeyFileOption = None,
@@ -413,7 +435,7 @@ def prune(
     opened = log_to_read(log, key_file)
     if not yes:
         if as_json or sys.stdin is None or not sys.stdin.isatty():
-            raise UnusableError("nobody can be asked here: give --yes")
+            raise UnusableError("there is no terminal to confirm at: pass --yes")
         typer.confirm(f"Remove all entries before {when(limit)} from the log?", abort=True)
     removed = of_log(log, opened, lambda audit: audit.prune(before=limit))
     if as_json:
@@ -424,19 +446,25 @@ def prune(
 
 def _say(where: str, found: Verification, *, filtered: bool, kept: Head | None) -> None:
     if kept is not None and not kept.seq and found.head.seq:
-        out.print("--head 0 is that of an empty log: it proves nothing of this one")
+        out.print("--head 0 belongs to an empty log, so it proves nothing about this log")
     if found.fault is None:
-        torn = "; the last line was cut, and is not counted" if found.torn else ""
+        torn = "; the last line is incomplete and is not counted" if found.torn else ""
         out.print(printable(f"{where}: {_entries(found.checked)}, all as written{torn}"))
         if filtered:
-            out.print("each by itself: with a filter nobody can tell whether one is missing")
+            out.print(
+                "each entry was checked alone: in a filtered export, missing entries cannot be "
+                "detected"
+            )
         elif found.format == 1:
-            out.print("format 1: start and tail are not sealed; `toolcrib audit migrate` does that")
+            out.print(
+                "format 1: the start and end of the log are not sealed; `toolcrib audit migrate` "
+                "seals them"
+            )
         out.print(f"head {found.head.seq}:{found.head.hash}")
         return
     place = "" if found.fault.seq is None else f"entry {found.fault.seq}: "
     out.print(one_line(f"{where}: {place}{found.fault.what}"))
-    out.print(f"{_entries(found.checked)} checked up to there")
+    out.print(f"{_entries(found.checked)} checked before it")
 
 
 def _verify_log(
@@ -471,7 +499,7 @@ def exit_if_changed(count: int) -> None:
     says so. Return if there are none."""
     if count:
         err.print(
-            f"toolcrib: {_entries(count)} not as written, or the log has another key:"
+            f"toolcrib: {_entries(count)} not as written, or the log has a different key:"
             " run `toolcrib audit verify`"
         )
         raise typer.Exit(1)
@@ -484,7 +512,7 @@ async def _print_lines(lines: AsyncIterator[tuple[str, bool]]) -> int:
     """
     changed = 0
     if sys.stdout is None:
-        raise UnusableError("there is no stdout to write to: name a FILE")
+        raise UnusableError("stdout is closed: name a FILE to write to")
     async for line, intact in lines:
         shown = f"{json_text(json.loads(line))}\n" if out.is_terminal else line
         sys.stdout.buffer.write(shown.encode())

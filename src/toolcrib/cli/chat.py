@@ -74,7 +74,7 @@ _ENDS = ("/quit", "/exit")  # typed to end the conversation, like Ctrl-D
 
 
 _Prompt: TypeAlias = Annotated[
-    str | None, typer.Argument(help="What to ask; left out, it is a conversation.")
+    str | None, typer.Argument(help="What to ask. Without it, a conversation starts.")
 ]
 ModelOption: TypeAlias = Annotated[
     str,
@@ -96,14 +96,14 @@ CountOption: TypeAlias = Annotated[
         "--pick",
         metavar="N",
         min=1,
-        help="Offer only the N tools that fit best; a model of a provider may search for more.",
+        help="Offer only the N best tools; a hosted model may search for more.",
     ),
 ]
 ScorerOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help=f"With --pick: what scores the tools: {', '.join(SCORERS)}.",
+        help=f"With --pick: the scorer that ranks the tools: {', '.join(SCORERS)}.",
         autocompletion=lambda: list(SCORERS),
     ),
 ]
@@ -112,16 +112,16 @@ _Cassette: TypeAlias = Annotated[
     typer.Option(
         "--cassette",
         metavar="FILE",
-        help="Replay the provider's answers from FILE; record them where there is none.",
+        help="Replay the provider's answers from FILE; if it does not exist, record them.",
     ),
 ]
 _Record: TypeAlias = Annotated[
-    bool, typer.Option("--record", help="With --cassette: record again.")
+    bool, typer.Option("--record", help="With --cassette: record again, over FILE.")
 ]
 _Durable: TypeAlias = Annotated[
     bool,
     typer.Option(
-        "--durable", help="Keep each turn as a run in a database: it outlives this process."
+        "--durable", help="Keep each turn as a run in a database, so that it survives this process."
     ),
 ]
 _Runs: TypeAlias = Annotated[
@@ -129,7 +129,7 @@ _Runs: TypeAlias = Annotated[
     typer.Option(
         "--store",
         metavar="URL",
-        help=f"With --durable: the database; left out, ${STORE_OF_RUNS}, or {RUNS}.",
+        help=f"With --durable: the database. Default: ${STORE_OF_RUNS}, or {RUNS}.",
     ),
 ]
 
@@ -215,7 +215,7 @@ def who_answers(model: str) -> str:
         return text
     more = f" and {len(others) - _MOST_OFFERED} more" if len(others) > _MOST_OFFERED else ""
     shown = " or ".join(printable(name) for name in others[:_MOST_OFFERED])
-    return f"{text} Here is also --model {shown}{more} (toolcrib doctor)."
+    return f"{text} Also available: --model {shown}{more} (toolcrib doctor)."
 
 
 @contextlib.contextmanager
@@ -316,7 +316,7 @@ def _converse(terminal: _Terminal, left: list[Turn]) -> int:
     A person at the terminal has seen what went wrong, and a script has not.
     """
     if sys.stdin is None:
-        raise UnusableError("there is no stdin to converse over: give a prompt")
+        raise UnusableError("stdin is closed: give a prompt")
     names = ", ".join(terminal.session.agent.runner.catalog.names)
     err.print(f"{printable(terminal.model)}, with {names}. Ctrl-D ends.")
     typed, worst = sys.stdin.isatty(), 0
@@ -341,7 +341,7 @@ def _converse(terminal: _Terminal, left: list[Turn]) -> int:
             known = error.state if isinstance(error, ClientError) else None
             failed = known if isinstance(known, RunState) else None
             if failed is not None:
-                err.print(f"{_RESUME} goes on from there: what ran is not run again.")
+                err.print(f"{_RESUME} continues from there; tools that ran are not run again.")
             continue
         failed = None
         if status == "waiting":
@@ -463,15 +463,18 @@ _Store: TypeAlias = Annotated[
     typer.Option(
         "--store",
         metavar="URL",
-        help=f"Where conversations are kept; left out, {DATABASE}, or with --durable "
+        help=f"The database of conversations. Default: {DATABASE}, or with --durable "
         f"${STORE_OF_RUNS}, or {RUNS}.",
     ),
 ]
 _Host: TypeAlias = Annotated[
-    str, typer.Option("--host", metavar="ADDRESS", help="Listen there; this machine if left out.")
+    str,
+    typer.Option(
+        "--host", metavar="ADDRESS", help="The address to listen on. Default: this machine only."
+    ),
 ]
 _Port: TypeAlias = Annotated[
-    int, typer.Option("--port", metavar="N", min=0, max=65535, help="0 takes a free one.")
+    int, typer.Option("--port", metavar="N", min=0, max=65535, help="The port; 0 takes a free one.")
 ]
 _Open: TypeAlias = Annotated[bool, typer.Option("--open", help="Open the page in a browser.")]
 

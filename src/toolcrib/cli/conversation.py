@@ -156,14 +156,14 @@ class DurableTurn:
         if answer is None and elsewhere.cancelled():
             return False
         if answer is None:
-            err.print(printable(f"{request.title}: it was answered elsewhere, or has lapsed."))
+            err.print(printable(f"{request.title}: it was answered elsewhere, or has expired."))
         return True
 
 
 def _how_to_answer(request_id: str, store: str) -> str:
     elsewhere = "" if store == store_of_runs(None) else f" --store {without_password(store)}"
     answer = f"toolcrib runs answer {request_id} --yes{elsewhere}"
-    return f"Answer with: {answer} (or --no). The same command again goes on."
+    return f"Answer with: {answer} (or --no). Then run the same command again to continue."
 
 
 async def _gone(durable: DurableAgents, request_id: str) -> None:
@@ -189,12 +189,12 @@ async def go_on(
     name = mine[-1].conversation if mine else f"{prefix}{os.urandom(4).hex()}"
     left = [run for run in mine if run.conversation == name]
     for run in left:
-        waits = " It waits for an answer." if run.waits else ""
-        err.print(printable(f"Going on with {run.id}: {shortened(run.asked)}{waits}"))
+        waits = " It is waiting for an answer." if run.waits else ""
+        err.print(printable(f"Continuing {run.id}: {shortened(run.asked)}{waits}"))
     others = [run.id for run in found if run not in left]
     if others:
-        told = "with other options, or in other words" if prompt else "with other options"
-        err.print(printable(f"Also open, begun {told}: {', '.join(others)} (toolcrib runs list)"))
+        told = "with other options or another prompt" if prompt else "with other options"
+        err.print(printable(f"Also open, started {told}: {', '.join(others)} (toolcrib runs list)"))
     return DurableConversation(store, name, agent, ask), left
 
 

@@ -102,7 +102,7 @@ def _told() -> dict[str, Any]:
     file = Path(urlsplit(DATABASE).path.lstrip("/"))
     return {
         "toolcrib": {
-            "version": _version("toolcrib") or "from its source",
+            "version": _version("toolcrib") or "run from source, not installed",
             "python": platform.python_version(),
             "system": platform.platform(terse=True),
         },
@@ -181,7 +181,7 @@ def _get(url: str) -> Mapping[str, Any]:
     finally:
         connection.close()
     if not isinstance(answer, dict):
-        raise ValueError("this is no object")  # noqa: TRY004  the kind of error that json raises
+        raise ValueError("the answer is not a JSON object")  # noqa: TRY004  as json's own error is
     return answer
 
 
@@ -194,7 +194,8 @@ local_app = typer.Typer(no_args_is_help=True, help="The embedded model.")
 def install(
     *,
     force: Annotated[
-        bool, typer.Option("--force", help="Check the file that is there; replace it if damaged.")
+        bool,
+        typer.Option("--force", help="Check the existing file, and replace it if it is damaged."),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -214,7 +215,7 @@ def install(
         path = fetch(steps, force=force)
         missed = _fetch_needle(steps, force=force)
     if missed:
-        err.print(f"{missed}. Without Needle the embedded model is less often right.")
+        err.print(f"{missed}. The embedded model works without Needle, but makes more mistakes.")
     if as_json:
         size = path.stat().st_size
         needle = None if missed else str(model_path(NEEDLE))
@@ -222,7 +223,7 @@ def install(
     elif steps.fetched:
         out.print(f"Installed the embedded model: {path}")
     else:
-        out.print(f"The embedded model is installed: {path}")
+        out.print(f"The embedded model is already installed: {path}")
 
 
 def _fetch_needle(steps: _Steps, *, force: bool) -> str | None:

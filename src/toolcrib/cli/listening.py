@@ -31,7 +31,7 @@ def listening_at(host: str, port: int, *, given: str, free: str) -> socket.socke
         return socket.create_server((host, port), family=family)
     except OSError as error:
         why = error.strerror or str(error)
-        raise UnusableError(f"{given}: {why}; {free} takes a free one") from None
+        raise UnusableError(f"{given}: {why}; use {free} for any free port") from None
 
 
 def named(host: str) -> str:
@@ -77,7 +77,7 @@ def ended_by_signals(end: Callable[[int], object]) -> Iterator[None]:
 async def stop_work(durable: DurableAgents, grace: float) -> None:
     """Let durable steps that are under way end within the grace period. Call `leave` afterwards."""
     if not await durable.stop(grace):
-        err.print("what was under way was cut: of calls nobody knows what they did")
+        err.print("running work was stopped: the outcome of its calls is unknown")
 
 
 def leave() -> NoReturn:

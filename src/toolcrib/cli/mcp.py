@@ -44,15 +44,15 @@ _Http: TypeAlias = Annotated[
     typer.Option(
         "--http",
         metavar="HOST:PORT",
-        help="Serve by streamable HTTP there; left out, by standard input and output. "
-        "Port 0 takes a free one.",
+        help="Serve streamable HTTP at this address. Default: stdin and stdout. Port 0 takes a "
+        "free one.",
     ),
 ]
 _Elicit: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--elicit",
-        help="Let whoever calls also approve: the client asks its user about each risky call.",
+        help="Let the caller also approve: the client asks its user about each risky call.",
     ),
 ]
 _Hosts: TypeAlias = Annotated[
@@ -60,7 +60,7 @@ _Hosts: TypeAlias = Annotated[
     typer.Option(
         "--allow-host",
         metavar="NAME",
-        help="With --http: a name under which the server is reached (may be repeated).",
+        help="With --http: a host name that clients use for this server (may be repeated).",
     ),
 ]
 _Origins: TypeAlias = Annotated[
@@ -68,7 +68,7 @@ _Origins: TypeAlias = Annotated[
     typer.Option(
         "--allow-origin",
         metavar="URL",
-        help="With --http: an origin whose pages may call (may be repeated).",
+        help="With --http: an origin whose web pages may call (may be repeated).",
     ),
 ]
 
@@ -102,7 +102,7 @@ def serve(  # noqa: PLR0913  the options of a command
     if elicit and consent is not None:
         raise UnusableError("--elicit asks the client's user: leave out --yes and --no")
     if http is None and (hosts or origins):
-        raise UnusableError("--allow-host and --allow-origin are for --http HOST:PORT")
+        raise UnusableError("--allow-host and --allow-origin need --http HOST:PORT")
     mcp = import_module("toolcrib.bridges.mcp")  # needs the extra `mcp`
     log, keeps = log_to_write(audit, key_file), rules_in(rules, consent)
     runner = ToolRunner(

@@ -89,20 +89,22 @@ DataOption: TypeAlias = Annotated[
     typer.Option(
         "--database",
         metavar="FILE",
-        help="Give the kit a SQLite file that its tools may read, and cannot change.",
+        help="A SQLite file that the tools of the kit may read but not change.",
     ),
 ]
 WhereArgument: TypeAlias = Annotated[
-    str | None, typer.Argument(metavar="WHERE", help="The same as --tools WHERE.")
+    str | None, typer.Argument(metavar="WHERE", help="Same as --tools WHERE.")
 ]
-JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="One JSON value on stdout.")]
+JsonOption: TypeAlias = Annotated[
+    bool, typer.Option("--json", help="Print one JSON value on stdout.")
+]
 ConsentOption: TypeAlias = Annotated[
     bool | None,
     typer.Option("--yes/--no", help="Approve or refuse every risky call without asking."),
 ]
 LogOption: TypeAlias = Annotated[
     str,
-    typer.Option("--log", metavar="URL", envvar=LOG, help="The log, as SQLAlchemy names it."),
+    typer.Option("--log", metavar="URL", envvar=LOG, help="The log, as an SQLAlchemy URL."),
 ]
 RecordOption: TypeAlias = Annotated[
     str | None,
@@ -115,46 +117,56 @@ RulesOption: TypeAlias = Annotated[
     typer.Option(
         "--rules",
         metavar="URL",
-        help="Let an answer be for always, and keep those in this database, such as "
+        help="Allow answers for always, and keep them as rules in this database, such as "
         "sqlite:///crib.db.",
     ),
 ]
 KeyFileOption: TypeAlias = Annotated[
     Path | None,
     typer.Option(
-        "--key-file", metavar="FILE", help=f"The log's key; left out, ${KEY} if it is set."
+        "--key-file",
+        metavar="FILE",
+        help=f"A file with the log's key. Default: ${KEY} if it is set.",
     ),
 ]
 RunOption: TypeAlias = Annotated[
-    str | None, typer.Option("--run", metavar="ID", help="Of this run.")
+    str | None, typer.Option("--run", metavar="ID", help="Only this run.")
 ]
 CallOption: TypeAlias = Annotated[
-    str | None, typer.Option("--call", metavar="ID", help="Of this call.")
+    str | None, typer.Option("--call", metavar="ID", help="Only this call.")
 ]
 EntryOption: TypeAlias = Annotated[
     int | None,
     typer.Option(
-        "--entry", metavar="N", min=0, max=2**63 - 1, help="By an entry's number, not by an id."
+        "--entry",
+        metavar="N",
+        min=0,
+        max=2**63 - 1,
+        help="The number of an entry, instead of an id.",
     ),
 ]
 ToolNameOption: TypeAlias = Annotated[
-    str | None, typer.Option("--tool", metavar="NAME", help="Of this tool.")
+    str | None, typer.Option("--tool", metavar="NAME", help="Only this tool.")
 ]
 CallerOption: TypeAlias = Annotated[
-    str | None, typer.Option("--caller", metavar="ID", help="On behalf of this caller.")
+    str | None, typer.Option("--caller", metavar="ID", help="Only calls on behalf of this caller.")
 ]
 StatusOption: TypeAlias = Annotated[
-    str | None, typer.Option("--status", help=f"One of {', '.join(get_args(RecordStatus))}.")
+    str | None,
+    typer.Option("--status", help=f"Only with this status: {', '.join(get_args(RecordStatus))}."),
 ]
 CodeOption: TypeAlias = Annotated[
-    str | None, typer.Option("--code", help="Failed with this error code, such as timeout.")
+    str | None, typer.Option("--code", help="Only failures with this error code, such as timeout.")
 ]
 SinceOption: TypeAlias = Annotated[
     str | None,
-    typer.Option(metavar="TIME", help="Not before: 2026-11-22T14:30 (UTC if it says no zone), 2h."),
+    typer.Option(
+        metavar="TIME",
+        help="From this time on: 2026-11-22T14:30 (UTC without a zone), or 2h for the last two hours.",
+    ),
 ]
 UntilOption: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Before; likewise.")
+    str | None, typer.Option(metavar="TIME", help="Before this time, written like --since.")
 ]
 LimitOption: TypeAlias = Annotated[int | None, typer.Option("--limit", min=1, help="At most N.")]
 
@@ -197,7 +209,7 @@ def no_terminal(record: ToolInvocationRecord) -> str:
     needed = record.error is not None and record.error.code is ErrorCode.APPROVAL_REQUIRED
     if not needed or (sys.stdin is not None and sys.stdin.isatty()):
         return ""
-    return "There is no terminal to ask at: --yes approves it."
+    return "There is no terminal to ask at: pass --yes to approve it."
 
 
 def approver(consent: bool | None) -> Approver:
@@ -227,8 +239,8 @@ def given_once(where: str | None, tools: list[str] | None) -> list[str] | None:
     given."""
     if where is not None and tools:
         raise UnusableError(
-            f"the tools are named twice, {where} and {as_options(tools)}: choose one, or name each "
-            "source by --tools"
+            f"the tools are given twice, as {where} and {as_options(tools)}: choose one, or "
+            "pass each source with --tools"
         )
     return tools if where is None else [where]
 
@@ -250,9 +262,11 @@ def load_catalog(tools: list[str] | None, *, database: Path | None = None) -> Ca
         except SourceError as error:
             raise UnusableError(str(error)) from error
         except MissingExtraError as error:
-            raise UnusableError(f"{error}, or name tools of your own: --tools WHERE") from error
+            raise UnusableError(f"{error}, or name your own tools: --tools WHERE") from error
     if database is not None:
-        raise UnusableError(f"--database is for the kit: leave it out, or {as_options(tools)}")
+        raise UnusableError(
+            f"--database works only with the kit: leave it out, or {as_options(tools)}"
+        )
     return Catalog([_load(where) for where in tools])
 
 
@@ -283,7 +297,7 @@ def _checked(where: str, load: Callable[[], Catalog]) -> Catalog:
     except SourceError as error:
         raise UnusableError(f"--tools {error}") from error
     if not found:
-        raise UnusableError(f"--tools {where}: there are no tools in it")
+        raise UnusableError(f"--tools {where}: it has no tools")
     return found
 
 
@@ -307,7 +321,7 @@ def _of_servers(where: str) -> Catalog:
 def _tell_waiting() -> None:
     if sys.stderr.isatty():
         typer.echo(
-            "toolcrib: waiting for the MCP server to list its tools (Ctrl-C ends it)", err=True
+            "toolcrib: waiting for the MCP server to list its tools (Ctrl-C to stop)", err=True
         )
 
 
@@ -361,8 +375,8 @@ def _listed(given: Mapping[str, Any], where: str) -> Listed:
         text = orjson.dumps(schema if isinstance(schema, dict) else {}).decode()
     except TypeError:
         raise DefinitionError(
-            f"--tools {where}: the schema of {name!r} is nested too deeply, or holds an integer "
-            "beyond 64 bits"
+            f"--tools {where}: the schema of {name!r} is nested too deeply, or holds an "
+            "integer beyond 64 bits"
         ) from None
     return Listed(
         ToolDefinition(
@@ -394,8 +408,8 @@ def check_url(url: str) -> None:
     found = _SQLITE.fullmatch(url)
     if found is not None and (found[1] in _IN_MEMORY or "mode=memory" in (found[2] or "")):
         raise UnusableError(
-            f"{shown}: a database in memory is gone with its program: give one in a file, such as "
-            f"{DATABASE}"
+            f"{shown}: an in-memory database is lost when the program ends: give one in a "
+            f"file, such as {DATABASE}"
         )
 
 
@@ -419,13 +433,13 @@ def state_key(url: str, *, make: bool = True) -> bytes:
         except ToolcribError as error:
             raise UnusableError(str(error)) from None
     if found is None:
-        told = f"of runs on a server the key is yours to keep: set ${STATE_KEY}"
+        told = f"the state key of a server database must be set: set ${STATE_KEY}"
         raise UnusableError(f"{_named(url)}: {told}")
     file = Path(f"{found[1]}.key")
     if not make and not file.exists():
         raise UnusableError(
-            f"{file}: there is no such file: set ${STATE_KEY} to the state_key of the program that"
-            " asks, or write its bytes there"
+            f"{file}: there is no such file: set ${STATE_KEY} to the state_key of the program "
+            "that asks for approval, or write that key to the file"
         )
     return _kept_key(file)
 
@@ -441,7 +455,7 @@ def rules_in(url: str | None, consent: bool | None = None) -> ApprovalStore | No
     if url is None:
         return None
     if consent is not None:
-        raise UnusableError("--rules is for what is asked: leave out --yes and --no")
+        raise UnusableError("--rules keeps answers to questions: leave out --yes and --no")
     try:
         rules = ApprovalStore(url, state_key=state_key(url))
         asyncio.run(_opened(rules))
@@ -466,7 +480,7 @@ def _kept_key(file: Path) -> bytes:
         raise UnusableError(f"{file}: {error.strerror}") from None
     with contextlib.suppress(ToolcribError):
         return check_key(str(file), key)
-    raise UnusableError(f"{file}: it has no key; it is made anew if you remove it")
+    raise UnusableError(f"{file}: it holds no usable key; remove the file to have a new key made")
 
 
 def existing_file(url: str) -> Path | None:
@@ -525,7 +539,7 @@ def check_was_log(url: str) -> None:
     file = existing_file(url)
     if file is None:
         return
-    absent = "it is no audit log, or all of it was erased"
+    absent = "it is not an audit log, or all of the log was erased"
     if not file.stat().st_size:
         raise SourceError(f"{_named(url)}: the file is empty: {absent}")
     tables = _tables(file)
@@ -575,7 +589,7 @@ def head_of(text: str) -> Head:
     """Parse `SEQ:HASH`, as `verify` prints it. Raises UnusableError for any other text."""
     found = _HEAD.fullmatch(text)
     if found is None:
-        raise UnusableError("--head: give SEQ:HASH, as verify has printed it")
+        raise UnusableError("--head: give SEQ:HASH, as `audit verify` prints it")
     return Head(int(found[1]), found[2])
 
 
@@ -587,7 +601,7 @@ def log_to_write(url: str | None, key_file: Path | None) -> AuditLog | None:
     """
     if url is None:
         if key_file is not None:
-            raise UnusableError("--key-file is the key of a log: give --audit URL")
+            raise UnusableError("--key-file needs --audit URL")
         return None
     try:
         check_url(url)
@@ -609,7 +623,7 @@ def log_to_read(url: str, key_file: Path | None, *, damaged: bool = False) -> Au
     if damaged:
         check_was_log(url)
     else:
-        check_holds("audit_entries", url, "there is no audit log in it")
+        check_holds("audit_entries", url, "it holds no audit log")
     try:
         return AuditLog(url, key=key)
     except SourceError as error:
@@ -660,7 +674,7 @@ def check_no_pipe(file: Path) -> None:
     """
     opened = str(file).startswith(("/dev/", "/proc/"))
     if not opened and stat.S_ISFIFO(file.stat().st_mode):
-        raise UnusableError(f"{file}: it is a pipe, and no file")
+        raise UnusableError(f"{file}: it is a pipe, not a file")
 
 
 def key_of(file: Path | None) -> bytes | None:
@@ -686,11 +700,13 @@ def _status(given: str | None) -> RecordStatus | None:
     for known in _STATUSES:
         if given == known:
             return known
-    raise UnusableError(f"--status {given}: there are {', '.join(_STATUSES)}")
+    raise UnusableError(f"--status {given}: unknown status; use one of {', '.join(_STATUSES)}")
 
 
 def _code(given: str) -> ErrorCode:
     try:
         return ErrorCode(given)
     except ValueError:
-        raise UnusableError(f"--code {given}: there are {', '.join(ErrorCode)}") from None
+        raise UnusableError(
+            f"--code {given}: unknown error code; use one of {', '.join(ErrorCode)}"
+        ) from None

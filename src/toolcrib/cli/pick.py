@@ -67,12 +67,12 @@ _HEAD = (
 _NOTHING = "–"
 
 _Request: TypeAlias = Annotated[str, typer.Argument(help="The request, in plain words.")]
-_Top: TypeAlias = Annotated[int, typer.Option("--top", min=1, help="How many to show.")]
+_Top: TypeAlias = Annotated[int, typer.Option("--top", min=1, help="How many tools to show.")]
 _Scorer: TypeAlias = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help=f"What scores the tools: {', '.join(SCORERS)}.",
+        help=f"The scorer that ranks the tools: {', '.join(SCORERS)}.",
         autocompletion=lambda: list(SCORERS),
     ),
 ]
@@ -81,23 +81,24 @@ _MinScore: TypeAlias = Annotated[
 ]
 _Roles: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(help="A role of the caller's: leave out what is for others. Repeatable."),
+    typer.Option(help="A role of the caller: leave out tools for other roles. Repeatable."),
 ]
 _Tags: TypeAlias = Annotated[
     list[str] | None, typer.Option(help="Only tools with one of these tags. Repeatable.")
 ]
 _MaxCost: TypeAlias = Annotated[
-    float | None, typer.Option(min=0, help="Leave out what costs more, in the tools' own unit.")
+    float | None,
+    typer.Option(min=0, help="Leave out tools that cost more, in the tools' own unit."),
 ]
 _Unsafe: TypeAlias = Annotated[
     bool,
-    typer.Option("--unsafe/--no-unsafe", help="Whether to score tools marked unsafe, too."),
+    typer.Option("--unsafe/--no-unsafe", help="Whether to score tools that are marked unsafe."),
 ]
 _Timeout: TypeAlias = Annotated[
-    float | None, typer.Option(help="Milliseconds for the scoring, its index included.")
+    float | None, typer.Option(help="Time limit in milliseconds for scoring, index build included.")
 ]
 _Explain: TypeAlias = Annotated[
-    bool, typer.Option("--explain", help="Say how every tool scored, and what was left out.")
+    bool, typer.Option("--explain", help="Show how every tool scored and which were left out.")
 ]
 
 
@@ -146,12 +147,14 @@ def pick(  # noqa: PLR0913  the options of a command
         left_out = sum(not tool.get_definition().annotations.safe for tool in found)
         if left_out and not unsafe:
             what = "tool is" if left_out == 1 else "tools are"
-            err.print(f"{left_out} {what} marked unsafe and left out: see --unsafe.")
+            err.print(
+                f"{left_out} {what} marked unsafe and left out: add --unsafe to include them."
+            )
 
 
 def _show(results: list[PickResult]) -> None:
     if not results:
-        err.print("No tool fits.")
+        err.print("No tool matches.")
         return
     table = Table("score", "tool", "why", box=None, pad_edge=False)
     for result in results:
@@ -182,7 +185,8 @@ _Sets: TypeAlias = Annotated[
     typer.Option(
         "--set",
         metavar="FOLDER",
-        help="Holds tools.jsonl and queries.jsonl; may be repeated, instead of the two above.",
+        help="A folder with tools.jsonl and queries.jsonl, instead of --tools and --queries; may "
+        "be repeated.",
     ),
 ]
 _Scorers: TypeAlias = Annotated[
@@ -194,7 +198,7 @@ _Scorers: TypeAlias = Annotated[
     ),
 ]
 _Threshold: TypeAlias = Annotated[
-    float, typer.Option(min=0, max=1, help="The threshold to judge in addition to the ranking.")
+    float, typer.Option(min=0, max=1, help="A min_score to evaluate in addition to the ranking.")
 ]
 _Limit: TypeAlias = Annotated[
     int | None, typer.Option(min=1, help="Ask only the first N questions of each set.")
@@ -218,7 +222,7 @@ def eval_pick(
     """
     scorers = scorers_of(scorer or [DEFAULT_SCORER])
     if sets and (tools or queries is not None):
-        raise UnusableError("give --set, or --tools and --queries, not both")
+        raise UnusableError("give either --set, or --tools and --queries")
     if sets:
         labelled = labelled_sets(sets)
     elif queries is not None:
@@ -278,7 +282,9 @@ def check_distinct(kind: str, names: Sequence[str]) -> None:
     either."""
     name, count = Counter(names).most_common(1)[0]
     if count > 1:
-        raise UnusableError(f"two {kind} are called {name}: a row could be of either")
+        raise UnusableError(
+            f"two {kind} are both called {name}: rename one, so that rows can be told apart"
+        )
 
 
 def labelled_sets(folders: Sequence[Path]) -> list[LabelledSet]:
@@ -294,7 +300,7 @@ def labelled_sets(folders: Sequence[Path]) -> list[LabelledSet]:
 def _loaded(name: str, tools: list[str] | None, queries: Path) -> LabelledSet:
     found = load_for_picking(tools)
     if not found:
-        raise UnusableError(f"{as_options(tools or [])}: there are no tools in it")
+        raise UnusableError(f"{as_options(tools or [])}: it has no tools")
     try:
         check_names(found, ", ".join(tools or ["the kit"]))
         questions = read_questions(queries, {tool.get_definition().name for tool in found})

@@ -195,9 +195,9 @@ def milliseconds(record: ToolInvocationRecord) -> str:
     return "" if record.seconds is None else f"{record.seconds * 1000:.1f} ms"
 
 
-_MAY_HAVE_RUN = "stopped before its end was known; it may have run."
+_MAY_HAVE_RUN = "stopped before its outcome was known; it may have run."
 _ENDINGS = {
-    "waiting": "The run waits for an approval.",
+    "waiting": "The run is waiting for an approval.",
     "cancelled": "Cancelled.",
 }
 

@@ -53,7 +53,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-app = typer.Typer(no_args_is_help=True, help="Runs that outlive their process, in a database.")
+app = typer.Typer(
+    no_args_is_help=True, help="Runs that are kept in a database and survive their process."
+)
 
 StoreOption: TypeAlias = Annotated[
     str,
@@ -64,7 +66,7 @@ AgentsOption: TypeAlias = Annotated[
     typer.Option(
         "--agents",
         metavar="WHERE",
-        help="MODULE:NAME or FILE.py:NAME, a dict of agents by name; NAME is `agents` if left out.",
+        help="MODULE:NAME or FILE.py:NAME, a dict of agents by name. Default NAME: `agents`.",
     ),
 ]
 RunArgument: TypeAlias = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
@@ -73,7 +75,7 @@ RunArgument: TypeAlias = Annotated[str, typer.Argument(metavar="RUN", help="The 
 @app.command("start")
 def start(
     agent: Annotated[str, typer.Argument(metavar="AGENT", help="The agent's name.")],
-    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What it is asked.")],
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What to ask the agent.")],
     *,
     agents: AgentsOption,
     store: StoreOption = RUNS,
@@ -81,7 +83,12 @@ def start(
         str, typer.Option("--caller", metavar="ID", help="On behalf of this caller.")
     ] = "cli",
     run: Annotated[
-        str, typer.Option("--run", metavar="ID", help="Its id: it is begun once, and no more.")
+        str,
+        typer.Option(
+            "--run",
+            metavar="ID",
+            help="The id of the new run; a run with this id is started only once.",
+        ),
     ] = "",
     as_json: JsonOption = False,
 ) -> None:
@@ -101,26 +108,33 @@ def fork(  # noqa: PLR0913  one for each option
     *,
     agents: AgentsOption,
     turn: Annotated[
-        int, typer.Option("--turn", metavar="N", help="The last turn that is kept; 0 for none.")
+        int, typer.Option("--turn", metavar="N", help="The last turn to keep; 0 for none.")
     ],
     prompt: Annotated[
         str | None, typer.Option("--prompt", metavar="TEXT", help="What the user says next.")
     ] = None,
     reopen: Annotated[
-        bool, typer.Option("--reopen", help="Decide the calls of that turn anew.")
+        bool, typer.Option("--reopen", help="Decide again about the calls of that turn.")
     ] = False,
     repeat: Annotated[
         str,
         typer.Option(
-            "--repeat", metavar="HOW", help="deny, ask or allow what the run has done since."
+            "--repeat",
+            metavar="HOW",
+            help="Whether to deny, ask about or allow calls that the original run made later.",
         ),
     ] = "deny",
     agent: Annotated[
-        str, typer.Option("--agent", metavar="AGENT", help="Another agent goes on.")
+        str, typer.Option("--agent", metavar="AGENT", help="Continue with this agent instead.")
     ] = "",
     store: StoreOption = RUNS,
     fork_id: Annotated[
-        str, typer.Option("--run", metavar="ID", help="Its id: it is begun once, and no more.")
+        str,
+        typer.Option(
+            "--run",
+            metavar="ID",
+            help="The id of the new run; a run with this id is started only once.",
+        ),
     ] = "",
     as_json: JsonOption = False,
 ) -> None:
@@ -128,7 +142,7 @@ def fork(  # noqa: PLR0913  one for each option
     check_url(store)
     wanted = next((known for known in get_args(Repeat) if known == repeat), None)
     if wanted is None:
-        raise UnusableError("--repeat is one of deny, ask, allow")
+        raise UnusableError("--repeat must be one of deny, ask, allow")
     made: dict[str, Any] = {"turn": turn, "prompt": prompt, "reopen": reopen, "repeat": wanted}
     forked = _with(
         store,
@@ -162,13 +176,13 @@ def list_runs(
     statuses = import_module("toolcrib.durable").STATUSES
     wanted = next((known for known in statuses if known == status), None)
     if wanted is None and status is not None:
-        raise UnusableError(f"--status is one of {', '.join(statuses)}")
+        raise UnusableError(f"--status must be one of {', '.join(statuses)}")
     found = _stored(store, lambda durable: durable.list(wanted))
     if as_json:
         print_json([_told(run) for run in found])
         return
     if not found and out.is_terminal:
-        out.print("There are no such runs.")
+        out.print("No runs match.")
         return
     told = ((r.id, r.status, r.agent, r.caller, when(r.updated_at), r.reason) for r in found)
     rows = [[" ".join(printable(column).split()) for column in columns] for columns in told]
@@ -190,7 +204,7 @@ def show(run: RunArgument, *, store: StoreOption = RUNS, as_json: JsonOption = F
     for record in state.records:
         out.print(call_line(record))
     for record in unknown:
-        out.print(printable(f"nobody knows what it did: {record.name}, call {record.id}"))
+        out.print(printable(f"outcome unknown: {record.name}, call {record.id}"))
     for request in pending:
         show_request(request)
     if found.text:
@@ -200,7 +214,10 @@ def show(run: RunArgument, *, store: StoreOption = RUNS, as_json: JsonOption = F
 @app.command("replay")
 def replay(
     run: Annotated[
-        str, typer.Argument(metavar="RUN|STATE.json", help="The run's id, or its saved state.")
+        str,
+        typer.Argument(
+            metavar="RUN|STATE.json", help="The run's id, or a file with its saved state."
+        ),
     ],
     *,
     store: StoreOption = RUNS,
@@ -227,16 +244,16 @@ def replay(
         _show_turn(turn)
     if not turns:
         said = next((m.content for m in reversed(state.messages) if m.by_user), "")
-        out.print(f"user: {_indented(said)}\nno turn of it is kept yet")
+        out.print(f"user: {_indented(said)}\nnone of its turns is saved yet")
     for request in pending:
         show_request(request)
 
 
 @app.command("answer")
 def answer(
-    question: Annotated[str, typer.Argument(metavar="ID", help="The question's whole id.")],
+    question: Annotated[str, typer.Argument(metavar="ID", help="The full id of the question.")],
     *,
-    yes: Annotated[bool, typer.Option("--yes/--no", help="Let the call run, or not.")],
+    yes: Annotated[bool, typer.Option("--yes/--no", help="Whether the call may run.")],
     store: StoreOption = RUNS,
     by: ByOption = None,
     arguments: Annotated[
@@ -244,13 +261,16 @@ def answer(
         typer.Option("--arguments", metavar="JSON", help="Run it with these arguments instead."),
     ] = None,
     reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="With --no: kept, not sent.")
+        str,
+        typer.Option(
+            "--reason", metavar="TEXT", help="With --no: recorded, but not sent to the model."
+        ),
     ] = "",
     as_json: JsonOption = False,
 ) -> None:
     """Answer a run's question, once and for good. The run goes on as soon as a worker is there."""
     if arguments is not None and not yes:
-        raise UnusableError("--arguments goes with --yes")
+        raise UnusableError("--arguments needs --yes")
     edited = None if arguments is None else edited_arguments(arguments)
     name = check_name(by)
     given: Answer = Approve(name, edited) if yes else Refuse(reason, name)
@@ -258,7 +278,7 @@ def answer(
     if as_json:
         print_json({"id": question, "run": run, "answer": "approve" if yes else "refuse"})
     else:
-        out.print(printable(f"{'approved' if yes else 'refused'}: {run} goes on"))
+        out.print(printable(f"{'approved' if yes else 'refused'}: {run} continues"))
 
 
 @app.command("cancel")
@@ -273,19 +293,19 @@ def cancel(run: RunArgument, *, store: StoreOption = RUNS) -> None:
 def resume(run: RunArgument, *, store: StoreOption = RUNS) -> None:
     """Resume a run that failed, was cancelled or reached a limit, from where it stopped."""
     _stored(store, lambda durable: durable.resume(run))
-    out.print(printable(f"{run} goes on"))
+    out.print(printable(f"{run} continues"))
 
 
 @app.command("resolve")
 def resolve(
     call: Annotated[
-        str, typer.Argument(metavar="CALL", help="The id of the call's record, as `show` gives it.")
+        str, typer.Argument(metavar="CALL", help="The call's id, as `runs show` prints it.")
     ],
     *,
     happened: Annotated[
-        bool, typer.Option("--happened/--did-not", help="What the call did, or did not do.")
+        bool, typer.Option("--happened/--did-not", help="Whether the call was done.")
     ],
-    run: Annotated[str, typer.Option("--run", metavar="ID", help="The run of the call.")],
+    run: Annotated[str, typer.Option("--run", metavar="ID", help="The run that made the call.")],
     store: StoreOption = RUNS,
     by: ByOption = None,
     agents: Annotated[
@@ -298,7 +318,7 @@ def resolve(
     name = check_name(by)
     work = _resolved(run, call, happened=happened, by=name)
     _stored(store, work, known)
-    out.print(printable(f"{call}: it {'was' if happened else 'was not'} done, says {name}"))
+    out.print(printable(f"{call}: it {'was' if happened else 'was not'} done, according to {name}"))
 
 
 @app.command("worker")
@@ -307,13 +327,19 @@ def worker(
     agents: AgentsOption,
     store: StoreOption = RUNS,
     workers: Annotated[
-        int, typer.Option("--workers", metavar="N", min=1, help="Processes on this machine.")
+        int, typer.Option("--workers", metavar="N", min=1, help="How many processes to start.")
     ] = 1,
     slots: Annotated[
-        int, typer.Option("--slots", metavar="N", min=1, help="Runs of a process at a time.")
+        int,
+        typer.Option(
+            "--slots", metavar="N", min=1, help="How many runs a process works on at a time."
+        ),
     ] = 8,
     grace: Annotated[
-        float, typer.Option("--grace", metavar="SECONDS", min=0, help="For calls to end in.")
+        float,
+        typer.Option(
+            "--grace", metavar="SECONDS", min=0, help="How long running calls may take to end."
+        ),
     ] = 30.0,
 ) -> int:
     """Work on the runs of a database until Ctrl-C or SIGTERM.
@@ -335,7 +361,7 @@ async def _work(durable: DurableAgents, grace: float) -> None:
     over = asyncio.Event()
     await durable.__aenter__()
     with ended_by_signals(lambda _number: over.set()):
-        err.print("works; Ctrl-C ends")
+        err.print("Worker started. Ctrl-C ends it.")
         await over.wait()
         await stop_work(durable, grace)
         leave()
@@ -418,7 +444,7 @@ def _stored(
     work: Callable[[DurableAgents], Awaitable[T]],
     agents: Mapping[str, Agent] | None = None,
 ) -> T:
-    check_holds("durable_runs", url, "there are no runs in it")
+    check_holds("durable_runs", url, "it holds no runs")
     return _with(url, work, agents or {})
 
 
@@ -451,12 +477,10 @@ def _agents(where: str) -> dict[str, Agent]:
     except SourceError as error:
         raise SourceError(f"--agents {error}") from error
     if not hasattr(module, name):
-        raise UnusableError(
-            f"--agents {where}: there is no '{name}' in it: give a dict of agents by name"
-        )
+        raise UnusableError(f"--agents {where}: it has no '{name}': name a dict of agents by name")
     found = getattr(module, name)
     if isinstance(found, Agent):
         found = {found.name or "agent": found}
     if not isinstance(found, Mapping) or not all(isinstance(a, Agent) for a in found.values()):
-        raise UnusableError(f"--agents {where}: '{name}' is no dict of agents by name")
+        raise UnusableError(f"--agents {where}: '{name}' is not a dict of agents by name")
     return dict(found)

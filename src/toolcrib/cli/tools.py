@@ -77,7 +77,7 @@ _STYLES = {"refused": "red", "lost": "yellow", "doubtful": "cyan"}
 LOCK_FILE = "toolcrib.lock"
 _MOST_LINES = 10  # lines that each trust one tool
 
-app = typer.Typer(no_args_is_help=True, help="Look into a catalog of tools, check it, lock it.")
+app = typer.Typer(no_args_is_help=True, help="List, show, check and lock the tools of a catalog.")
 
 
 @app.command("list")
@@ -122,8 +122,8 @@ def show_tool(
     catalog = load_catalog(tools, database=database)
     if name not in catalog:
         raise UnusableError(
-            f"no tool '{name}'{did_you_mean(name, catalog.names)};"
-            f" there are {names_to_try(catalog.names, name)}"
+            f"no tool '{name}'{did_you_mean(name, catalog.names)}; available: "
+            f"{names_to_try(catalog.names, name)}"
         )
     tool = catalog[name]
     whole = _whole(tool)
@@ -200,7 +200,8 @@ def check(
         typer.Option(
             "--provider",
             metavar="P",
-            help=f"Only this one (may be repeated): {', '.join(FORMS)}; openai for both of its.",
+            help=f"Check only for this provider (may be repeated): {', '.join(FORMS)}; openai "
+            "stands for both of its APIs.",
             autocompletion=lambda: ["openai", *FORMS],
         ),
     ] = None,
@@ -232,7 +233,7 @@ def _given(tools: list[str] | None) -> Sequence[Any]:
     found: list[Any] = []
     for where, given in each_source(tools):
         if not given:
-            raise UnusableError(f"--tools {where}: there are no tools in it")
+            raise UnusableError(f"--tools {where}: it has no tools")
         found += given
     return found
 
@@ -259,7 +260,7 @@ def _show_trust(imported: Mapping[str, Imported], *, whole: bool) -> None:
     one = len(imported) == 1
     asks = "tool asks and taints" if one else "tools ask and taint"
     if len(imported) <= _MOST_LINES:
-        out.print(f"{len(imported)} imported {asks}. To trust {'it' if one else 'one'}:")
+        out.print(f"{len(imported)} imported {asks}. To trust {'it' if one else 'a tool'}:")
         show_trust(imported)
         return
     names = "catalog.names" if whole else f"[{', '.join(json.dumps(name) for name in imported)}]"
@@ -361,7 +362,7 @@ def _closing(findings: list[Finding], tools: int) -> str:
     """Return the last line, which counts rows as shown: one for several providers."""
     shown = [f for _, own in groupby(findings, key=lambda f: f.tool) for f, _ in _merged(own)]
     said = ", ".join(f"{number} {effect}" for effect, number in _counts(shown).items())
-    return f"{tools} tool{'' if tools == 1 else 's'}: {said if shown else 'nothing to say'}"
+    return f"{tools} tool{'' if tools == 1 else 's'}: {said if shown else 'no findings'}"
 
 
 @app.command("lock")
@@ -369,12 +370,14 @@ def lock(
     where: WhereArgument = None,
     *,
     tools: ToolsOption = None,
-    file: Annotated[Path, typer.Option("--file", metavar="FILE", help="Where the lock is.")] = Path(
+    file: Annotated[Path, typer.Option("--file", metavar="FILE", help="The lock file.")] = Path(
         LOCK_FILE
     ),
     check: Annotated[
         bool,
-        typer.Option("--check", help="Write nothing; exit 1 if the tools are not as locked."),
+        typer.Option(
+            "--check", help="Write nothing; exit with 1 if the tools differ from the lock."
+        ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -408,9 +411,10 @@ def _old(file: Path) -> Lock | None:
     except SourceError as error:
         if not _was_a_lock(file):
             raise SourceError(
-                f"{file}: it is no lock of toolcrib, and is not written over: name another --file"
+                f"{file}: it is not a lock file of toolcrib, so it is not overwritten: name "
+                "another --file"
             ) from None
-        err.print(printable(f"the old lock is not used: {error}"))
+        err.print(printable(f"the old lock file is ignored: {error}"))
         return None
 
 
@@ -492,7 +496,7 @@ def _check_object(text: str) -> None:
     """Raise UnusableError for what a model is forgiven (nothing, or null, for no arguments), and
     for `@FILE`, which other programs read as a file."""
     if text.startswith("@"):
-        raise UnusableError("ARGS is one JSON object; one in a file is read by: - < FILE")
+        raise UnusableError("ARGS must be one JSON object; to read it from a file: - < FILE")
     parsed = parse_arguments(text)
     if not isinstance(parsed, ParseFailure) and "empty_arguments" in parsed.notes:
         what = "null" if text.strip() else "empty"  # the program that wrote it may have failed
@@ -504,7 +508,7 @@ def _check_object(text: str) -> None:
 def _read_stdin() -> str:
     """Read the arguments, up to one byte more than the limit, which shows that it is exceeded."""
     if sys.stdin is None:
-        raise UnusableError("there is no stdin to read the arguments from")
+        raise UnusableError("stdin is closed: give the arguments as ARGS")
     try:
         return sys.stdin.buffer.read(MAX_BYTES + 1).decode()
     except UnicodeDecodeError as error:
@@ -531,14 +535,19 @@ def _show(outcome: Outcome, *, as_json: bool) -> None:
 def _why(record: ToolInvocationRecord, catalog: Catalog, *, of_kit: bool) -> str:
     """Return why a call did not complete, and what can be done about it."""
     if record.error is None:
-        return "it waits for an approval"
+        return "it is waiting for an approval"
     text = error_text(record.error)
     names = catalog.names
     if record.error.code is ErrorCode.UNKNOWN_TOOL:
         likely = did_you_mean(record.name, names)
-        where, yours = (" in the kit", "; name your own: --tools FILE.py") if of_kit else ("", "")
-        said = text.partition(".")[0]  # the rest is meant for models
-        return f"{said}{where}{likely}; there are {names_to_try(names, record.name)}{yours}"
+        where, yours = (
+            (" in the kit", "; for your own tools use --tools FILE.py") if of_kit else ("", "")
+        )
+        said = text.partition(".")[0]  # the rest is for models
+        return f"{said}{where}{likely}; available: {names_to_try(names, record.name)}{yours}"
     if record.error.code is ErrorCode.NOT_RUNNABLE and not tool_of(catalog[record.name]).runnable:
-        return f"{text} It is a definition without code: Catalog.from_definitions(…, handlers=…)"
+        return (
+            f"{text} It is a definition without code: pass its handler in "
+            "Catalog.from_definitions(…, handlers=…)"
+        )
     return f"{text} {no_terminal(record)}".rstrip()

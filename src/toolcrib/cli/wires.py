@@ -51,7 +51,7 @@ WireNameOption: TypeAlias = Annotated[
     typer.Option(
         "--wire",
         metavar="W",
-        help=f"One of: {', '.join(WIRES)}; found by the content if left out.",
+        help=f"One of: {', '.join(WIRES)}; detected from the content if left out.",
         autocompletion=lambda: list(WIRES),
     ),
 ]
@@ -60,7 +60,7 @@ TextCallsOption: TypeAlias = Annotated[
     typer.Option(
         "--text-calls",
         metavar="SYNTAX",
-        help=f"Read calls of the tools that stand in the text: {', '.join(SYNTAXES)}.",
+        help=f"Also read tool calls written in the text, in this syntax: {', '.join(SYNTAXES)}.",
         autocompletion=lambda: list(SYNTAXES),
     ),
 ]
@@ -77,7 +77,10 @@ def encode(
     wire: FormNameOption = "openai-chat",
     tools: ToolsOption = None,
     model: Annotated[
-        str, typer.Option("--model", "-m", metavar="M", help="With FILE: the model that it names.")
+        str,
+        typer.Option(
+            "--model", "-m", metavar="M", help="With FILE: the model named in the request."
+        ),
     ] = "MODEL",
     as_json: JsonOption = False,
 ) -> None:
@@ -103,7 +106,8 @@ def encode(
 
 def decode(
     file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="A recorded body; stdin if - or left out.")
+        Path | None,
+        typer.Argument(metavar="FILE", help="A recorded response body; stdin if - or left out."),
     ] = None,
     *,
     wire: WireNameOption = None,
@@ -121,7 +125,9 @@ def decode(
         _check("--text-calls", text_calls, SYNTAXES, "syntax")
     body = _read(file)
     if body.startswith(b"HTTP/"):
-        raise UnusableError("the file begins with the headers of an answer: leave only its body")
+        raise UnusableError(
+            "the file begins with HTTP headers: remove them, and keep only the body"
+        )
     spoken = wire_of(wire or _detected(body))
     offer = None
     if text_calls is not None or tools:
@@ -132,7 +138,7 @@ def decode(
     reply = decode_body(spoken, body, offer=offer)
     begun = any(len(event) > 1 for event in reply.events)  # a torn frame gives one bracket
     if reply.finish == "incomplete" and not (begun or reply.text or reply.tool_calls):
-        raise WireError(f"there is nothing of a reply of {spoken.name} in the body")
+        raise WireError(f"the body has no content of a {spoken.name} reply")
     if as_json:
         print_json(_plain(spoken.name, reply))
         return
@@ -168,7 +174,7 @@ def _conversation(file: Path) -> tuple[Message, ...]:
     try:
         found = _CONVERSATION.decode(_read(file).removeprefix(codecs.BOM_UTF8))
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise UnusableError(f"{file}: it is no conversation: {error}") from None
+        raise UnusableError(f"{file}: it is not a conversation: {error}") from None
     return found.messages if isinstance(found, _Conversation) else found
 
 
@@ -188,7 +194,7 @@ def _loss_line(name: str, loss: Loss) -> str:
 
 def _read(file: Path | None) -> bytes:
     if (file is None or str(file) == "-") and sys.stdin is None:
-        raise UnusableError("there is no stdin to read: name a file")
+        raise UnusableError("stdin is closed: name a file")
     if file is None or str(file) == "-":
         return sys.stdin.buffer.read()
     try:
