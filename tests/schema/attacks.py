@@ -163,9 +163,9 @@ ATTACKS: dict[str, Attack] = {
     ),
     "laughs in data": Attack(later(lambda: {"default": laughs(60), "$ref": "#/default"}), "nothing"),
     "laughs beyond an $id in data": Attack(
-        later(crossing), "has an $id of its own", "/properties/a/$ref"
+        later(crossing), "has its own $id", "/properties/a/$ref"
     ),
-    "a ladder": Attack(later(lambda: ladder(9000)), "expand to more|too often"),
+    "a ladder": Attack(later(lambda: ladder(9000)), "expand to more|too many steps"),
     "to itself": Attack(prop(**{"$ref": "#/properties/a"}), "never end", "/properties/a/$ref"),
     "the top to itself": Attack(of(**{"$ref": "#"}), "never end", "/$ref"),
     "in a circle": Attack(later(circle), "never end"),
@@ -197,7 +197,8 @@ ATTACKS: dict[str, Attack] = {
         "nothing is fetched", "/properties/a/contentSchema/$ref",
     ),
     "to what is no schema": Attack(
-        of(required=["a"], properties={"a": {"$ref": "#/required"}}), "no schema", "/properties/a/$ref"
+        of(required=["a"], properties={"a": {"$ref": "#/required"}}), "not a schema",
+        "/properties/a/$ref",
     ),
     "to no anchor": Attack(prop(**{"$ref": "#gone"}), "points to nothing", "/properties/a/$ref"),
     "two anchors of one name": Attack(
@@ -205,7 +206,7 @@ ATTACKS: dict[str, Attack] = {
     ),
     "a dialect below": Attack(
         prop(**{"$schema": "http://json-schema.org/draft-07/schema#", "$id": "urn:x"}),
-        "one schema has one dialect", "/properties/a/$schema",
+        "use one dialect", "/properties/a/$schema",
     ),
     "a dialect of its own": Attack(
         of(**{"$schema": "http://127.0.0.1:9/d"}), "not supported", "/$schema"
@@ -247,7 +248,7 @@ ATTACKS: dict[str, Attack] = {
     "deep": Attack(later(lambda: nested(100_000)), "nested deeper"),
     "deep data": Attack(later(lambda: {"default": nested(100_000)}), "nested deeper", "/default"),
     "a deep type": Attack(later(lambda: {"type": nested(100_000)}), "nested deeper", "/type"),
-    "holds itself": Attack(later(holds_itself), "more than 50000 nodes|holds itself"),
+    "contains itself": Attack(later(holds_itself), "more than 50000 nodes|contains itself"),
     "aliases": Attack(later(aliases), "more than 50000 nodes"),
     "aliases of long texts": Attack(later(heavy_strings), "longer than 1000000 bytes"),
     "10 MB": Attack(later(lambda: {"description": "x" * 10_000_000}), "longer than 1000000 bytes"),

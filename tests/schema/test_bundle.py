@@ -237,11 +237,12 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "out": ({"main.json": {"items": {"$ref": "../x"}}}, "leads out of the folder", "/items/$ref"),
     "out, encoded": ({"main.json": {"$ref": "%2e%2e/x"}}, "leads out of the folder", "/$ref"),
     "no file": ({"main.json": {"$ref": "gone.json"}}, "no such file", "/$ref"),
-    "a NUL": ({"main.json": {"$ref": "a%00"}}, "names no file", "/$ref"),
-    "a long name": ({"main.json": {"$ref": "a" * 5000}}, "names no file|no such file", "/$ref"),
+    "a NUL": ({"main.json": {"$ref": "a%00"}}, "does not name a file", "/$ref"),
+    "a long name": ({"main.json": {"$ref": "a" * 5000}}, "does not name a file|no such file", "/$ref"),
     "a folder": ({"main.json": {"$ref": "d"}, "d/x": {}}, "no such file", "/$ref"),
     "nothing there": ({"main.json": {"$ref": "a.json#/x"}, "a.json": {}}, "a.json", "/$ref"),
-    "no schema there": ({"main.json": {"$ref": "a.json#/x"}, "a.json": {"x": 1}}, "no schema", "/$ref"),
+    "no schema there": ({"main.json": {"$ref": "a.json#/x"}, "a.json": {"x": 1}},
+        "lead to a schema", "/$ref"),
     "in another file": (
         {"main.json": {"$ref": "a.json"}, "a.json": {"not": {"$ref": "http://x"}}},
         "^a.json: ", "/not/$ref",
@@ -253,13 +254,13 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "no JSON": ({"main.json": {"$ref": "a.json"}, "a.json": "{'a': 1}"}, "a.json is not JSON", ""),
     "NaN": ({"main.json": {"$ref": "a.json"}, "a.json": '{"a": NaN}'}, "a.json is not JSON", ""),
     "a key twice": ({"main.json": '{"a":1,"a":2}'}, "a key appears twice at line 1", ""),
-    "no object": ({"main.json": "[1]"}, "a schema to bundle is a JSON object", ""),
+    "no object": ({"main.json": "[1]"}, "a schema to bundle must be a JSON object", ""),
     "a number": ({"main.json": {"$ref": "a.json"}, "a.json": "1"}, "^a.json: it is not JSON", ""),
     "too deep": ({"main.json": '{"not":' * 150 + "{}" + "}" * 150}, "nested deeper|not JSON", ""),
     "too many files": (chain(MAX_FILES + 5), "more than 200 files", ""),
     "too large": ({"main.json": json.dumps({"title": "x" * 5_000_000})}, "longer than", ""),
     "two dialects": (
-        {"main.json": {"$ref": "a.json"}, "a.json": {"$schema": D7}}, "one schema has one", "/$schema",
+        {"main.json": {"$ref": "a.json"}, "a.json": {"$schema": D7}}, "use one dialect", "/$schema",
     ),
     "a strange dialect": ({"main.json": {"$schema": "http://x"}}, "not supported", "/$schema"),
     "$dynamicRef between files": (
@@ -268,12 +269,12 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "an $id below the top": (
         {"main.json": {"items": {"$id": "urn:x", "not": {"$ref": "a.json"}}}, "a.json": {}},
-        "remove it", "/items/not/$ref",
+        "remove that", "/items/not/$ref",
     ),
     "a loop": (
         {"main.json": {"$ref": "a.json"}, "a.json": {"$ref": "main.json"}}, "never end", "",
     ),
-    "definitions that are none": ({"main.json": {"$defs": 3}}, "is no object", "/$defs"),
+    "definitions that are none": ({"main.json": {"$defs": 3}}, "is not an object", "/$defs"),
 }  # fmt: skip
 
 
@@ -305,11 +306,11 @@ def test_links_lead_nowhere_else(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="cannot be read: No such file"):
         bundle_refs(tmp_path / "gone.json")
-    with pytest.raises(SourceError, match="it is no file"):
+    with pytest.raises(SourceError, match="it is not a file"):
         bundle_refs(tmp_path)
     path = written(tmp_path, {"in/main.json": {}})
     (tmp_path / "other").mkdir()
-    with pytest.raises(SourceError, match="outside of the root"):
+    with pytest.raises(SourceError, match="outside the root"):
         bundle_refs(path, root=tmp_path / "other")
     (tmp_path / "latin.json").write_bytes(b'{"title": "\xe9"}')
     with pytest.raises(SchemaError, match="byte 11 is not UTF-8"):

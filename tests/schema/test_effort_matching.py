@@ -69,7 +69,10 @@ def test_the_work_of_matching_is_counted(
         validator = compile_validator(schema)
         assert not validator.is_valid(value)
         (violation,) = validator.violations(value)
-        assert violation.message == "the texts are too long for the patterns of the schema"
+        assert (
+            violation.message
+            == "the strings are too long to match against the patterns of the schema"
+        )
 
 
 @pytest.mark.parametrize(
@@ -146,7 +149,7 @@ def test_the_work_of_comparing_is_counted(name: str) -> None:
     if not bearable:
         (violation,) = validator.violations(value)
         assert violation.message == (
-            "the values are too many to compare with those that the schema lists"
+            "there are too many values to compare with those that the schema lists"
         )
 
 

@@ -548,7 +548,7 @@ def test_schemas_that_are_no_json(schema: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("schema", [prop(deep(100_000)), cyclic()], ids=["deep", "cyclic"])
 def test_schemas_without_a_bottom(schema: dict[str, Any]) -> None:
-    with pytest.raises(SchemaError, match="nested deeper than 100, or holds itself"):
+    with pytest.raises(SchemaError, match="nested deeper than 100, or contains itself"):
         tool(visible=ALL, input_schema=schema)(needs_a)
 
 

@@ -54,20 +54,24 @@ def made(hint: Any, declared: Any, **more: Any) -> Any:
 
 NUMBER_OR_TEXT = {"anyOf": [{"type": "number"}, {"type": "string"}]}
 REFUSED: list[tuple[Any, Any, str]] = [
-    (int, {"type": "string"}, "input_schema says string, its type hint reads integer"),
-    (str, {"type": "integer"}, "says integer, its type hint reads string"),
-    (bool, {"type": ["integer", "string"]}, "says integer or string, its type hint reads boolean"),
-    (list[int], {"type": "object"}, "says object, its type hint reads array"),
-    (Point, {"type": "array"}, "says array, its type hint reads object"),
-    (date, {"type": "integer"}, "says integer, its type hint reads string"),
-    (Color, {"enum": [1, 2]}, "says integer, its type hint reads string"),
-    (Literal["a"], {"const": None}, "says null, its type hint reads string"),
+    (int, {"type": "string"}, "input_schema says string, but its type hint reads integer"),
+    (str, {"type": "integer"}, "says integer, but its type hint reads string"),
+    (
+        bool,
+        {"type": ["integer", "string"]},
+        "says integer or string, but its type hint reads boolean",
+    ),
+    (list[int], {"type": "object"}, "says object, but its type hint reads array"),
+    (Point, {"type": "array"}, "says array, but its type hint reads object"),
+    (date, {"type": "integer"}, "says integer, but its type hint reads string"),
+    (Color, {"enum": [1, 2]}, "says integer, but its type hint reads string"),
+    (Literal["a"], {"const": None}, "says null, but its type hint reads string"),
     (
         int | None,
         NUMBER_OR_TEXT | {"type": "string"},
-        "says string, its type hint reads integer or null",
+        "says string, but its type hint reads integer or null",
     ),
-    (str, {"$ref": "#/$defs/N"}, "says number, its type hint reads string"),
+    (str, {"$ref": "#/$defs/N"}, "says number, but its type hint reads string"),
     (str, {"allOf": [{"type": ["string", "null"]}, {"type": "null"}]}, "says null"),
 ]
 

@@ -343,7 +343,7 @@ def test_a_field_that_is_nested_too_deep_is_refused() -> None:
         deep: int
 
     Fields.__annotations__["deep"] = nested(2_000)
-    with pytest.raises(DefinitionError, match=r"'first': .*Fields .*\(it is nested too deep\)"):
+    with pytest.raises(DefinitionError, match=r"'first': .*Fields .*\(it is nested too deeply\)"):
         tool(visible=ALL, description="It runs.")(taking("first", Fields))
 
 

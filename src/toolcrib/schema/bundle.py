@@ -62,17 +62,17 @@ class SchemaFiles:
         try:
             found = path.resolve(strict=True)
             self._root = (path.parent if root is None else root).resolve(strict=True)
-        except (OSError, RuntimeError) as error:  # the latter: circular links, before 3.13
-            reason = getattr(error, "strerror", None) or "links in a circle"
+        except (OSError, RuntimeError) as error:  # the latter: links in a circle, before 3.13
+            reason = getattr(error, "strerror", None) or "its links form a loop"
             raise SourceError(f"the schema {path} cannot be read: {reason}") from None
         if not found.is_relative_to(self._root):
-            raise SourceError(f"the schema {path} lies outside of the root {self._root}")
+            raise SourceError(f"the schema {path} is outside the root folder {self._root}")
         if not found.is_file():
-            raise SourceError(f"the schema {path} cannot be read: it is no file")
+            raise SourceError(f"the schema {path} cannot be read: it is not a file")
         self._read: dict[Path, SchemaFile] = {}
         self.main = self._load(found, None, None)
         if not isinstance(self.main.schema, dict):
-            raise self.main.error("a schema to bundle is a JSON object")
+            raise self.main.error("a schema to bundle must be a JSON object")
 
     def follow(self, file: SchemaFile, ref: str, place: Place) -> SchemaFile:
         """Return the file that a `$ref` in another file means. Raises SchemaError naming both."""
@@ -80,19 +80,19 @@ class SchemaFiles:
         name = unquote(written)
         if _SCHEME.match(name) or name.startswith(("/", "\\")) or "?" in written:
             raise file.error(
-                f"$ref {ref[:_SHOWN]!r} is no path relative to the file: nothing is fetched; put "
-                "a copy into the folder and refer to it, as in 'other.json#/$defs/x'",
+                f"$ref {ref[:_SHOWN]!r} is not a relative path, and nothing is fetched: put a "
+                "copy into the folder and refer to it, as in 'other.json#/$defs/x'",
                 place,
             )
         try:
             found = (file.path.parent / name).resolve()
             is_file = found.is_file()
-        except (OSError, RuntimeError, ValueError):  # a NUL, an overlong name, circular links
-            raise file.error(f"$ref {ref[:_SHOWN]!r} names no file", place) from None
+        except (OSError, RuntimeError, ValueError):  # a NUL, a name too long, links in a circle
+            raise file.error(f"$ref {ref[:_SHOWN]!r} does not name a file", place) from None
         if not found.is_relative_to(self._root):
             raise file.error(
-                f"$ref {ref[:_SHOWN]!r} leads out of the folder: move the file below it, or pass "
-                "root= to bundle_refs",
+                f"$ref {ref[:_SHOWN]!r} leads out of the folder: move the file into the "
+                "folder, or pass root= to bundle_refs",
                 place,
             )
         if not is_file:
@@ -196,7 +196,7 @@ class _Bundle:
         self._shelf = "$defs" if self._draft is Draft.D2020 else "definitions"
         own = files.main.schema.get(self._shelf, {})
         if not isinstance(own, dict):
-            raise files.main.error(f"{self._shelf} is no object", (None, self._shelf))
+            raise files.main.error(f"{self._shelf} is not an object", (None, self._shelf))
         self._names: set[str] = set(own)
         self._places = {id(node) for _, node in subschemas(files.main.schema)}
         self._taken: dict[tuple[Path, object], _AdoptedDefinition] = {}
@@ -251,7 +251,7 @@ class _Bundle:
         file, place = at.file, (at.place, keyword)
         name, _, fragment = ref.partition("#")
         if at.embedded:
-            raise file.error(f"{keyword} lies in a part with an $id of its own: remove it", place)
+            raise file.error(f"{keyword} is in a part that has its own $id: remove that $id", place)
         target = self._files.follow(file, ref, place) if name else file
         if keyword == "$dynamicRef":
             if at.foreign or name:
@@ -261,7 +261,9 @@ class _Bundle:
             self._check_draft(target, target.schema)
         node = target.references.resolve(f"#{fragment}")
         if not isinstance(node, dict | bool) or target.references.crosses_id(f"#{fragment}"):
-            raise file.error(f"$ref {ref[:_SHOWN]!r} leads to no schema in {target.shown}", place)
+            raise file.error(
+                f"$ref {ref[:_SHOWN]!r} does not lead to a schema in {target.shown}", place
+            )
         if target is self._main and (isinstance(node, bool) or id(node) in self._places):
             return f"#{fragment}"
         return f"#/{self._shelf}/{self._take(target, node, fragment).name}"
@@ -290,8 +292,8 @@ class _Bundle:
         draft = _draft(file, schema, self._draft, place)
         if draft is not self._draft:
             raise file.error(
-                f"it is of {draft}, and {self._main.shown} of {self._draft}: one schema has one "
-                "dialect",
+                f"it uses {draft}, but {self._main.shown} uses {self._draft}: use one dialect "
+                "in all files",
                 (place, "$schema"),
             )
 

@@ -64,7 +64,8 @@ def check_shape(schema: object) -> None:
         place, depth, node = stack.pop()
         if depth > MAX_DEPTH:
             raise SchemaError(
-                f"the schema is nested deeper than {MAX_DEPTH}, or holds itself", pointer_to(place)
+                f"the schema is nested deeper than {MAX_DEPTH}, or contains itself",
+                pointer_to(place),
             )
         if node.__class__ is dict:
             members = node.items()
@@ -103,12 +104,13 @@ def _other(stack: list[tuple[Place, int, Any]], place: Place, depth: int, value:
     if isinstance(value, int):
         if not _INT_MIN <= value <= _INT_MAX:
             raise SchemaError(
-                "it is not JSON that others can read: an integer beyond 64 bits", pointer_to(place)
+                "it is not JSON that every reader can read: an integer beyond 64 bits",
+                pointer_to(place),
             )
         return value.bit_length() // 3 + 1
     if value.__class__ is float:
         if not isfinite(value):
-            raise SchemaError("it is not JSON: NaN or an infinity", pointer_to(place))
+            raise SchemaError("it is not JSON: it holds NaN or an infinity", pointer_to(place))
         return 24
     if isinstance(value, str):
         return _encoded(value, place)
@@ -125,7 +127,7 @@ def _keys(node: dict[Any, Any], place: Place) -> int:
     except TypeError:
         strange = next(key for key in node if not isinstance(key, str))
         raise SchemaError(
-            f"it is not JSON: a key is of type {type(strange).__name__}, and keys are text",
+            f"it is not JSON: a key is of type {type(strange).__name__}, not a string",
             pointer_to(place),
         ) from None
     return len(joined) if joined.isascii() else _encoded(joined, place)
@@ -136,7 +138,7 @@ def _encoded(text: str, place: Place) -> int:
         return len(text.encode())
     except UnicodeEncodeError:
         raise SchemaError(
-            "it is not JSON: a text holds a lone surrogate", pointer_to(place)
+            "it is not JSON: a string holds a lone surrogate", pointer_to(place)
         ) from None
 
 
@@ -391,19 +393,20 @@ def _note(part: Surveyed, step: Step, key: str, draft: Draft) -> None:
         _check_dialect(node, place, draft)
     elif role is Role.UNKNOWN_REF:
         raise SchemaError(
-            f"{key} is of a draft that is not supported: use $ref or $dynamicRef", pointer_to(place)
+            f"{key} belongs to a draft that is not supported: use $ref or $dynamicRef",
+            pointer_to(place),
         )
     elif role is Role.REF and isinstance(value, str):
         if not value.startswith("#"):
             raise SchemaError(
                 f"{key} must point into the schema itself, by its place ('#/$defs/…') and not by "
-                "an $id; nothing is fetched: toolcrib.schema.bundle_refs(path) takes in the files "
-                "that a schema refers to",
+                "an $id; nothing is fetched. To include the files that a schema refers to, "
+                "use toolcrib.schema.bundle_refs(path)",
                 pointer_to(place),
             )
         if embedded:
             raise SchemaError(
-                f"{key} lies in a part that has an $id of its own: remove that $id",
+                f"{key} is in a part that has its own $id: remove that $id",
                 pointer_to(place),
             )
         part.refs.append(Ref(place, value, depth + 1, weight, direct))
@@ -433,8 +436,7 @@ def _check_dialect(node: dict[str, Any], place: Place, draft: Draft) -> None:
         raise SchemaError(error.message, pointer_to(place)) from None
     if named is not draft:
         raise SchemaError(
-            f"$schema says {named} here, and {draft} holds for the whole: one schema has one "
-            "dialect",
+            f"$schema says {named} here, but the whole schema uses {draft}: use one dialect",
             pointer_to(place),
         )
 
@@ -454,7 +456,7 @@ def _check_other_draft(node: dict[str, Any], place: Place, draft: Draft) -> None
             except jsonschema_rs.ValidationError as error:
                 at = reduce(lambda above, step: (above, step), error.instance_path, where)
                 raise SchemaError(
-                    f"{key} is a keyword of {other}, and its value would not be one of {held}: "
+                    f"{key} is a keyword of {other}, but its value is not valid in {held}: "
                     "correct it, or leave it out",
                     pointer_to(at),
                 ) from None
@@ -531,7 +533,10 @@ def check_expansions(whole: Surveyed, references: References, draft: Draft) -> E
             part = parts[id(node)] = survey(node, ref.place, draft)
             visited += part.visited
             if visited > MAX_VISITED:
-                raise SchemaError("its $refs point into one another too often")
+                raise SchemaError(
+                    "following its $refs takes too many steps: use fewer references between "
+                    "definitions"
+                )
             path.append(_ExpandingPart(part))
             opened.add(id(node))
             continue
@@ -553,7 +558,7 @@ def _check_size(current: _ExpandingPart, whole: Surveyed) -> None:
     if current.total > limit:
         raise SchemaError(f"its $refs expand to more than {limit} nodes", where)
     if current.depth > MAX_EXPANDED_DEPTH:
-        raise SchemaError(f"its $refs nest deeper than {MAX_EXPANDED_DEPTH}", where)
+        raise SchemaError(f"its $refs are nested deeper than {MAX_EXPANDED_DEPTH} levels", where)
 
 
 def _target(references: References, ref: Ref) -> Any:
@@ -565,13 +570,12 @@ def _target(references: References, ref: Ref) -> Any:
         )
     if not isinstance(node, dict | bool):
         raise SchemaError(
-            f"$ref {ref.target[:_SHOWN]!r} points to something that is no schema",
+            f"$ref {ref.target[:_SHOWN]!r} points to something that is not a schema",
             pointer_to(ref.place),
         )
     if references.crosses_id(ref.target):
         raise SchemaError(
-            f"$ref {ref.target[:_SHOWN]!r} leads into a part that has an $id of its own: remove "
-            "that $id",
+            f"$ref {ref.target[:_SHOWN]!r} leads into a part that has its own $id: remove that $id",
             pointer_to(ref.place),
         )
     return node
@@ -594,8 +598,8 @@ def _check_circles(parts: dict[int, Surveyed], references: References) -> None:
             target = id(references.resolve(ref.target))
             if target in opened:
                 raise SchemaError(
-                    f"$ref {ref.target[:_SHOWN]!r} leads back to itself without a step into the "
-                    "value: it would never end",
+                    f"$ref {ref.target[:_SHOWN]!r} leads back to itself without a step into "
+                    "the value, so checking would never end",
                     pointer_to(ref.place),
                 )
             if target not in done and target in parts:

@@ -93,7 +93,11 @@ def _combinations(node: JsonObject) -> Iterator[_Found]:
     if isinstance(branches, list):
         others = [b for b in branches if not (isinstance(b, dict) and b.get("type") == "null")]
         if len(others) == 1 and len(branches) == 2:
-            yield "anyOf", "doubtful", "a value that may be null: an optional property says it too"
+            yield (
+                "anyOf",
+                "doubtful",
+                "a value that may be null: make the property optional instead",
+            )
         else:
             yield "anyOf", "refused", "use one type, or several tools"
 
@@ -101,7 +105,7 @@ def _combinations(node: JsonObject) -> Iterator[_Found]:
 def _types(node: JsonObject) -> Iterator[_Found]:
     kinds = names_in(node.get("type"))
     if len(kinds) == 2 and "null" in kinds:
-        yield "type", "doubtful", "a value that may be null: an optional property says it too"
+        yield "type", "doubtful", "a value that may be null: make the property optional instead"
     elif len(kinds) > 1:
         yield "type", "refused", "use one type"
     items = node.get("items")
@@ -115,7 +119,7 @@ def _maps(node: JsonObject) -> Iterator[_Found]:
         yield "additionalProperties", "doubtful", "a map: use a list of names and values"
     properties = node.get("properties")
     if isinstance(properties, dict) and any(isinstance(p, bool) for p in properties.values()):
-        yield "properties", "refused", "true and false are not known as schemas: use an object"
+        yield "properties", "refused", "true and false are not supported as schemas: use an object"
 
 
 def _references(node: JsonObject) -> Iterator[_Found]:
@@ -125,7 +129,7 @@ def _references(node: JsonObject) -> Iterator[_Found]:
     if not _PLAIN_REF.fullmatch(ref):
         yield "$ref", "refused", "a reference must lead to '#/$defs/name'"
     if not node.keys() - {"$ref"} <= ANNOTATIONS:
-        yield "$ref", "refused", "nothing but a description may stand beside a reference"
+        yield "$ref", "refused", "nothing but a description may be next to a reference"
 
 
 def _recursive(tree: JsonObject) -> set[str]:

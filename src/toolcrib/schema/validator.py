@@ -185,7 +185,7 @@ _LOCAL_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?", re.IGN
 def _format(name: str, value: object) -> str:
     """Name the required format with an example. A missing offset is common, so it is named."""
     example = _EXAMPLES.get(name)
-    said = f"expected text in the format '{name}'"
+    said = f"expected a string in the format '{name}'"
     if example is not None:
         said += f" (such as {example})"
     if name == "date-time" and isinstance(value, str) and _LOCAL_TIME.fullmatch(value):
@@ -211,7 +211,7 @@ _MESSAGES: dict[str, Callable[[dict[str, Any], object], str]] = {
     "minItems": lambda f, _: f"expected at least {f['limit']} items",
     "maxItems": lambda f, _: f"expected at most {f['limit']} items",
     "uniqueItems": lambda _f, _: "expected items that differ from each other",
-    "pattern": lambda f, _: f"expected text that matches the pattern {f['pattern']}",
+    "pattern": lambda f, _: f"expected a string that matches the pattern {f['pattern']}",
     "format": lambda f, value: _format(f["format"], value),
     "multipleOf": lambda f, _: f"expected a multiple of {f['multiple_of']}",
 }
@@ -252,9 +252,11 @@ class Violation(NamedTuple):
 
 _NO_NAMES: frozenset[str] = frozenset()
 _TOO_MANY = Violation(
-    "", "enum", "the values are too many to compare with those that the schema lists"
+    "", "enum", "there are too many values to compare with those that the schema lists"
 )
-_TOO_LONG = Violation("", "pattern", "the texts are too long for the patterns of the schema")
+_TOO_LONG = Violation(
+    "", "pattern", "the strings are too long to match against the patterns of the schema"
+)
 
 
 _MISFIT = "does not fit the schema, in more ways than can be listed"
@@ -498,8 +500,9 @@ def _why(error: jsonschema_rs.ValidationError) -> str:
     if where[-1:] == ["pattern"] or where[-2:-1] == ["patternProperties"]:
         text = str(error.instance if where[-1:] == ["pattern"] else where[-1])
         return (
-            f"the pattern {text[:80]!r} is no regular expression, or cannot be matched in linear "
-            "time (no lookaround, no backreferences, no large repetitions: maxLength bounds a length)"
+            f"the pattern {text[:80]!r} is not a regular expression, or cannot be matched in "
+            "linear time (it may have no lookaround, backreferences or large repetitions; to "
+            "limit a length, use maxLength)"
         )
     return _first_line(error)
 
@@ -553,7 +556,7 @@ class ForeignValidator:
         answer: object = self._made.is_valid(value)
         if isinstance(answer, bool):
             return answer
-        raise TypeError(f"is_valid answers True or False; this is a {type(answer).__name__}")
+        raise TypeError(f"is_valid must return True or False, not a {type(answer).__name__}")
 
     def violations(self, value: object, /) -> tuple[Violation, ...]:
         found = tuple(self._made.violations(value))[:MAX_VIOLATIONS]

@@ -202,7 +202,7 @@ def test_losses_have_a_place_in_the_authors_schema_through_inlining() -> None:
     schema = tool(
         {"a": {"$ref": "#/$defs/p"}, "b": {"$ref": "#/$defs/p"}}, **{"$defs": {"p": part}}
     )
-    said = "not known there: it is said in the description"
+    said = "not supported there: the description says it instead"
     assert lower(schema, OLLAMA).losses == (
         Loss("/$defs/p/properties/s", "minLength", "lost", said),
     )

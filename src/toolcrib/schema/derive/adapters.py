@@ -296,7 +296,7 @@ def text(value: str) -> str:
     """Return a string. An author's own schema need not require one."""
     if isinstance(value, str):
         return value
-    raise ValueError("not a text")
+    raise ValueError("not a string")
 
 
 def truth(value: bool) -> bool:
@@ -342,12 +342,12 @@ def inexpressible(hint: Any, what: str, error: Exception) -> DefinitionError:
     elif isinstance(error, PydanticUndefinedAnnotation):
         said = f"the name '{error.name}' in it is not defined where it is written"
     elif isinstance(error, RecursionError):
-        said = "it is nested too deep"
+        said = "it is nested too deeply"
     elif isinstance(error, _SAYS_ITSELF):
         said = str(error).partition("\n\nFor further information")[0].partition(_ADVICE)[0]
         said = " ".join(said.split())[:_SHOWN]
     else:
-        said = f"a hook of its own raised {type(error).__name__}"
+        said = f"its own pydantic hook raised {type(error).__name__}"
     return DefinitionError(
         f"{what}: {show(hint)} cannot be expressed in JSON Schema ({said}); use a JSON type, a "
         f"dataclass, a TypedDict or a pydantic model{_injected(hint, what, said)}"
@@ -366,9 +366,9 @@ def _injected(hint: Any, what: str, said: str) -> str:
 
 def _adapter(hint: Any) -> Adapter:
     if inspect.isroutine(hint):  # such as `any` and `callable`; pydantic would call it
-        raise TypeError("a function is no type")
+        raise TypeError("a function is not a type")
     if isinstance(hint, dict):  # pydantic takes it for a core schema
-        raise TypeError("a dict is no type; use a TypedDict")
+        raise TypeError("a dict is not a type; use a TypedDict")
     hint = with_lists(hint)
     try:
         return _cached_adapter(_Key(hint))

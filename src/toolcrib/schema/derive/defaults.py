@@ -251,8 +251,9 @@ def check_nested(core: Any) -> None:
             kind = type(read).__name__
             itself = f"{kind}.{read.name}" if isinstance(read, Enum) else f"{kind}(…)"
             raise DefinitionError(
-                f"its field '{field}': its default is a {type(given).__name__}, and the tool would get "
-                f"it unread, not as a {kind}: write the value itself, {itself}"
+                f"its field '{field}': its default is a {type(given).__name__}, which the "
+                f"tool would get unconverted instead of as a {kind}: write the default as "
+                f"{itself}"
             )
 
 
@@ -266,9 +267,9 @@ def _check_sets(core: Any) -> None:
     for node in _in_sets(core):
         for name in _made_anew(node):
             raise DefinitionError(
-                f"the default_factory of '{name}' may make other items of a set each time "
-                f"({node['cls'].__name__}), which nobody could tell from what was sent: use a list, or "
-                "a dataclass with field(…, compare=False)"
+                f"the default_factory of '{name}' ({node['cls'].__name__}) may make different "
+                "set items each time, which cannot be matched with the items that were sent: "
+                "use a list, or a dataclass with field(…, compare=False)"
             )
 
 
@@ -474,7 +475,7 @@ def steady_json(value: Any) -> Any:
         try:
             return sorted(map(steady_json, value), key=canonical_json)
         except (ValueError, TypeError):
-            raise PydanticSerializationError("a set of what is no JSON") from None
+            raise PydanticSerializationError("a set of values that are not JSON") from None
     if isinstance(value, list | tuple | deque):
         return [steady_json(item) for item in value]
     if isinstance(value, dict):

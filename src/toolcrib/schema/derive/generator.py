@@ -196,8 +196,8 @@ class SchemaGenerator(GenerateJsonSchema):
     def encode_default(self, dft: Any) -> Any:
         try:
             return steady_json(dft)
-        except (ValueError, TypeError) as error:  # for example bytes that cannot be decoded
-            raise PydanticSerializationError("a default that is no JSON") from error
+        except (ValueError, TypeError) as error:  # bytes that are no text, for one
+            raise PydanticSerializationError("a default that is not JSON") from error
 
     def field_is_present(self, field: Any) -> bool:
         """Omit what a constructor does not take, and in results what only a constructor has."""
@@ -207,7 +207,7 @@ class SchemaGenerator(GenerateJsonSchema):
             return False
         alias = field.get("validation_alias")
         if isinstance(alias, list) and not any(isinstance(p, list) and len(p) == 1 for p in alias):
-            raise PydanticInvalidForJsonSchema("an AliasPath has no place in a schema")
+            raise PydanticInvalidForJsonSchema("an AliasPath cannot be written in a schema")
         return True
 
     def model_schema(self, schema: Any) -> Json:
@@ -270,7 +270,7 @@ class SchemaGenerator(GenerateJsonSchema):
     def union_schema(self, schema: Any) -> Json:
         made = super().union_schema(schema)
         if made.get("anyOf") == []:
-            raise PydanticInvalidForJsonSchema("SkipJsonSchema leaves out all of a union")
+            raise PydanticInvalidForJsonSchema("SkipJsonSchema leaves out every part of a union")
         return made
 
     def tagged_union_schema(self, schema: Any) -> Json:
@@ -313,7 +313,7 @@ class SchemaGenerator(GenerateJsonSchema):
     def call_schema(self, schema: Any) -> Json:
         """Describe a NamedTuple, before pydantic 2.14."""
         if not isinstance(schema["function"], type):
-            raise PydanticInvalidForJsonSchema("a function is no type")
+            raise PydanticInvalidForJsonSchema("a function is not a type")
         return super().call_schema(schema)
 
     def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> Json:
@@ -347,7 +347,9 @@ class SchemaGenerator(GenerateJsonSchema):
         if self.mode == "validation":
             items = schema.get("items_schema")
             if items is not None and not can_be_hashed(items, self.cores):
-                raise PydanticInvalidForJsonSchema("a set of what cannot be hashed; use a list")
+                raise PydanticInvalidForJsonSchema(
+                    "a set of values that cannot be hashed; use a list"
+                )
             made["items"] = constraints.scalar_items(made["items"])
         return made
 
@@ -393,7 +395,9 @@ class SchemaGenerator(GenerateJsonSchema):
             return made if "$ref" in made else without(plain, "type", "title")
         if plain.get("type") == "integer" and issubclass(keys.get("cls", object), int):
             return {"enum": [str(value) for value in plain["enum"]]}
-        raise PydanticInvalidForJsonSchema("a dict with keys that no JSON name can be read as")
+        raise PydanticInvalidForJsonSchema(
+            "a dict whose keys cannot be read from JSON property names"
+        )
 
 
 class _Methods(dict[str, Any]):

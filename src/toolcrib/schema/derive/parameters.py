@@ -288,8 +288,9 @@ def check_types(schema: JsonObject, parameters: Sequence[Parameter]) -> None:
         asked, read = _types(given, node), _types(References(derived), wanted)
         if not asked & read:
             raise DefinitionError(
-                f"parameter '{parameter.name}': input_schema says {_listed(asked)}, its type hint "
-                f"reads {_listed(read)}: no call could fit both; change one"
+                f"parameter '{parameter.name}': input_schema says {_listed(asked)}, but its "
+                f"type hint reads {_listed(read)}, so no call could fit both: change one of "
+                "them"
             )
 
 

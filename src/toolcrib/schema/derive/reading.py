@@ -257,8 +257,8 @@ class FieldsPart(Part):
         if field.init_only:
             shown = field.node.check(field.alone(sent), sent, at, found)
             anew = field.node.check(field.alone(sent), sent, at, Findings())
-            if not same_json(anew, shown):  # a factory or a validator made a part of it
-                raise Differs(at, "the tool would read another value each time")
+            if not same_json(anew, shown):  # a factory made a part of it, or a validator
+                raise Differs(at, "the tool would get a different value each time it is read")
             return shown
         if item is MISSING:
             raise Differs(at, _LOST, self.code)

@@ -58,9 +58,9 @@ At: TypeAlias = "tuple[At, str | int] | None"
 Noted: TypeAlias = tuple[At, Any, Callable[..., Any] | None]
 """A default that was not sent: its place, the value itself, and the factory that made it."""
 _MAX_OF_ONE_HASH = 100
-_ONE_OF_TWO = "the tool would take two of these items for one"
-_REREAD = "The arguments are nested too deep in what has to be read again. Send less."
-_ONE_HASH = "The arguments hold too many items that Python cannot tell apart quickly. Send less."
+_ONE_OF_TWO = "the tool would treat two of these items as one"
+_REREAD = "A part of the arguments that has to be read twice is nested too deeply. Send less."
+_ONE_HASH = "The arguments hold too many items with the same hash. Send fewer items."
 IPS = tuple(
     getattr(ipaddress, f"IPv{version}{kind}")
     for version in (4, 6)
@@ -83,7 +83,7 @@ class Differs(Exception):  # noqa: N818  an internal finding; it never leaves th
     def __init__(
         self,
         at: At,
-        text: str = "the tool would read another value than the one sent",
+        text: str = "the tool would get a different value than the one sent",
         code: tuple[str, ...] = (),
     ) -> None:
         super().__init__(text)
@@ -777,8 +777,8 @@ class SetPart(Part):
         """Check the actual item that the tool gets, because an equal one may differ from it."""
         hashed = hash(item)
         shown = self._item.check(item, sent, at, found)
-        if hash(item) != hashed:  # a copied default made it a different item
-            raise Differs(at, "a default of this item cannot be copied in a set. Send the field")
+        if hash(item) != hashed:  # a default of its own made it another item
+            raise Differs(at, "a default inside this set item cannot be copied. Send that field")
         return shown
 
 

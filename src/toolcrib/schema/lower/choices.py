@@ -163,7 +163,7 @@ def flatten(ctx: Context, node: JsonObject, *, top: bool = False) -> tuple[JsonO
                 node,
                 "allOf" if "allOf" in node else "$ref",
                 "refused" if ctx.dialect.closed else "lost",
-                f"what applies together cannot be said as one schema ('{reason.keyword}')",
+                f"parts that apply together cannot be merged into one schema ('{reason.keyword}')",
             )
             continue
         for keyword in piece:
@@ -256,7 +256,12 @@ def _tuple(ctx: Context, node: JsonObject) -> JsonObject:
         kinds.append(node.get("items", True))
     new["items"] = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
     if len(kinds) > 1:
-        ctx.add_loss(node, "prefixItems", "lost", "which item comes at which position is not told")
+        ctx.add_loss(
+            node,
+            "prefixItems",
+            "lost",
+            "the model does not see which item belongs at which position",
+        )
     return new
 
 
@@ -265,7 +270,9 @@ def _one_of(ctx: Context, node: JsonObject) -> JsonObject:
     if not isinstance(branches, list) or ctx.keeps("oneOf") or "anyOf" in node:
         return node
     if not _all_differ(ctx, branches):
-        ctx.add_loss(node, "oneOf", "lost", "that exactly one alternative may match is not told")
+        ctx.add_loss(
+            node, "oneOf", "lost", "the model does not see that exactly one alternative may match"
+        )
     return {("anyOf" if key == "oneOf" else key): value for key, value in node.items()}
 
 
@@ -432,8 +439,8 @@ def _fill(ctx: Context, declared: Any, properties: Any, required: list[str]) -> 
             ctx.add_loss(part, _about_null(part), "doubtful", _SENT_NULL if default else _LEFT_OUT)
 
 
-_SENT_NULL = "a null is taken as null: for the default, the model has to send its value"
-_LEFT_OUT = "left out or null is the same to the model, which sends null for both"
+_SENT_NULL = "a null means null here, so to get the default the model has to send its value"
+_LEFT_OUT = "the model sends null both for null and for a property that it leaves out"
 
 
 def _check_rest(ctx: Context, node: JsonObject, *, top: bool) -> None:

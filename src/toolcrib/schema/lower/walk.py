@@ -214,7 +214,7 @@ def over_limits(view: JsonObject, dialect: Dialect) -> Iterator[Loss]:
         return
     for size, (keyword, what, limit) in zip(_sizes(view), limits, strict=True):
         if limit is not None and size > limit:
-            yield Loss("", keyword, "refused", f"{size} {what}: at most {limit} are taken")
+            yield Loss("", keyword, "refused", f"{size} {what}: at most {limit} are allowed")
 
 
 def _sizes(view: JsonObject) -> _Sizes:
@@ -402,11 +402,16 @@ def _boolean(ctx: Context, value: Any) -> Any:
 def _cut(ctx: Context, node: JsonObject, flat: JsonObject) -> JsonObject:
     """Reduce a part to its type. The model does not see what is below."""
     if ctx.dialect.closed:
-        inlined = "it is recursive, or too much to be inlined"
+        inlined = "it is recursive, or too large to be inlined"
         extended = "a recursive part that is extended cannot be a definition"
         ctx.add_loss(node, "$ref", "refused", inlined if ctx.refs == "none" else extended)
     else:
-        ctx.add_loss(node, "$ref", "lost", "it is told to a limited depth only; its type stays")
+        ctx.add_loss(
+            node,
+            "$ref",
+            "lost",
+            "the model sees it to a limited depth only, and below that only its type",
+        )
     kept = ("type", "description", "enum", "const")
     bare = {key: copied(flat[key]) for key in kept if key in flat and ctx.keeps(key)}
     if "type" not in bare and "properties" in flat:
@@ -426,7 +431,12 @@ def write_part(ctx: Context, node: JsonObject, *, top: bool = False) -> JsonObje
             view[keyword] = _value_in_view(ctx, keyword, value)
             if keyword in LISTS and not view[keyword]:
                 del view[keyword]
-                ctx.add_loss(node, keyword, "lost", "no value is valid there, which cannot be said")
+                ctx.add_loss(
+                    node,
+                    keyword,
+                    "lost",
+                    "no value is valid there, which the format cannot express",
+                )
         else:
             sentences += _described(ctx, node, keyword, value, top=top)
     if sentences:
@@ -482,8 +492,8 @@ def _described(ctx: Context, node: JsonObject, keyword: str, value: Any, *, top:
         return []
     said = sentence(keyword, value) if ctx.keeps("description", top=top) else ""
     if keyword in ASSERTIONS and not (keyword == "items" and isinstance(value, list)):
-        how = "it is said in the description" if said else "the model is not told"
-        ctx.add_loss(node, keyword, "lost", f"not known there: {how}")
+        how = "the description says it instead" if said else "the model does not see it"
+        ctx.add_loss(node, keyword, "lost", f"not supported there: {how}")
     return [said] if said else []
 
 
@@ -505,7 +515,7 @@ def _typed(ctx: Context, node: JsonObject, view: JsonObject) -> None:
     """Give every part a type, if its keywords show one, for dialects with closed objects."""
     for keyword in ("properties", "items", "anyOf"):
         if keyword in node and True in _booleans_in(node[keyword]):
-            ctx.add_loss(node, keyword, "refused", "a part without a type is not known there")
+            ctx.add_loss(node, keyword, "refused", "a part without a type is not supported there")
     values: Any = [view["const"]] if "const" in view else view.get("enum", ())
     if any(isinstance(value, dict | list) for value in values):
         ctx.add_loss(node, "enum", "refused", "objects and arrays cannot be listed as values there")
@@ -518,7 +528,7 @@ def _typed(ctx: Context, node: JsonObject, view: JsonObject) -> None:
         view["type"] = "object" if "properties" in view else "array"
         ctx.add_loss(node, "type", "lost", "a value of another type can no longer be given")
     else:
-        ctx.add_loss(node, "type", "refused", "a part without a type is not known there")
+        ctx.add_loss(node, "type", "refused", "a part without a type is not supported there")
 
 
 def _booleans_in(children: Any) -> list[bool]:
@@ -669,7 +679,10 @@ def _must_wrap(ctx: Context, flat: JsonObject) -> bool:
         return False
     bad = [name for name in properties if not re.fullmatch(pattern, name)]
     if bad:
-        text = f"names outside {pattern}: all is put under one property, whose parts may have them"
+        text = (
+            f"names outside {pattern}: all arguments are put under one property, where such names "
+            "are allowed"
+        )
         ctx.add_loss(flat, "properties", "doubtful", text)
     return bool(bad)
 
