@@ -183,13 +183,13 @@ def test_tools_are_checked_whichever_stands_last(toolcrib: Toolcrib, tmp_path: P
             "OPENAI_API_KEY",
             "sk-ü",
             "chat x -m openai:m",
-            "$OPENAI_API_KEY holds a character that no",
+            "$OPENAI_API_KEY holds a character that is not",
         ),
         (
             "GEMINI_API_KEY",
             "a\nb",
             "chat x -m gemini:m",
-            "$GEMINI_API_KEY holds a character that no",
+            "$GEMINI_API_KEY holds a character that is not",
         ),
     ],
 )

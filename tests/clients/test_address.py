@@ -55,7 +55,7 @@ def test_a_name_that_no_header_has(name: Any) -> None:
 @each_row("value", [None, 5, b"k", "é", "a\nb"])
 @each_row("make", [OpenAIClient, AnthropicClient])
 def test_a_value_that_no_header_has(make: Any, value: Any) -> None:
-    with pytest.raises(RequestError, match="'x-key' is no text"):
+    with pytest.raises(RequestError, match="'x-key' is not a string"):
         make("m", base_url="http://h", headers={"x-key": value})
 
 

@@ -96,17 +96,20 @@ async def test_integers_are_numbers() -> None:
         (answer([1.0], [2.0], indexes=[1, 2]), "holds 2 vectors"),
         (answer([1.0], [1.0, 2.0]), "different lengths"),
         (answer([], []), "empty ones"),
-        (raw(""), "not of OpenAI's form"),
-        (raw("[]"), "not of OpenAI's form"),
-        (raw('{"data": [{"index": 0, "embedding": "secret"}]}'), "not of OpenAI's form"),
-        (raw('{"data": [{"embedding": [1.0]}]}'), "not of OpenAI's form"),
-        (raw('{"data": [], "x": ' + "[" * 200_000 + "]" * 200_000 + "}"), "not of OpenAI's form"),
-        (raw('{"data": [{"index": 0, "embedding": [1e400]}]}'), "not of OpenAI's form"),
-        (raw('{"error": {"message": "a secret"}}'), "not of OpenAI's form"),
-        (raw('{"data": [{"index": 0, "embedding": [1.0, NaN]}]}'), "not of OpenAI's form"),
-        (raw('{"data": [{"index": 0, "embedding": [1.0, null]}]}'), "not of OpenAI's form"),
-        (raw(b'{"data": [{"index": 0, "embedding": [1.0, \xff]}]}'), "not of OpenAI's form"),
-        (raw("<html>Welcome</html>", content_type="text/html"), "not of OpenAI's form"),
+        (raw(""), "not have OpenAI's format"),
+        (raw("[]"), "not have OpenAI's format"),
+        (raw('{"data": [{"index": 0, "embedding": "secret"}]}'), "not have OpenAI's format"),
+        (raw('{"data": [{"embedding": [1.0]}]}'), "not have OpenAI's format"),
+        (
+            raw('{"data": [], "x": ' + "[" * 200_000 + "]" * 200_000 + "}"),
+            "not have OpenAI's format",
+        ),
+        (raw('{"data": [{"index": 0, "embedding": [1e400]}]}'), "not have OpenAI's format"),
+        (raw('{"error": {"message": "a secret"}}'), "not have OpenAI's format"),
+        (raw('{"data": [{"index": 0, "embedding": [1.0, NaN]}]}'), "not have OpenAI's format"),
+        (raw('{"data": [{"index": 0, "embedding": [1.0, null]}]}'), "not have OpenAI's format"),
+        (raw(b'{"data": [{"index": 0, "embedding": [1.0, \xff]}]}'), "not have OpenAI's format"),
+        (raw("<html>Welcome</html>", content_type="text/html"), "not have OpenAI's format"),
     ],
 )
 async def test_answers_that_are_none(turn: RawTurn, says: str) -> None:
@@ -268,7 +271,7 @@ async def test_an_embedders_errors() -> None:
         with pytest.raises(AuthenticationError):
             await asyncio.to_thread(embedder.embed, ["a"])
         await asyncio.to_thread(embedder.embed, ["a"])
-        with pytest.raises(PickError, match="'mine' gave 2 numbers a text, and 1 before"):
+        with pytest.raises(PickError, match="'mine' gave 2 numbers per text, but 1 before"):
             await asyncio.to_thread(embedder.embed, ["a"])
 
 

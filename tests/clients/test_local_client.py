@@ -174,7 +174,7 @@ async def test_tool_choice(
 @pytest.mark.parametrize(
     ("tools", "choice", "text"),
     [
-        (KIT, ToolChoice("tool", "gone"), "'gone', which is not on offer"),
+        (KIT, ToolChoice("tool", "gone"), "'gone', which is not among the offered tools"),
         ((), ToolChoice("required"), "needs tools"),
     ],
 )
@@ -203,7 +203,9 @@ async def test_what_it_cannot_heed(
 
 async def test_it_takes_texts_and_names_what_is_none(local: Callable[..., LocalClient]) -> None:
     asked = Message("user", "What is on it?", parts=("And?", Image("image/png", "iVBORw0=")))
-    with pytest.raises(RequestError, match=r"takes no image \(image/png, 5 bytes\): only texts"):
+    with pytest.raises(
+        RequestError, match=r"takes only text, not the image \(image/png, 5 bytes\)"
+    ):
         await local().chat(ChatRequest((asked,)))
     told = Message("user", "", parts=("Hello", File("text/plain", text="a note")))
     assert (await local().chat(ChatRequest((told,)))).text == NO_TOOLS
@@ -339,7 +341,7 @@ class Server:
         ({"error": {"type": "server_error", "message": "odd"}}, "failed: odd"),
         ({"error": "odd"}, "failed: odd"),
         (None, "no answer"),
-        (TypeError("canary"), r"no such request \(TypeError\)"),
+        (TypeError("canary"), r"cannot handle this request \(TypeError\)"),
     ],
 )
 def test_what_the_engine_refuses(answer: Any, text: str) -> None:

@@ -77,7 +77,7 @@ def test_how_it_may_be_written(
 async def test_a_proxy_that_cannot_be_used(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", proxy)
     async with OpenAIClient("m", api_key="k") as client:
-        with pytest.raises(RequestError, match="must be an http:// one, and name a") as caught:
+        with pytest.raises(RequestError, match="must be an http:// URL that names a") as caught:
             await client.chat(HI)
     assert "password" not in str(caught.value)
 
@@ -109,7 +109,7 @@ async def test_a_proxy_that_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{port}")
         async with OpenAIClient("m", api_key="sk-canary-canary") as client:
             with pytest.raises(
-                ConnectionFailed, match="proxy of the environment refused"
+                ConnectionFailed, match="proxy in the environment refused"
             ) as caught:
                 await client.chat(HI)
     assert not caught.value.retryable

@@ -299,7 +299,7 @@ async def test_a_cancelled_task_waits_no_longer() -> None:
     ],
 )
 def test_retries_are_checked(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="at least one attempt"):
+    with pytest.raises(ValueError, match="attempts must be at least 1"):
         Retries(**wrong)
 
 

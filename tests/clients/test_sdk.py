@@ -324,7 +324,7 @@ async def test_a_key_goes_to_no_other_server() -> None:
             anthropic_server([elsewhere]) as server,
             anthropic.AsyncAnthropic(api_key="sk-of-the-sdk", base_url=server.url) as sdk,
         ):
-            with pytest.raises(WireError, match=r"HTTP 307.*Is the base URL right"):
+            with pytest.raises(WireError, match=r"HTTP 307.*Check the base URL"):
                 await AnthropicClient("m", sdk=sdk).chat(HI)
         assert other.headers == []
 
@@ -338,7 +338,7 @@ async def test_nobody_listens() -> None:
 async def test_an_sdk_that_is_closed_already() -> None:
     async with openai.AsyncOpenAI(api_key="k", base_url="http://127.0.0.1:9/v1") as sdk:
         client = OpenAIClient("m", sdk=sdk)
-    with pytest.raises(RequestError, match="AsyncOpenAI is closed already") as caught:
+    with pytest.raises(RequestError, match="AsyncOpenAI is already closed") as caught:
         await client.chat(HI)
     assert caught.value.__context__ is None
 
@@ -436,7 +436,7 @@ WRONG: dict[str, Callable[[Any], Any]] = {
     "api_key=": lambda sdk: OpenAIClient("m", sdk=sdk, api_key="k"),
     "transport=": lambda sdk: OpenAIClient("m", sdk=sdk, transport=AiohttpTransport()),
     "timeouts=": lambda sdk: OpenAIClient("m", sdk=sdk, timeouts=Timeouts()),
-    "blocks": lambda _: OpenAIClient("m", sdk=openai.OpenAI(api_key="k")),
+    "is synchronous": lambda _: OpenAIClient("m", sdk=openai.OpenAI(api_key="k")),
     "takes a client of": lambda _: OpenAIClient("m", sdk=object()),  # type: ignore[arg-type]
 }
 

@@ -227,12 +227,12 @@ async def test_a_stream_that_ends_early_without_an_error(body: str) -> None:
         openai_server([raw(body)]) as server,
         OpenAIClient("m", retries=None, base_url=server.url) as client,
     ):
-        with pytest.raises(ConnectionFailed, match="before it was whole"):
+        with pytest.raises(ConnectionFailed, match="before it was complete"):
             await reply_of(client, HI, stream=True)
 
 
 BROKEN: list[tuple[str, str, type[ClientError], str]] = [
-    ("<html>", "text/html", WireError, "no JSON object"),
+    ("<html>", "text/html", WireError, "not a JSON object"),
     ("Not Found\n", "text/plain", WireError, "neither JSON nor"),
     ("{}", "application/json", WireError, "no choices"),
     ('data: {"error": {"message": "busy"}}\n\n', "text/event-stream", ProviderError, "busy"),
@@ -497,7 +497,7 @@ async def test_a_reason_counts_only_with_a_clean_end_of_the_transport() -> None:
         closing(b"", body) as url,
         OpenAIClient("m", base_url=url, retries=None) as client,
     ):
-        with pytest.raises(ConnectionFailed, match="before it was whole"):
+        with pytest.raises(ConnectionFailed, match="before it was complete"):
             await reply_of(client, request, stream=True)
     async with (
         closing(b"", body + b"data: [DONE]\n\n") as url,
@@ -527,7 +527,7 @@ async def test_a_body_that_stops_before_the_end_of_what_was_packed_was_cut(
         (packed(body, window=window), ""),
         (packed(body, window=window)[:-1], cut),
         (packed(body, window=window, whole=False), cut),
-        (b"no such thing", "not packed as its Content-Encoding says"),
+        (b"no such thing", "not compressed as its Content-Encoding says"),
     ):
         async with (
             closing(HEAD % (coding, len(sent)), sent) as url,
@@ -542,7 +542,7 @@ async def test_a_body_that_stops_before_the_end_of_what_was_packed_was_cut(
 
 async def test_a_packed_body_that_was_cut_is_seen_behind_an_sdk_too() -> None:
     request, body = msgspec.structs.replace(HI, tools=(ADD,)), said("tool_calls")
-    cut, none = "broke in the middle of the reply", "not packed as its Content-Encoding says"
+    cut, none = "broke in the middle of the reply", "not compressed as its Content-Encoding says"
     for sent, why in ((packed(body), ""), (packed(body)[:-1], cut), (b"none", none)):
         async with (
             closing(HEAD % (b"gzip", len(sent)), sent) as url,
@@ -680,7 +680,7 @@ async def test_a_length_that_nobody_keeps_to_is_none(coding: bytes) -> None:
         closing(b"Transfer-Encoding: %s\r\n" % coding, body) as url,
         OpenAIClient("m", base_url=url, retries=None) as client,
     ):
-        with pytest.raises(ConnectionFailed, match="before it was whole"):
+        with pytest.raises(ConnectionFailed, match="before it was complete"):
             await reply_of(client, request, stream=True)
 
 
@@ -690,7 +690,7 @@ async def test_what_was_cut_is_cut_on_tape_too(tmp_path: Path) -> None:
         for mode in ("all", "none"):
             with cassette(tmp_path / "cut.json", record=mode) as tape:
                 client = OpenAIClient("m", base_url=url, retries=None, transport=tape)
-                with pytest.raises(ConnectionFailed, match="before it was whole"):
+                with pytest.raises(ConnectionFailed, match="before it was complete"):
                     await reply_of(client, request, stream=True)
 
 
@@ -705,7 +705,7 @@ async def test_a_reason_that_nobody_lists_stops_calls_until_the_application_list
         async with OpenAIClient("m", base_url=url, natural_reasons=["Finished"]) as client:
             (planned,) = await client.tool_call("Add.", [ADD])
             assert isinstance(planned, Hydrated)
-    with pytest.raises(RequestError, match="a list of reasons"):
+    with pytest.raises(RequestError, match="natural_reasons must be a list"):
         OpenAIClient("m", base_url="http://localhost", natural_reasons="finished")
 
 

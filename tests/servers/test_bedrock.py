@@ -156,7 +156,7 @@ BROKEN: dict[str, tuple[Any, type[Exception], str]] = {
     "an end in the middle of a frame": (
         raw(EVENTS[0] + EVENTS[1][:-9], content_type=FRAMES),
         ConnectionFailed,
-        "before it was whole",
+        "before it was complete",
     ),
     "a connection that breaks": (die_after(200, call("add", a=1)), ConnectionFailed, "broke"),
 }

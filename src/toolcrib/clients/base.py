@@ -119,8 +119,10 @@ class Retries(Checked, msgspec.Struct, frozen=True, kw_only=True):
         if self.attempts.__class__ is not float:  # NaN is left to the check of the numbers
             super().__post_init__()
         waits = 0 <= self.first_wait <= self.longest_wait and self.first_wait < math.inf
-        if not (self.attempts >= 1 and waits):  # also True if one of them is NaN
-            raise ValueError("Retries: at least one attempt, and 0 <= first_wait <= longest_wait")
+        if not (self.attempts >= 1 and waits):  # NaN is neither
+            raise ValueError(
+                "Retries: attempts must be at least 1, and 0 <= first_wait <= longest_wait"
+            )
 
     def allow(self, error: BaseException | None) -> bool:
         """Return whether the error is worth another attempt, if any attempts are left."""
@@ -184,7 +186,9 @@ def _retrying(retries: Retries, error: ClientError, until: float | None) -> Asyn
         import tenacity
         from tenacity.asyncio import AsyncRetrying
     except ImportError:
-        error.args = (f"{error} (trying again needs an extra: pip install 'toolcrib[http]')",)
+        error.args = (
+            f"{error} (to retry automatically, install the extra: pip install 'toolcrib[http]')",
+        )
         raise error from None
     backoff = tenacity.wait_exponential(retries.first_wait, retries.longest_wait)
     chance = tenacity.wait_random(0, retries.first_wait)
@@ -390,7 +394,7 @@ def with_headers(own: Mapping[str, str], options: Options) -> Options:
 
 def _trusting(wire: Wire) -> Wire:
     if wire.text_calls is None:
-        raise RequestError("text_calls_trusted needs text_calls: the syntax of the calls to trust")
+        raise RequestError("text_calls_trusted needs text_calls, the syntax of the calls to trust")
     return msgspec.structs.replace(wire, text_calls_trusted=True)
 
 
@@ -405,7 +409,7 @@ def _with_output(wire: Wire, native: NativeOutput) -> Wire:
     if not native:
         return msgspec.structs.replace(wire, output=None, output_tool=False)
     if wire.output is None:
-        raise RequestError(f"native_output=True: {wire.name} has no form for a typed answer")
+        raise RequestError(f"native_output=True: {wire.name} has no native form for a typed answer")
     return msgspec.structs.replace(wire, output=wire.output.everywhere())
 
 
@@ -413,7 +417,7 @@ def _checked_size(name: str, value: int) -> int:
     """Return a number of bytes. Raises RequestError for any other value."""
     check_type(name, value, int, "a number of bytes")
     if isinstance(value, bool) or value < 0:
-        raise RequestError(f"{name} is a number of bytes, from 0")
+        raise RequestError(f"{name} must be a number of bytes, 0 or more")
     return value
 
 
@@ -421,7 +425,7 @@ def _naming(wire: Wire, reasons: Iterable[str]) -> Wire:
     """Return the wire with these natural finish reasons added. Raises RequestError for a single
     string."""
     if isinstance(reasons, str):
-        raise RequestError(f"natural_reasons is a list of reasons: [{reasons!r}]")
+        raise RequestError(f"natural_reasons must be a list: [{reasons!r}]")
     added = frozenset(reason.lower() for reason in reasons)
     return msgspec.structs.replace(wire, natural_reasons=wire.natural_reasons | added)
 
@@ -434,7 +438,7 @@ def _with_media(
     if media is None:
         return wire
     if isinstance(media, str):
-        raise RequestError(f"{where}_media is a list of media types: [{media!r}]")
+        raise RequestError(f"{where}_media must be a list of media types: [{media!r}]")
     taken = frozenset(media_type.lower() for media_type in media)
     return msgspec.structs.replace(wire, **{f"{where}_media": taken, f"{where}_models": ""})
 
@@ -622,7 +626,7 @@ class WireClient(PlanningClient):
     def _whole(self, reply: Reply, outgoing: Outgoing) -> Reply:
         if reply.finish == "incomplete":
             reason = f" (its reason: {reply.provider_finish})" if reply.provider_finish else ""
-            raise ConnectionFailed(f"the reply ended before it was whole{reason}")
+            raise ConnectionFailed(f"the reply ended before it was complete{reason}")
         if reply.finish == "error":
             raise ProviderError(f"the provider broke off its reply: {reply.provider_finish}")
         if reply.finish == "doubtful":  # its finish reason is not known
@@ -680,12 +684,14 @@ class FallbackClient(PlanningClient):
     @explains_wrong_types
     def __init__(self, clients: Sequence[LLMClient], on: tuple[type[ClientError], ...]) -> None:
         if not clients:
-            raise RequestError("fallback: there is no client to ask")
+            raise RequestError("fallback: give at least one client")
         for client in clients:
             if not isinstance(client, LLMClient):
-                raise RequestError(f"fallback: {client!r} is no client; client_for(name) makes one")
+                raise RequestError(
+                    f"fallback: {client!r} is not a client; client_for(name) makes one"
+                )
         if not all(isinstance(kind, type) and issubclass(kind, ClientError) for kind in on):
-            raise RequestError("fallback: on=(…) takes kinds of ClientError")
+            raise RequestError("fallback: on=(…) takes subclasses of ClientError")
         self._clients = tuple(clients)
         self._on = tuple(on)
 

@@ -323,7 +323,7 @@ def _url(host: str) -> str:
         parts = urlsplit(f"http://{host}" if bare else host)
         port = parts.port or (_PORT if bare else None)
     except ValueError:
-        raise RequestError("OLLAMA_HOST, or the base URL, is neither a host nor a URL") from None
+        raise RequestError("OLLAMA_HOST or the base URL is not a host or URL") from None
     name = parts.hostname or ("127.0.0.1" if bare else "")
     name = _ANYWHERE.get(name, f"[{name}]" if ":" in name else name)
     login = parts.netloc.rpartition("@")[0]
@@ -409,7 +409,7 @@ def _region(given: str | None) -> str:
     if not region:
         raise RequestError("there is no AWS region: set AWS_REGION, or pass region=…")
     if not re.fullmatch(r"[a-z0-9-]{1,40}", region):
-        raise RequestError(f"{region!r} is no AWS region; one is called us-east-1")
+        raise RequestError(f"{region!r} is not an AWS region; give one such as us-east-1")
     return region
 
 
@@ -427,7 +427,9 @@ PROVIDERS: Mapping[str, Callable[..., LLMClient]] = {
     "openai-responses": partial(OpenAIClient, api="responses"),
 }
 _MODELS = ", ".join(f"{provider}:MODEL" for provider in PROVIDERS if provider != "local")
-_FORMS = f"local, local:FILE.gguf, {_MODELS}, or URL#MODEL for a server that speaks OpenAI's wire"
+_FORMS = (
+    f"local, local:FILE.gguf, {_MODELS}, or URL#MODEL for a server with an OpenAI-compatible API"
+)
 
 
 _FAMILIES = {
@@ -475,11 +477,13 @@ def client_for(name: str, *, transport: Transport | None = None) -> LLMClient:
     if name.lower().startswith(("http://", "https://")):
         url, _, model = name.rpartition("#")
         if not url or not model:
-            raise RequestError("a server is named as URL#MODEL: http://localhost:8000/v1#my-model")
+            raise RequestError(
+                "name a server as URL#MODEL, such as http://localhost:8000/v1#my-model"
+            )
         return OpenAIClient(model, base_url=url, transport=transport)
     provider, _, model = name.partition(":")
     if provider == "local" and options:
-        raise RequestError("a local model sends no requests that a transport could carry")
+        raise RequestError("a local model sends no requests, so a transport cannot be used with it")
     if name == "local":
         return LocalClient()
     make = PROVIDERS.get(provider)
@@ -577,7 +581,7 @@ class EmbeddingsClient(Closing):
     def _rows(self, body: bytes, count: int) -> list[list[float]]:
         data = _data(body)
         if data is None:
-            raise self._wrong("is not of OpenAI's form")
+            raise self._wrong("does not have OpenAI's format")
         if sorted(row.index for row in data) != list(range(count)):
             raise self._wrong(f"holds {len(data)} vectors, not one for each of {count} texts")
         rows = [row.embedding for row in sorted(data, key=attrgetter("index"))]

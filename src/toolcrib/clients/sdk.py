@@ -70,7 +70,7 @@ def over_sdk(sdk: SdkClient, options: Options, **given: str | None) -> tuple[str
     for name in _OURS:
         if given.get(name) is not None or options.get(name) is not None:
             raise RequestError(
-                f"{name}= and sdk= cannot be given both: the SDK's client has its own"
+                f"{name}= cannot be given with sdk=, because the SDK's client has its own"
             )
     transport = SdkTransport(sdk)
     return transport.base, {**options, "transport": transport}
@@ -82,7 +82,9 @@ class SdkTransport:
     def __init__(self, sdk: SdkClient) -> None:
         package = _package_of(sdk)
         if not inspect.iscoroutinefunction(getattr(sdk, "post", None)):
-            raise RequestError(f"{type(sdk).__name__} blocks: pass the asynchronous client, Async…")
+            raise RequestError(
+                f"{type(sdk).__name__} is synchronous: pass the asynchronous client, Async…"
+            )
         self.base = str(sdk.base_url).rstrip("/")
         self._sdk = sdk
         self._package: Any = sys.modules[package]
@@ -133,8 +135,8 @@ class SdkTransport:
         who, what = type(self._sdk).__name__, type(error).__name__
         is_closed = getattr(self._sdk, "is_closed", None)
         if callable(is_closed) and is_closed():
-            return RequestError(f"{who} is closed already: keep it open while it is used")
-        return AuthenticationError(f"{who} made no request ({what}): check how it authenticates")
+            return RequestError(f"{who} is already closed: keep it open while it is used")
+        return AuthenticationError(f"{who} sent no request ({what}): check its credentials")
 
 
 def _http_library(client: type) -> Any:

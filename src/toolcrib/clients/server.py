@@ -43,7 +43,9 @@ def given_or(base_url: str | None, known: str) -> str:
     """Return the given base URL, or the known one. Raises RequestError for an empty one, as from an
     unset variable, since the request would go to another server."""
     if base_url is not None and not base_url.strip():
-        raise RequestError("base_url= is empty: name a server, or leave it out for the usual one")
+        raise RequestError(
+            "base_url= is empty: name a server, or leave it out to use the default one"
+        )
     return known if base_url is None else base_url
 
 
@@ -69,7 +71,8 @@ def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
             raise RequestError(f"{name!r} is not the name of a header")
         if not isinstance(value, str) or not value.isascii() or not value.isprintable():
             raise RequestError(
-                f"the value of the header {name!r} is no text, or holds a character that is not allowed"
+                f"the value of the header {name!r} is not a string, or holds a character that "
+                "is not allowed"
             )
     return dict(headers)
 
@@ -107,7 +110,7 @@ def proxy_of(url: str) -> str | None:
     proxy = proxy if "://" in proxy else f"http://{proxy}"
     if not names_server(proxy):
         raise RequestError(
-            "the proxy of the environment cannot be used: it must be an http:// one, and name a server"
+            "the proxy in the environment cannot be used: it must be an http:// URL that names a server"
         )
     return proxy
 
@@ -132,10 +135,12 @@ def key_of(given: str | None, *names: str, looked_up: bool, needed: bool) -> str
         found = ((name, os.environ.get(name, "").strip()) for name in names)
         name, key = next((each for each in found if each[1]), ("", ""))
         if not key.isascii() or not key.isprintable():
-            raise RequestError(f"${name} holds a character that no header may have: set it anew")
+            raise RequestError(
+                f"${name} holds a character that is not allowed in a header: set it again"
+            )
     if not key and needed:
         raise AuthenticationError(
-            f"there is no key: set {names[0]}, or in a program pass api_key=…"
+            f"there is no API key: set {names[0]}, or pass api_key=… in a program"
         )
     return key
 

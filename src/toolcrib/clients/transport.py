@@ -61,7 +61,7 @@ class Timeouts(Checked, msgspec.Struct, frozen=True, kw_only=True):
         if not all(
             limit is None or 0 < limit < math.inf for limit in msgspec.structs.astuple(self)
         ):
-            raise ValueError("Timeouts: each is more than 0 seconds, or None for no limit")
+            raise ValueError("Timeouts: each must be more than 0 seconds, or None for no limit")
 
 
 class RequestDeadline:
@@ -128,17 +128,17 @@ def failure_of(error: Exception, server: str) -> ConnectionFailed:
     reasons = (
         (known.ClientConnectorDNSError, "there is no server of that name"),
         (known.ClientConnectorCertificateError, "its certificate is not valid"),
-        (known.ClientHttpProxyError, "the proxy of the environment refused to connect"),
-        (known.ClientProxyConnectionError, "the proxy of the environment was not reached"),
+        (known.ClientHttpProxyError, "the proxy in the environment refused to connect"),
+        (known.ClientProxyConnectionError, "the proxy in the environment cannot be reached"),
         (known.ClientConnectorError, "no connection"),
-        (known.InvalidURL, "this is not a URL that can be requested"),
-        (known.ClientResponseError, "what answers there does not speak HTTP as it should"),
+        (known.InvalidURL, "its URL is not valid"),
+        (known.ClientResponseError, "its answer is not valid HTTP"),
         (known.ClientPayloadError, "the connection broke in the middle of the reply"),
     )
     reason = next((text for kind, text in reasons if isinstance(error, kind)), None)
     if reason == "no connection" and getattr(error, "os_error", None) is not None:
         reason = f"no connection ({error.os_error.strerror or 'refused'})"  # type: ignore[attr-defined]
-    text = reason or "the connection broke before the reply was whole"
+    text = reason or "the connection broke before the reply was complete"
     failure = ConnectionFailed(f"{server}: {text}")
     for_good = (known.InvalidURL, known.ClientSSLError, known.ClientResponseError)
     failure.retryable = not isinstance(error, for_good)
@@ -301,7 +301,7 @@ class _Layer:
             for data in packed:
                 yield from self._unpacked(data)
         except zlib.error:
-            raise ValueError("the reply is not packed as its Content-Encoding says") from None
+            raise ValueError("the reply is not compressed as its Content-Encoding says") from None
 
     def _unpacked(self, data: bytes) -> Iterator[bytes]:
         full = False
@@ -389,11 +389,11 @@ class AiohttpTransport:
                 failure = failure_of(aiohttp_library().ClientConnectionError(), server)
                 again = False
             except UnicodeError:
-                failure = RequestError(f"{server}: no server can have that name")
+                failure = RequestError(f"{server}: this is not a valid server name")
                 again = False
             except ValueError:
                 failure = RequestError(
-                    f"{server}: its URL holds a login, and there is a key besides"
+                    f"{server}: its URL holds a login, and a key is given too: use only one of them"
                 )
                 again = False
             else:

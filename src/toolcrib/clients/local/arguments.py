@@ -310,7 +310,7 @@ def fill(
     """
     for key in settings.extra:
         if key in _OWN_KEYS:
-            raise RequestError(f"Settings.extra may not set {key!r}: the request says that itself")
+            raise RequestError(f"Settings.extra may not set {key!r}: the client sets it itself")
     schema = tool.input_schema or {"type": "object"}
     request = " ".join(encodable(request).split())
     most = min(_MOST_TOKENS, _TOKENS + _TOKENS_PER_PROPERTY * size_of(schema))

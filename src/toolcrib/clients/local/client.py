@@ -649,11 +649,13 @@ class LocalClient(PlanningClient):
         if choice.mode == "tool":
             named = offer.tools.get(choice.name or "")
             if named is None:
-                raise RequestError(f"tool_choice names {choice.name!r}, which is not on offer")
+                raise RequestError(
+                    f"tool_choice names {choice.name!r}, which is not among the offered tools"
+                )
             return self._chooser.rank(asked, (named,), must=True)
         must = choice.mode == "required"
         if must and not offered:
-            raise RequestError("tool_choice 'required' needs tools, and none are on offer")
+            raise RequestError("tool_choice 'required' needs tools, but none are offered")
         if not asked and not must:
             return []
         ranked = self._chooser.rank(asked, offered, must=must)
@@ -682,7 +684,7 @@ class LocalClient(PlanningClient):
         if asked.reasoning not in (None, "none"):
             raise RequestError(f"reasoning={asked.reasoning!r}: the embedded model does not reason")
         if asked.provider_tools:
-            raise RequestError("provider_tools: the embedded model has none of its own")
+            raise RequestError("provider_tools: the embedded model has no tools of its own")
         return asked
 
 
@@ -859,7 +861,8 @@ def _refuse_pictures(messages: Sequence[Message]) -> None:
         for part in (*message.images, *parts):
             if isinstance(part, Image | File) and text_in(part) is None:
                 raise RequestError(
-                    f"the embedded model takes no {brief_of(part).kind} ({brief_of(part)}): only texts"
+                    f"the embedded model takes only text, not the {brief_of(part).kind} "
+                    f"({brief_of(part)})"
                 )
 
 

