@@ -266,7 +266,7 @@ async def test_at_a_server_that_nobody_knows_all_are_in_the_list(wire: str, sett
 async def test_a_wire_without_a_form_says_so() -> None:
     async with openai_server(["hello"]) as server, OpenAIClient("m", base_url=server.url) as client:
         agent = Agent(client, CATALOG, pick=PICK, search_tools="deferred")
-        with pytest.raises(RequestError, match="deferred=True: openai-chat has no form"):
+        with pytest.raises(RequestError, match="deferred=True: openai-chat cannot send tools"):
             await agent.run("play a song")
     assert server.requests == []
 

@@ -404,18 +404,18 @@ ERRORS: list[tuple[bytes, type[ClientError], str]] = [
     (b'data: {"type": "error", "message": "bare"}\n\n', ProviderError, "bare"),
     (b'{"type": "error", "error": {"type": "api_error", "message": "no"}}', ProviderError, "no (api"),
     (b'{"type": "error", "message": "bare"}', ProviderError, "bare"),
-    (sse_of(START, "event: content_block_delta\ndata: {broken"), WireError, "no JSON object"),
+    (sse_of(START, "event: content_block_delta\ndata: {broken"), WireError, "not a JSON object"),
     (sse_of({"type": "content_block_start", "index": 0}), WireError, "content block"),
     (sse_of({"type": "content_block_delta", "index": 0}), WireError, "no delta"),
     (sse_of(call(name=5)), WireError, "name"),  # type: ignore[arg-type]
     (sse_of(call(), piece({"a": 1})), WireError, "`partial_json`"),
     (sse_of(start("text", text=5)), WireError, "text"),
     (sse_of(told(5)), WireError, "`text`"),  # type: ignore[arg-type]
-    (b'data: {"choices": [{"delta": {}}]}\n\n', WireError, "neither JSON nor a stream"),
+    (b'data: {"choices": [{"delta": {}}]}\n\n', WireError, "neither JSON nor an event stream"),
     (b'{"choices": [{"message": {}}]}', WireError, "no content blocks"),
     (b'{"content": "Hi"}', WireError, "no content blocks"),
     (b'{"content": [5]}', WireError, "content block"),
-    (b"Not Found\n", WireError, "neither JSON nor a stream"),
+    (b"Not Found\n", WireError, "neither JSON nor an event stream"),
     (b"{}", WireError, "no content blocks"),
 ]  # fmt: skip
 

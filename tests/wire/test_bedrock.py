@@ -257,9 +257,9 @@ def pictured(image: Image) -> ChatRequest:
 @each_row(
     ("request_", "model_", "words"),
     [
-        (asked(), "", "no model"),
-        (asked(), "..", "no model"),
-        (asked(), "\ud800", "no model"),
+        (asked(), "", "does not name a Bedrock model"),
+        (asked(), "..", "does not name a Bedrock model"),
+        (asked(), "\ud800", "does not name a Bedrock model"),
         (asked(settings=Settings(extra={"cachePoint": {1}})), "m", "'cachePoint'"),  # type: ignore[dict-item]
         (asked(Message.system("S")), "m", "nothing to send"),
         (asked(**TOOLS, parallel_calls=False), "m", "one call at a time"),

@@ -204,7 +204,7 @@ LISTED: dict[str, tuple[ChatRequest, list[str]]] = {
         msgspec.structs.replace(FOUND, search_tool=""),
         ["find", "play", "mail"],
     ),
-    "the search is not on offer": (
+    "the search is not among the offered tools": (
         asked(*searched(0, "mail"), tools=(PLAY, MAIL)),
         ["play", "mail"],
     ),
@@ -268,7 +268,7 @@ def test_servers(wire: Wire, own: str) -> None:
 def test_a_wire_without_a_form_says_so(wire: str) -> None:
     encode(wire, FOUND, model="m")
     wanted = msgspec.structs.replace(FOUND, deferred=True)
-    with pytest.raises(RequestError, match=f"deferred=True: {wire} has no form"):
+    with pytest.raises(RequestError, match=f"deferred=True: {wire} cannot send tools"):
         encode(wire, wanted, model="m")
 
 
@@ -523,7 +523,7 @@ OLD = {"status": "completed"}
         ([*use(1, "play"), *searched(0, "mail"), *use(2, "play", **OLD)], [None, None]),
         (use(1, "mail", **SPACE), [None]),  # the search is gone, so it is in the list
         (use(1, "mail", namespace="crm"), ["crm"]),  # of somebody's own
-        (use(1, "map", namespace="map"), ["map"]),  # it is not on offer any more
+        (use(1, "map", namespace="map"), ["map"]),  # it is not among the offered tools any more
     ],
 )
 def test_calls_of_what_was_found_are_in_its_namespace(messages: Any, spaces: Any) -> None:

@@ -29,7 +29,7 @@ def told(row: Row) -> str:
     try:
         return detect(body_of(row))
     except WireError as error:
-        return str(error).partition(" (")[0].partition(": say")[0]
+        return str(error).partition(" (")[0].partition(": name")[0]
 
 
 @each_row(
@@ -42,12 +42,12 @@ def told(row: Row) -> str:
         ("mistral", {MISTRAL: 90}),
         ("ollama", {"ollama": 33}),
         ("bedrock-converse", {"bedrock-converse": 176}),
-        ("cohere", {"cohere": 57, "the body is of no known wire": 5}),
+        ("cohere", {"cohere": 57, "the format of the body is none of the known wires": 5}),
         # What is in Bedrock's InvokeModel is the model's own wire; streamed, it is wrapped once more.
         (
             "bedrock-invoke",
             {
-                "the body is of bedrock-invoke, which is no known wire": 23,
+                "the body is in the format of bedrock-invoke, which is not a known wire": 23,
                 "anthropic": 11,
                 "bedrock-converse": 6,
                 "openai-chat": 4,
@@ -67,9 +67,12 @@ def test_recorded_replies(name: str, taken_for: dict[str, int], shared_data: Pat
         ("openai-responses", {"openai-chat": 10}),  # the same form, which all read alike
         ("anthropic", {"anthropic": 10}),
         ("gemini", {"gemini": 13}),
-        ("mistral", {"mistral": 1, "the body is of no known wire": 2}),
+        ("mistral", {"mistral": 1, "the format of the body is none of the known wires": 2}),
         ("cohere", {"cohere": 2}),
-        ("bedrock-converse", {"the body may be of several wires, bedrock-converse or cohere": 8}),
+        (
+            "bedrock-converse",
+            {"the body may belong to several wires, bedrock-converse or cohere": 8},
+        ),
     ],
 )
 def test_recorded_errors(name: str, taken_for: dict[str, int], shared_data: Path) -> None:
@@ -126,18 +129,18 @@ def test_the_type_decides_where_the_content_does_not() -> None:
 @each_row(
     ("body", "said"),
     [
-        (b"", r"of no known wire \(openai-chat, .*\): it is empty$"),
+        (b"", r"none of the known wires \(openai-chat, .*\): it is empty$"),
         (b" \n", "it is empty$"),
         (b"<html>Bad gateway</html>", "<html>Bad gateway</html>$"),
         (b"[]", r": \[\]$"),
-        (b"[[[]]]", "no known wire"),
-        (b"[" * 200_000, r"no known wire .*: \[\[\["),
-        (b'"choices"', "no known wire"),
-        (b'{"choices"', "no known wire"),
-        (b"\xff\xfe\x00", "no known wire"),
+        (b"[[[]]]", "of the known wires"),
+        (b"[" * 200_000, r"none of the known wires .*: \[\[\["),
+        (b'"choices"', "of the known wires"),
+        (b'{"choices"', "of the known wires"),
+        (b"\xff\xfe\x00", "of the known wires"),
         (b'{"key": "sk-canary-123456"}', r"\[key\]"),
         (b"\x00\x00\x00\x10" + b"x" * 20, "AWS event stream"),
-        (b'{"message": "no"}', "several wires, bedrock-converse or cohere: say which"),
+        (b'{"message": "no"}', "several wires, bedrock-converse or cohere: name one"),
     ],
 )
 def test_what_is_of_no_wire_says_so(body: bytes, said: str) -> None:

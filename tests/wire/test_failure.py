@@ -25,19 +25,19 @@ from toolcrib.wire.failure import reported_error, safe_text
 Kind = type[ClientError]
 
 STATUSES: dict[int, tuple[Kind, bool, str]] = {
-    302: (WireError, False, "Is the base URL right?"),
+    302: (WireError, False, "Check the base URL"),
     400: (RequestError, False, "refused the request (HTTP 400): no"),
     401: (AuthenticationError, False, "Check the key"),
     403: (AuthenticationError, False, "Check the key"),
     404: (RequestError, False, "Check the model's name and the base URL"),
     408: (RequestError, True, "(HTTP 408)"),
     409: (RequestError, True, "(HTTP 409)"),
-    413: (RequestError, False, "Send less"),
+    413: (RequestError, False, "Send a smaller request"),
     422: (RequestError, False, "(HTTP 422)"),
     429: (RateLimitError, True, "Try again later"),
     500: (ProviderError, True, "the provider failed (HTTP 500): no"),
     502: (ProviderError, True, "(HTTP 502)"),
-    503: (OverloadedError, True, "ask another"),
+    503: (OverloadedError, True, "use another provider"),
     529: (OverloadedError, True, "the provider is overloaded (HTTP 529): no"),
 }
 
@@ -116,7 +116,7 @@ def test_a_quota_that_is_used_up_is_not_waited_for() -> None:
     body = b'{"error": {"message": "Over.", "type": "insufficient_quota"}}'
     error = http_error(429, body, retry_after=1)
     assert (type(error), error.retryable, error.retry_after) == (RateLimitError, False, None)
-    assert "What the account may spend is spent" in str(error)
+    assert "The quota of the account is used up" in str(error)
 
 
 @each_row(

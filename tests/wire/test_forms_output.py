@@ -323,5 +323,5 @@ def test_an_author_can_say_whether_a_server_takes_it() -> None:
     assert WireClient("gemini", "m", base_url=URL).wire.output is not None
     assert WireClient("gemini", "m", base_url=URL, native_output=False).wire.output is None
     none = msgspec.structs.replace(OPENAI_CHAT, output=None)
-    with pytest.raises(RequestError, match="openai-chat has no form for a typed answer"):
+    with pytest.raises(RequestError, match="openai-chat has no native form for a typed answer"):
         WireClient(none, "m", base_url=URL, native_output=True)

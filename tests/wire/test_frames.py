@@ -89,8 +89,8 @@ def claimed(whole: int, headers: int) -> bytes:
 
 
 FAULTS: dict[str, tuple[bytes, str]] = {
-    "another format": (b"data: {}\n\ndata: {}\n\n", "no AWS event stream"),
-    "a length changed": (changed(TWO[1], 3), "no AWS event stream"),
+    "another format": (b"data: {}\n\ndata: {}\n\n", "not an AWS event stream"),
+    "a length changed": (changed(TWO[1], 3), "not an AWS event stream"),
     "a header changed": (changed(TWO[1], 20), "damaged"),
     "the payload changed": (changed(TWO[1], len(TWO[1]) - 5), "damaged"),
     "the checksum changed": (changed(TWO[1], len(TWO[1]) - 1), "damaged"),

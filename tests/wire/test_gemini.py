@@ -215,9 +215,9 @@ def test_the_request_around_the_body(model_: str, path: str) -> None:
 @each_row(
     ("request_", "model_", "words"),
     [
-        (asked(), "", "no model"),
-        (asked(), "models/", "no model"),
-        (asked(), "models/../x", "no model"),
+        (asked(), "", "does not name a Gemini model"),
+        (asked(), "models/", "does not name a Gemini model"),
+        (asked(), "models/../x", "does not name a Gemini model"),
         (asked(Message.system("S")), "m", "nothing to send"),
         (asked(**TOOLS, parallel_calls=False), "m", "one call at a time"),
         (asked(tool_choice=ToolChoice("required")), "m", "needs tools"),

@@ -129,14 +129,14 @@ def test_the_request_around_the_body() -> None:
 
 
 REFUSED: list[tuple[ChatRequest, str]] = [
-    (asked(**TOOLS, tool_choice=ToolChoice("required")), "cannot be told to call a tool"),
-    (asked(**TOOLS, tool_choice=ToolChoice("tool", "get_weather")), "cannot be told to call"),
+    (asked(**TOOLS, tool_choice=ToolChoice("required")), "cannot be forced to call a tool"),
+    (asked(**TOOLS, tool_choice=ToolChoice("tool", "get_weather")), "cannot be forced to call"),
     (asked(**TOOLS, tool_choice=ToolChoice(allowed=("gone",))), "'gone'"),
     (asked(**TOOLS, parallel_calls=False), "one call at a time"),
     (asked(settings=Settings(extra={"options": [1]})), "is not an object"),
     (asked(settings=Settings(extra={"stream": True})), "'stream'"),
-    (asked(Message.user("", (Image(url="https://a.test/b.png"),))), "by its address"),
-    (asked(Message.user("", (Image(url="data:image/png,PNG"),))), "by its address"),
+    (asked(Message.user("", (Image(url="https://a.test/b.png"),))), "by URL"),
+    (asked(Message.user("", (Image(url="data:image/png,PNG"),))), "by URL"),
 ]
 
 

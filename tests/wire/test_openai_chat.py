@@ -292,7 +292,7 @@ def test_a_broken_history_is_refused_before_it_is_sent(messages: list[Message], 
     [
         (asked(tool_choice=ToolChoice("required")), "needs tools"),
         (asked(**TOOLS, tool_choice=ToolChoice("tool", "other")), "'other'"),
-        (asked(**TOOLS, tool_choice=ToolChoice("tool")), "not on offer"),
+        (asked(**TOOLS, tool_choice=ToolChoice("tool")), "not among the offered tools"),
         (asked(settings=Settings(extra={"messages": []})), "'messages'"),
         (asked(settings=Settings(extra={"x": {1}})), "JSON"),  # type: ignore[dict-item]
     ],

@@ -62,11 +62,11 @@ def test_ids_that_a_server_counts_anew_are_told_apart() -> None:
 
 
 BROKEN: list[tuple[list[Any], str]] = [
-    ([{"role": "function", "content": "x"}], "messages[0].role: it is one of system, "),
+    ([{"role": "function", "content": "x"}], "messages[0].role: it must be one of system, "),
     ([{"content": "x"}], "messages[0].role: "),
     ([{"role": ["user"], "content": "x"}], "messages[0].role: "),
-    (["hi"], "messages[0]: it is a dictionary; this is a str"),
-    ([Message.user("hi")], "messages[0]: it is a dictionary; this is a Message"),
+    (["hi"], "messages[0]: it must be a dictionary; got a str"),
+    ([Message.user("hi")], "messages[0]: it must be a dictionary; got a Message"),
     ([{"role": "user", "content": None}], "messages[0].content: "),
     ([{"role": "user", "content": "x", "name": "eve"}], "messages[0].name: only role, content are"),
     ([{"role": "user", "tool_calls": [CALL]}], "messages[0].tool_calls: "),
@@ -76,11 +76,14 @@ BROKEN: list[tuple[list[Any], str]] = [
         "messages[0].content[0].image_url: ",
     ),
     ([{"role": "user", "content": [{"type": "text"}]}], "messages[0].content[0]: "),
-    ([RESULT], "messages[0].tool_call_id: no unanswered call before it"),
-    ([*LOOP, RESULT], "messages[5].tool_call_id: no unanswered call before it"),
+    ([RESULT], "messages[0].tool_call_id: there is no unanswered call with that id"),
+    ([*LOOP, RESULT], "messages[5].tool_call_id: there is no unanswered call with that id"),
     (LOOP[:3], "messages: a call has no result yet: 'c1'"),
     ([*LOOP[:3], LOOP[4]], "messages[3]: a call has no result yet: 'c1'"),
-    ([*LOOP[:3], RESULT | {"name": "other"}], "messages[3].name: the call of that id is of 'look'"),
+    (
+        [*LOOP[:3], RESULT | {"name": "other"}],
+        "messages[3].name: the call with that id is a call of 'look'",
+    ),
     ([*LOOP[:3], RESULT | {"content": {"degrees": 3}}], "messages[3].content: "),
     (
         [{"role": "assistant", "tool_calls": [CALL, CALL]}],
@@ -97,7 +100,7 @@ BROKEN: list[tuple[list[Any], str]] = [
                 "tool_calls": [CALL | {"function": {"name": "f", "arguments": {}}}],
             }
         ],
-        "messages[0].tool_calls[0].function.arguments: it is the text of JSON; this is a dict",
+        "messages[0].tool_calls[0].function.arguments: it must be JSON text; got a dict",
     ),
 ]
 
@@ -111,7 +114,7 @@ def test_what_has_no_place_is_an_error_that_says_where(given: list[Any], told: s
 
 @each_row("given", [None, "hi", {"messages": LOOP}, 3])
 def test_what_is_no_list_is_a_type_error(given: Any) -> None:
-    with pytest.raises(TypeError, match="messages is a list of dictionaries"):
+    with pytest.raises(TypeError, match="messages must be a list of dictionaries"):
         decode_messages(given)
 
 
@@ -225,5 +228,5 @@ async def test_what_was_said_elsewhere_taints_the_run(
 
 
 async def test_an_agent_says_how_dictionaries_become_messages() -> None:
-    with pytest.raises(TypeError, match=r"decode_messages; history\[0\]: this is a dict"):
+    with pytest.raises(TypeError, match=r"decode_messages; history\[0\]: got a dict"):
         await Agent(ScriptedClient(["x"])).run("hi", history=LOOP)  # type: ignore[arg-type]

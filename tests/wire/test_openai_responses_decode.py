@@ -506,10 +506,10 @@ ERRORS: list[tuple[bytes, type[ClientError], str]] = [
     (sse_of({"type": "response.output_item.added"}), WireError, "not an object"),
     (sse_of(piece(5)), WireError, "`delta`"),
     (sse_of(piece(["x"], of="output_text")), WireError, "`delta`"),
-    (sse_of({"type": "message_start"}), WireError, "neither JSON nor a stream"),
-    (b'data: {"choices": []}\n\n', WireError, "neither JSON nor a stream"),
-    (b"data: {broken\n\n", WireError, "no JSON object"),
-    (b"<html></html>", WireError, "no JSON object"),
+    (sse_of({"type": "message_start"}), WireError, "neither JSON nor an event stream"),
+    (b'data: {"choices": []}\n\n', WireError, "neither JSON nor an event stream"),
+    (b"data: {broken\n\n", WireError, "not a JSON object"),
+    (b"<html></html>", WireError, "not a JSON object"),
 ]  # fmt: skip
 
 

@@ -184,7 +184,7 @@ def test_a_model_of_cohere_that_reads_only_texts_is_given_no_image() -> None:
 
 
 def test_bedrock_takes_a_document_only_with_a_text() -> None:
-    with pytest.raises(RequestError, match="only with a text"):
+    with pytest.raises(RequestError, match="only together with text"):
         encode("bedrock-converse", asked(PDF, content=""), model="m")
     two = ChatRequest((*asked(PDF).messages, Message.assistant("A."), *asked(PDF).messages))
     body = json.loads(encode("bedrock-converse", two, model="m").body)

@@ -132,14 +132,19 @@ def test_room_for_it(wire: str, model: str, path: tuple[str, ...], most: int) ->
 
 
 REFUSED: list[tuple[str, str, Effort, str]] = [
-    ("anthropic", "claude-opus-5", "minimal", "claude-opus-5 has 'none', 'low', 'medium', 'high'"),
-    ("anthropic", "claude-opus-5-5", "none", "claude-opus-5-5 has 'low', 'medium', 'high'"),
-    ("anthropic", "claude-fable-5", "none", "claude-fable-5 has 'low', 'medium', 'high'"),
-    ("gemini", "gemini-2.5-pro", "none", "has 'minimal', 'low', 'medium', 'high'"),
-    ("gemini", "gemini-3.1-pro-preview", "none", "has 'minimal', 'low', 'medium', 'high'"),
-    ("ollama", "qwen3", "minimal", "Ollama has 'none', 'low', 'medium', 'high'"),
-    ("bedrock-converse", "us.amazon.nova-2-lite-v1:0", "minimal", "has 'none', 'low'"),
-    ("bedrock-converse", "openai.gpt-oss-20b-1:0", "none", "has 'low', 'medium', 'high'"),
+    (
+        "anthropic",
+        "claude-opus-5",
+        "minimal",
+        "claude-opus-5 supports 'none', 'low', 'medium', 'high'",
+    ),
+    ("anthropic", "claude-opus-5-5", "none", "claude-opus-5-5 supports 'low', 'medium', 'high'"),
+    ("anthropic", "claude-fable-5", "none", "claude-fable-5 supports 'low', 'medium', 'high'"),
+    ("gemini", "gemini-2.5-pro", "none", "supports 'minimal', 'low', 'medium', 'high'"),
+    ("gemini", "gemini-3.1-pro-preview", "none", "supports 'minimal', 'low', 'medium', 'high'"),
+    ("ollama", "qwen3", "minimal", "Ollama supports 'none', 'low', 'medium', 'high'"),
+    ("bedrock-converse", "us.amazon.nova-2-lite-v1:0", "minimal", "supports 'none', 'low'"),
+    ("bedrock-converse", "openai.gpt-oss-20b-1:0", "none", "supports 'low', 'medium', 'high'"),
     ("bedrock-converse", "arn:aws:bedrock:x", "low", f"extra={{'{FIELDS}': {{…}}}}"),
 ]
 
@@ -155,12 +160,12 @@ def test_what_a_model_does_not_have(wire: str, model: str, level: Effort, words:
 def test_a_wire_without_a_form_for_it() -> None:
     wire = msgspec.structs.replace(OPENAI_CHAT, reasoning=None)
     request = ChatRequest(ASKED, settings=Settings(reasoning="low"))
-    with pytest.raises(RequestError, match="reasoning='low': openai-chat has no form for it"):
+    with pytest.raises(RequestError, match="reasoning='low': openai-chat does not support it"):
         encode(wire, request, model="m")
 
 
 def test_a_level_that_there_is_not() -> None:
-    with pytest.raises(TypeError, match="reasoning is one of 'none', 'minimal', 'low'"):
+    with pytest.raises(TypeError, match="reasoning must be one of 'none', 'minimal', 'low'"):
         Settings(reasoning="lots")  # type: ignore[arg-type]
 
 

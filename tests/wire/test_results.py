@@ -313,7 +313,7 @@ PARTLY = {
 @each_row("role", PARTLY)
 def test_only_a_result_and_a_prompt_have_parts(role: str) -> None:
     for wire in WIRES:
-        with pytest.raises(RequestError, match="and the result of a call, may have parts"):
+        with pytest.raises(RequestError, match="and results of calls may have parts"):
             encode(wire, ChatRequest((Message.user("Hi"), PARTLY[role])), model="m")
 
 

@@ -87,11 +87,11 @@ NOT_SENT = {
     ("bedrock-converse", "not parallel"): "one call at a time",
     ("bedrock-converse", "an image by its address"): "no other URL",
     ("bedrock-converse", "an image by its address, with its type"): "no other URL",
-    ("ollama", "choice: required"): "cannot be told to call a tool",
-    ("ollama", "choice: one"): "cannot be told to call a tool",
-    ("ollama", "choice: required, among some"): "cannot be told to call a tool",
-    ("ollama", "an image by its address"): "no image by its address",
-    ("ollama", "an image by its address, with its type"): "no image by its address",
+    ("ollama", "choice: required"): "cannot be forced to call a tool",
+    ("ollama", "choice: one"): "cannot be forced to call a tool",
+    ("ollama", "choice: required, among some"): "cannot be forced to call a tool",
+    ("ollama", "an image by its address"): "no image by URL",
+    ("ollama", "an image by its address, with its type"): "no image by URL",
 }
 
 both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])

@@ -542,7 +542,7 @@ def test_a_fence_can_be_the_mark_of_a_syntax() -> None:
     ],
 )
 def test_a_mark_is_a_text_that_is_not_empty(part: dict[str, Any]) -> None:
-    with pytest.raises(RequestError, match=r"'odd'.*is no text, or an empty one"):
+    with pytest.raises(RequestError, match=r"'odd'.*is not a string, or is empty"):
         TextSyntax(**{"name": "odd", "marks": {"<a>": kimi}, **part})
 
 

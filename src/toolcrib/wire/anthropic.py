@@ -413,7 +413,7 @@ class AnthropicReply:
             raise reported_error(body)
         content = body.get("content")
         if not isinstance(content, list):
-            raise WireError("the reply has no content blocks: this is no message of Anthropic's")
+            raise WireError("the reply has no content blocks: this is not an Anthropic message")
         self.known = self._whole = True
         inputs = _inputs(content, data) if any(map(_has_input, content)) else [b""] * len(content)
         for form, given in zip(content, inputs, strict=True):

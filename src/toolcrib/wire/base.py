@@ -273,7 +273,7 @@ class SentTools(msgspec.Struct, frozen=True):
     def wire_name(self, own: str) -> str:
         """Return the wire name. Raises RequestError for a tool that is not on offer."""
         if own not in self.names:
-            raise RequestError(f"tool_choice names {own!r}, which is not on offer")
+            raise RequestError(f"tool_choice names {own!r}, which is not among the offered tools")
         return self.names[own]
 
 
@@ -337,7 +337,7 @@ def remembered_history(
     histories.keep(history)
     if history.silent:
         raise RequestError(
-            "there is nothing to send: no message has any content, save perhaps the system's"
+            "there is nothing to send: no message except system messages has any content"
         )
     return history
 
@@ -377,7 +377,7 @@ def checked_choice(choice: ToolChoice, tools: SentTools) -> ToolChoice | None:
     ):
         return None
     if not tools.names:
-        raise RequestError(f"tool_choice {choice.mode!r} needs tools, and none are on offer")
+        raise RequestError(f"tool_choice {choice.mode!r} needs tools, but none are offered")
     if choice.mode == "tool" and choice.allowed and choice.name not in choice.allowed:
         raise RequestError(
             f"tool_choice names {choice.name!r}, which is not among its allowed tools"
@@ -391,7 +391,7 @@ def refuse_single_calls(wire: Wire, request: ChatRequest, tools: SentTools) -> N
     """Raise RequestError on wires that cannot ask for one call at a time."""
     if tools.names and request.parallel_calls is False:
         raise RequestError(
-            f"parallel_calls=False: {wire.name} has no way to ask for one call at a time; leave it None"
+            f"parallel_calls=False: {wire.name} cannot ask for one call at a time; leave it None"
         )
 
 
@@ -402,7 +402,7 @@ def extra_members(
     wire's own."""
     for key in extra:
         if key in own:
-            raise RequestError(f"Settings.extra may not set {key!r}: the request says that itself")
+            raise RequestError(f"Settings.extra may not set {key!r}: the client sets it itself")
     return {key: value for key, value in extra.items() if key not in unwanted}
 
 
@@ -415,7 +415,7 @@ def reasoning_of(wire: Wire, request: ChatRequest, model: str) -> Reasoning:
     if effort is None:
         return _UNSAID
     if wire.reasoning is None:
-        raise RequestError(f"reasoning={effort!r}: {wire.name} has no form for it; leave it None")
+        raise RequestError(f"reasoning={effort!r}: {wire.name} does not support it; leave it None")
     return wire.reasoning(effort, model)
 
 
@@ -424,7 +424,7 @@ _UNSAID = Reasoning({})
 
 def no_effort(effort: Effort, who: str, *others: Effort) -> RequestError:
     """Return the error for a level of reasoning that a provider, or a model, does not have."""
-    return RequestError(f"reasoning={effort!r}: {who} has {', '.join(map(repr, others))}")
+    return RequestError(f"reasoning={effort!r}: {who} supports {', '.join(map(repr, others))}")
 
 
 def add_members(body: dict[str, Any], members: Mapping[str, Any]) -> None:

@@ -324,7 +324,10 @@ class BedrockHistory(History):
             shown = partial(_shown, f"prompt {self._prompts}")
             said += in_prompt(self, message, shown, lambda text: {"text": text})
             if any("document" in block for block in said) and not any("text" in b for b in said):
-                raise RequestError("Bedrock takes a document only with a text: say what it is for")
+                raise RequestError(
+                    "Bedrock takes a document only together with text: add text that says what "
+                    "it is for"
+                )
         return _message("user", said)
 
     def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:
@@ -473,7 +476,9 @@ class BedrockReply:
         message = output.get("message") if isinstance(output, dict) else None
         content = message.get("content") if isinstance(message, dict) else None
         if not isinstance(content, list):
-            raise WireError("the reply has no content blocks: this is no answer of Converse")
+            raise WireError(
+                "the reply has no content blocks: this is not an answer of the Converse API"
+            )
         self.known = True
         inputs = _inputs(content, data) if any(map(_has_input, content)) else [""] * len(content)
         for form, given in zip(content, inputs, strict=True):
@@ -719,7 +724,7 @@ def _mark(point: Any) -> bytes:
     try:
         return orjson.dumps({_CACHE_POINT: point})
     except TypeError as error:
-        raise RequestError(f"Settings.extra: {_CACHE_POINT!r} is no JSON: {error}") from None
+        raise RequestError(f"Settings.extra: {_CACHE_POINT!r} is not JSON: {error}") from None
 
 
 def _path(wire: Wire, model: str, *, stream: bool) -> str:
@@ -730,7 +735,7 @@ def _path(wire: Wire, model: str, *, stream: bool) -> str:
     except UnicodeEncodeError:
         step = ""
     if step in ("", ".", ".."):
-        raise RequestError(f"{model!r} names no model of Bedrock's")
+        raise RequestError(f"{model!r} does not name a Bedrock model")
     return f"{wire.path}/{step}/{'converse-stream' if stream else 'converse'}"
 
 
@@ -841,8 +846,8 @@ def _reasoning(effort: Effort, model: str) -> Reasoning:
             raise no_effort(effort, model, "low", "medium", "high")
         return Reasoning({_FIELDS: {"reasoning_effort": effort}})
     raise RequestError(
-        f"reasoning={effort!r}: how {model!r} is asked for it is not known here; say it in its own"
-        f" words, extra={{{_FIELDS!r}: {{…}}}}"
+        f"reasoning={effort!r}: how {model!r} is asked to reason is unknown; use the model's "
+        f"own settings instead, extra={{{_FIELDS!r}: {{…}}}}"
     )
 
 

@@ -79,13 +79,13 @@ _LONGEST_NUMBER = 10
 _CLOSING = frozenset('}]"')
 _MOST_COPIED = 128
 NAMELESS = CallFault(
-    ErrorCode.TRUNCATED, "The beginning of the call, with its name, did not arrive. Call again."
+    ErrorCode.TRUNCATED, "The start of the call, with the tool name, did not arrive. Call again."
 )
 UNENDED = CallFault(
-    ErrorCode.TRUNCATED, "The call was begun, and its arguments never came to an end. Call again."
+    ErrorCode.TRUNCATED, "The call began, but its arguments were not completed. Call again."
 )
 LATE = CallFault(
-    ErrorCode.TRUNCATED, "The call began after the reply had ended by its own word. Call again."
+    ErrorCode.TRUNCATED, "The call began after the reply had said that it was finished. Call again."
 )
 HALF = CallFault(ErrorCode.INVALID_JSON, "The arguments hold half of a surrogate pair. Call again.")
 _KINDS: dict[type, str] = {dict: "an object", list: "a list", str: "text"}
@@ -802,8 +802,9 @@ def unlisted(reason: str) -> CallFault:
     said = safe_text(reason, 60)
     return CallFault(
         ErrorCode.TRUNCATED,
-        f"The reply ended for the reason {said!r}, which is not listed as a natural end: its calls do"
-        f" not run. If it is one, the application lists it: natural_reasons=[{said!r}].",
+        f"The reply ended for the reason {said!r}, which is not known as a normal end, so its "
+        "calls do not run. If it is one, the application can list it: "
+        f"natural_reasons=[{said!r}].",
     )
 
 

@@ -197,7 +197,9 @@ class CohereReply:
         _check(body)
         message = body.get("message")
         if not isinstance(message, dict):
-            raise WireError("the reply has no message: this is not version 2 of Cohere's chat")
+            raise WireError(
+                "the reply has no message: this is not an answer of version 2 of Cohere's chat API"
+            )
         self._whole = True
         self._ends(body)
         for index, block in enumerate(_list(message, "content")):

@@ -273,7 +273,9 @@ class StreamDecoder:
         if self._failure is not None:
             raise self._failure
         if not self._builder.known and (self._any or self._events.foreign):
-            raise WireError("the reply is neither JSON nor a stream of this wire's events")
+            raise WireError(
+                "the reply is neither JSON nor an event stream in the format of this wire"
+            )
         ending.events, ending.payload = self._taken.texts(), self._taken.reference()
         if self._more:
             ending.notes.append("after_end")
@@ -383,4 +385,4 @@ def _items(data: bytes) -> list[bytes]:
 
 def _no_object(data: bytes) -> WireError:
     said = safe_text(data[:2000].decode("utf-8", "replace"), 200)
-    return WireError(f"the provider sent something that is no JSON object: {said}")
+    return WireError(f"the provider sent something that is not a JSON object: {said}")

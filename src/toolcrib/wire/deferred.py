@@ -66,7 +66,7 @@ def is_deferred(
     """
     if form is None:
         if request.deferred:
-            said = "has no form for tools that are told where they were found; leave it None"
+            said = "cannot send tools in the results of a search; leave it None"
             raise RequestError(f"deferred=True: {wire} {said}")
         return False
     known = form.models is not None and re.search(form.models, model) is not None

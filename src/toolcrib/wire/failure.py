@@ -64,20 +64,20 @@ _WORDS: dict[str, type[ClientError]] = {
 _WHAT: dict[type[ClientError], tuple[str, str]] = {
     AuthenticationError: (
         "the provider did not accept the key",
-        "Check the key, and what it may be used for",
+        "Check the key and its permissions",
     ),
-    RateLimitError: ("the provider has had too many requests", "Try again later"),
-    OverloadedError: ("the provider is overloaded", "Try again later, or ask another"),
+    RateLimitError: ("the provider received too many requests", "Try again later"),
+    OverloadedError: ("the provider is overloaded", "Try again later, or use another provider"),
     ContentFilterError: (
         "a content filter of the provider stopped the request",
-        "Say it in other words",
+        "Rephrase the request",
     ),
     RequestError: ("the provider refused the request", ""),
     ProviderError: ("the provider failed", ""),
-    WireError: ("the provider gave no answer", "Is the base URL right?"),
+    WireError: ("the provider gave no answer", "Check the base URL"),
 }
 _REPORTED = ("the provider reported an error", "")
-_HINTS = {404: "Check the model's name and the base URL", 413: "Send less"}
+_HINTS = {404: "Check the model's name and the base URL", 413: "Send a smaller request"}
 _MAY_PASS = (408, 409)
 """A timeout and a lock, which OpenAI's and Anthropic's own clients retry, too."""
 _SPENT = "insufficient_quota"
@@ -136,7 +136,7 @@ def _error(
     if kind is RequestError:
         hint = _HINTS.get(status or 0, hint)
     if _SPENT in words:
-        hint = "What the account may spend is spent"
+        hint = "The quota of the account is used up"
     retry_after = _told(payload) if retry_after is None else retry_after
     error = kind("", status)
     error.retryable = (kind.retryable or status in _MAY_PASS) and _SPENT not in words

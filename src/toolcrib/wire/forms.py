@@ -130,7 +130,10 @@ class Allowance:
         total = Weight(*map(sum, zip(self._spent, weight(view), strict=True)))
         for most, count, what in zip(self._limits, total, _WHAT, strict=True):
             if count > most:
-                return f"a request takes at most {most} {what}, and with this one it had {count}"
+                return (
+                    f"a request may have at most {most} {what}, and with this tool it would have "
+                    f"{count}"
+                )
         self._spent = total
         return None
 
@@ -387,7 +390,7 @@ def _fault(schema: JsonObject) -> Loss | None:
         compile_validator(schema)
     except SchemaError as error:
         keyword = error.pointer.rpartition("/")[2]
-        return Loss(error.pointer, keyword, "refused", f"it is no JSON Schema: {error.message}")
+        return Loss(error.pointer, keyword, "refused", f"it is not a JSON Schema: {error.message}")
     return None
 
 
@@ -404,12 +407,17 @@ def _told_losses(form: ToolForm, definition: ToolDefinition, told: ShownTool) ->
             "description",
             "doubtful",
             f"the tool's description is longer than the {limit} characters "
-            "that some servers of this format take",
+            "that some servers of this format accept",
         )
     if told.name != definition.name:
         yield Loss("", "name", "doubtful", f"the model knows the tool as {told.name!r}")
     if len(told.examples) < min(form.examples, len(definition.examples)):
-        yield Loss("", "examples", "lost", "an example that does not fit the view is not sent")
+        yield Loss(
+            "",
+            "examples",
+            "lost",
+            "an example does not fit the schema as it is sent, and is left out",
+        )
 
 
 def _check(form: ToolForm, definition: ToolDefinition, losses: Iterable[Loss]) -> None:

@@ -293,7 +293,9 @@ def _lengths(data: bytes, at: int) -> tuple[int, int]:
     """Return the lengths of the frame that begins there and of its headers."""
     whole, headers, crc = _PRELUDE.unpack_from(data, at)
     if zlib.crc32(data[at : at + 8]) != crc:
-        raise WireError("the reply is no AWS event stream: the checksum of a frame's head is wrong")
+        raise WireError(
+            "the reply is not an AWS event stream: the checksum of a frame's head is wrong"
+        )
     payload = whole - headers - _LEAST
     if headers > _MOST_HEADERS or not 0 <= payload <= _MOST_PAYLOAD:
         raise WireError(f"a frame of the event stream claims to be {whole} bytes long")

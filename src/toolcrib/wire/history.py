@@ -214,7 +214,7 @@ class History(ABC):
         if message.tool_calls and message.role != "assistant":
             raise RequestError(f"messages[{at}]: only an assistant's message may hold calls")
         if message.parts and message.role != "user":
-            what = "only what a user says, and the result of a call, may have parts"
+            what = "only user messages and results of calls may have parts"
             raise RequestError(f"messages[{at}]: {what}")
         if message.role == "assistant":
             calls = [self._call(call, message.provider_state) for call in message.tool_calls]
@@ -254,7 +254,7 @@ class History(ABC):
         call = self._open.pop(message.call_id or "", None)
         if call is None:
             raise RequestError(
-                f"messages[{at}] is the result of {message.call_id!r}, which is no unanswered call "
+                f"messages[{at}] is the result of {message.call_id!r}, which is not an unanswered call "
                 "of the assistant's message before it"
             )
         return SentResult(message, call.id, call.name)

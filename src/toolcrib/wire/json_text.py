@@ -117,7 +117,7 @@ def _same(one: Any, other: Any) -> bool:
 
 def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(made := dict(pairs)) < len(pairs):
-        raise ValueError("a key is there twice")
+        raise ValueError("it has a duplicate key")
     return made
 
 
@@ -227,7 +227,7 @@ def savable(value: Any, depth: int = _DEEPEST) -> Any:
         return [savable(item, depth - 1) for item in value]
     made = {mended(name): savable(value[name], depth - 1) for name in value}
     if len(made) < len(value):
-        raise ValueError("two of its keys would be one")
+        raise ValueError("two of its keys would become the same")
     return made
 
 

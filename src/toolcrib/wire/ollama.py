@@ -134,7 +134,7 @@ def _image(image: Image) -> str:
     if comma and kind.startswith("data:") and kind.endswith(";base64"):
         return data
     if not image.data:
-        raise RequestError("Ollama takes no image by its address: pass Image(media_type, data)")
+        raise RequestError("Ollama takes no image by URL: pass its data as Image(media_type, data)")
     return image.data
 
 
@@ -293,8 +293,8 @@ def _callable(wire: Wire, request: ChatRequest, tools: SentTools) -> SentTools:
     choice = checked_choice(request.tool_choice, tools) or ToolChoice()
     if choice.mode in ("required", "tool"):
         raise RequestError(
-            f"tool_choice {choice.mode!r}: Ollama cannot be told to call a tool; "
-            "leave it `auto` and ask for the call in the prompt"
+            f"tool_choice {choice.mode!r}: Ollama cannot be forced to call a tool; leave it "
+            "`auto` and ask for the call in the prompt"
         )
     refuse_single_calls(wire, request, tools)
     if choice.mode == "none":

@@ -387,7 +387,7 @@ _MEMBERS = {
     "assistant": ("role", "content", "tool_calls"),
     "tool": ("role", "content", "tool_call_id", "name"),
 }
-_CALL = "a call is {id, type, function: {name, arguments}}"
+_CALL = "a call must be {id, type, function: {name, arguments}}"
 _SHOWN = 80
 
 
@@ -414,13 +414,15 @@ def decode_messages(messages: Iterable[Any], *, untrusted: bool = True) -> tuple
     result.
     """
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
-        raise TypeError(f"messages is a list of dictionaries, as OpenAI has them; {came(messages)}")
+        raise TypeError(
+            f"messages must be a list of dictionaries in OpenAI's format; {came(messages)}"
+        )
     return tuple(said for _, said in MessageReader(untrusted=untrusted).read(messages))
 
 
 def _as_written(arguments: Any, at: str) -> str:
     if not isinstance(arguments, str):
-        _refuse("invalid_arguments", at, "it is the text of JSON", f"; {came(arguments)}")
+        _refuse("invalid_arguments", at, "it must be JSON text", f"; {came(arguments)}")
     return encodable(arguments)
 
 
@@ -445,7 +447,7 @@ class MessageReader:
             said = _members(given, at, "unknown_role")
             role = said.get("role")
             if not isinstance(role, str) or role not in _MEMBERS:
-                rule = f"it is one of {', '.join(_MEMBERS)}"
+                rule = f"it must be one of {', '.join(_MEMBERS)}"
                 _refuse("unknown_role", f"{at}.role", rule, f"; {came(role)}")
             if role == "assistant":  # an SDK's reply has empty lists for absent members
                 said = {"content": ""} | {k: value for k, value in said.items() if value != []}
@@ -465,7 +467,7 @@ class MessageReader:
             return Message.user(text) if role == "user" else Message.system(text)
         place, given = f"{at}.tool_calls", said.get("tool_calls", ())
         if not isinstance(given, list | tuple):
-            _refuse("invalid_message", place, "it is a list", f"; {came(given)}")
+            _refuse("invalid_message", place, "it must be a list", f"; {came(given)}")
         calls = tuple(self._call(call, f"{place}[{n}]") for n, call in enumerate(given))
         return self._marked(Message.assistant(text, calls))
 
@@ -483,12 +485,12 @@ class MessageReader:
     def _call(self, given: Any, at: str) -> ToolCall:
         said = _members(given, at, "invalid_message", _CALL, "id", "type", "function")
         if said.get("type", "function") != "function":
-            _refuse("invalid_message", f"{at}.type", "it is 'function'")
+            _refuse("invalid_message", f"{at}.type", "it must be 'function'")
         place, given = f"{at}.function", said.get("function")
         function = _members(given, place, "invalid_message", _CALL, "name", "arguments")
         known = _name(said.get("id"), f"{at}.id", "invalid_call_id")
         if known in self._open:
-            _refuse("call_twice", f"{at}.id", "another call of this message has it")
+            _refuse("call_twice", f"{at}.id", "another call of this message has the same id")
         name = _name(function.get("name"), f"{place}.name", "invalid_call_name")
         arguments = self.arguments(function.get("arguments"), f"{place}.arguments")
         self._open[known] = ToolCall(self._own_id(known), name, arguments, provider_id=known)
@@ -508,9 +510,16 @@ class MessageReader:
         call = self._open.pop(known, None)
         if call is None:
             code = "result_twice" if known in self._ids else "orphan_result"
-            _refuse(code, f"{at}.tool_call_id", "no unanswered call before it has that id")
+            _refuse(
+                code, f"{at}.tool_call_id", "there is no unanswered call with that id before it"
+            )
         if said.get("name", call.name) != call.name:
-            _refuse("invalid_message", f"{at}.name", "the call of that id is of", f" {call.name!r}")
+            _refuse(
+                "invalid_message",
+                f"{at}.name",
+                "the call with that id is a call of",
+                f" {call.name!r}",
+            )
         return call
 
 
@@ -522,18 +531,18 @@ def _members(given: Any, at: str, code: str, rule: str = "", *names: str) -> dic
     if not isinstance(given, type) and callable(getattr(given, "model_dump", None)):
         given = given.model_dump()
     if not isinstance(given, Mapping):
-        _refuse(code, at, "it is a dictionary", f"; {came(given)}")
+        _refuse(code, at, "it must be a dictionary", f"; {came(given)}")
     said = {name: value for name, value in given.items() if value is not None}
     for name in said:
         if names and name not in names:
-            told = f"{at}.{str(name)[:_SHOWN]}: only {', '.join(names)} are taken here"
+            told = f"{at}.{str(name)[:_SHOWN]}: only {', '.join(names)} are allowed here"
             raise FormError(told, code, f"{at}: {rule}")
     return said
 
 
 def _name(given: Any, at: str, code: str) -> str:
     if not isinstance(given, str) or not given or given != encodable(given):
-        _refuse(code, at, "it is a text, of whole characters and not empty", f"; {came(given)}")
+        _refuse(code, at, "it must be a string of valid characters, not empty", f"; {came(given)}")
     return given
 
 
@@ -541,14 +550,14 @@ def _text(content: Any, at: str) -> str:
     """Return a string, or the concatenated texts of parts `{"type": "text", "text": …}`."""
     if isinstance(content, str):
         return encodable(content)
-    code, rule = "invalid_content", "it is a text, or a list of parts of type text"
+    code, rule = "invalid_content", "it must be a string, or a list of parts of type text"
     if not isinstance(content, list | tuple):
         _refuse("invalid_message" if content is None else code, at, rule, f"; {came(content)}")
     texts = []
     for n, given in enumerate(content):
         part = _members(given, f"{at}[{n}]", code, rule, "type", "text")
         if part.get("type") != "text" or not isinstance(part.get("text"), str):
-            _refuse(code, f"{at}[{n}]", "only parts of text are taken")
+            _refuse(code, f"{at}[{n}]", "only parts of type text are allowed")
         texts.append(part["text"])
     return encodable("".join(texts))
 

@@ -123,7 +123,7 @@ def _steps(path: Any) -> list[str | int]:
             steps.append(name if quoted is None else _unquoted(quoted))
         at = found.end()
     if not steps:
-        raise WireError("a partial argument has the path of the whole")
+        raise WireError("a partial argument has the path of all arguments together")
     return steps
 
 
@@ -142,7 +142,7 @@ def _is_new(holder: Any, step: str | int) -> bool:
         return step not in holder
     if isinstance(holder, list) and isinstance(step, int) and step <= len(holder):
         return step == len(holder)
-    raise WireError("a partial argument has a place that cannot be")
+    raise WireError("a partial argument has a path that does not fit the earlier ones")
 
 
 def _put(holder: Any, step: str | int, value: Any) -> None:
@@ -164,7 +164,7 @@ def _said_by(value: dict[str, Any]) -> Any:
         raise WireError("a partial argument does not have one value")
     ((kind, said),) = given.items()
     if type(said) not in _VALUES[kind]:
-        raise WireError("a partial argument has a value of another type than it says")
+        raise WireError("a partial argument has a value of a different type than it declares")
     return None if kind == "nullValue" else said
 
 

@@ -40,12 +40,12 @@ def _refusal(history: History, part: Media) -> RequestError:
     who, what = history.keeper, f"{brief_of(part).kind} ({brief_of(part)})"
     if is_taken(history.prompt_media, part):
         if inline_data(part) is None:
-            why = "by this address: fetch it yourself, and give its data"
+            why = "by this URL: download it, and pass its data"
         else:
-            why = "by its data: it has no form for that"
+            why = "as data: its API has no way to send that"
         return RequestError(f"{who} takes no {what} {why}")
     taken = ", ".join(sorted(history.prompt_media)) or "none"
     return RequestError(
-        f"{who} takes no {what}: with this model, it takes {taken}. If that is wrong of yours, say what"
-        " it takes: prompt_media=[…] of the client"
+        f"{who} takes no {what}: with this model, it takes {taken}. If your model takes more, "
+        "list it in prompt_media=[…] of the client"
     )

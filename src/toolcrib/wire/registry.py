@@ -210,13 +210,16 @@ def detect(body: bytes, content_type: str = "") -> str:
     if not found:
         said = safe_text(body[:2000].decode("utf-8", "replace"), 80)
         raise WireError(
-            f"the body is of no known wire ({', '.join(WIRES)}): {said or 'it is empty'}"
+            f"the format of the body is none of the known wires ({', '.join(WIRES)}): "
+            f"{said or 'it is empty'}"
         )
     if len(found) > 1:
-        raise WireError(f"the body may be of several wires, {' or '.join(found)}: say which")
+        raise WireError(f"the body may belong to several wires, {' or '.join(found)}: name one")
     (wire,) = found
     if wire not in WIRES:
-        raise WireError(f"the body is of {wire}, which is no known wire ({', '.join(WIRES)})")
+        raise WireError(
+            f"the body is in the format of {wire}, which is not a known wire ({', '.join(WIRES)})"
+        )
     return wire
 
 

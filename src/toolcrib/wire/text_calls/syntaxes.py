@@ -77,7 +77,7 @@ class TextSyntax(Checked, msgspec.Struct, frozen=True, kw_only=True):
         for mark in (*self.marks, *self.endings, *ends):
             if not isinstance(mark, str) or not mark:
                 raise RequestError(
-                    f"the syntax {self.name!r}: the mark {mark!r} is no text, or an empty one"
+                    f"the syntax {self.name!r}: the mark {mark!r} is not a string, or is empty"
                 )
 
     def __repr__(self) -> str:
