@@ -422,7 +422,7 @@ STATES = [
         "for-run",
         asked(
             "Read the mail, and order what is missing.",
-            "whatever its arguments",
+            "with exactly these arguments",
         ),
     ),
     State("form", _form),

@@ -440,7 +440,7 @@ async def test_of_two_runs_of_a_thread_the_first_that_asks_keeps_its_question(
         by_end = {end["type"]: (end, tab) for end, tab in zip(ends, tabs, strict=True)}
         first, second = by_end["RUN_FINISHED"], by_end["RUN_ERROR"]
         assert second[0]["code"] == "busy"
-        assert "asked first" in second[0]["message"]
+        assert "waiting for an answer: answer it first" in second[0]["message"]
         assert_valid_agui(second[1].events, max_warnings=0)
         (asked,) = interrupts(first[0])
         assert (await first[1].run(resume=[resolved(asked, approved=True)]))["outcome"]

@@ -169,14 +169,14 @@ async def test_a_reader_that_leaves_cancels_the_run_and_a_silent_one_is_kept() -
 
 
 def test_what_is_no_run_is_refused() -> None:
-    with pytest.raises(TypeError, match="run is a RunStream"):
+    with pytest.raises(TypeError, match="run must be a RunStream"):
         stream_response("run")  # type: ignore[arg-type]
 
 
 async def test_a_run_is_given_once() -> None:
     run = agent("Hi.").stream("Go.")
     assert stream_response(run).status_code == 200
-    with pytest.raises(ToolcribError, match="given before"):
+    with pytest.raises(ToolcribError, match="only once"):
         stream_response(run)
     await run.cancel()
 
@@ -187,7 +187,7 @@ async def test_a_run_that_is_read_already_is_refused() -> None:
         await anext(run)
         if whole:
             assert [event async for event in run]
-        with pytest.raises(ToolcribError, match="is read already"):
+        with pytest.raises(ToolcribError, match="already being read"):
             stream_response(run)
         await run.cancel()
 

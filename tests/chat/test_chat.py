@@ -478,7 +478,7 @@ async def test_a_turn_ends_however_its_saving_fails(
     async with page_of(chat_app(Agent(client, ToolRunner([put])), store=url)) as page:
         await page.ask("Pay.")
         turn = await page.ended("failed")
-        assert turn["note"] == "The server could not keep how this ended."
+        assert turn["note"] == "The server could not save how this ended."
         assert [c["state"] for c in page.calls()] == ["completed"]
         assert PAID == [5]
         assert "cannot be kept" in caplog.text

@@ -66,7 +66,7 @@ async def test_a_killed_server_forgets_no_call(
         await page.ended("completed", 2)
         said = "\n".join(message.content for message in client.heard)
         assert "Pay five, please." in said
-        assert "what it did is not known" in said
+        assert "its outcome is unknown" in said
         await page.close()
     assert (tmp_path / "ledger").read_text() == "5\n"
 
@@ -188,7 +188,7 @@ async def test_an_end_that_is_tried_again_takes_no_turn_that_goes_on(
         assert (status, told["error"]["code"]) == (409, "already_answered")
     assert RAN == [5, 1]
     assert [r.getMessage() for r in caplog.records] == [
-        "the end of a turn could not be kept: the connection was lost after COMMIT"
+        "the end of a turn could not be saved: the connection was lost after COMMIT"
     ]
 
 

@@ -128,7 +128,7 @@ async def test_of_a_typed_agent_the_accepted_answer_is_said_alone(
 async def test_what_waits_is_no_answer_of_a_typed_agent(output: Any) -> None:
     """It is told as a refusal, whole and streamed: the SDK does not parse it, nor does anybody."""
     turn = ["Well.", call("pay", cents=5)]
-    told = "This needs somebody's approval, which cannot be given here. It has not run: pay "
+    told = "This call needs an approval, which cannot be given here. It has not run: pay "
     told += '{"cents": 5}'
     waiting = agent(*[turn] * 2, approver=answer_later, output=output)
     async with sdk(waiting) as client:
@@ -146,7 +146,7 @@ async def test_what_needs_an_approval_is_said_and_does_not_run(stream: bool) -> 
     waiting = agent(["Well.", call("pay", cents=5)], approver=answer_later)
     async with sdk(waiting) as client:
         text = await said(client, stream=stream)
-        assert text.startswith("Well.\n\nThis needs somebody's approval")
+        assert text.startswith("Well.\n\nThis call needs an approval")
         assert text.endswith('It has not run: pay {"cents": 5}')
     async with sdk(agent(call("pay", cents=5), "I may not.")) as client:
         assert (await asked(client)).choices[0].message.content == "I may not."
@@ -193,7 +193,7 @@ async def test_a_failed_run_is_an_error_and_is_not_begun_again(stream: bool) -> 
 async def test_what_no_text_can_hold_ends_no_answer(stream: bool) -> None:
     half = "\ud83d"
     async with sdk(agent([half, call("pay", cents=5)], approver=answer_later)) as client:
-        assert (await said(client, stream=stream)).startswith("?\n\nThis needs")
+        assert (await said(client, stream=stream)).startswith("?\n\nThis call needs")
     async with sdk(agent(ProviderError(half))) as client:
         with pytest.raises(openai.APIError, match=r"\?"):
             await said(client, stream=stream)
@@ -364,7 +364,7 @@ async def test_a_client_that_leaves_cancels_its_run_and_frees_its_place(stream: 
         asking = asyncio.create_task(said(client, stream=stream))
         async with asyncio.timeout(10):
             await begun.wait()
-        with pytest.raises(openai.RateLimitError, match="one of your runs"):
+        with pytest.raises(openai.RateLimitError, match="you have too many runs"):
             await asked(client)
         asking.cancel()
         async with asyncio.timeout(10):

@@ -447,7 +447,7 @@ async def test_what_is_approved_for_the_rest_is_said_and_asks_no_more() -> None:
         page = await context.new_page()
         await page.goto(f"{base}/")
         await ask(page, "Note it.")
-        await expect(page.get_by_text("whatever its arguments")).to_be_visible()
+        await expect(page.get_by_text("with exactly these arguments")).to_be_visible()
         await expect(
             page.get_by_role("definition").get_by_text("Refund <b>all</b>.")
         ).to_be_visible()
@@ -552,7 +552,7 @@ async def test_an_open_page_says_what_a_killed_server_leaves_unknown(tmp_path: P
             await expect(page.get_by_text("The connection is lost.")).to_be_visible()
         async with process(url, int(base.rpartition(":")[2])):
             await expect(page.get_by_text("The connection is lost.")).to_be_hidden()
-            unknown = page.get_by_text("what it did is not known. It does not run again.")
+            unknown = page.get_by_text("so its outcome is unknown. It does not run again.")
             await expect(unknown).to_be_visible(timeout=40_000)  # as soon as its lease is over
             await expect(page.get_by_text("The server stopped while this ran.")).to_be_visible()
             await expect(page.get_by_role("article", name="export_ledger")).to_have_count(1)

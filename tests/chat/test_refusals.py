@@ -117,7 +117,7 @@ SENT: dict[str, tuple[str, Any, dict[str, str], str]] = {
         {},
         "422 invalid_arguments",
     ),
-    "a key twice": (ANSWER, '{"decision": "deny", "decision": "approve"}', {}, "400 key_twice"),
+    "a duplicate key": (ANSWER, '{"decision": "deny", "decision": "approve"}', {}, "400 key_twice"),
     "a key twice in an edit": (
         ANSWER,
         '{"decision": "approve", "arguments": {"path": "/", "path": "/a"}}',
@@ -292,7 +292,9 @@ async def test_a_body_that_is_missing_is_told_as_empty(tmp_path: Path) -> None:
                 async with page.session.post(url, data=body, headers=as_json) as answer:
                     error = (await answer.json())["error"]
                 assert (answer.status, error["code"]) == (422, "invalid_body")
-                assert error["message"].startswith(f"the body is empty: the body takes {takes}")
+                assert error["message"].startswith(
+                    f"the body is empty: the body may have only {takes}"
+                )
 
 
 async def test_an_origin_that_is_allowed_may_ask(tmp_path: Path) -> None:

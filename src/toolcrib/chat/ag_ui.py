@@ -68,8 +68,10 @@ except ImportError:
 __all__ = ["ag_ui_route"]
 
 _LAST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
-_UNANSWERED: Final = "No result of this call is known. Make it again only if the user asks for it."
-_ASIDE: Final = ("activity", "reasoning")  # shown on a page, but not part of what was said
+_UNANSWERED: Final = (
+    "The result of this call is unknown. Make it again only if the user asks for it."
+)
+_ASIDE: Final = ("activity", "reasoning")  # for a page's eyes, not part of what was said
 _ENVELOPE: Final = ("metadata", "encryptedValue")
 
 
@@ -193,10 +195,16 @@ class _Front:
             payload = msgspec.convert(given.payload, type=_Payload)
         except msgspec.ValidationError:
             raise ChatError(
-                422, "invalid_answer", "a payload is approved, editedArgs, forRun, always"
+                422,
+                "invalid_answer",
+                "a payload may have only approved, editedArgs, forRun and always",
             ) from None
         if not payload.approved and payload != _Payload(approved=False):
-            raise ChatError(422, "invalid_answer", "a no has no editedArgs, forRun or always")
+            raise ChatError(
+                422,
+                "invalid_answer",
+                "a refusal (approved: false) must not have editedArgs, forRun or always",
+            )
         yes = self._doors.yes_of(caller, payload.edited_args, payload.for_run, payload.always)
         answer = as_asked(yes, asked) if payload.approved else Refuse(by=caller.id)
         allowed = partial(self._doors.may_approve, caller)
@@ -394,11 +402,13 @@ def _failed(error: ToolcribError) -> core.BaseEvent:
 
 
 def _no_question() -> ChatError:
-    return ChatError(404, "unknown_interrupt", "this thread waits for nothing")
+    return ChatError(404, "unknown_interrupt", "no run of this thread is waiting for an answer")
 
 
 def _another_waits() -> ChatError:
-    told = "another run of this thread has asked first: answer that, and ask for this again"
+    told = (
+        "another run of this thread is waiting for an answer: answer it first, then send this again"
+    )
     return ChatError(409, "busy", told)
 
 

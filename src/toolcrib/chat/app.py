@@ -227,7 +227,10 @@ def chat_app(
     if runner.approver is None:
         runner = runner.with_approver(answer_later)
     if durable is not None and doors.limited:
-        raise ToolcribError("chat_app: with durable= whoever asks may approve all: no may_approve=")
+        raise ToolcribError(
+            "chat_app: may_approve= cannot be used with durable=, where each caller may approve "
+            "their own calls"
+        )
     lasting = None if durable is None else LastingRuns(durable, agent.name or "chat")
     carried = agent.replace(tools=runner)
     live = LiveThreads(carried, kept, keeper, limited=doors.limited, lasting=lasting)
@@ -314,13 +317,13 @@ class _Chat:
     async def _rename(self, request: Request, caller: Caller, given: Title) -> Response:
         title = " ".join(given.title.split())
         if not is_seen(title):
-            raise ChatError(422, "no_title", "a title has at least one character that is seen")
+            raise ChatError(422, "no_title", "a title needs at least one visible character")
         if len(title) > _LONGEST_TITLE or NOT_IN_TITLES.search(title):
             raise ChatError(
                 422,
                 "bad_title",
-                f"a title has at most {_LONGEST_TITLE} characters, and no controls among them, nor any "
-                "that turn the text around",
+                f"a title may have at most {_LONGEST_TITLE} characters, without control "
+                "characters or characters that change the text direction",
             )
         await self._live.rename(_thread(request), caller.id, title)
         return JSONResponse({"title": title})
@@ -342,7 +345,9 @@ class _Chat:
             return _Streamed(changes, self._doors.limits.heartbeat)
         if self._streams[caller.id] >= self._doors.limits.streams:
             await changes.aclose()
-            raise ChatError(429, "too_many_streams", "close a page of this chat first")
+            raise ChatError(
+                429, "too_many_streams", "too many pages of this chat are open: close one first"
+            )
         self._streams[caller.id] += 1
 
         async def chunks() -> AsyncGenerator[Any, None]:
@@ -392,7 +397,7 @@ class _Chat:
             return self._doors.yes_of(caller, given.arguments, given.for_run, given.always)
         if given == GivenAnswer("deny", reason=given.reason):
             return Refuse(reason=given.reason[:500], by=caller.id)
-        told = "decision is approve (with arguments, for_run, always) or deny"
+        told = "decision must be approve (with arguments, for_run or always) or deny"
         raise ChatError(422, "invalid_answer", told)
 
     async def _why(self, request: Request, caller: Caller, _body: Nothing) -> Response:
@@ -434,7 +439,7 @@ class _Chat:
                 if error.code is not ErrorCode.UNKNOWN_APPROVAL:
                     raise
         if not revoked:
-            raise ChatError(404, "unknown_rule", "there is no such rule of yours")
+            raise ChatError(404, "unknown_rule", "you have no such rule")
         return Response(status_code=204)
 
 
@@ -606,7 +611,8 @@ def stream_response(run: RunStream, *, asked: str = "", heartbeat: float = 15.0)
     """
     if run.is_read:
         raise ToolcribError(
-            "stream_response: this run was given before, or is read already: its events are read once"
+            "stream_response: the events of a run can be read only once, and this run is "
+            "already being read"
         )
     run.is_read = True
     return _RunResponse(run, asked, heartbeat)

@@ -213,16 +213,20 @@ class Doors:
     def check_text(self, text: str) -> None:
         """Raise ChatError for a text that has no visible characters, or is too long."""
         if not is_seen(text):
-            raise ChatError(422, "no_text", "a message has a text")
+            raise ChatError(422, "no_text", "a message needs text")
         if len(text) > self.limits.text:
-            raise ChatError(413, "too_long", f"a text has at most {self.limits.text:,} characters")
+            raise ChatError(
+                413, "too_long", f"a text may have at most {self.limits.text:,} characters"
+            )
 
     async def caller(self, request: Request) -> Caller:
         """Return the caller. Raises ChatError."""
         self._check_origin(request)
         caller = await self._who(request)
         if caller is None:
-            raise ChatError(401, "unauthenticated", "say who you are")
+            raise ChatError(
+                401, "unauthenticated", "sign in first: this request has no valid credentials"
+            )
         self._check_rate(caller.id)
         return caller
 
@@ -234,13 +238,13 @@ class Doors:
         async for piece in request.stream():
             received += piece
             if len(received) > self.limits.body_bytes:
-                told = f"a request has at most {self.limits.body_bytes:,} bytes"
+                told = f"a request may have at most {self.limits.body_bytes:,} bytes"
                 raise ChatError(413, "too_large", told)
         if not received and type_ is Nothing:
             return Nothing()
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
-            raise ChatError(415, "not_json", "send application/json")
+            raise ChatError(415, "not_json", "send JSON, with the content type application/json")
         try:
             given = jiter.from_json(bytes(received), allow_inf_nan=False, catch_duplicate_keys=True)
             if kept_apart(bytes(received)) is not None:  # an edit may mean its digits
@@ -249,8 +253,8 @@ class Doors:
         except msgspec.ValidationError as error:
             raise _refused(error, given, type_) from None
         except ValueError as error:
-            if "duplicate key" in str(error):  # nobody can know which of the two counts
-                told = "an object of the body has a key twice"
+            if "duplicate key" in str(error):  # which of the two counts, nobody can know
+                told = "an object in the body has a duplicate key"
                 raise ChatError(400, "key_twice", told) from None
             told = "is not valid JSON" if received.strip() else f"is empty: {_takes(type_)}"
             raise ChatError(422, "invalid_body", f"the body {told}") from None
@@ -261,7 +265,11 @@ class Doors:
             host = host_in(named) if named else "localhost"
             client = None if request.client is None else request.client.host
             if not is_from_here(client, request.headers.items()) or host not in _HERE:
-                raise ChatError(403, "elsewhere", "only this machine may ask: there is no sign-in")
+                raise ChatError(
+                    403,
+                    "elsewhere",
+                    "only this machine may send requests, because no sign-in is set up",
+                )
             return Caller("local")
         try:
             found = self._authenticate(request)
@@ -279,7 +287,7 @@ class Doors:
             return
         asker = origin.lower().partition("://")[2]  # an origin has no path: host and port
         if not asker or asker != request.headers.get("host", "").lower():
-            raise ChatError(403, "wrong_origin", "this origin may not ask")
+            raise ChatError(403, "wrong_origin", "requests from this origin are not allowed")
 
     def _check_rate(self, caller_id: str) -> None:
         """Take one of the caller's requests, which refill evenly over a minute (a token bucket)."""
@@ -290,7 +298,7 @@ class Doors:
         if len(self._asked) > _MOST_CALLERS:
             self._asked.popitem(last=False)
         if left < 1:
-            raise ChatError(429, "too_many_requests", "ask again in a moment")
+            raise ChatError(429, "too_many_requests", "too many requests: try again in a moment")
 
 
 def _with_integers(body: Any) -> Any:
@@ -309,31 +317,32 @@ class NotAClients(NamedTuple):
 
 NOT_A_CLIENTS = {
     "approval": NotAClients(
-        "an approval is given at the address of its question",
+        "an approval must be sent to the address of its question",
         "approval approvals approve approved decision forrun",
     ),
     "tool_result": NotAClients(
-        "a result is what a tool gave that ran here",
+        "a client cannot send tool results",
         "result results toolresult toolresults tooloutput tooloutputs toolcallid tooluseid"
         " role:tool role:function role:toolresult role:functioncalloutput",
     ),
     "tool_call": NotAClients(
-        "a call is the model's to make",
+        "a client cannot send tool calls",
         "call calls toolcall toolcalls functioncall role:toolcall role:tooluse role:functioncall",
     ),
     "assistant_message": NotAClients(
-        "an assistant's message is the model's to say",
+        "a client cannot send assistant messages",
         "assistant assistantmessage role:assistant role:model role:ai role:chatbot",
     ),
     "system_message": NotAClients(
-        "instructions are the application's to give",
+        "a client cannot send instructions",
         "system systemmessage systemprompt systeminstruction instructions role:system role:developer",
     ),
     "caller": NotAClients(
-        "who asks is the application's to say", "caller by approvedby user userid roles"
+        "a client cannot say who the caller is", "caller by approvedby user userid roles"
     ),
     "history": NotAClients(
-        "what was said before is kept here", "messages history turns contents conversation"
+        "a client cannot send the history, which the server keeps",
+        "messages history turns contents conversation",
     ),
 }
 """What a client may not say, by the code of its refusal; the first match is reported.
@@ -371,8 +380,8 @@ def _letters(name: str) -> str:
 
 def _takes(type_: type[Any]) -> str:
     if type_ is Nothing:
-        return "the body takes nothing"
-    return f"the body takes {', '.join(type_.__struct_encode_fields__)} and nothing else"
+        return "the body must be empty"
+    return f"the body may have only {', '.join(type_.__struct_encode_fields__)}"
 
 
 def _fault(error: msgspec.ValidationError, type_: type[Any]) -> str:
@@ -383,18 +392,18 @@ def _fault(error: msgspec.ValidationError, type_: type[Any]) -> str:
     told, at, path = text.rpartition(" - at `$")
     told, place = (told, path.strip(".`")) if at else (text, "the body")
     if not told.startswith(_OF_TYPES):
-        return f"{place}: another value is expected"
+        return f"{place}: this value is not allowed"
     return f"{place}: {told[0].lower()}{told[1:].replace('`', '')}"
 
 
 def _failed(what: str, error: Exception) -> ChatError:
     """Return the refusal for a failure in the application's own function; the log says where."""
     log_raised(f"the chat's `{what}`", error)
-    return ChatError(500, "failed", "the application could not tell who may do that")
+    return ChatError(500, "failed", "the application failed to check who may do that")
 
 
 def too_many_runs() -> ChatError:
-    return ChatError(429, "too_many_runs", "wait until one of your runs has ended")
+    return ChatError(429, "too_many_runs", "you have too many runs: wait until one has ended")
 
 
 async def check_answer(
@@ -410,20 +419,27 @@ async def check_answer(
     arguments that the tool refuses, which are listed place by place.
     """
     if asked.expired():
-        raise ChatError(410, "approval_expired", "nobody answered in time: the call does not run")
+        raise ChatError(
+            410, "approval_expired", "nobody answered in time, so the call does not run"
+        )
     if not allowed(asked):
         raise ChatError(403, "may_not_approve", "you may not answer for this call")
     if isinstance(answer, Approve) and answer.for_run and not asked.for_run:
-        raise ChatError(422, "invalid_answer", "this question is about its call alone, not the run")
+        raise ChatError(
+            422, "invalid_answer", "this question is about one call only: answer without for_run"
+        )
     if isinstance(answer, Approve) and answer.always is not None:
         _check_rule(asked, answer)
     if isinstance(answer, LimitedApprove) and answer.for_run is True:
-        told = "you may approve exactly this call for the run, not the tool whatever its arguments"
+        told = (
+            "for the rest of the run you may approve only calls with exactly these arguments, "
+            "not all calls of the tool"
+        )
         raise ChatError(403, "may_not_approve", told)
     if isinstance(answer, Approve) and answer.arguments is not None:
         fault = await edit_fault(runner, state, asked, answer)
         if fault is not None and fault.code is ErrorCode.APPROVAL_REQUIRED:
-            raise ChatError(403, "may_not_approve", "you may not answer with these arguments")
+            raise ChatError(403, "may_not_approve", "you may not change the arguments in this way")
         if fault is not None:
             places = [f"{each.path or 'the arguments'}: {each.message}" for each in fault.details]
             raise ChatError(422, str(fault.code), "; ".join(places) or fault.message)
@@ -505,7 +521,7 @@ async def _sent(
 def _check_rule(asked: ApprovalRequest, answer: Approve) -> None:
     """Raise ChatError for a rule that was not offered, may not be given by them, or is invalid."""
     if isinstance(answer, LimitedApprove):
-        raise ChatError(403, "may_not_approve", "you may approve this call, and give no rule")
+        raise ChatError(403, "may_not_approve", "you may approve this call, but not make a rule")
     try:
         check_always(asked, answer)
     except ApprovalError as error:

@@ -80,7 +80,7 @@ _KEPT_EVENTS = (ToolCallStarted, ApprovalRequested, ToolCallFinished)
 
 
 def _no_thread() -> ChatError:
-    return ChatError(404, "unknown_thread", "there is no such thread of yours")
+    return ChatError(404, "unknown_thread", "you have no such thread")
 
 
 class CallKeeper:
@@ -314,8 +314,8 @@ class LiveThreads:
         try:
             view = shown.snapshot()
             if not await _free(self._store.begin_again(thread_id, caller.id, turn, view)):
-                raise ChatError(409, "already_answered", "this was answered before")
-            stored = await self.load(thread_id, caller.id)  # it may have moved on in the meantime
+                raise ChatError(409, "already_answered", "this question was already answered")
+            stored = await self.load(thread_id, caller.id)  # it may have gone on meanwhile
             try:
                 start = self._answering(state, approval_id, answer)
                 await self._start(stored, turn, shown, start)
@@ -332,7 +332,7 @@ class LiveThreads:
         live = self._open.get(thread_id)
         if live is None or live.stream is None:
             raise ChatError(
-                409, "not_running", "nothing runs in this thread, or not in this process"
+                409, "not_running", "no run is active in this thread, or it runs in another process"
             )
         await live.stream.cancel()
 
@@ -486,9 +486,13 @@ class LiveThreads:
                 await self._end(live, turn, ended, session, result)
             except Exception as error:  # noqa: BLE001  whatever it is, the turn ends
                 if isinstance(stream, LastingRun) and isinstance(error, UnreachableError):
-                    _log.warning("a run is not followed until the database is there: %s", error)
+                    _log.warning(
+                        "the database is not available, so a run is not followed for now: %s", error
+                    )
                 else:
-                    _log.exception("a turn could not be kept as it ended: it is kept as failed")
+                    _log.exception(
+                        "the end of a turn could not be saved: the turn is saved as failed"
+                    )
                     shown = await self._failed(live, turn, shown, stream)
             else:
                 shown = ended
@@ -534,7 +538,7 @@ class LiveThreads:
             if stored is not None:
                 return await self._break_off(stored, turn, shown, "failed")
         except Exception:  # noqa: BLE001  whatever it is, the turn ends
-            _log.exception("a turn could not be kept as failed: it ends when its lease does")
+            _log.exception("a turn could not be saved as failed: it ends when its lease expires")
         return self._bare(shown, "failed")
 
     async def _keep(self, turn: StoredTurn, shown: TurnView, event: Event) -> None:
@@ -550,7 +554,7 @@ class LiveThreads:
             if isinstance(event, _KEPT_EVENTS):
                 await self._store.show(turn, shown.snapshot())
         except SourceError as error:
-            _log.warning("a turn could not be kept: %s", error)
+            _log.warning("a turn could not be saved: %s", error)
 
     async def _hold(self, turn: StoredTurn, shown: TurnView, stream: Carried) -> None:
         """Renew the run's lease repeatedly; cancel the run if somebody has ended its turn.
@@ -582,11 +586,11 @@ class LiveThreads:
             try:
                 kept = await self._store.end(live.id, turn, view, state=state, session=said)
             except SourceError as error:
-                _log.warning("the end of a turn could not be kept: %s", error)
+                _log.warning("the end of a turn could not be saved: %s", error)
                 await asyncio.sleep(2**tried / 10)
                 continue
             if not kept and self._lasting is None:
-                _log.warning("a turn was ended, or gone on with, by another process meanwhile")
+                _log.warning("another process has ended or continued a turn in the meantime")
             return
 
     async def _anew(self, stored: StoredThread, turn_id: str) -> AskedAnew:
@@ -603,7 +607,11 @@ class LiveThreads:
             raise ChatError(409, "waiting", "a call waits for an answer: approve or deny it first")
         before = await self._store.before(turn_id)
         if before is None:
-            raise ChatError(409, "unknown_before", "this was asked of an older version: ask below")
+            raise ChatError(
+                409,
+                "unknown_before",
+                "this question was asked in an older version of the conversation: ask at its end",
+            )
         calls = {turn.id: await self._store.calls(turn.run_id) for turn in stored.turns}
         heard = any(message.untrusted for message in self._session(stored).messages)
         tainted = heard or any(map(self._read_others, calls.values()))
@@ -693,7 +701,7 @@ class LiveThreads:
             shown.break_off(calls, status)
             msgspec.json.encode(shown.snapshot())
         except Exception:  # noqa: BLE001  whatever it is, the turn ends
-            _log.exception("what is shown of a turn could not be kept")
+            _log.exception("the shown state of a turn could not be saved")
             shown = self._bare(shown, status)
         said: str | None = None
         try:
@@ -704,7 +712,7 @@ class LiveThreads:
             session.messages = (*session.messages, *more)
             said = session.to_json()
         except Exception:  # noqa: BLE001  whatever it is, the turn ends
-            _log.exception("the conversation could not keep a turn")
+            _log.exception("a turn could not be added to the conversation")
         await self._store.end(stored.id, turn, shown.snapshot(), session=said)
         return shown
 
@@ -762,13 +770,15 @@ def _asked(stored: StoredThread, approval_id: str) -> tuple[StoredTurn, RunState
                 return turn, state, request
             if request.id == approval_id and turn.status == "running" and _is_open(turn, request):
                 raise ChatError(
-                    409, "busy", "other calls of the turn run: answer when it waits again"
+                    409,
+                    "busy",
+                    "other calls of this turn are running: answer when the turn waits again",
                 )
         used = used or any(record.approval_id == approval_id for record in state.records)
         used = used or any(request.id == approval_id for request in state.pending)
     if used:
-        raise ChatError(409, "already_answered", "this was answered before")
-    raise ChatError(404, "unknown_approval", "this thread has not asked that")
+        raise ChatError(409, "already_answered", "this question was already answered")
+    raise ChatError(404, "unknown_approval", "this thread has no such question")
 
 
 def _is_open(turn: StoredTurn, request: ApprovalRequest) -> bool:
@@ -778,10 +788,10 @@ def _is_open(turn: StoredTurn, request: ApprovalRequest) -> bool:
 
 
 _UNKNOWN = (
-    "The run broke off while this call ran: what it did is not known. Do not make it again unless the"
-    " user asks for it."
+    "The run was interrupted during this call, so its outcome is unknown. Do not make it "
+    "again unless the user asks for it."
 )
-_STOPPED = Message.assistant("[the run broke off]")
+_STOPPED = Message.assistant("[the run was interrupted]")
 
 
 def _since(turns: Sequence[StoredTurn], turn_id: str, stays: Collection[str]) -> list[StoredTurn]:
@@ -796,15 +806,15 @@ def _since(turns: Sequence[StoredTurn], turn_id: str, stays: Collection[str]) ->
     return [turn for at, turn in enumerate(turns) if at >= first or turn.id in stays]
 
 
-_ANEW = "[What follows was asked before in other words.]"
-_DONE = "[These calls were made then; do not make them again unless the user asks for it.]"
+_ANEW = "[The following was asked earlier in other words.]"
+_DONE = "[These calls were already made; do not make them again unless the user asks for it.]"
 _BEGUN = {
     "completed": "it has run",
     "failed": "it failed",
     "cancelled": "it was stopped",
-    "unknown": "what it did is not known",
+    "unknown": "its outcome is unknown",
 }
-_NOT_BEGUN = "The run broke off before this call began: it has not run."
+_NOT_BEGUN = "The run was interrupted before this call began, so it has not run."
 
 
 def _unknown_turn() -> ChatError:
@@ -830,7 +840,9 @@ def _told_of(
     waited = known - _over(before, run_id)
     late = [f"{p['name']}: {_result(p, calls.get(c))}" for c, p in shown.items() if c in waited]
     if late:
-        messages.append(Message.user("[what became of the calls that waited]\n" + "\n".join(late)))
+        messages.append(
+            Message.user("[the outcomes of the calls that were waiting]\n" + "\n".join(late))
+        )
     text = "".join(part["text"] for part in turn["parts"] if part["kind"] == "text")
     asked = tuple(  # ids that no other run's calls have
         ToolCall(part["id"], part["name"], canonical_json(part["arguments"]))

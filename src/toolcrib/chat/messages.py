@@ -42,7 +42,7 @@ def check_messages(
     Raises ChatError: a status of 4xx, a code, and a text that names the place and repeats nothing.
     """
     if not isinstance(messages, list | tuple):
-        raise ChatError(422, "invalid_messages", "messages is a list")
+        raise ChatError(422, "invalid_messages", "messages must be a list")
     reader = MessageReader(untrusted=True, unanswered=unanswered, arguments=_arguments)
     try:
         read = reader.read(map(_without_notes, messages))
@@ -65,7 +65,7 @@ def begin(
     """
     *past, last = check_messages(messages, unanswered=unanswered) or (Message.assistant(),)
     if last.role != "user":
-        raise ChatError(422, "no_question", "the last message is what a user asks")
+        raise ChatError(422, "no_question", "the last message must be from the user")
     doors.check_text(last.content)
     return doors.run(caller, lambda: agent.stream(last.content, history=past, caller=caller))
 
@@ -93,14 +93,16 @@ def _bounded(message: Message, at: str) -> Message:
         where = f"{at}.tool_calls[{n}]"
         for what, text in (("id", call.provider_id), ("name", call.name)):
             if len(text) > LONGEST_ID:
-                told = f"{where}: its {what} has at most {LONGEST_ID} characters"
+                told = f"{where}: its {what} may have at most {LONGEST_ID} characters"
                 raise ChatError(422, f"invalid_call_{what}", told)
         if call.id != call.provider_id:
-            raise ChatError(422, "call_twice", f"{where}: another call has its id")
+            raise ChatError(422, "call_twice", f"{where}: another call has the same id")
     if message.role == "tool" and len(message.content.encode()) > LARGEST_RESULT:
-        raise ChatError(413, "result_too_large", f"{at}: at most {LARGEST_RESULT} bytes")
+        raise ChatError(
+            413, "result_too_large", f"{at}: a result may have at most {LARGEST_RESULT} bytes"
+        )
     if message.role != "tool" and not message.tool_calls and not message.content.strip():
-        raise ChatError(422, "empty_message", f"{at} says nothing")
+        raise ChatError(422, "empty_message", f"{at} is empty")
     return Message.user(message.content) if message.role == "system" else message
 
 
@@ -109,10 +111,14 @@ def _arguments(given: Any, at: str) -> str:
     try:
         text = given if isinstance(given, str) else canonical_json(given)
         if len(text) > LARGEST_ARGUMENTS or len(text.encode()) > LARGEST_ARGUMENTS:
-            raise ChatError(413, "arguments_too_large", f"{at}: at most {LARGEST_ARGUMENTS} bytes")
-        read = parse_json(text if text.strip() else "{}")  # some servers write missing arguments so
+            raise ChatError(
+                413,
+                "arguments_too_large",
+                f"{at}: arguments may have at most {LARGEST_ARGUMENTS} bytes",
+            )
+        read = parse_json(text if text.strip() else "{}")  # as some servers write no arguments
         if not isinstance(read, ParseFailure) and isinstance(read[0], dict):
             return canonical_json(read[0])
     except (TypeError, ValueError, RecursionError):
         pass
-    raise ChatError(422, "invalid_arguments", f"{at}: a JSON object, or its text")
+    raise ChatError(422, "invalid_arguments", f"{at}: arguments must be a JSON object, or its text")

@@ -38,7 +38,7 @@ from toolcrib.values.run import Done, ReplyFinished, RunResult, TextDelta
 from toolcrib.values.typed import names_wrong_types
 
 _KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
-_WAITS = "This needs somebody's approval, which cannot be given here. It has not run: {} {}"
+_WAITS = "This call needs an approval, which cannot be given here. It has not run: {} {}"
 
 
 class _StreamOptions(msgspec.Struct):
@@ -118,10 +118,10 @@ class _Completions:
 
     async def complete(self, request: Request, caller: Caller, asked: _Asked) -> Response:
         if asked.model != self._model:
-            raise ChatError(404, "model_not_found", f"the model here is {self._model}")
+            raise ChatError(404, "model_not_found", f"there is no such model; use {self._model}")
         for name, nothing in _NOTHING_ASKED.items():
             if getattr(asked, name) not in (None, *nothing):
-                rule = "is not taken: the tools and the form of the answer are the server's"
+                rule = "is not supported: the server decides the tools and the form of the answer"
                 raise ChatError(400, "unsupported_parameter", f"{name} {rule}")
         run = begin(self._doors, self._agent, caller, asked.messages)
         typed = self._agent.output is not str

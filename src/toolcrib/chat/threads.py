@@ -409,7 +409,7 @@ def _check_idle(transaction: Transaction, thread_id: str) -> None:
 
 
 def _gone_on() -> BusyError:
-    return BusyError("this thread has gone on meanwhile")
+    return BusyError("this thread has changed in the meantime: load it again")
 
 
 def _turn(row: Row) -> StoredTurn:

@@ -64,11 +64,13 @@ _LIMITED = "The run was stopped: {}."
 BrokenOff: TypeAlias = Literal["interrupted", "failed"]
 _BROKEN_OFF: Final[Mapping[BrokenOff, str]] = {
     "interrupted": "The server stopped while this ran.",
-    "failed": "The server could not keep how this ended.",
+    "failed": "The server could not save how this ended.",
 }
-_UNKNOWN = "It had begun when the run broke off: what it did is not known. It does not run again."
-_NOT_BEGUN = "It had not begun when the run broke off."
-_NOT_WHOLE: Final = ("truncated", "The call did not come whole.")
+_UNKNOWN = (
+    "It had begun when the run was interrupted, so its outcome is unknown. It does not run again."
+)
+_NOT_BEGUN = "It had not begun when the run was interrupted."
+_NOT_WHOLE: Final = ("truncated", "The call did not arrive completely.")
 
 
 class Operation(TypedDict):
@@ -607,8 +609,8 @@ def readable(value: Any) -> Any:
 
 
 _MOVED = (
-    "a number that was shown as a text came back where it was not, and nobody can know which is meant:"
-    " write the number itself"
+    "a large number that was shown as text came back in a different place, so it is unclear "
+    "whether the number or the text is meant: write the number itself"
 )
 _ABSENT: Final = object()
 
