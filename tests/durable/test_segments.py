@@ -356,7 +356,7 @@ async def test_the_id_of_a_run_is_that_of_one_run(file: str, tmp_path: Path) -> 
     with pytest.raises(ToolcribError, match="'order-7' is the id of another run"):
         await client.start("desk", PROMPT, caller=ADA, run_id="order-7", reasoning="low")
     for bad in ("\ud800", "a\nb", "a\0", "  ", "x" * 201):
-        with pytest.raises(ToolcribError, match="at most 200 characters"):
+        with pytest.raises(ToolcribError, match="at most 200 printable characters"):
             await client.start("desk", PROMPT, run_id=bad)
     async with DurableAgents(file, {"desk": desk(tmp_path), "other": desk(tmp_path)}) as worker:
         await worker.result("order-7")

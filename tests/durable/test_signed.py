@@ -35,7 +35,7 @@ async def all_of(durable: DurableAgents, run_id: str) -> list[Event]:
     return [event async for event in durable.events(run_id)]
 
 
-CHANGED = r"was changed|changed since|of another run, or another caller"
+CHANGED = r"was changed|changed since|to another run or another caller"
 FORGED = {
     "a text": ("judge", "text = replace(text, '7', '9999')"),
     "a reason": ("judge", "reason = 'calls'"),
@@ -46,7 +46,7 @@ FORGED = {
     "that it was cancelled": ("judge", "status = 'cancelled'"),
     "that it was cancelled, with no text": ("judge", "status = 'cancelled', text = ''"),
     "another caller": ("judge", "caller = 'eve'"),
-    "another agent": ("judge", "agent = 'desk'"),
+    "its agent": ("judge", "agent = 'desk'"),
     "another state": ("judge", "state = (SELECT state FROM durable_runs WHERE id = 'desk')"),
     "a state of its own of before": ("judge", "state = '{first}'"),
     "where it was stopped": ("judge", "cut = state"),

@@ -416,7 +416,7 @@ async def test_what_was_changed_in_the_store_does_not_go_on(tmp_path: Path) -> N
     changed = msgspec.structs.replace(state, caller=msgspec.structs.replace(state.caller, id="eve"))
     await client._store._database.write("UPDATE durable_runs SET state = :s", s=changed.to_json())
     async with DurableAgents(url, {"desk": desk(tmp_path)}) as worker:
-        with pytest.raises(ToolcribError, match="the signature of the saved state does not fit"):
+        with pytest.raises(ToolcribError, match="the signature of the saved state does not match"):
             await worker.result(run_id)
     other = Agent(desk(tmp_path).client, [], state_key=KEY[::-1])
     with pytest.raises(SourceError, match="signature"):
@@ -433,7 +433,7 @@ async def test_a_state_goes_on_in_its_own_run_alone(changed: str, tmp_path: Path
     write = f"UPDATE durable_runs SET {changed} = :value WHERE id = :id"  # noqa: S608  of ours
     await client._store._database.write(write, value=value, id=run_id)
     async with DurableAgents(url, {"desk": desk(tmp_path)}) as worker:
-        with pytest.raises(ToolcribError, match="is of another run, or another caller"):
+        with pytest.raises(ToolcribError, match="belongs to another run or another caller"):
             await worker.result(run_id)
         assert (await worker.result(other)).status == "waiting"
     await client.aclose()

@@ -99,7 +99,8 @@ _RESUMABLE = ("waiting", "failed", "limited", "cancelled")
 RESOLVED = "resolved"
 """The note on a call whose outcome was unknown until somebody stated it."""
 _UNTOLD = (
-    "a worker could not read it, with another state_key, say. Its log says why; then resume it"
+    "a worker could not read it, perhaps because of a different state_key. See the log of "
+    "the worker, then resume the run"
 )
 _log = logging.getLogger("toolcrib.durable")
 
@@ -128,15 +129,17 @@ class DurableAgents(Closing):
         lease: float = LEASE,
         deps: Callable[[StoredRun], Mapping[Any, object]] | None = None,
     ) -> None:
-        check_type("url", url, str, 'a text, such as "sqlite:///runs.db"')
+        check_type("url", url, str, 'a str, such as "sqlite:///runs.db"')
         check_type("agents", agents, Mapping, "a dict of agents by name")
         for name, agent in agents.items():
             check_type(f"agents[{name!r}]", agent, Agent, "an Agent")
             if not agent.signs:
-                raise ToolcribError(f"agent '{name}' needs a state_key: its runs are saved signed")
+                raise ToolcribError(
+                    f"agent '{name}' needs a state_key, because its saved runs are signed"
+                )
         if slots < 1 or not lease > 0:
-            raise ToolcribError("slots= is at least 1, and lease= a number of seconds above 0")
-        self._worker = ""  # a new one each time it is opened
+            raise ToolcribError("slots= must be at least 1, and lease= a number of seconds above 0")
+        self._worker = ""  # another one whenever it is opened
         self._store = RunStore(url)
         self._engine = Engine(url, slots, agents)
         self._slots = slots
@@ -216,9 +219,12 @@ class DurableAgents(Closing):
             return fork_id
         last = self._last(run)
         if not run.is_whole:
-            done = "is under way: wait for it, or cancel it"
+            done = "is not finished: wait for it, or cancel it"
             if run.status not in UNDER_WAY:
-                done = f"is {run.status}, and does not say all that it did: resume it first"
+                done = (
+                    f"is {run.status}, and its saved state does not hold all that it did: resume "
+                    "it first"
+                )
             raise ToolcribError(f"run {run_id} cannot be forked: it {done}")
         state = forks.team.forked(last, at, await self._begun(run))
         if await self._added(name, state):
@@ -248,7 +254,7 @@ class DurableAgents(Closing):
         fork = self._last(found).fork
         known = None if fork is None else (fork.run_id, fork.asked)
         if (found.agent, known) != (agent, (run_id, at.digest)):
-            what = "of another run or agent, or forked with something else"
+            what = "it was forked from another run or agent, or with other options"
             raise ToolcribError(f"fork_id= {at.fork_id!r} is the id of another run: {what}")
         return True
 
@@ -374,7 +380,7 @@ class DurableAgents(Closing):
         while (place := await self._store.place(run_id)).under_way and place.status == "cancelled":
             if time.monotonic() > until:
                 raise ToolcribError(
-                    f"run {run_id} cannot be resumed yet: it is not known to be stopped"
+                    f"run {run_id} cannot be resumed yet: its worker may still be running it"
                 )
             await asyncio.sleep(_LOOK)
         run = await self.show(run_id)
@@ -405,30 +411,33 @@ class DurableAgents(Closing):
         `call_id` is the `id` of a record that `unknown_calls` returns. Raises ToolcribError if
         there is no such call, SourceError if it cannot be written.
         """
-        check_type("by", by, str, "the name of who says so")
+        check_type("by", by, str, "the name of the person who says so")
         calls: dict[str, ToolInvocationRecord] = {}
         for record in await self.unknown_calls(run_id):
             calls.setdefault(record.id, record)
         if not by.strip():
-            raise ToolcribError("by= names who says so: it is empty")
+            raise ToolcribError("by= is empty: name the person who says so")
         if call_id not in calls:
             there = ", ".join(calls) or "none"
             raise ToolcribError(
-                f"run {run_id} has no call {call_id!r} of which nobody knows; there are: {there}"
+                f"run {run_id} has no call {call_id!r} with an unknown outcome; calls with an "
+                f"unknown outcome: {there}"
             )
         known, now = calls[call_id], time.time()
         said = "It was done" if happened else "It was not done"
         told = msgspec.structs.replace(
             known,
             status="completed" if happened else "failed",
-            error=None if happened else CallError.of(ErrorCode.CANCELLED, f"{said}, says {by}."),
+            error=None
+            if happened
+            else CallError.of(ErrorCode.CANCELLED, f"{said}, according to {by}."),
             notes=(*known.notes, RESOLVED),
             approved_by=by,
             ended_at=now,
         )
         stands = await _written(self._ledger(await self._store.run(run_id)), told)
         if stands is not None and stands != told:
-            raise ToolcribError(f"call {call_id} has ended meanwhile: it is {stands.status}")
+            raise ToolcribError(f"call {call_id} has ended in the meantime: it is {stands.status}")
 
     # For a worker.
 
@@ -438,7 +447,9 @@ class DurableAgents(Closing):
                 who = f"agent '{name if each.name == agent.name else each.name}'"
                 check_given(each.missing, "give deps=", who)
         if self._serving is not None:
-            raise ToolcribError("these durable agents work already: `async with` once at a time")
+            raise ToolcribError(
+                "these durable agents are already working: use `async with` once at a time"
+            )
         self._steps.stops = False
         self._worker = f"worker_{os.urandom(8).hex()}"
         await self._store.open()
@@ -649,7 +660,9 @@ class DurableAgents(Closing):
     def _agent(self, name: str) -> Agent:
         agent = self._agents.get(name)
         if agent is None:
-            raise ToolcribError(f"there is no agent '{name}' here: {', '.join(self._agents)}")
+            raise ToolcribError(
+                f"there is no agent '{name}' here; available: {', '.join(self._agents)}"
+            )
         return agent
 
     def _ledger(self, run: StoredRun) -> Ledger:
@@ -784,7 +797,7 @@ def _ran_agent(record: ToolInvocationRecord) -> bool:
 def _check_whose(run: StoredRun, state: RunState) -> None:
     """Raise SourceError unless a state belongs to this run and its caller."""
     if (state.run_id, state.caller.id) != (run.id, run.caller):
-        raise SourceError(f"the state of run {run.id} is of another run, or another caller")
+        raise SourceError(f"the state of run {run.id} belongs to another run or another caller")
 
 
 def _check_same(run: StoredRun, agent: str, asked: RunState) -> None:
@@ -795,7 +808,7 @@ def _check_same(run: StoredRun, agent: str, asked: RunState) -> None:
     same = same and (first == begins or not (first and begins))  # it may be older than handovers
     same = same and known.fork is None
     if not same or not _begins_alike(known, asked):
-        what = "of another agent, speaker, prompt, history or caller, or with other options"
+        what = "its agent, speaker, prompt, history, caller or options are different"
         raise ToolcribError(f"{run.id!r} is the id of another run: {what}")
 
 

@@ -68,8 +68,8 @@ PATIENCE = 30.0
 """Seconds in which a database may be away, or full, before a run fails that has to write there."""
 AWAY = "a store that durable runs need cannot be used: %s"
 _CHANGED = (
-    "in this version of the program, which has changed what it may not change under a run: resume it"
-    " with one that has not"
+    "in this version of the program. The program was changed in a way that this run cannot "
+    "follow: resume it with the earlier version"
 )
 _RETURN = 1.0  # seconds in which a thread may return a connection when the engine is closed
 _STEP, _ERROR = '{"step":', '{"error":'
@@ -300,7 +300,7 @@ class Segment:
         They remain stored for a version that takes them up.
         """
         return ToolcribError(
-            f"step {at} of run {self.key[0]} was '{was}', and is '{now}' {_CHANGED}"
+            f"step {at} of run {self.key[0]} was '{was}', but is '{now}' {_CHANGED}"
         )
 
     def check_end(self, status: str) -> None:
@@ -310,7 +310,7 @@ class Segment:
         """
         if self.left:
             raise ToolcribError(
-                f"run {self.key[0]} would be {status} ahead of its step {min(self.left)} {_CHANGED}"
+                f"run {self.key[0]} would be {status} before its step {min(self.left)} {_CHANGED}"
             )
 
     def taken_up(self, at: int, name: str, kept: object) -> bytes:
@@ -325,7 +325,7 @@ class Segment:
         run_id, number = self.key
         step.check(self._sign, run_id)
         if not self._began <= step.gave.segment <= number:
-            raise SourceError(f"step {step.at} of run {run_id} is another segment's")
+            raise SourceError(f"step {step.at} of run {run_id} belongs to another segment")
 
 
 def _kept_json(step: SignedStep) -> KeptJson:
@@ -492,7 +492,10 @@ class Engine:
         parsed = database.sqlalchemy().engine.make_url(url)
         if parsed.get_backend_name() == "sqlite":
             if not parsed.database or parsed.database.startswith((":", "file:")):
-                raise ToolcribError("durable runs need a file, or a server: sqlite:///runs.db")
+                raise ToolcribError(
+                    "durable runs need a database in a file or on a server, such as "
+                    "sqlite:///runs.db"
+                )
             parsed = parsed.set(database=str(Path(parsed.database).absolute()))
         self._url, self._slots = parsed, slots
         self._queues = [_queue(agent) for agent in agents]
@@ -507,7 +510,10 @@ class Engine:
         """
         library = dbos()
         if _working:
-            raise ToolcribError("durable agents work in this process already: one engine has all")
+            raise ToolcribError(
+                "durable agents are already working in this process: put all agents into one "
+                "DurableAgents"
+            )
         _working.append(work)
         self._works = True
         try:

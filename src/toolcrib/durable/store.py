@@ -208,7 +208,7 @@ class StoredRun(Veiled, msgspec.Struct, frozen=True):
         told = end.told if self.status == end.status else _NOTHING_TOLD if anew else ""
         known = (_told(self.text, self.reason), sha256_hex(self.state))
         if known != (told, end.state) or (self.cut and self.status not in _STOPS):
-            raise SourceError(f"{what} was changed: it is not as it was signed")
+            raise SourceError(f"{what} was changed after it was signed")
 
     def _signature(self, end: SignedEnd, sign: Sign) -> str:
         place = (self.id, self.agent, self.caller, str(self.began))
@@ -332,7 +332,9 @@ class RunStore:
         """
         given = checked_answer(answer)
         if isinstance(given, LimitedApprove):
-            raise ApprovalError("a LimitedApprove cannot be kept: Approve, for who may")
+            raise ApprovalError(
+                "a LimitedApprove cannot be stored: use Approve, if the person may give it"
+            )
         if isinstance(given, Approve):
             given = given.dated(time.time())
         text = msgspec.json.encode(given).decode()
@@ -463,11 +465,11 @@ def _answer(transaction: Transaction, request_id: str, text: str) -> str:
     changed = transaction.execute(_GIVE, id=request_id, answer=text, now=now)
     rows = transaction.rows(_QUESTION, id=request_id)
     if not rows:
-        raise ApprovalError(f"no run asks {request_id}", ErrorCode.UNKNOWN_APPROVAL)
+        raise ApprovalError(f"no run has the question {request_id}", ErrorCode.UNKNOWN_APPROVAL)
     if changed != 1:
         if rows[0]["answer"] is None:
-            raise ApprovalError(f"question {request_id} has lapsed", ErrorCode.APPROVAL_EXPIRED)
-        raise ApprovalError(f"question {request_id} was answered before", ErrorCode.ALREADY_USED)
+            raise ApprovalError(f"question {request_id} has expired", ErrorCode.APPROVAL_EXPIRED)
+        raise ApprovalError(f"question {request_id} was already answered", ErrorCode.ALREADY_USED)
     run_id = str(rows[0]["run_id"])
     found = transaction.rows(_ONE + transaction.for_update, id=run_id)
     if not found:
@@ -504,7 +506,9 @@ def _read(decoder: msgspec.json.Decoder[T], text: str, what: str) -> T:
     try:
         return decoder.decode(text)
     except (ValueError, RecursionError) as error:
-        raise SourceError(f"{what} in the store cannot be read, it was changed: {error}") from None
+        raise SourceError(
+            f"{what} in the store cannot be read, because it was changed: {error}"
+        ) from None
 
 
 def _go_on(transaction: Transaction, run: StoredRun) -> None:
