@@ -730,7 +730,7 @@ async def test_what_langchain_does_not_pass_on_does_not_run(schema: Any) -> None
     made, taken = taking(schema)
     code, message = await error(from_langchain_tool(made, own=True), cents=5, to="grace")
     assert (code, taken) == ("tool_error", [])
-    assert "other values of these arguments than were decided on" in message
+    assert "LangChain would change these arguments after they were decided on" in message
 
 
 class Counting(BaseModel):
@@ -756,7 +756,7 @@ async def test_what_langchain_makes_otherwise_does_not_run(schema: Any) -> None:
     inject: Any = {"user": lambda _: "ada"} if schema is EurosByUser else {}
     code, message = await error(from_langchain_tool(made, own=True, inject=inject), cents=5)
     assert (code, taken) == ("tool_error", [])
-    assert "other values of these arguments than were decided on" in message
+    assert "LangChain would change these arguments after they were decided on" in message
 
 
 @pytest.mark.parametrize("own", [True, False])
@@ -1168,23 +1168,23 @@ def in_any_way(*args: int, **kwargs: int) -> str:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (lambda: taking(OnlyByPath)[0], "reads 'cents' at an AliasPath alone"),
+        (lambda: taking(OnlyByPath)[0], "reads 'cents' only at an AliasPath"),
         (lambda: taking(NotShown)[0], "requires 'cents', which LangChain does not show"),
         (lambda: lc_tool(some), "by name, which 'args' cannot take"),
         (lambda: lc_tool(by_place), "by name, which 'cents' cannot take"),
-        (lambda: lc_tool(shell), "gives nothing to a parameter that is called 'args'"),
-        (lambda: lc_tool(called), "gives nothing to a parameter that is called 'kwargs'"),
+        (lambda: lc_tool(shell), "passes no value to a parameter called 'args'"),
+        (lambda: lc_tool(called), "passes no value to a parameter called 'kwargs'"),
         *(
             (
                 partial(lambda cls: taking(cls)[0], cls),
-                "tool 'take': its args_schema is no class of",
+                "tool 'take': its args_schema is not a class with",
             )
             for cls in (Mapped, Wrapped, Plain, PlainByAlias)
         ),
-        (lambda: taking(NotPassedOn)[0], "args_schema dumps, and that has no 'cents'"),
-        (lambda: taking(ByAlias)[0], "args_schema dumps, and that has no 'cents'"),
-        (lambda: lc_tool(configured), "LangChain fills 'config' in itself"),
-        (lambda: lc_tool(args_schema=ToldOf)(told_of), "LangChain fills 'how' in itself"),
+        (lambda: taking(NotPassedOn)[0], "args_schema dumps, and these do not include 'cents'"),
+        (lambda: taking(ByAlias)[0], "args_schema dumps, and these do not include 'cents'"),
+        (lambda: lc_tool(configured), "LangChain fills in 'config' itself"),
+        (lambda: lc_tool(args_schema=ToldOf)(told_of), "LangChain fills in 'how' itself"),
     ],
 )
 def test_an_argument_that_no_call_can_give_refuses_the_tool(given: Any, said: str) -> None:

@@ -260,8 +260,8 @@ async def test_what_is_no_answer_lets_nothing_run(
     (message,) = told(result)
     assert "approval_failed" in message.content
     assert till.paid == []
-    assert "names no question" in caplog.text
-    assert "names no question" in message.content
+    assert "must name a question" in caplog.text
+    assert "must name a question" in message.content
 
 
 @BUILDS
@@ -299,7 +299,7 @@ async def test_a_yes_for_more_than_was_asked_is_none(build: Any, for_run: Any) -
     assert schema["properties"]["for_run"] == {"enum": [False]}
     (message,) = told(await till.go_on(resume((asked, Approve("ada", for_run=for_run)))))
     assert "approval_failed" in message.content
-    assert "about its call alone" in message.content
+    assert "about one call only" in message.content
     assert till.paid == []
 
 
@@ -386,7 +386,7 @@ async def test_a_graph_that_cannot_stop_says_so() -> None:
 
 
 async def test_what_is_no_question_is_not_answered() -> None:
-    with pytest.raises(ApprovalError, match="no question of a tool"):
+    with pytest.raises(ApprovalError, match="not a question of a tool"):
         resume((Interrupt("How old are you?", id="a"), Approve("ada")))
     with pytest.raises(TypeError, match="Approve"):
         resume((Interrupt({"id": "b"}, id="a"), True))  # type: ignore[arg-type]
@@ -394,7 +394,7 @@ async def test_what_is_no_question_is_not_answered() -> None:
 
 @each_row("answers", [("ab",), (Interrupt({"id": "a"}), Approve("ada")), ((1, 2, 3),)])
 def test_what_is_no_pair_is_told_as_that(answers: Any) -> None:
-    with pytest.raises(TypeError, match="an answer is a pair"):
+    with pytest.raises(TypeError, match="an answer must be a pair"):
         resume(*answers)
 
 

@@ -792,7 +792,7 @@ async def test_an_error_of_litellms_own_quotes_nothing(monkeypatch: pytest.Monke
     client = litellm_client(OPENAI, given={"api_key": KEY}, retries=None)
     monkeypatch.setattr(litellm, "acompletion", fails)
     raised: Exception = ValueError(KEY)
-    with pytest.raises(RequestError, match=r"^LiteLLM made no request \(ValueError\)$"):
+    with pytest.raises(RequestError, match=r"^LiteLLM sent no request \(ValueError\)$"):
         await client.chat(HI)
     raised = litellm.InternalServerError("no", llm_provider="sagemaker", model="m")
     with pytest.raises(ProviderError, match="HTTP 500"):  # which is asked by other means than httpx
@@ -818,10 +818,10 @@ async def test_what_is_given_goes_with_every_request() -> None:
     ("model", "options", "says"),
     [
         ("nobody-knows-this", {}, "no provider for 'nobody-knows-this'"),
-        (OPENAI, {"headers": {"X": "y"}}, "headers= has no place"),
-        (OPENAI, {"transport": object()}, "transport= has no place"),
-        (OPENAI, {"api_key": "k"}, "api_key= has no place"),
-        (OPENAI, {"base_url": "http://127.0.0.1:9"}, "base_url= has no place"),
+        (OPENAI, {"headers": {"X": "y"}}, "headers= cannot be used here"),
+        (OPENAI, {"transport": object()}, "transport= cannot be used here"),
+        (OPENAI, {"api_key": "k"}, "api_key= cannot be used here"),
+        (OPENAI, {"base_url": "http://127.0.0.1:9"}, "base_url= cannot be used here"),
     ],
     ids=lambda row: None,
 )

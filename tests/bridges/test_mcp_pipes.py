@@ -108,7 +108,7 @@ async def test_what_is_no_message_is_answered_and_passed_over(
     assert isinstance(told, types.JSONRPCError)
     assert (told.error.code, told.id) == (code, id_)
     assert json.loads(told.model_dump_json())["error"]["code"] == code
-    assert "a line of the client was passed over" in caplog.text
+    assert "a line from the client was ignored" in caplog.text
     assert "yyy" not in caplog.text + told.error.message
 
 

@@ -530,7 +530,7 @@ async def test_a_client_that_answers_wrongly_is_not_told_that_it_cannot_ask() ->
     async with Client(server.server, mode="legacy", elicitation_callback=fails) as client:
         refused = await client.call_tool("refund", {"order": 7})
     assert code_of(refused) == "approval_required"
-    assert "gave an error, or no answer" in text_of(refused)
+    assert "answered with an error, or not at all" in text_of(refused)
     assert RAN == []
 
 
@@ -875,7 +875,7 @@ async def test_a_tool_gets_what_fits_its_form_or_nothing(era: Era, content: Any)
     async with Client(server.server, mode=era, elicitation_callback=answer) as client:
         failed = await client.call_tool("book", {"date": "monday"})
     assert code_of(failed) == "tool_error"
-    assert "does not fit the form" in text_of(failed)
+    assert "do not fit the form" in text_of(failed)
     assert [record.error.code for record in sink.records if record.error] == ["tool_error"]
 
 
@@ -899,7 +899,7 @@ async def test_a_tool_is_told_where_there_is_no_client() -> None:
     catalog = Catalog([book]).bind({McpClient: per_call(calling_client)})
     outcome = await ToolRunner(catalog).exec(ToolCall("1", "book", '{"date": "monday"}'))
     assert isinstance(outcome, Failed)
-    assert "comes from no MCP client" in outcome.error.message
+    assert "does not come from an MCP client" in outcome.error.message
 
 
 async def begin(client: Client, name: str, arguments: dict[str, Any]) -> types.InputRequiredResult:
@@ -1079,7 +1079,7 @@ async def test_no_callers_questions_put_out_anothers(monkeypatch: pytest.MonkeyP
         who = "ada"
         adas = [await begin(client, "book", monday) for _ in range(6)]
         for asked in adas[:3]:
-            with pytest.raises(MCPError, match="does not wait for an answer any more"):
+            with pytest.raises(MCPError, match="is no longer waiting for an answer"):
                 await go_on(asked)
         for asked in adas[3:]:
             assert isinstance(await go_on(asked), types.InputRequiredResult)

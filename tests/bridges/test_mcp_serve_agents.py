@@ -205,7 +205,7 @@ async def test_nobody_goes_on_with_the_agent_of_another_caller() -> None:
     async with Client(server.server, mode="2026-07-28", elicitation_callback=_nobody) as client:
         state = (await _ask(client)).request_state
         who = "ada"
-        with pytest.raises(MCPError, match="does not wait"):
+        with pytest.raises(MCPError, match="is no longer waiting"):
             await _ask(client, state, approval=YES)
         assert RAN == []
         who = "grace"

@@ -189,11 +189,11 @@ async def test_no_page_reaches_a_server_on_its_users_machine(
 @pytest.mark.parametrize(
     ("params", "told"),
     [
-        ({"arguments": []}, "params.arguments: not of its form"),
-        ({"name": None}, "params.name: not of its form"),
-        ({"inputResponses": {"a": {"action": "?"}}}, "params.inputResponses.a: not of its form"),
+        ({"arguments": []}, "params.arguments: not valid"),
+        ({"name": None}, "params.name: not valid"),
+        ({"inputResponses": {"a": {"action": "?"}}}, "params.inputResponses.a: not valid"),
         ({"inputResponses": {"x" * 5_000: {}}}, "params.inputResponses.xxx"),
-        ({"inputResponses": "y"}, "params.inputResponses: not of its form"),
+        ({"inputResponses": "y"}, "params.inputResponses: not valid"),
     ],
 )
 async def test_what_has_not_its_form_is_told(params: dict[str, Any], told: str) -> None:

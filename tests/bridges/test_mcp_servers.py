@@ -62,22 +62,25 @@ def test_a_file_names_its_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ("{", "it is not JSON"),
         ("[]", "it has no mcpServers"),
         ('{"mcpServers": {}}', "it has no mcpServers"),
-        ('{"mcpServers": {"a": 1}}', "the server 'a' is no object"),
-        ('{"mcpServers": {"a": {}}}', "url is a text, not NoneType"),
+        ('{"mcpServers": {"a": 1}}', "the server 'a' is not an object"),
+        ('{"mcpServers": {"a": {}}}', "url must be a string, not NoneType"),
         ('{"mcpServers": {"a": {"command": " "}}}', "command is empty"),
-        ('{"mcpServers": {"a": {"command": "x", "args": "y"}}}', "args is a list of texts"),
-        ('{"mcpServers": {"a": {"command": "x", "args": [1]}}}', "args is a text, not int"),
+        ('{"mcpServers": {"a": {"command": "x", "args": "y"}}}', "args must be a list of strings"),
+        ('{"mcpServers": {"a": {"command": "x", "args": [1]}}}', "args must be a string, not int"),
         ('{"mcpServers": {"a": {"command": "x", "env": []}}}', None),
-        ('{"mcpServers": {"a": {"command": "x", "env": ["y"]}}}', "env is an object of texts"),
+        (
+            '{"mcpServers": {"a": {"command": "x", "env": ["y"]}}}',
+            "env must be an object of strings",
+        ),
         ('{"mcpServers": {"a": {"type": "sse", "url": "x"}}}', "which MCP has replaced"),
         ('{"mcpServers": {"a": {"type": "htpp", "url": "x"}}}', "did you mean 'http'?"),
         ('{"mcpServers": {"a": {"command": "${NOT_SET}"}}}', "the variable NOT_SET is not set"),
-        ('{"mcpServers": {"a": {"command": "x", "disabled": true}}}', "is disabled"),
+        ('{"mcpServers": {"a": {"command": "x", "disabled": true}}}', "are disabled"),
         (
             '{"mcpServers": {"a": {"command": "x", "disabled": "true"}}}',
-            "disabled is true or false",
+            "disabled must be true or false",
         ),
-        ('{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}', "has 'a' twice"),
+        ('{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}', "has the key 'a' twice"),
         ('{"mcpServers": {"a": {"command": "x", "url": "https://y"}}}', "a command and a url"),
     ],
 )
@@ -95,7 +98,7 @@ def test_a_file_that_names_none_says_why(
     assert told in str(caught.value)
 
 
-@each_row(("text", "told"), [("", "no MCP server is named"), ("a 'b", "it is no command line")])
+@each_row(("text", "told"), [("", "no MCP server is named"), ("a 'b", "it is not a command line")])
 def test_a_text_that_names_none_says_why(text: str, told: str) -> None:
     with pytest.raises(SourceError, match=told):
         named_servers(text)

@@ -543,7 +543,7 @@ async def test_an_agent_ends_with_what_a_direct_tool_gives() -> None:
     assert result["messages"][-1].content == "0.25"
     with pytest.raises(CatalogError, match="did you mean 'divide'"):
         to_langchain_tools(ToolRunner([divide]), return_direct=["divid"])
-    with pytest.raises(TypeError, match="return_direct is a list"):
+    with pytest.raises(TypeError, match="return_direct must be a list"):
         to_langchain_tools(ToolRunner([divide]), return_direct="divide")
 
 
@@ -592,7 +592,7 @@ async def test_arguments_that_are_no_json_do_not_run() -> None:
     (one,) = to_langchain_tools(ToolRunner([divide]))
     message = await one.ainvoke(asks("divide", a=1, b=float("nan")))
     assert json.loads(message.content)["error"]["code"] == "invalid_json"
-    with pytest.raises(ToolException, match="The arguments are no JSON"):
+    with pytest.raises(ToolException, match="The arguments are not JSON"):
         await one.ainvoke({"a": 1, "b": object()})
 
 

@@ -33,7 +33,7 @@ async def test_a_call_asks_the_server_that_was_named_with_the_key_of_the_environ
         keyless = await toolcrib(*command, "--yes")
     assert (asked[0], "approval_required" in asked[2]) == (1, True)
     assert (code, json.loads(out), err) == (0, {"name": "Rex", "id": 1}, "")
-    assert (keyless[0], "a key that is not here: petstore_auth" in keyless[2]) == (1, True)
+    assert (keyless[0], "a key that was not given: petstore_auth" in keyless[2]) == (1, True)
     assert shop.added == 1
 
 
@@ -52,7 +52,7 @@ def test_without_a_server_a_document_can_be_read_checked_and_locked(
     assert run(["pick", "add a pet", "--tools", where, "--top", "1"]) == 0
     assert "addPet" in capsys.readouterr().out
     assert run(["call", "getInventory", "{}", "--tools", where, "--yes"]) == 1
-    assert "no server was named: --tools openapi:FILE#https" in capsys.readouterr().err
+    assert "name a server: --tools openapi:FILE#https" in capsys.readouterr().err
 
 
 @each_row(
@@ -60,10 +60,10 @@ def test_without_a_server_a_document_can_be_read_checked_and_locked(
     [
         ("openapi:no.yaml", "no.yaml: it cannot be read"),
         ("openapi:https://shop.example/a.json", "a.json': nothing is fetched"),
-        ("openapi:", "--tools openapi: names no document: write openapi:FILE"),
-        ("openapi:#https://api.example.com", "--tools openapi: names no document"),
-        (f"openapi:{Path(__file__)}", "no document of OpenAPI|no YAML"),
-        (f"openapi:{DOCUMENT}#api.example.com", "'api.example.com' is no server"),
+        ("openapi:", "--tools openapi: needs a document: write openapi:FILE"),
+        ("openapi:#https://api.example.com", "--tools openapi: needs a document"),
+        (f"openapi:{Path(__file__)}", "not a document of OpenAPI|not YAML"),
+        (f"openapi:{DOCUMENT}#api.example.com", "'api.example.com' is not a server"),
     ],
 )
 def test_what_cannot_be_loaded_is_one_line(

@@ -368,7 +368,7 @@ def test_arguments_are_held_to_no_kinds_whose_schema_cannot_be_used(
     with caplog.at_level(logging.WARNING, "toolcrib.bridges"):
         schema = input_of(source)
     (said,) = caplog.messages
-    assert said.startswith("the arguments of 'it' are not held to the kinds")
+    assert said.startswith("the arguments of 'it' are not checked against the mapping")
     assert why in said
     del source["components"]["schemas"]["Animal"]["discriminator"]
     assert schema == input_of(source)
@@ -400,11 +400,11 @@ def test_a_kind_alone_is_itself() -> None:
         ("reference", "nothing is fetched", with_body({"$ref": "//evil.example/a.json"})),
         ("reference", "nothing is fetched", with_body({"$ref": "file:///etc/passwd"})),
         ("reference", "nothing is fetched", with_body({"$ref": "/etc/passwd"})),
-        ("reference", "the document is in none", with_body({"$ref": "a.json"})),
-        ("reference", "no path within", with_body({"$ref": "#Pet"})),
+        ("reference", "the document was not read from a file", with_body({"$ref": "a.json"})),
+        ("reference", "not a path within", with_body({"$ref": "#Pet"})),
         (
             "reference",
-            "without an end",
+            "form a loop",
             one({"parameters": [{"$ref": "#/paths/~1x/post/parameters/0"}]}),
         ),
         ("reference", "cannot be followed", with_body({"$dynamicRef": "#A"}, version="3.1.0")),
@@ -415,7 +415,7 @@ def test_a_kind_alone_is_itself() -> None:
         ),
         ("schema", "not a usable schema", with_body({"type": "strnig"})),
         ("schema", "not a usable schema", with_body({"minLength": "1"})),
-        ("schema", "a str stands where", with_body({"items": "x"})),
+        ("schema", "a str is in a place where", with_body({"items": "x"})),
         ("schema", "no JSON|not JSON", with_body({"enum": [2**70]})),
         ("pattern", "no lookaround", with_body({"pattern": "^(?!aws:)"})),
         ("pattern", "no lookaround", with_body({"patternProperties": {"(?=a)": {}}})),
@@ -435,7 +435,7 @@ def test_a_kind_alone_is_itself() -> None:
             "is sent as text/csv",
             one({"parameters": [{"name": "a", "in": "query", "content": {"text/csv": {}}}]}),
         ),
-        ("form", "is no object", with_body({"type": "array"}, "multipart/form-data")),
+        ("form", "is not an object", with_body({"type": "array"}, "multipart/form-data")),
         ("form", "without fields", one({"requestBody": {"content": {"multipart/form-data": {}}}})),
         ("form", "has no name", one({"parameters": [{"in": "query"}]})),
         ("form", "is in 'body'", one({"parameters": [{"name": "a", "in": "body"}]})),
@@ -444,10 +444,10 @@ def test_a_kind_alone_is_itself() -> None:
             "the style 'wavy'",
             one({"parameters": [{"name": "a", "in": "query", "style": "wavy"}]}),
         ),
-        ("form", "which is no parameter of it", one({}, path="/x/{id}")),
-        ("form", "a step of '.' or '..'", one({}, path="/x/../y")),
-        ("form", "a step of '.' or '..'", one({}, path="/x/%2e%2E")),
-        ("form", "a step of '.' or '..'", one({}, path="/./x?a=/../")),
+        ("form", "which is not one of its parameters", one({}, path="/x/{id}")),
+        ("form", "a step '.' or '..'", one({}, path="/x/../y")),
+        ("form", "a step '.' or '..'", one({}, path="/x/%2e%2E")),
+        ("form", "a step '.' or '..'", one({}, path="/./x?a=/../")),
         (
             "form",
             "no header can be called 'a b'",
@@ -460,11 +460,11 @@ def test_a_kind_alone_is_itself() -> None:
             one({"parameters": [{"name": "X-A", "in": "header"}, {"name": "x-a", "in": "header"}]}),
         ),
         ("form", "a query or a fragment", one({"servers": [{"url": "https://x.example/?a="}]})),
-        ("form", "server is no URL", one({"servers": [{"url": "https://x.example:99999/"}]})),
-        ("form", "server is no URL", one({"servers": [{"url": "https://[::1/"}]})),
+        ("form", "server is not a URL", one({"servers": [{"url": "https://x.example:99999/"}]})),
+        ("form", "server is not a URL", one({"servers": [{"url": "https://[::1/"}]})),
         ("media type", "is sent as", with_body({}, "application/json;\r\nX: y")),
-        ("form", "below a path", one({}, path="x")),
-        ("form", "no operation", document({"/x": {"post": "it"}})),
+        ("form", "does not begin with", one({}, path="x")),
+        ("form", "not an operation", document({"/x": {"post": "it"}})),
     ],
 )
 def test_what_becomes_no_tool_is_named_with_its_reason(
@@ -484,7 +484,7 @@ def test_a_refusal_is_a_warning_unless_somebody_takes_it(
     with caplog.at_level(logging.WARNING, "toolcrib.bridges"):
         openapi_catalog(one({}, path="/x/{id}"))
     (said,) = caplog.messages
-    assert said.startswith("no tool is made of POST /x/{id}: its path has {id}")
+    assert said.startswith("no tool was made of POST /x/{id}: its path has {id}")
 
 
 @each_row(
@@ -781,9 +781,11 @@ def test_what_an_author_says_of_a_tool_that_is_not_there_is_an_error() -> None:
         {"marks": {"its": {}}},
     )
     for said in mistyped:
-        with pytest.raises(CatalogError, match=r"the document: no tool 'its' \(did you mean 'it'"):
+        with pytest.raises(
+            CatalogError, match=r"the document: it has no tool 'its' \(did you mean 'it'"
+        ):
             openapi_catalog(source, **said)
-    with pytest.raises(TypeError, match=r"only is a .*; this is a str"):
+    with pytest.raises(TypeError, match=r"only must be a .*; got a str"):
         openapi_catalog(source, only="it")
     with pytest.raises(DefinitionError, match="there is no annotation"):
         openapi_catalog(source, marks={"it": {"saef": True}})  # type: ignore[typeddict-unknown-key]

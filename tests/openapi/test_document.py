@@ -64,8 +64,8 @@ def test_a_version_is_read_with_and_without_quotes(
     [
         ("https://ada:canary@api.example.com/openapi.json", "nothing is fetched"),
         ("http://127.0.0.1:8000/openapi.json?key=canary", "nothing is fetched"),
-        ('{"openapi": "3.0.0", "info": "canary"}', "the text of a document names no file"),
-        ("openapi: 3.0.0\ninfo: canary\n", "the text of a document names no file"),
+        ('{"openapi": "3.0.0", "info": "canary"}', "this is the text of a document"),
+        ("openapi: 3.0.0\ninfo: canary\n", "this is the text of a document"),
     ],
 )
 def test_what_is_no_path_is_told_and_not_repeated(given: str, why: str) -> None:
@@ -80,16 +80,16 @@ def test_what_is_no_path_is_told_and_not_repeated(given: str, why: str) -> None:
         ("a.json", "{", "a.json: it is not JSON at line 1"),
         ("a.json", '{"openapi": "3.0.0", "openapi": "3.0.1"}', "a key appears twice at line 1"),
         ("a.yaml", "openapi: 3.0.0\nopenapi: 3.0.1\n", "a key appears twice at line 2"),
-        ("a.yaml", "openapi: [", "it is no YAML at line"),
-        ("a.yaml", "openapi: !!python/object/apply:os.getcwd []", "it is no YAML at line 1"),
-        ("a.yaml", b"openapi: \xff", "neither JSON nor YAML"),
+        ("a.yaml", "openapi: [", "it is not YAML at line"),
+        ("a.yaml", "openapi: !!python/object/apply:os.getcwd []", "it is not YAML at line 1"),
+        ("a.yaml", b"openapi: \xff", "not readable as JSON or YAML"),
         ("a.yaml", "[" * 5000, "it"),
-        ("a.json", "[]", "it does not say which version it is of"),
-        ("a.json", "{}", "it does not say which version it is of"),
-        ("a.yaml", "just text", "it does not say which version it is of"),
+        ("a.json", "[]", "it does not say its version"),
+        ("a.json", "{}", "it does not say its version"),
+        ("a.yaml", "just text", "it does not say its version"),
         ("a.json", '{"openapi": "4.0.0"}', "it says '4.0.0'"),
         ("a.json", '{"swagger": "1.2"}', "it says '1.2'"),
-        ("a.json", '{"openapi": 3}', "it does not say which version"),
+        ("a.json", '{"openapi": 3}', "it does not say its version"),
     ],
 )
 def test_what_is_no_document(name: str, content: str | bytes, why: str, tmp_path: Path) -> None:
@@ -154,9 +154,9 @@ def test_what_a_merge_key_takes_in_counts(tmp_path: Path) -> None:
 @each_row(
     ("text", "why"),
     [
-        ("{<<: 1}", "a merge key (<<) takes in what is no mapping at line 3"),
-        ("{<<: [{}, x]}", "a merge key (<<) takes in what is no mapping at line 3"),
-        ("&a {<<: *a}", "it is no YAML at line 3"),
+        ("{<<: 1}", "a merge key (<<) merges something that is not a mapping at line 3"),
+        ("{<<: [{}, x]}", "a merge key (<<) merges something that is not a mapping at line 3"),
+        ("&a {<<: *a}", "it is not YAML at line 3"),
     ],
 )
 def test_what_a_merge_key_cannot_take_in(text: str, why: str, tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_merge_keys_that_multiply_are_refused_and_hold_nothing_up(tmp_path: Path
     members = ", ".join(f"k{n}: 1" for n in range(2_000))
     merges = "\n".join(f"m{n}: {{<<: *a}}" for n in range(2_000))
     text = f"openapi: 3.0.0\npaths: {{}}\na: &a {{{members}}}\n{merges}\n"
-    with pytest.raises(SourceError, match="take in too much"):
+    with pytest.raises(SourceError, match="merge too much"):
         Document(written(tmp_path / "a.yaml", text))
 
 
@@ -193,7 +193,7 @@ def test_an_alias_that_multiplies_is_refused_and_holds_nothing_up(tmp_path: Path
 
 def test_a_value_that_holds_itself_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "a.yaml", "openapi: 3.0.0\npaths: &a {/x: *a}")
-    with pytest.raises(SourceError, match="it is no YAML at line 2"):
+    with pytest.raises(SourceError, match="it is not YAML at line 2"):
         openapi_catalog(path)
 
 

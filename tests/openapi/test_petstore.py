@@ -101,7 +101,7 @@ async def test_a_file_is_sent_as_bytes_with_its_fields() -> None:
     assert isinstance(broken, Failed)
     assert broken.error.code == "invalid_arguments"
     assert shop.forms == [{"caption": 'a "cat"\r\n', "tags": ["a", "b"], "file": data}]
-    assert "file has to be bytes in base64" in told(broken)
+    assert "file must be bytes in base64" in told(broken)
 
 
 @each_row(
@@ -230,7 +230,7 @@ async def test_what_was_sent_and_not_answered_may_have_been_done(
         outcome = await exec_(openapi_catalog(DOCUMENT, http=quick), name, arguments)
     assert isinstance(outcome, Failed)
     assert (outcome.error.code, outcome.error.retryable) == (code, again)
-    assert "nobody knows whether it was done" in outcome.error.message
+    assert "it is unknown whether it was done" in outcome.error.message
     assert shop.added == 1
 
 
@@ -240,7 +240,7 @@ async def test_a_server_that_is_not_there_did_nothing() -> None:
     outcome = await exec_(openapi_catalog(DOCUMENT, http=api), "addPet", {"body": REX})
     assert isinstance(outcome, Failed)
     assert (outcome.error.code, outcome.error.retryable) == ("capability_error", True)
-    assert "was not reached" in outcome.error.message
+    assert "could not be reached" in outcome.error.message
 
 
 async def test_a_key_may_be_the_callers_own() -> None:
@@ -277,7 +277,7 @@ async def test_a_key_that_is_not_here_is_named_before_anything_is_sent() -> None
         outcome = await exec_(openapi_catalog(DOCUMENT, http=keyless), "getPetById", {"petId": 1})
     assert isinstance(outcome, Failed)
     assert (
-        outcome.error.message == "the API asks for a key that is not here: api_key or petstore_auth"
+        outcome.error.message == "the API needs a key that was not given: api_key or petstore_auth"
     )
     assert shop.asked == []
 

@@ -136,14 +136,14 @@ def test_where_a_value_is_sent(
             ("header", value, "loses spaces at the beginning and the end")
             for value in (" a", "a ", " ", ["a", " b"], {"a": "b "}, {" a": "b"})
         ),
-        ("header", [""], "cannot hold one empty text"),
-        ("path", [""], "cannot hold one empty text"),
+        ("header", [""], "cannot hold just one empty string"),
+        ("path", [""], "cannot hold just one empty string"),
         *(
             (place, value, "cannot be or hold null")
             for place in ("path", "query", "header", "cookie")
             for value in (None, [None], ["a", None], {"a": None})
         ),
-        *((place, {"a": []}, "cannot hold what is empty") for place in ("query", "cookie")),
+        *((place, {"a": []}, "cannot hold empty values") for place in ("query", "cookie")),
     ],
 )
 def test_what_cannot_be_sent_in_its_place(place: str, value: Any, text: str) -> None:
@@ -587,7 +587,7 @@ def test_what_the_api_takes_otherwise_is_not_left_out(
 ) -> None:
     components = {"schemas": {"Kinds": KINDS, "B": B}}
     plan = plan_of(one(operation, path=path, version="3.1.0", components=components))
-    with pytest.raises(ToolError, match="the API would take its own default"):
+    with pytest.raises(ToolError, match="the API would use its default"):
         request_of(plan, arguments, "key")
     whole = compile_validator({})
     (why,) = Sendable(whole, plan).violations(arguments)

@@ -281,7 +281,7 @@ async def test_a_key_that_cannot_be_sent_where_it_belongs_is_refused(scheme: str
     async with answering(nobody_asks) as origin:
         outcome = await asked(ApiServer(origin, keys={scheme: key}), [{scheme: []}])
     assert isinstance(outcome, Failed)
-    assert "no text that a request can hold" in outcome.error.message
+    assert "not a string that a request can hold" in outcome.error.message
     assert "pässwörd" not in repr(outcome)
 
 
@@ -328,7 +328,7 @@ async def test_without_the_keys_nothing_is_sent(security: Any) -> None:
     async with answering(nobody_asks) as origin:
         outcome = await asked(ApiServer(origin, keys={"header": KEY, "mutual": KEY}), security)
     assert isinstance(outcome, Failed)
-    assert outcome.error.message.startswith("the API asks for a key that is not here")
+    assert outcome.error.message.startswith("the API needs a key that was not given")
     assert not outcome.error.retryable
 
 
@@ -355,19 +355,23 @@ async def test_a_key_may_be_that_of_the_moment() -> None:
 @each_row(
     ("url", "keys", "text"),
     [
-        ("api.example.com", {}, "'api.example.com' is no server"),
-        ("ftp://api.example.com", {}, "is no server"),
-        ("https://", {}, "is no server"),
-        ("https://user:pw@api.example.com", {}, "is no server"),
-        ("https://canary@api.example.com", {}, "'https://***@api.example.com' is no server"),
-        (f"https://canary{'x' * 99}@api.example.com", {}, "is no server"),
-        ("https://api.example.com/v1?x=1", {}, "is no server"),
-        ("https://api.example.com#x", {}, "is no server"),
+        ("api.example.com", {}, "'api.example.com' is not a server"),
+        ("ftp://api.example.com", {}, "is not a server"),
+        ("https://", {}, "is not a server"),
+        ("https://user:pw@api.example.com", {}, "is not a server"),
+        ("https://canary@api.example.com", {}, "'https://***@api.example.com' is not a server"),
+        (f"https://canary{'x' * 99}@api.example.com", {}, "is not a server"),
+        ("https://api.example.com/v1?x=1", {}, "is not a server"),
+        ("https://api.example.com#x", {}, "is not a server"),
         ("https://api.example.com", {"k": ""}, "the key 'k' is empty"),
-        ("https://api.example.com", {"k": "canary\r\nX: y"}, "no text that a request can hold"),
-        ("https://api.example.com", {"k": 5}, "no text that a request can hold"),
-        ("https://api.example.com", {"k": "é"}, "no text that a request can hold"),
-        ("https://api.example.com", {"k": "ada:\ud800"}, "no text that a request can hold"),
+        (
+            "https://api.example.com",
+            {"k": "canary\r\nX: y"},
+            "not a string that a request can hold",
+        ),
+        ("https://api.example.com", {"k": 5}, "not a string that a request can hold"),
+        ("https://api.example.com", {"k": "é"}, "not a string that a request can hold"),
+        ("https://api.example.com", {"k": "ada:\ud800"}, "not a string that a request can hold"),
     ],
 )
 def test_what_is_no_server_or_no_key(url: str, keys: Any, text: str) -> None:
@@ -380,7 +384,7 @@ def test_what_is_no_server_or_no_key(url: str, keys: Any, text: str) -> None:
 @each_row("name", ["also", "private"])
 def test_one_text_is_no_list_of_origins_or_networks(name: str) -> None:
     given: Any = {name: "https://api.example.com"}
-    with pytest.raises(SourceError, match="also and private are lists"):
+    with pytest.raises(SourceError, match="also and private must be lists"):
         ApiServer("https://api.example.com", **given)
 
 
@@ -401,7 +405,7 @@ async def test_a_server_that_only_the_document_names_is_not_asked(
         catalog = openapi_catalog(source, http=ApiServer(f"{origin}/v1", keys={"header": KEY}))
         outcome = await ToolRunner(catalog, approver=yes).exec(ToolCall("a", "it", "{}"))
     assert isinstance(outcome, Failed)
-    assert "that server is not among those that may be asked" in outcome.error.message
+    assert "that server is not on the list of allowed servers" in outcome.error.message
 
 
 async def test_another_server_is_asked_if_its_author_names_it() -> None:
@@ -490,7 +494,7 @@ async def test_a_model_is_told_when_to_ask_again() -> None:
         outcome = await asked(ApiServer(origin))
     assert isinstance(outcome, Failed)
     assert outcome.error.message == (
-        "The API answered 429 Too Many Requests, and to ask again in 30 seconds."
+        "The API answered 429 Too Many Requests, and asks to retry in 30 seconds."
     )
 
 
@@ -630,7 +634,7 @@ async def test_a_picture_has_the_limits_of_every_answer() -> None:
     async with answering(saying(200, b"\x00" * 2000, Content_Type="image/png")) as origin:
         outcome = await asked(ApiServer(origin, limits=HttpLimits(body_bytes=1000)))
     assert isinstance(outcome, Failed)
-    assert "gave too large an answer" in outcome.error.message
+    assert "gave an answer that is too large" in outcome.error.message
 
 
 A = {"type": "object", "required": ["a"], "properties": {"a": {"type": "integer"}}}
@@ -675,8 +679,8 @@ async def test_the_media_type_of_an_answer_chooses_its_schema(
     assert (outcome.parts or (outcome.value,)) == (value,)
 
 
-WRONG = "the answer is not what the API's own description says of that status"
-NO_SUCH = "the API's own description has no answer of that media type"
+WRONG = "the answer does not match the API's description for that status"
+NO_SUCH = "the API's description has no answer with that media type"
 
 
 @each_row(
@@ -690,8 +694,8 @@ NO_SUCH = "the API's own description has no answer of that media type"
         (OF_A, 200, (b"abc", TEXT), NO_SUCH),
         (OF_XML, 200, (b"<a/>", "text/xml"), NO_SUCH),
         (OF_XML, 200, (b"<a/>", "application/atom+xml"), NO_SUCH),
-        (OF_A, 204, (b"", ""), "the API's own description has no such answer, and it is empty"),
-        (OF_TWO, 204, (b"", ""), "the API's own description has no such answer, and it is empty"),
+        (OF_A, 204, (b"", ""), "the answer is empty, which the API's description does not allow"),
+        (OF_TWO, 204, (b"", ""), "the answer is empty, which the API's description does not allow"),
     ],
 )
 async def test_an_answer_that_the_document_does_not_have_was_done_all_the_same(
@@ -716,11 +720,19 @@ async def test_no_record_has_more_of_an_error_than_its_status_and_some_seconds(w
 @each_row(
     ("body", "headers", "text"),
     [
-        (b"{broken", {"Content_Type": "application/json"}, "is not the JSON that it says"),
-        (b'{"a": 1, "a": 2}', {"Content_Type": "application/json"}, "is not the JSON that it says"),
-        (b'[{"b": {"a": 1, "\\u0061": 2}}]', {"Content_Type": "a/b+json"}, "is not the JSON"),
+        (b"{broken", {"Content_Type": "application/json"}, "is not valid JSON, as it claims to be"),
+        (
+            b'{"a": 1, "a": 2}',
+            {"Content_Type": "application/json"},
+            "is not valid JSON, as it claims to be",
+        ),
+        (b'[{"b": {"a": 1, "\\u0061": 2}}]', {"Content_Type": "a/b+json"}, "is not valid JSON"),
         *(
-            ("é".encode(charset), {"Content_Type": f"{kind}{said}"}, "is not the text that it says")
+            (
+                "é".encode(charset),
+                {"Content_Type": f"{kind}{said}"},
+                "is not valid text, as it claims to be",
+            )
             for kind in ("text/plain", "application/xml")
             for charset, said in (
                 ("utf-32", "; charset=utf-32"),
@@ -732,22 +744,38 @@ async def test_no_record_has_more_of_an_error_than_its_status_and_some_seconds(w
         (
             f"{XML}".encode("utf-32-le"),
             {"Content_Type": "text/xml"},
-            "is not the text that it says",
+            "is not valid text, as it claims to be",
         ),
         (
             f"{XML}".encode("utf-32-be"),
             {"Content_Type": "text/xml"},
-            "is not the text that it says",
+            "is not valid text, as it claims to be",
         ),
-        ("[1]".encode("utf-32"), {"Content_Type": "application/json"}, "is not the JSON"),
-        (b'"\xe9"', {"Content_Type": "application/json"}, "is not the JSON that it says"),
-        (b"\xe9", {"Content_Type": "text/plain"}, "is not the text that it says"),
-        (b"\xe9", {"Content_Type": "text/plain; charset=ascii"}, "is not the text that it says"),
-        (b"a", {"Content_Type": "text/plain; charset=hex"}, "is not the text that it says"),
-        (b"a", {"Content_Type": "text/plain; charset=utf-7"}, "is not the text that it says"),
-        (b"a", {"Content_Type": "text/plain; charset=what"}, "is not the text that it says"),
-        (b"\xff\xfea", {"Content_Type": "text/plain"}, "is not the text that it says"),
-        (b"x" * 2000, {}, "gave too large an answer"),
+        ("[1]".encode("utf-32"), {"Content_Type": "application/json"}, "is not valid JSON"),
+        (b'"\xe9"', {"Content_Type": "application/json"}, "is not valid JSON, as it claims to be"),
+        (b"\xe9", {"Content_Type": "text/plain"}, "is not valid text, as it claims to be"),
+        (
+            b"\xe9",
+            {"Content_Type": "text/plain; charset=ascii"},
+            "is not valid text, as it claims to be",
+        ),
+        (
+            b"a",
+            {"Content_Type": "text/plain; charset=hex"},
+            "is not valid text, as it claims to be",
+        ),
+        (
+            b"a",
+            {"Content_Type": "text/plain; charset=utf-7"},
+            "is not valid text, as it claims to be",
+        ),
+        (
+            b"a",
+            {"Content_Type": "text/plain; charset=what"},
+            "is not valid text, as it claims to be",
+        ),
+        (b"\xff\xfea", {"Content_Type": "text/plain"}, "is not valid text, as it claims to be"),
+        (b"x" * 2000, {}, "gave an answer that is too large"),
         (b"x", {"Content_Encoding": "gzip"}, "gave a compressed answer"),
     ],
 )
@@ -828,7 +856,7 @@ async def test_an_answer_that_is_no_http_is_told_as_that() -> None:
         outcome = await asked(api, method="post")
     assert isinstance(outcome, Failed)
     assert outcome.error.code == "outcome_unknown"
-    assert "gave an answer that cannot be read as HTTP: nobody knows" in outcome.error.message
+    assert "gave an answer that cannot be read as HTTP, so it is unknown" in outcome.error.message
 
 
 async def test_a_call_that_is_cancelled_ends_its_request() -> None:

@@ -92,7 +92,9 @@ def litellm_client(
     """
     for name, value in options.items():
         if name not in _OPTIONS and value is not None:
-            raise RequestError(f"{name}= has no place here: LiteLLM sends, by what given= holds")
+            raise RequestError(
+                f"{name}= cannot be used here: LiteLLM sends the request, with what given= holds"
+            )
     own = dict(given or {})
     transport = LiteLLMTransport(own, options.get("timeouts"))
     where = {name: own.get(name) for name in ("api_base", "custom_llm_provider")}
@@ -570,7 +572,7 @@ def _refusal(error: Exception, heard: _Heard) -> ClientError | _Refused:
     is_known = isinstance(error, _openai.OpenAIError)
     if not isinstance(status, int) or not (is_known or refused is not None):
         lacks = f": {error.name}" if isinstance(error, ImportError) and error.name else ""
-        return RequestError(f"LiteLLM made no request ({type(error).__name__}{lacks})")
+        return RequestError(f"LiteLLM sent no request ({type(error).__name__}{lacks})")
     is_filter = isinstance(error, _litellm.ContentPolicyViolationError)
     code = "content_policy_violation" if is_filter else getattr(error, "code", None) or status
     said = {"message": str(error), "type": getattr(error, "type", None), "code": str(code)}

@@ -35,11 +35,9 @@ from toolcrib.tools.component import value_faults
 from toolcrib.values.json import JsonObject, JsonValue, Veiled, canonical_bytes
 
 _OTHER_VALUES = (
-    "The tool did not run: LangChain makes other values of these arguments than were decided on."
+    "The tool did not run: LangChain would change these arguments after they were decided on."
 )
-NO_FIELDS = (
-    "tool '{}': its args_schema is no class of fields, by which LangChain passes arguments on"
-)
+NO_FIELDS = "tool '{}': its args_schema is not a class with fields, which LangChain needs"
 _SYNTHETIC = frozenset(("args", "kwargs"))
 """Names of fields whose defaults LangChain does not pass on, because it takes them for a function's
 `*args` and `**kwargs`."""
@@ -186,7 +184,8 @@ def _key(tool: str, name: str, field: FieldInfo, config: ConfigDict) -> str:
     if config.get("validate_by_name") or config.get("populate_by_name"):
         return name
     raise DefinitionError(
-        f"tool '{tool}': its args_schema reads '{name}' at an AliasPath alone, where no model puts it"
+        f"tool '{tool}': its args_schema reads '{name}' only at an AliasPath, where no model "
+        "would put it"
     )
 
 

@@ -58,11 +58,11 @@ _SPREAD = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 _HIDDEN = ("args", "kwargs")
 """Parameters that LangChain shows as `v__args` and `v__kwargs`, names that no function has."""
 _READ = "toolcrib_read"
-"""The argument of a handler that holds all arguments, if the tool's own class has read them."""
-_REFUSED = "The tool says that the call failed. What it says is for the model."
+"""The argument of a handler that holds all of them, where the tool's own class has read them."""
+_REFUSED = "The tool says that the call failed. Its message is for the model only."
 _NOT_HERE = (
-    "a tool that returns a Command steers a graph: give it to the graph as it is, beside those of"
-    " to_langchain_tools"
+    "a tool that returns a Command controls the graph: give it to the graph directly, next "
+    "to the tools of to_langchain_tools"
 )
 
 
@@ -172,7 +172,9 @@ def _schema(tool: BaseTool) -> JsonObject:
         return {"type": "object", "properties": dict(tool.args), "required": list(tool.args)}
     shown = tool.tool_call_schema
     if not (isinstance(shown, type) and issubclass(shown, BaseModel)):
-        raise DefinitionError(f"tool '{tool.name}': its args_schema is of pydantic 1, or none")
+        raise DefinitionError(
+            f"tool '{tool.name}': its args_schema is missing, or is a class of pydantic 1"
+        )
     if isinstance(tool.args_schema, type) and issubclass(tool.args_schema, RootModel):
         raise DefinitionError(NO_FIELDS.format(tool.name))
     made = shown.model_json_schema()
@@ -192,8 +194,8 @@ def _check_reached(tool: BaseTool, shown: Collection[str], injected: Collection[
     filled = next(iter(sorted(named & _filled_in(tool, parameters))), None)
     if filled is not None:
         raise DefinitionError(
-            f"tool '{tool.name}': LangChain fills {filled!r} in itself, whatever was sent: give the"
-            " argument another name, or leave it out of the args_schema"
+            f"tool '{tool.name}': LangChain fills in {filled!r} itself and ignores what was "
+            "sent: rename the argument, or leave it out of the args_schema"
         )
     if isinstance(tool, PlainLangChainTool):  # passes its one string by position
         return
@@ -201,8 +203,8 @@ def _check_reached(tool: BaseTool, shown: Collection[str], injected: Collection[
     hidden = next((name for name in _HIDDEN if name in kinds and f"v__{name}" in shown), None)
     if hidden is not None:
         raise DefinitionError(
-            f"tool '{tool.name}': LangChain gives nothing to a parameter that is called {hidden!r}:"
-            " give it another name, or the tool an args_schema"
+            f"tool '{tool.name}': LangChain passes no value to a parameter called {hidden!r}: "
+            "rename it, or give the tool an args_schema"
         )
     takes_any = Parameter.VAR_KEYWORD in kinds.values()
     for name in shown:
@@ -221,12 +223,13 @@ def _check_fields(
     for name, field in cls.model_fields.items():
         if field.is_required() and name not in shown and name not in injected:
             raise DefinitionError(
-                f"tool '{tool.name}': its args_schema requires '{name}', which LangChain does not"
-                " show to a model; an alias= in place of a validation_alias= would be shown"
+                f"tool '{tool.name}': its args_schema requires '{name}', which LangChain does "
+                "not show to a model: use alias= instead of validation_alias="
             )
         if field.exclude or (by_alias and field.serialization_alias not in (None, name)):
             raise DefinitionError(
-                f"tool '{tool.name}': LangChain passes on what its args_schema dumps, and that has no"
+                f"tool '{tool.name}': LangChain passes on the fields that its args_schema "
+                "dumps, and these do not include"
                 f" '{name}' (exclude=True, or serialize_by_alias)"
             )
 
@@ -265,8 +268,8 @@ def _given_by(tool: BaseTool, inject: Injected) -> _InjectedArguments:
         )
     if missing:
         raise DefinitionError(
-            f"tool '{tool.name}' takes {', '.join(missing)}, which LangGraph injects: say what it gets,"
-            f" inject={{{missing[0]!r}: lambda context: …}}"
+            f"tool '{tool.name}' takes {', '.join(missing)}, which LangGraph injects: say "
+            f"what to pass, inject={{{missing[0]!r}: lambda context: …}}"
         )
     usual = {n: _USUAL[kind] for n, kind in kinds.items() if kind != "other" and n not in inject}
     needs_call = any(kinds[n] == "call id" for n in usual)

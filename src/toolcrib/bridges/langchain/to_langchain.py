@@ -76,15 +76,16 @@ NAMES = NameRule("A-Za-z0-9_-", 64, first="A-Za-z_")
 RUNTIME = "toolcrib_runtime"
 """The parameter that a ToolNode fills in. No model is told about it."""
 _LATER = CallError.of(
-    ErrorCode.APPROVAL_REQUIRED, "The call waits for an approval. It did not run."
+    ErrorCode.APPROVAL_REQUIRED, "The call is waiting for an approval. It did not run."
 )
 _PART_LATER = CallError.of(ErrorCode.OUTCOME_UNKNOWN, PART_WAITED)
 _NO_JSON = CallFault(
     ErrorCode.INVALID_JSON,
-    "The arguments are no JSON: they hold what JSON has no form for, or themselves, or are too deep.",
+    "The arguments are not JSON: they hold values that JSON does not have, contain "
+    "themselves, or are nested too deeply.",
 )
 _NO_ID = CallFault(
-    ErrorCode.INVALID_JSON, "The id of the call holds a lone surrogate, which no log can hold."
+    ErrorCode.INVALID_JSON, "The id of the call holds a lone surrogate, which a log cannot hold."
 )
 
 
@@ -132,11 +133,11 @@ def resume(*answers: tuple[Interrupt, Answer]) -> Command[Any]:
     """
     for pair in answers:
         if not isinstance(pair, tuple) or len(pair) != 2:
-            raise TypeError(f"an answer is a pair, (Interrupt, Approve(by=…)); {came(pair)}")
+            raise TypeError(f"an answer must be a pair, (Interrupt, Approve(by=…)); {came(pair)}")
         asked, answer = pair
         check_type("asked", asked, Interrupt, "an Interrupt of the graph's result")
         if not (isinstance(asked.value, dict) and isinstance(asked.value.get("id"), str)):
-            raise ApprovalError(f"the interrupt {asked.id} is no question of a tool of a runner")
+            raise ApprovalError(f"the interrupt {asked.id} is not a question of a tool of a runner")
         check_type("answer", answer, (Approve, Refuse), "Approve(by=…) or Refuse()")
     return Command(resume={a.id: answer_json(a.value["id"], answer) for a, answer in answers})
 
@@ -282,7 +283,7 @@ class RunnerTool(BaseTool):
         call."""
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError("a tool of a runner is called by invoke or ainvoke")
+        raise NotImplementedError("call a tool of a runner with invoke or ainvoke")
 
     def run(self, tool_input: str | dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         """Make one call like `arun`, in the event loop of another thread, and wait for it. An event

@@ -56,10 +56,10 @@ from toolcrib.values.record import (
 LOGGER = logging.getLogger("toolcrib.mcp")
 _MOST_PROGRESS = 100
 _LONGEST_MESSAGE = 1_000
-_NOT_RECORDED = "What came of the call could not be recorded."
-_MISSING = "The tool asks something of its client that this one has not declared."
+_NOT_RECORDED = "The outcome of the call could not be recorded."
+_MISSING = "The tool needs a client capability that this client has not declared."
 _BROKEN_OFF = (ErrorCode.CANCELLED, ErrorCode.OUTCOME_UNKNOWN)
-GONE = "This call does not wait for an answer any more."
+GONE = "This call is no longer waiting for an answer."
 
 _Context: TypeAlias = ServerRequestContext[Any, Any]
 Result: TypeAlias = types.CallToolResult | types.InputRequiredResult
@@ -352,8 +352,10 @@ class Progress:
             part = await self._parts.get()
             try:
                 await self._send(part)
-            except Exception as raised:  # noqa: BLE001  the result is still to come
-                LOGGER.debug("a client took no progress (%s)", type(raised).__name__)
+            except Exception as raised:  # noqa: BLE001  its result is still to come, whatever that was
+                LOGGER.debug(
+                    "a client did not accept a progress message (%s)", type(raised).__name__
+                )
             finally:
                 self._parts.task_done()
 

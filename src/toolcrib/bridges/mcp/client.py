@@ -32,9 +32,9 @@ from toolcrib.values.context import CallContext
 _TO_BE_CANCELLED = 1.0
 PATIENCE = 600.0  # seconds that a user gets, unless the tool's own time limit is shorter
 _CANNOT = "This client cannot do that: it has not declared {}."
-_NOBODY = "The client has not answered."
-_UNFIT = "What the client's user filled in does not fit the form."
-_NO_CLIENT = "The call comes from no MCP client, so nobody can be asked."
+_NOBODY = "The client did not answer."
+_UNFIT = "The answers of the client's user do not fit the form."
+_NO_CLIENT = "The call does not come from an MCP client, so no user can be asked."
 
 AnswerT = TypeVar("AnswerT", types.ElicitResult, types.CreateMessageResult, types.ListRootsResult)
 

@@ -58,16 +58,17 @@ _SDK_SESSION = inspect.getfile(ClientRequestContext)
 _TO_END = 2.0
 _TO_ANSWER = 5.0  # seconds that a server gets to answer a ping
 CHANGED = (
-    "The server has changed this tool since its definition was read here, so it was not called: a new "
-    "snapshot of the catalog has the new definition."
+    "The server has changed this tool since its definition was read here, so it was not "
+    "called: take a new snapshot of the catalog to get the new definition."
 )
 LISTING = (
-    "The server's tools may have changed, and it has not listed them since. Nothing was called."
+    "The server's tools may have changed, and a new list of them is not available yet. "
+    "Nothing was called."
 )
 UNANSWERED = (
-    "The server asks back what this client has no answer to: nobody knows what it has done by then."
+    "The server asked something that this client cannot answer, and what it has done is unknown."
 )
-FORGETFUL = "The server says that it does not know the session, and says so in a new one, too."
+FORGETFUL = "The server does not know the session, and did not accept a new one either."
 NOT_REACHED = "The server cannot be reached. Nothing was sent to it."
 
 
@@ -254,9 +255,7 @@ class Connection:
             return await work
         if self._process != os.getpid() or not self._loop.is_running():
             work.close()
-            raise SourceError(
-                f"{self.name}: the event loop that it was opened in does not run here"
-            )
+            raise SourceError(f"{self.name}: it was opened in another event loop")
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     async def _call(
@@ -480,7 +479,7 @@ class Connection:
         except (MCPError, ValidationError, TimeoutError, SourceError) as error:
             if session.over:
                 return
-            LOGGER.warning("%s: its tools have changed, and cannot be listed", self.name)
+            LOGGER.warning("%s: its tools have changed, and listing them failed", self.name)
             LOGGER.debug("%s: %s", self.name, self._why(error, ""))
             self._digests.clear()  # the current ones are not known
             self._loop.call_later(_AGAIN, session.changed)
@@ -542,7 +541,7 @@ class Connection:
             case MCPError():
                 why = raised.message
             case ValidationError():
-                why = "it does not answer as MCP has it"
+                why = "its answer is not valid in MCP"
             case None:
                 why = "it ended"
             case _:
@@ -600,7 +599,9 @@ async def _page(
     complete = cursor is None and page.next_cursor is None
     page = session._absorb_tool_listing(page, complete=complete)  # noqa: SLF001  headers of its calls
     for name in set(named) - {tool.name for tool in page.tools}:
-        malformed[name] = "an argument of it cannot be sent as the header that it names"
+        malformed[name] = (
+            "one of its arguments cannot be sent as the header that the definition names"
+        )
     return page
 
 

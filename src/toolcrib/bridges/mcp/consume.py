@@ -101,7 +101,7 @@ def mcp_catalog(
     `elicitation_callback`.
     """
     if not servers:
-        raise SourceError("name a server: mcp_catalog('mcp-server-time')")
+        raise SourceError("name a server, as in mcp_catalog('mcp-server-time')")
     if only is not None:
         check_each("only", only, str, "a list of names, such as ['read_file']")
     for name, said in (marks or {}).items():
@@ -139,7 +139,7 @@ class McpCatalog:
         unknown names and for tools that differ from the lock.
         """
         if self._connections:
-            raise SourceError("this catalog is open already: mcp_catalog(…) makes another one")
+            raise SourceError("this catalog is already open: make another one with mcp_catalog(…)")
         self._connections = [
             (prefix, Connection(server, self._options, name=prefix or server.name))
             for prefix, server in self._servers
@@ -224,7 +224,10 @@ class McpCatalog:
                 listed = [tool.name for _, server in self._connections for tool in server.tools]
                 raise CatalogError(f"no server lists '{name}'{did_you_mean(name, listed)}")
         for name in self._wishes.marks.keys() - here:
-            raise CatalogError(f"marks for no tool: '{name}'{did_you_mean(name, sorted(here))}")
+            raise CatalogError(
+                "marks are given for a tool that is not there: "
+                f"'{name}'{did_you_mean(name, sorted(here))}"
+            )
 
     def _taken(self) -> Catalog:
         """Return a catalog of the servers' current lists. Raises CatalogError, without any secret
@@ -251,7 +254,7 @@ class McpCatalog:
             if other is not one:
                 raise CatalogError(
                     f"'{other.tool.name}' and '{one.tool.name}' of {one.connection.name} would both be "
-                    f"called '{one.name}': take one of them, with only=[…]"
+                    f"called '{one.name}': choose one of them with only=[…]"
                 )
             try:
                 tool = self._tool(one)
@@ -277,7 +280,7 @@ class McpCatalog:
         that is not JSON."""
         read = one.digest
         if not read:
-            raise DefinitionError(f"tool '{one.name}': it is listed twice, or is no JSON")
+            raise DefinitionError(f"tool '{one.name}': it is listed twice, or is not JSON")
         tool, visible = one.tool, self._wishes.visible
         form: dict[str, Any] = {"name": one.name, "input_schema": tool.input_schema}
         form["description"] = tool.description or ""

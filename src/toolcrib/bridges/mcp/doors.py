@@ -27,7 +27,7 @@ from toolcrib.doors import HERE, host_in, is_from_here, token_matcher
 from toolcrib.values.decision import ANONYMOUS, Caller
 from toolcrib.values.typed import check_each, names_wrong_types
 
-ENDED = "The server ends: the call was broken off, and its record says how."
+ENDED = "The server is shutting down, so the call was interrupted. Its record says how it ended."
 _NAMES = (b"host", b"origin")
 
 
@@ -159,5 +159,7 @@ class _OnlyHere:
         if scope["type"] == "http":
             client, _ = scope.get("client") or (None, 0)
             if not is_from_here(client, Headers(scope=scope).items()):
-                app = PlainTextResponse("only this machine may call: there are no tokens", 403)
+                app = PlainTextResponse(
+                    "only this machine may send requests, because no tokens are set up", 403
+                )
         await app(scope, receive, send)

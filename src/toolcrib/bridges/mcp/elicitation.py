@@ -57,17 +57,19 @@ YES: dict[str, Yes] = {
     "yes, and always to exactly this": "always",
 }
 CANNOT_ASK = (
-    "The call needs an approval, and this client cannot ask its user for it (it has no elicitation). "
+    "The call needs an approval, but this client cannot ask its user (it does not support "
+    "elicitation). "
     "It did not run."
 )
 NO_ANSWER = (
-    "The call needs an approval, and the client gave an error, or no answer, when it was asked for it. "
+    "The call needs an approval, but the client answered with an error, or not at all, when "
+    "it was asked. "
     "It did not run."
 )
-DISMISSED = "The call needs an approval, and the client's user has not answered. It did not run."
-TOO_LONG = "What the call needs to go on is too long to be kept by its client."
-_LONGEST_STATE = 2 * 1_048_576  # HTTP takes 4 MiB, for the sealed state with its call
-_AGAIN = 1.0  # seconds until an approver that answers later is asked again
+DISMISSED = "The call needs an approval, but the client's user has not answered. It did not run."
+TOO_LONG = "The data that the call needs to continue is too long for its client to keep."
+_LONGEST_STATE = 2 * 1_048_576  # sealed, and with the call around it, HTTP takes 4 MiB
+_AGAIN = 1.0  # seconds after which whoever answers later is asked once more
 
 
 class Asked(Veiled, msgspec.Struct, frozen=True, tag="asked"):
@@ -324,9 +326,9 @@ def answer_of(given: types.ElicitResult, yes: Mapping[str, Yes], by: str) -> Ans
     if given.action != "accept" or not isinstance(said, str) or said not in YES:
         return Refuse(f"the client's user said no ({given.action})", by=by)
     if said not in yes:
-        return Refuse("the answer was none of those that were offered", by=by)
-    if not content.keys() <= _FIELDS:  # a misspelt member was meant differently
-        return Refuse("the answer had a member that the form does not have", by=by)
+        return Refuse("the answer was not one of the offered answers", by=by)
+    if not content.keys() <= _FIELDS:  # a misspelt one would have meant something else
+        return Refuse("the answer had a field that the form does not have", by=by)
     what = yes[said]
     yes_to = Approve(by, always=Always()) if what == "always" else Approve(by, for_run=what)
     other = content.get("arguments")
@@ -334,5 +336,5 @@ def answer_of(given: types.ElicitResult, yes: Mapping[str, Yes], by: str) -> Ans
         return yes_to
     parsed = parse_arguments(other) if isinstance(other, str) else None
     if not isinstance(parsed, Parsed) or parsed.notes or parsed.apart is not None:
-        return NotArguments("the other arguments in the form are no JSON object", by)
+        return NotArguments("the other arguments in the form are not a JSON object", by)
     return msgspec.structs.replace(yes_to, arguments=parsed.value)

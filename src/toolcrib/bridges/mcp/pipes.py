@@ -48,7 +48,8 @@ _HEAD = re.compile(rf"\s*\{{\s*(?:{_MEMBER}\s*,\s*)*")
 _TAIL = re.compile(rf"(?:,\s*{_MEMBER}\s*)+\}}\s*$")
 _ONE = re.compile(_MEMBER)
 _TWICE = types.ErrorData(
-    code=INVALID_REQUEST, message="Invalid request: another one with this id is not answered yet"
+    code=INVALID_REQUEST,
+    message="Invalid request: an earlier request with this id is not answered yet",
 )
 _TEXT = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?$)', re.DOTALL)  # also an unfinished one
 
@@ -288,7 +289,7 @@ class StandardInput:
 def _read(line: _Line) -> types.JSONRPCMessage | types.ErrorData:
     """Return the message in a line, or why there is none."""
     if line.cut:
-        told = f"a message has at most {MAX_LINE:,} bytes"
+        told = f"a message may have at most {MAX_LINE:,} bytes"
         return types.ErrorData(code=PARSE_ERROR, message=f"Parse error: {told}")
     try:
         message = types.jsonrpc_message_adapter.validate_json(line.data, by_name=False)
@@ -297,12 +298,12 @@ def _read(line: _Line) -> types.JSONRPCMessage | types.ErrorData:
         try:
             from_json(line.data, allow_inf_nan=False)
         except ValueError:
-            told = "Parse error: the line is no JSON that can be read"
+            told = "Parse error: the line is not valid JSON"
             return types.ErrorData(code=PARSE_ERROR, message=told)
-        told = "Invalid request: the line is no message of JSON-RPC"
+        told = "Invalid request: the line is not a JSON-RPC message"
         return types.ErrorData(code=INVALID_REQUEST, message=told)
     if isinstance(message, types.JSONRPCNotification) and "id" in from_json(line.data):
-        told = "Invalid request: an id is a text or an integer"
+        told = "Invalid request: an id must be a string or an integer"
         return types.ErrorData(code=INVALID_REQUEST, message=told)
     return message
 
@@ -327,6 +328,6 @@ def _named(line: _Line) -> dict[str, Any]:
 
 
 def _error(id_: str | int | None, fault: types.ErrorData) -> types.JSONRPCError:
-    """Return the message that takes the place of a skipped line."""
-    LOGGER.warning("a line of the client was passed over: %s", fault.message)
+    """Return what stands for a line that is passed over."""
+    LOGGER.warning("a line from the client was ignored: %s", fault.message)
     return types.JSONRPCError(jsonrpc="2.0", id=id_, error=fault)

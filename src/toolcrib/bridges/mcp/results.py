@@ -17,8 +17,8 @@ from toolcrib.values.content import File, Image, Link, Part, ToolContent
 from toolcrib.values.json import canonical_json, fresh
 
 FAILED = "The server says that its tool failed."
-UNUSABLE = "The server answered, but not in a form that MCP knows."
-_LONGEST = 20_000  # characters of an error for the model
+UNUSABLE = "The server answered, but its answer is not valid in MCP."
+_LONGEST = 20_000  # characters of an error that a model is told
 _ANY = "application/octet-stream"
 
 

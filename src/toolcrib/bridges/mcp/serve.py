@@ -93,7 +93,7 @@ def mcp_server(
     for a page size below 1.
     """
     if page_size < 1:
-        raise ValueError(f"page_size is at least 1, not {page_size}")
+        raise ValueError(f"page_size must be at least 1, not {page_size}")
     return McpServer(
         runner,
         name=name,
@@ -332,10 +332,14 @@ class McpServer:
         """Return the caller according to the author's function. Raises MCPError."""
         try:
             caller = self._caller(get_access_token())
-            check_type("what caller gives", caller, Caller, "a Caller, and it is no async function")
-        except Exception as raised:  # noqa: BLE001  the author's function
+            check_type(
+                "what caller gives", caller, Caller, "a Caller, from a function that is not async"
+            )
+        except Exception as raised:  # noqa: BLE001  of the author
             log_raised("the MCP server's `caller`", raised)
-            raise MCPError(INTERNAL_ERROR, "The server could not tell who calls.") from None
+            raise MCPError(
+                INTERNAL_ERROR, "The server could not find out who is calling."
+            ) from None
         return caller
 
     async def _list(
@@ -349,7 +353,7 @@ class McpServer:
         if params is not None and params.cursor is not None:
             names = [each.name for each in definitions]
             if params.cursor not in names:
-                raise MCPError(INVALID_PARAMS, "This cursor is not one of this list.")
+                raise MCPError(INVALID_PARAMS, "This cursor does not belong to this list.")
             first = names.index(params.cursor)
         page: list[types.Tool] = []
         for definition in definitions[first:]:
@@ -403,7 +407,7 @@ def _place(steps: tuple[str | int, ...], params: Mapping[str, Any] | None) -> st
         at = at[step]
         found.append(str(step))
     missing = isinstance(at, dict) and len(found) == len(steps) - 1
-    what = f"no {steps[-1]}" if missing else "not of its form"
+    what = f"no {steps[-1]}" if missing else "not valid"
     return f"{'.'.join(found)[:_LONGEST_PLACE] or 'params'}: {what}"
 
 

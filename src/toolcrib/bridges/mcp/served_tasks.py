@@ -162,11 +162,11 @@ class ServedTasks:
             raise MCPError(METHOD_NOT_FOUND, "Method not found")
         if not self.taken_by(context):
             needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
-            told = "The client has not declared that it takes tasks."
+            told = "The client has not declared that it supports tasks."
             raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, told, needed)
         headers = getattr(context.request, "headers", None)
         if headers is not None and headers.get("mcp-name", "").strip() != params.task_id:
-            raise MCPError(HEADER_MISMATCH, "Mcp-Name is not the task of the body")
+            raise MCPError(HEADER_MISMATCH, "Mcp-Name does not match the task in the body")
         task = self._tasks.get(params.task_id)
         if task is None or task.call.caller.id != self._who().id:
             raise MCPError(INVALID_PARAMS, "There is no such task.")

@@ -104,7 +104,7 @@ def named_servers(where: str | Path | Server) -> dict[str, Server]:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise SourceError(f"{text}: it is no command line ({error}): give {FORMS}") from None
+        raise SourceError(f"{text}: it is not a command line ({error}): give {FORMS}") from None
     if not words:
         raise SourceError(f"no MCP server is named: give {FORMS}")
     if len(words) == 1 and words[0].lower().endswith(".json"):
@@ -139,14 +139,14 @@ def read_servers(path: str | Path) -> dict[str, Server]:
     for name, entry in entries.items():
         where = f"{path}: the server '{name}'"
         if not isinstance(entry, dict):
-            raise SourceError(f"{where} is no object with a command or a url")
+            raise SourceError(f"{where} is not an object with a command or a url")
         disabled = entry.get("disabled", False)
         if not isinstance(disabled, bool):
-            raise SourceError(f"{where}: disabled is true or false, without quotation marks")
+            raise SourceError(f"{where}: disabled must be true or false, without quotation marks")
         if not disabled:
             made[name] = _server(entry, where)
     if not made:
-        raise SourceError(f"{path}: each of its servers is disabled")
+        raise SourceError(f"{path}: all of its servers are disabled")
     return made
 
 
@@ -156,7 +156,7 @@ def _once(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(made) != len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise SourceError(f"{path}: an object of it has '{twice}' twice: which one counts?")
+        raise SourceError(f"{path}: an object in it has the key '{twice}' twice: remove one")
     return made
 
 
@@ -209,7 +209,7 @@ def _server(entry: Mapping[str, Any], where: str) -> Server:
         raise SourceError(f"{where} has a command and a url: leave one of them out")
     kind = entry.get("type", "stdio" if "command" in entry else "http")
     if kind == "sse":
-        raise SourceError(f"{where} speaks HTTP with SSE, which MCP has replaced: use its http URL")
+        raise SourceError(f"{where} uses HTTP with SSE, which MCP has replaced: use its http URL")
     if kind not in _TYPES:
         raise SourceError(f"{where}: {no_such('type', str(kind), _TYPES)}")
     texts = _Texts(entry, where)
@@ -236,18 +236,18 @@ class _Texts:
     def listed(self, key: str) -> tuple[str, ...]:
         value = self._entry.get(key) or []
         if not isinstance(value, list):
-            raise SourceError(f"{self._where}: {key} is a list of texts")
+            raise SourceError(f"{self._where}: {key} must be a list of strings")
         return tuple(self._text(each, key) for each in value)
 
     def by_name(self, key: str) -> dict[str, str]:
         value = self._entry.get(key) or {}
         if not isinstance(value, dict):
-            raise SourceError(f"{self._where}: {key} is an object of texts")
+            raise SourceError(f"{self._where}: {key} must be an object of strings")
         return {name: self._text(each, f"{key}.{name}") for name, each in value.items()}
 
     def _text(self, value: object, key: str) -> str:
         if not isinstance(value, str):
-            raise SourceError(f"{self._where}: {key} is a text, not {type(value).__name__}")
+            raise SourceError(f"{self._where}: {key} must be a string, not {type(value).__name__}")
         return _VARIABLE.sub(lambda found: self._variable(found[1], found[2]), value)
 
     def _variable(self, name: str, default: str | None) -> str:

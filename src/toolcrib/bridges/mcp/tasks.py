@@ -25,14 +25,17 @@ from pydantic import Field, TypeAdapter, ValidationError
 from toolcrib.bridges.mcp.faults import RequestFault, fault_of
 from toolcrib.errors import OutcomeUnknown
 
-LOST = "The server broke off during the call: nobody knows whether it did what was asked."
+LOST = (
+    "The connection to the server was lost during the call, so it is unknown whether the call "
+    "was done."
+)
 TASK_LOST = (
-    "The server does not say what became of the call, which it had taken as a task: nobody knows"
-    " whether it did what was asked."
+    "The server accepted the call as a task but does not report its outcome, so it is "
+    "unknown whether the call was done."
 )
 NO_ANSWER = (
-    "The server asks what this client has no answer to, in a call that it had taken as a task. It was"
-    " told to stop: nobody knows whether it did what was asked."
+    "The server asked something that this client cannot answer, in a call that it runs as a "
+    "task. The task was told to stop, so it is unknown whether the call was done."
 )
 EXTENSION = "io.modelcontextprotocol/tasks"
 State: TypeAlias = dict[str, Any]

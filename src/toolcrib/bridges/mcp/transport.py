@@ -187,7 +187,7 @@ class BoundedLines:
         try:
             return SessionMessage(heard(_parsed(line)))
         except ValueError:
-            text = "a line of the server is no message of JSON-RPC"  # none of its text is shown
+            text = "a line from the server is not a JSON-RPC message"  # nothing of it is told
             return _instead(line, RequestFault.UNREADABLE, text) or ValueError(text)
 
 
@@ -366,13 +366,13 @@ async def _whole(
         return _error(request, RequestFault.TOO_LARGE, text)
     try:
         message = _parsed(body)
-    except ValueError:  # otherwise the SDK would log it
-        text = "the server's answer is no message of JSON-RPC"
+    except ValueError:  # the SDK would log it
+        text = "the server's answer is not a JSON-RPC message"
         return _error(request, RequestFault.UNREADABLE, text)
     if isinstance(message, types.JSONRPCError) and message.id is None:
         message.id = asked  # there is no other request it could answer
     if asked is not None and not _answers(message, asked):
-        return _error(request, RequestFault.UNREADABLE, "the server has answered another request")
+        return _error(request, RequestFault.UNREADABLE, "the server answered a different request")
     if isinstance(message, types.JSONRPCError):
         body = heard(message).model_dump_json(by_alias=True).encode()
     kept = {name: value for name, value in response.headers.items() if name in _KEPT}

@@ -77,7 +77,7 @@ class ApiAnswers:
         if not error.sent or self._method in SAFE:
             return error
         return OutcomeUnknown(
-            f"The request was sent, and {error}: nobody knows whether it was done.",
+            f"The request was sent, but {error}, so it is unknown whether it was done.",
             retryable=not status and self._method in _IDEMPOTENT,
         )
 
@@ -88,7 +88,7 @@ class ApiAnswers:
         told = f"The API answered {status} {_phrase(status)}".rstrip()
         wait = answer.headers.get("retry-after", "")
         if status in _NOT_DONE and _SECONDS.fullmatch(wait):
-            told += f", and to ask again in {wait} seconds"
+            told += f", and asks to retry in {wait} seconds"
         told += "."
         words = _with_its_words(told, answer)
         if status in _GATEWAYS and self._method not in SAFE:
@@ -108,7 +108,7 @@ class ApiAnswers:
         done = f"It was done (status {answer.status}), but"
         if known is None and self._validators and not answer.body:
             raise ToolError(
-                f"{done} the API's own description has no such answer, and it is empty.",
+                f"{done} the answer is empty, which the API's description does not allow.",
                 retryable=False,
             )
         if known is None:
@@ -116,12 +116,12 @@ class ApiAnswers:
         has_kind = answer.body or value == ""
         kind = kind_of(answer.headers.get("content-type", "")) if has_kind else "json"
         if kind not in known:
-            told = f"{done} the API's own description has no answer of that media type."
+            told = f"{done} the API's description has no answer with that media type."
             raise ToolError(told, retryable=False, model_text=_with_its_words(told, answer))
         validator = known[kind]
         if validator is not None and not validator.is_valid(value):
             raise ToolError(
-                f"{done} the answer is not what the API's own description says of that status.",
+                f"{done} the answer does not match the API's description for that status.",
                 retryable=False,
             )
 
@@ -147,7 +147,8 @@ def _value(answer: HttpAnswer, declared: str) -> Any:
         except (ValueError, RecursionError):
             pass
         told = (
-            f"It was done (status {answer.status}), but the answer is not the {what} that it says."
+            f"It was done (status {answer.status}), but the answer is not valid {what}, as it "
+            "claims to be."
         )
         raise ToolError(told, retryable=False)
     plain = kind.partition(";")[0].strip().lower()

@@ -86,7 +86,7 @@ def openapi_catalog(
             names.append(made)
     for name in (*(only or ()), *author.visible, *author.marks):
         if name not in names:
-            raise CatalogError(f"{source.name}: no tool '{name}'{did_you_mean(name, names)} in it")
+            raise CatalogError(f"{source.name}: it has no tool '{name}'{did_you_mean(name, names)}")
     catalog = Catalog(tools, source=source.name)
     if http is not None:
         catalog = catalog.bind({HttpApi: http})
@@ -94,7 +94,7 @@ def openapi_catalog(
 
 
 def _warned(refused: RefusedOperation) -> None:
-    _LOGGER.warning("no tool is made of %s", refused)
+    _LOGGER.warning("no tool was made of %s", refused)
 
 
 class _AuthorSays(NamedTuple):
@@ -142,7 +142,7 @@ def _tool(
         why = str(refused)
     tool = _usable(*reader.read(name, operation, kinds=False), author)
     _LOGGER.warning(
-        "the arguments of '%s' are not held to the kinds that a discriminator's mapping names: %s",
+        "the arguments of '%s' are not checked against the mapping of a discriminator: %s",
         name,
         why,
     )
@@ -172,7 +172,9 @@ def _made(form: ImportedForm, plan: RequestPlan, author: _AuthorSays) -> Tool[..
     try:
         request = {"request": f"{plan.method} {plan.path}", "digest": plan.digest}
     except TypeError:
-        raise NoTool("form", "it holds a lone surrogate, which no request can") from None
+        raise NoTool(
+            "form", "it holds a lone surrogate, which cannot be sent in a request"
+        ) from None
     marks: AnnotationOptions = {**said, "marks": {**said.get("marks", {}), "openapi": request}}
     try:
         tool = tool_from_dict(form, handlers, visible, marks={plan.name: marks})

@@ -22,7 +22,7 @@ class _NoServer:
     """Used if nobody named a server, since the document's own server is only a claim."""
 
     async def send(self, request: ApiRequest) -> HttpAnswer:
-        told = "no server was named: --tools openapi:FILE#https://api.example.com/v1"
+        told = "name a server: --tools openapi:FILE#https://api.example.com/v1"
         raise CapabilityError(told, retryable=False)
 
 
@@ -34,7 +34,7 @@ def catalog_of(where: str) -> Catalog:
     """
     file, _, url = where.partition("#")
     if not file:
-        raise SourceError("openapi: names no document: write openapi:FILE, or openapi:FILE#URL")
+        raise SourceError("openapi: needs a document: write openapi:FILE, or openapi:FILE#URL")
     document = Document(file)
     if not url:
         return openapi_catalog(document, http=_NoServer())

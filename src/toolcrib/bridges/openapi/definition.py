@@ -144,7 +144,7 @@ class OperationReader:
             except CatalogError:
                 continue
             return name
-        raise NoTool("name", "its names are taken, or too like others")
+        raise NoTool("name", "its possible names are already taken, or too similar to others")
 
     @property
     def has_kinds(self) -> bool:
@@ -328,7 +328,7 @@ class _ArgumentSchema:
         whole = self._schemas.resolved(given.schema)
         made = self._translated(whole)
         if made.setdefault("type", "object") != "object":
-            raise NoTool("form", "its body is a form, and its schema is no object")
+            raise NoTool("form", "its body is a form, but its schema is not an object")
         parts = list(self._schemas.parts(whole))
         required = [each.node for one in parts for each in one.items("required")]
         declared: dict[str, Node] = {}

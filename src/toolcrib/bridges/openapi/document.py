@@ -130,16 +130,18 @@ class Document:
         said = str(found.node) if found and isinstance(found.node, str | float) else ""
         if said == "2.0" or (self.root.get("openapi") and said.startswith(("3.0", "3.1"))):
             return said
-        what = f"it says {said!r:.40}" if said else "it does not say which version it is of"
-        raise SourceError(f"{self.name}: no document of OpenAPI 3.0, 3.1 or Swagger 2.0: {what}")
+        what = f"it says {said!r:.40}" if said else "it does not say its version"
+        raise SourceError(
+            f"{self.name}: it is not a document of OpenAPI 3.0, 3.1 or Swagger 2.0: {what}"
+        )
 
     def _load(self, path: Path) -> DocumentFile:
         try:
             found = path.resolve(strict=True)
             with found.open("rb") as opened:
                 data = opened.read(_MAX_BYTES + 1)
-        except (OSError, RuntimeError) as error:  # RuntimeError: circular links, before 3.13
-            why = getattr(error, "strerror", None) or "links in a circle"
+        except (OSError, RuntimeError) as error:  # the latter: links in a circle, before 3.13
+            why = getattr(error, "strerror", None) or "its links form a loop"
             raise SourceError(f"{path}: it cannot be read: {why}") from None
         if len(data) > _MAX_BYTES:
             raise SourceError(f"{path}: it is longer than {_MAX_BYTES} bytes")
@@ -151,7 +153,7 @@ class Document:
         name, _, fragment = ref.partition("#")
         target = self._file(file, name, ref) if name else file
         if fragment and not fragment.startswith("/"):
-            raise NoTool("reference", f"$ref {ref[:_SHOWN]!r} is no path within the document")
+            raise NoTool("reference", f"$ref {ref[:_SHOWN]!r} is not a path within the document")
         pointer = f"#{fragment}" if fragment else "#"
         node = resolve_ref(target.content, pointer)
         if node is None:
@@ -173,7 +175,7 @@ class Document:
             if not isinstance(ref, str):
                 return part
             part = self.follow(part.file, ref).part
-        raise NoTool("reference", "references lead from one to the next without an end")
+        raise NoTool("reference", "its references form a loop")
 
     def _file(self, by: DocumentFile, written: str, ref: str) -> DocumentFile:
         name = unquote(written)
@@ -181,7 +183,9 @@ class Document:
         if _SCHEME.match(name) or name.startswith(("/", "\\")) or "?" in written:
             raise NoTool("reference", f"{told} leads outward: nothing is fetched")
         if self._folder is None or by.path is None:
-            raise NoTool("reference", f"{told} names a file, and the document is in none")
+            raise NoTool(
+                "reference", f"{told} names a file, but the document was not read from a file"
+            )
         try:
             found = (by.path.parent / name).resolve()
             is_file = found.is_file()
@@ -203,10 +207,12 @@ def _check_path(given: str) -> None:
     """Raise SourceError, without repeating the text, for a value that is clearly no path."""
     if _SCHEME.match(given) and "://" in given:
         shown = without_password(given)[:_SHOWN]
-        raise SourceError(f"{shown!r}: nothing is fetched: save the document, and name that file")
+        raise SourceError(
+            f"{shown!r}: nothing is fetched: save the document, and pass the path of that file"
+        )
     if "\n" in given or given.lstrip()[:1] == "{":
         raise SourceError(
-            "the text of a document names no file: give what was parsed from it, or a path"
+            "this is the text of a document, not a file name: pass the parsed document, or a path"
         )
 
 
@@ -227,10 +233,10 @@ def _parsed(data: bytes, path: Path) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         line = "" if mark is None else f" at line {mark.line + 1}"
-        why = error.problem if error.problem in (_TWICE, _MERGE, _MERGES) else "it is no YAML"
+        why = error.problem if error.problem in (_TWICE, _MERGE, _MERGES) else "it is not YAML"
         raise SourceError(f"{path}: {why}{line}") from None
     except (yaml.YAMLError, ValueError, RecursionError):
-        raise SourceError(f"{path}: it is neither JSON nor YAML that can be read") from None
+        raise SourceError(f"{path}: it is not readable as JSON or YAML") from None
 
 
 def _yaml() -> ModuleType:
@@ -242,9 +248,9 @@ def _yaml() -> ModuleType:
 
 
 _TWICE = "a key appears twice"
-_MERGE = "a merge key (<<) takes in what is no mapping"
-_MERGES = "its merge keys (<<) take in too much"
-_MOST_MERGED = 200_000  # members that all merge keys of a file may add
+_MERGE = "a merge key (<<) merges something that is not a mapping"
+_MERGES = "its merge keys (<<) merge too much"
+_MOST_MERGED = 200_000  # members, by all merge keys of a file
 # YAML 1.2's core schema without its octal and hexadecimal numbers: https://yaml.org/spec/1.2.2/#103-core-schema
 _TAGS = (
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),

@@ -199,9 +199,9 @@ class _Reading:
             if one.kind == "apiKey"
         )
         if not isinstance(self._part.node, dict) or not path.startswith("/"):
-            raise NoTool("form", "it is no operation below a path that begins with '/'")
+            raise NoTool("form", "it is not an operation, or its path does not begin with '/'")
         if any(unquote(step) in (".", "..") for step in re.split("[?#]", path)[0].split("/")):
-            raise NoTool("form", "its path has a step of '.' or '..', which leads to another")
+            raise NoTool("form", "its path has a step '.' or '..', which leads to another path")
 
     def operation(self) -> ApiOperation:
         part = self._part
@@ -260,7 +260,9 @@ class _Reading:
                 variables.discard(one.name)
             yield one
         if variables:
-            raise NoTool("form", f"its path has {{{min(variables)}}}, which is no parameter of it")
+            raise NoTool(
+                "form", f"its path has {{{min(variables)}}}, which is not one of its parameters"
+            )
 
     def _parameter(self, part: Node) -> ApiParameter:
         name, place = part.text("name"), part.text("in")
@@ -389,7 +391,7 @@ class _Reading:
                 try:
                     _ = urlsplit(url).port
                 except ValueError:
-                    raise NoTool("form", "its server is no URL") from None
+                    raise NoTool("form", "its server is not a URL") from None
                 return url
         return ""
 
@@ -405,7 +407,9 @@ def _encoded(path: str) -> str:
             part if at % 2 else quote(part, safe=_IN_PATHS) for at, part in enumerate(parts)
         )
     except UnicodeEncodeError:
-        raise NoTool("form", "its path holds a lone surrogate, which no request can") from None
+        raise NoTool(
+            "form", "its path holds a lone surrogate, which cannot be sent in a request"
+        ) from None
 
 
 _IN_PATHS = "/%:@!$&'()*+,;=~?"

@@ -117,8 +117,9 @@ class _LeftOutError(ToolError):
 
     def __init__(self, *steps: str) -> None:
         super().__init__(
-            f"{steps[-1]} cannot be null or empty: it would be left out of the request, and the API"
-            " would take its own default. Give a value, or leave it out for that default"
+            f"{steps[-1]} cannot be null or empty, because it would be left out of the "
+            "request and the API would use its default. Give a value, or leave it out to use "
+            "that default"
         )
         self.path = pointer_of(steps)
 
@@ -191,7 +192,9 @@ def _text(argument: str, value: JsonValue) -> str:
     """Return the text of a single value: a string unchanged, anything else as JSON. Raises
     ToolError."""
     if value is None:
-        raise ToolError(f"{argument} cannot be or hold null: it is sent as text, which has no null")
+        raise ToolError(
+            f"{argument} cannot be or hold null: it is sent as text, which cannot express null"
+        )
     return value if isinstance(value, str) else json_bytes(value).decode()
 
 
@@ -207,7 +210,8 @@ def _texts(
         texts = [encode(_text(sent.argument, each)) for each in value]
         if texts == [""]:
             raise ToolError(
-                f"{sent.argument} cannot hold one empty text: that is sent as none at all"
+                f"{sent.argument} cannot hold just one empty string, which would be sent as "
+                "an empty list"
             )
     elif isinstance(value, dict):
         members = [
@@ -366,7 +370,9 @@ def _deep(sent: SentArgument, name: str, value: JsonValue) -> Iterator[tuple[str
 
 def _check_held(sent: SentArgument, is_lost: bool) -> None:
     if is_lost:
-        raise ToolError(f"{sent.argument} cannot hold what is empty: that is sent as none at all")
+        raise ToolError(
+            f"{sent.argument} cannot hold empty values, which would be left out of the request"
+        )
 
 
 # Bodies.
@@ -383,7 +389,7 @@ def _body(plan: BodyPlan, value: JsonValue, defaults: Defaults) -> tuple[str, by
     elif plan.kind == "bytes":
         made = _decoded(plan.argument, value)
     elif not isinstance(value, dict):
-        raise ToolError(f"{plan.argument} is sent as a form: it has to be an object")
+        raise ToolError(f"{plan.argument} is sent as a form, so it must be an object")
     else:
         kind, made = _form(plan, value, defaults)
     if not made:
@@ -438,7 +444,10 @@ def _multipart(
     for name, value in fields.items():
         field, sent = plan.fields.get(name, FormField()), _as_sent(plan, name)
         if isinstance(value, list) and None in value and not field.has_style:
-            raise ToolError(f"{name} cannot hold null: that is sent as null itself is")
+            raise ToolError(
+                f"{name} cannot hold null, which would be sent in the same way as null instead of "
+                "the list"
+            )
         parts = [(name, each) for each in (value if isinstance(value, list) else [value])]
         if value is None and not sent.as_json:
             parts = [] if not field.required else [(name, _text(name, value))]
@@ -448,7 +457,8 @@ def _multipart(
             _check_left_out(value, defaults.get((sent.place, name), ()), plan.argument, name)
         if any(_NO_NAME.search(called) for called, _ in parts):
             raise ToolError(
-                f"{plan.argument} cannot hold {name!r}: the name of a part has no backslash, and no %22"
+                f"{plan.argument} cannot hold {name!r}: the name of a part may not contain a "
+                "backslash or %22"
             )
         for called, each in parts:
             made += f"--{boundary}\r\n".encode() + _part(called, field, each) + b"\r\n"
@@ -482,4 +492,4 @@ def _decoded(name: str, value: JsonValue) -> bytes:
     try:
         return base64.b64decode(_text(name, value), validate=True)
     except (binascii.Error, ValueError):
-        raise ToolError(f"{name} has to be bytes in base64") from None
+        raise ToolError(f"{name} must be bytes in base64") from None

@@ -349,7 +349,9 @@ class _Walk:
         if isinstance(node, bool):
             return node
         if not isinstance(node, dict):
-            raise NoTool("schema", f"a {type(node).__name__} stands where a schema is meant")
+            raise NoTool(
+                "schema", f"a {type(node).__name__} is in a place where a schema is expected"
+            )
         self._size += 1 + len(node)
         if depth > MAX_DEPTH or self._size > MAX_NODES:
             raise NoTool("too large", "its schema is nested too deeply, or holds too much")

@@ -78,11 +78,12 @@ class ApiServer:
         if find_spec("aiohttp") is None:
             raise MissingExtraError("openapi", "toolcrib.bridges.openapi.ApiServer")
         if isinstance(also, str) or isinstance(private, str):
-            raise SourceError("also and private are lists, not one text")
+            raise SourceError("also and private must be lists, not a single string")
         parts = urlsplit(url) if names_server(url) else None
         if parts is None or parts.query or "@" in parts.netloc:
             raise SourceError(
-                f"{without_password(url)[:80]!r} is no server: write it as https://api.example.com/v1"
+                f"{without_password(url)[:80]!r} is not a server: write it as "
+                "https://api.example.com/v1"
             )
         self._base = url.rstrip("/")
         self._keys = dict(keys or {})
@@ -137,7 +138,7 @@ class ApiServer:
         if not security or () in security:
             return ()
         names = " or ".join(dict.fromkeys(one.id for schemes in security for one in schemes))
-        raise CapabilityError(f"the API asks for a key that is not here: {names}", retryable=False)
+        raise CapabilityError(f"the API needs a key that was not given: {names}", retryable=False)
 
     async def _key(self, name: str) -> str:
         key = self._keys[name]
@@ -168,7 +169,7 @@ def _named(host: str) -> tuple[str, ...]:
         return ()
 
 
-_NOT_HELD = "the key {!r:.60} is empty, or no text that a request can hold"
+_NOT_HELD = "the key {!r:.60} is empty, or not a string that a request can hold"
 
 
 def _check(name: str, key: object) -> None:
