@@ -18,7 +18,7 @@ CATALOG = Catalog([kit.calculate])
 
 TOO_LARGE = "too large"
 NO_REAL = "no real result"
-MISREAD = "no arithmetic expression"
+MISREAD = "not an arithmetic expression"
 NO_PRODUCT = "write 2 * pi"
 
 

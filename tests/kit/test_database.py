@@ -470,7 +470,7 @@ class TestTheFile:
     def test_one_that_is_gone(self, path: Path) -> None:
         database = reading(path)
         path.unlink()
-        with pytest.raises(CapabilityError, match="its file is gone"):
+        with pytest.raises(CapabilityError, match="its file is missing"):
             database.query("SELECT 1 FROM orders")
         assert not path.exists()
 
@@ -535,7 +535,10 @@ async def test_another_adapter_can_be_bound(catalog: Catalog) -> None:
 
 @pytest.mark.parametrize(
     ("python", "why"),
-    [("/nowhere/python", "no process was started"), ("/bin/false", "was ended by the system")],
+    [
+        ("/nowhere/python", "no process could be started"),
+        ("/bin/false", "the operating system stopped"),
+    ],
 )
 def test_a_process_that_does_not_answer(
     path: Path, python: str, why: str, monkeypatch: pytest.MonkeyPatch

@@ -59,7 +59,7 @@ async def test_one_call_is_one_request_though_the_server_breaks_off(
 
     async with serving(cutting) as origin:
         guarded = GuardedHttp(allow=[origin], private=PRIVATE)
-        with pytest.raises(Unanswered, match="broke off") as caught:
+        with pytest.raises(Unanswered, match="closed the connection") as caught:
             await guarded.send(method, f"{origin}/x", body=body)
     assert asked == ["/x"]
     assert (caught.value.sent, caught.value.status) == (True, 0)
@@ -100,16 +100,16 @@ ENDLESS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1000\r\n"
             "redirects are not followed",
         ),
         (answer(b"", status=304), "nothing has changed"),
-        (answer(b"x" * 1001), "too large an answer"),
-        (answer(b"x" * 2000, length=10**12), "too large an answer"),
-        (ENDLESS, "too large an answer"),
+        (answer(b"x" * 1001), "an answer that is too large"),
+        (answer(b"x" * 2000, length=10**12), "an answer that is too large"),
+        (ENDLESS, "an answer that is too large"),
         (
             answer(zlib.compress(b"0" * 100_000), headers="Content-Encoding: deflate\r\n"),
             "a compressed answer",
         ),
-        (answer(b"short", length=500), "broke off"),
-        (b"", "broke off"),
-        (b"HTTP/1.1 200 OK\r\nContent-Len", "broke off"),
+        (answer(b"short", length=500), "closed the connection"),
+        (b"", "closed the connection"),
+        (b"HTTP/1.1 200 OK\r\nContent-Len", "closed the connection"),
         *((said, "cannot be read as HTTP") for said in UNREADABLE),
         (None, "did not answer in time"),
     ],
@@ -173,7 +173,7 @@ async def test_another_server_is_not_asked(url: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(socket.socket, "connect", _unwanted)
     guarded = GuardedHttp(allow=ALLOWED)
     for asked in (guarded.get(url, {}), guarded.send("GET", url)):
-        with pytest.raises(CapabilityError, match="not among those that may be asked") as caught:
+        with pytest.raises(CapabilityError, match="not on the list of allowed servers") as caught:
             await asked
         assert not caught.value.retryable
 
@@ -295,7 +295,7 @@ def test_a_name_server_that_does_not_answer_keeps_nobody_waiting() -> None:
 
 @pytest.mark.parametrize("host", [f"{'a' * 64}.example.com", f"{'a.' * 150}example.com"])
 async def test_a_name_that_cannot_be_one_is_not_reached(host: str) -> None:
-    with pytest.raises(CapabilityError, match="was not reached"):
+    with pytest.raises(CapabilityError, match="could not be reached"):
         await GuardedHttp(allow=[host]).get(f"https://{host}/", {})
 
 
@@ -309,12 +309,14 @@ async def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.Monkey
 async def test_a_server_that_is_not_there() -> None:
     async with serving(lambda _: answer()) as origin:
         pass
-    with pytest.raises(CapabilityError, match=r"127\.0\.0\.1 was not reached: is there a network"):
+    with pytest.raises(
+        CapabilityError, match=r"127\.0\.0\.1 could not be reached: is there a network"
+    ):
         await GuardedHttp(allow=[origin], private=PRIVATE).get(origin, {})
 
 
 async def test_a_name_that_is_not_known() -> None:
-    with pytest.raises(CapabilityError, match="was not reached: is there a network") as caught:
+    with pytest.raises(CapabilityError, match="could not be reached: is there a network") as caught:
         await GuardedHttp(allow=["nowhere.invalid"]).get("https://nowhere.invalid/", {})
     assert caught.value.retryable
 
@@ -366,20 +368,20 @@ async def test_a_cancelled_request_leaves_nothing_open() -> None:
     ],
 )
 def test_an_entry_that_names_no_server_is_refused(entry: str) -> None:
-    with pytest.raises(SourceError, match="is no server"):
+    with pytest.raises(SourceError, match="is not a server"):
         GuardedHttp(allow=[entry])
 
 
 def test_one_text_is_no_list_of_servers() -> None:
-    with pytest.raises(SourceError, match="are lists"):
+    with pytest.raises(SourceError, match="must be lists"):
         GuardedHttp(allow="api.example.com")
-    with pytest.raises(SourceError, match="are lists"):
+    with pytest.raises(SourceError, match="must be lists"):
         GuardedHttp(allow=["api.example.com"], private="10.0.0.0/8")
 
 
 @pytest.mark.parametrize("entry", ["", "localhost", "127.0.0.1/7", "10.0.0.0/33"])
 def test_what_is_no_network_is_refused(entry: str) -> None:
-    with pytest.raises(SourceError, match="is no network"):
+    with pytest.raises(SourceError, match="is not a network"):
         GuardedHttp(allow=["a.com"], private=[entry])
 
 

@@ -67,7 +67,7 @@ def test_only_the_models_own_words_are_repeated(sql: str, message: str, told: st
         ("SQLITE_TOOBIG", "too large", False),
         ("DataError", "too large", False),
         ("TIME", "took too long", False),
-        ("DIED", "ended by the system", True),
+        ("DIED", "the operating system stopped", True),
         ("Warning", "one statement at a time", False),
         ("SQLITE_SOMETHING_NEW", REFUSED, False),
         ("", REFUSED, False),

@@ -73,7 +73,7 @@ async def test_without_a_zone_it_is_utc(catalog: Catalog) -> None:
 async def test_an_unknown_zone_is_a_safe_error(catalog: Catalog, hostile: str) -> None:
     with pytest.raises(ToolError) as caught:
         await call(catalog, "current_time", timezone=hostile)
-    assert caught.value.safe_text.startswith("that is no known time zone: ")
+    assert caught.value.safe_text.startswith("that is not a known time zone: ")
 
 
 async def test_the_examples_name_zones(catalog: Catalog) -> None:

@@ -203,12 +203,12 @@ async def test_which_place_is_meant_is_said(catalog: Catalog, place: str, found:
 @pytest.mark.parametrize(
     ("place", "places", "why"),
     [
-        ("Atlantis", {"generationtime_ms": 0.4}, "no place of that name is known"),
-        ("Atlantis", {"results": []}, "no place of that name is known"),
-        ("Portland, Texas", PORTLANDS, "no place of that name lies there"),
-        (", Texas", PORTLANDS, "no place of that name is known"),
-        ("  ", PORTLANDS, "place has to be a name"),
-        ("x" * 101, PORTLANDS, "place has to be a name"),
+        ("Atlantis", {"generationtime_ms": 0.4}, "no place with that name is known"),
+        ("Atlantis", {"results": []}, "no place with that name is known"),
+        ("Portland, Texas", PORTLANDS, "no place with that name is there"),
+        (", Texas", PORTLANDS, "no place with that name is known"),
+        ("  ", PORTLANDS, "place must be a name"),
+        ("x" * 101, PORTLANDS, "place must be a name"),
     ],
 )
 async def test_a_place_that_is_not_known_is_the_models_to_correct(
@@ -230,7 +230,7 @@ def _without(key: str) -> Any:
     [
         (answer(b'{"error":true,"reason":"canary"}', status=400), "the weather service failed"),
         (answer(b"canary", status=503), "the weather service failed"),
-        (answer(b'{"error":true,"reason":"canary"}', status=429), "is asked too often"),
+        (answer(b'{"error":true,"reason":"canary"}', status=429), "gets too many requests"),
         (answer(b"<html>canary"), "cannot be read"),
         (answer(b""), "cannot be read"),
         (answer(b"\xff\xfe"), "cannot be read"),
@@ -296,7 +296,7 @@ async def test_what_is_not_known_is_none(catalog: Catalog, server: Server) -> No
 
 @pytest.mark.parametrize("days", [0, 8, -1, 2**70])
 async def test_days_are_one_to_seven(catalog: Catalog, server: Server, days: int) -> None:
-    with pytest.raises(ToolError, match="days has to be 1 to 7"):
+    with pytest.raises(ToolError, match="days must be 1 to 7"):
         await call(catalog, "get_weather", place="Portland", days=days)
     assert server.asked == []
 
@@ -329,7 +329,7 @@ async def test_without_a_network_it_says_so(
         raise socket.gaierror(socket.EAI_AGAIN, "canary")
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    with pytest.raises(CapabilityError, match="was not reached: is there a network") as caught:
+    with pytest.raises(CapabilityError, match="could not be reached: is there a network") as caught:
         await call(kit.catalog(tmp_path, weather=True), "get_weather", place="Portland")
     assert caught.value.safe_text.startswith("geocoding-api.open-meteo.com ")
     assert "canary" not in caught.value.safe_text

@@ -111,11 +111,11 @@ class Answering:
     [
         (lambda n: np.full((n, 2), np.nan), "gave a number that is not finite"),
         (lambda n: np.full((n, 2), np.inf), "gave a number that is not finite"),
-        (lambda n: np.ones((n + 1, 2)), r"gave shape \(2, 2\) for 1 texts, not a row each"),
+        (lambda n: np.ones((n + 1, 2)), r"gave shape \(2, 2\) for 1 texts, not one row for each"),
         (np.ones, r"gave shape \(1,\) for 1 texts"),
         (lambda n: np.ones((n, 0)), r"gave shape \(1, 0\) for 1 texts"),
-        (None, r"gave shape \(\) for 1 texts|gave no rows of numbers"),
-        ([["a"]], "gave no rows of numbers"),
+        (None, r"gave shape \(\) for 1 texts|did not give rows of numbers"),
+        ([["a"]], "did not give rows of numbers"),
         (RuntimeError("secret"), "raised RuntimeError$"),
     ],
 )
@@ -154,7 +154,7 @@ def test_a_deadline_stops_a_build_and_the_next_request_goes_on() -> None:
     tools = tuple(entry(f"tool_{i}") for i in range(600))
     late = Query("q", deadline=monotonic())
     for _ in range(12):
-        with pytest.raises(PickError, match="before the catalog's index was built"):
+        with pytest.raises(PickError, match="before the index of the catalog was built"):
             scorer.hits(late, tools)
         if len(embedder.asked) == len(tools):
             break

@@ -121,14 +121,14 @@ def test_an_embedder_needs_a_name(embedder: Any) -> None:
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        (np.zeros((1, 4), "float32"), "not a row each"),
-        (np.zeros(2, "float32"), "not a row each"),
-        (np.zeros((2, 0), "float32"), "not a row each"),
+        (np.zeros((1, 4), "float32"), "not one row for each"),
+        (np.zeros(2, "float32"), "not one row for each"),
+        (np.zeros((2, 0), "float32"), "not one row for each"),
         (np.full((2, 4), np.nan, "float32"), "not finite"),
         (np.full((2, 4), 1e300), "not finite"),
-        (np.array([["x", None]] * 2, object), "no rows of numbers"),
-        ([[1.0], [2.0, 3.0]], "no rows of numbers"),
-        (None, "not a row each"),
+        (np.array([["x", None]] * 2, object), "not give rows of numbers"),
+        ([[1.0], [2.0, 3.0]], "not give rows of numbers"),
+        (None, "not one row for each"),
     ],
 )
 def test_what_is_no_vector_is_not_kept(answer: Any, says: str, path: Path) -> None:
@@ -243,7 +243,7 @@ def test_a_file_of_another_kind_is_refused_and_kept(write: Any, tmp_path: Path) 
     path = tmp_path / "diary"
     write(path)
     before = path.read_bytes()
-    with pytest.raises(SourceError, match="diary is no cache of vectors: delete it, or name"):
+    with pytest.raises(SourceError, match="diary is not a cache of vectors: delete it, or name"):
         CachedEmbedder(Counted(), path).embed(["one"])
     assert path.read_bytes() == before
 
@@ -265,7 +265,7 @@ def test_what_is_no_file_is_left_alone(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for where in (pipe, Path("/dev/null"), Path("/dev/full")):
-        with pytest.warns(RuntimeWarning, match="what is there is no file"):
+        with pytest.warns(RuntimeWarning, match="it is not a file"):
             CachedEmbedder(Counted(), where).embed(["one"])
         assert where.exists()
         assert not where.is_file()

@@ -129,13 +129,13 @@ async def test_at_most_four_batches_at_once() -> None:
 @each_row(
     ("answer", "says"),
     [
-        (None, r"shape \(\) for 2 texts, not a row each"),
+        (None, r"shape \(\) for 2 texts, not one row for each"),
         ([], r"shape \(0,\) for 2 texts"),
         ([[1.0, 2.0]], r"shape \(1, 2\) for 2 texts"),
         ([[1.0], [2.0], [3.0]], r"shape \(3, 1\) for 2 texts"),
         ([[], []], r"shape \(2, 0\) for 2 texts"),
         ([1.0, 2.0], r"shape \(2,\) for 2 texts"),
-        ([[1.0], [1.0, 2.0]], "rows of numbers, all of one length"),
+        ([[1.0], [1.0, 2.0]], "rows of numbers of the same length"),
         ([["a"], ["b"]], "rows of numbers"),
         ({"data": []}, "rows of numbers"),
         ([[1.0, float("nan")], [1.0, 2.0]], "not finite"),
@@ -155,7 +155,7 @@ def test_wrong_answers(answer: Any, says: str) -> None:
 def test_another_length_than_before() -> None:
     answers = iter([[[1.0, 2.0]], [[1.0]]])
     embedder = FunctionEmbedder(lambda _: next(answers), name="mine", batch=1)
-    with pytest.raises(PickError, match="'mine' gave 1 numbers a text, and 2 before"):
+    with pytest.raises(PickError, match="'mine' gave 1 numbers per text, but 2 before"):
         embedder.embed(["one", "two"])
 
 

@@ -157,9 +157,9 @@ def test_questions_are_read(tmp_path: Path) -> None:
     [
         ("{", "is not JSON"),
         ("[" * 100_000, "is not JSON"),
-        ("[]", "no object"),
-        ("{}", "'query' must be text"),
-        ('{"query": " ", "gold": []}', "'query' must be text"),
+        ("[]", "is not an object"),
+        ("{}", "'query' must be a string"),
+        ('{"query": " ", "gold": []}', "'query' must be a string"),
         ('{"query": "q"}', "'gold' must be a list"),
         ('{"query": "q", "gold": "a"}', "'gold' must be a list"),
         ('{"query": "q", "gold": [1]}', "'gold' must be a list"),

@@ -174,12 +174,12 @@ def test_it_is_saved_and_loaded() -> None:
     ],
 )
 def test_what_was_not_saved_by_us_is_refused(value: Any) -> None:
-    with pytest.raises(PickError, match="what was saved is no feedback"):
+    with pytest.raises(PickError, match="the saved text is not feedback"):
         Feedback.from_json(value)
 
 
 def test_size_is_checked() -> None:
-    with pytest.raises(PickError, match="size must be from 1, not 0"):
+    with pytest.raises(PickError, match="size must be 1 or more, not 0"):
         Feedback(size=0)
 
 

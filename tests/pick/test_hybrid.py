@@ -202,9 +202,9 @@ def test_what_cannot_be_added_up(parts: Any, said: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (float("nan"), "'part' gave nan for tool 'a', not a score in 0..1"),
-        (1.5, "'part' gave 1.5 for tool 'a', not a score in 0..1"),
-        ("high", "'part' gave a str for tool 'a', not a score in 0..1"),
+        (float("nan"), "'part' gave nan for tool 'a', not a score from 0 to 1"),
+        (1.5, "'part' gave 1.5 for tool 'a', not a score from 0 to 1"),
+        ("high", "'part' gave a str for tool 'a', not a score from 0 to 1"),
     ],
 )
 async def test_what_a_part_may_not_give(answer: Any, said: str) -> None:

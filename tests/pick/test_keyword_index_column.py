@@ -42,5 +42,5 @@ def test_a_column_has_what_the_search_finds(query: Query) -> None:
 def test_a_deadline_stops_it() -> None:
     scorer = KeywordScorer()
     scorer.hits(Query("weather"), SHOP)
-    with pytest.raises(PickError, match="the time of the query was over"):
+    with pytest.raises(PickError, match="the time limit of the query passed"):
         scorer.glance(Query("weather", deadline=0.0), SHOP)

@@ -58,10 +58,10 @@ def by_length(request: object, tool: HasDefinition) -> float:
 @each_row(
     ("bad", "says"),
     [
-        ({"max_candidates": 0}, "max_candidates must be an int from 1, not 0"),
+        ({"max_candidates": 0}, "max_candidates must be an int, 1 or more, not 0"),
         ({"max_candidates": 2.5}, "max_candidates"),
         ({"max_candidates": True}, "max_candidates"),
-        ({"min_score": -0.1}, "min_score must be in 0..1, not -0.1"),
+        ({"min_score": -0.1}, "min_score must be from 0 to 1, not -0.1"),
         ({"min_score": 1.1}, "min_score"),
         ({"min_score": float("nan")}, "min_score"),
         ({"min_score": "high"}, "min_score"),
@@ -290,8 +290,8 @@ BAD = [
     ("0.5", "gave a str"),
     (Score(float("nan")), "gave nan"),
     (Score("high"), "gave a str"),  # type: ignore[arg-type]
-    (Score(0.5, None), "gave a reason or details of another type"),  # type: ignore[arg-type]
-    (Score(0.5, "", [1]), "gave a reason or details of another type"),  # type: ignore[arg-type]
+    (Score(0.5, None), "gave a reason or details of the wrong type"),  # type: ignore[arg-type]
+    (Score(0.5, "", [1]), "gave a reason or details of the wrong type"),  # type: ignore[arg-type]
 ]
 
 
@@ -387,10 +387,13 @@ async def _cancelled_later(*_: object) -> Any:
         (AnsweringLater(None), "scorer 'given' raised TypeError"),
         (lambda *_: _cancelled(), "scorer '<lambda>' raised CancelledError"),
         (_cancelled_later, "scorer '_cancelled_later' raised CancelledError"),
-        (Hitting(Hits([1.0], [2], float)), "scorer 'given' named a tool twice, or a position that"),
+        (
+            Hitting(Hits([1.0], [2], float)),
+            "scorer 'given' named a tool twice, or a position where",
+        ),
         (
             Hitting(Hits([1.0], [-1], float)),
-            "scorer 'given' named a tool twice, or a position that",
+            "scorer 'given' named a tool twice, or a position where",
         ),
         (Hitting(Hits([1.0, 1.0], [0, 0], float)), "scorer 'given' named a tool twice"),
         (Hitting(Hits([1.0], [0], _raise)), "scorer 'given' raised ValueError"),

@@ -63,21 +63,21 @@ UNREADABLE: list[tuple[str, str]] = [
     ("[0.9, 0.1]", "there is no JSON object of scores"),
     ('{"-1": 0.9}', "there is no JSON object of scores"),
     ('{"१": 0.9}', "there is no JSON object of scores"),
-    ('{"0": 0.9}', "it scored number 0, and there are 1 to 3"),
-    ('{"1": 0.9, "4": 0.9}', "it scored number 4, and there are 1 to 3"),
-    ('{"1": 1.2}', "it scored number 1 with something that is no number in 0..1"),
-    ('{"1": 85}', "no number in 0..1"),
-    ('{"1": -0.1}', "no number in 0..1"),
-    ('{"1": NaN}', "no number in 0..1"),
-    ('{"1": true}', "no number in 0..1"),
-    ('{"1": "high"}', "no number in 0..1"),
-    ('{"1": null}', "no number in 0..1"),
-    ('{"1": {"score": 1}}', "no number in 0..1"),
-    ('{"1": 1' + "0" * 400 + "}", "no number in 0..1"),
+    ('{"0": 0.9}', "it scored number 0, but the tools have the numbers 1 to 3"),
+    ('{"1": 0.9, "4": 0.9}', "it scored number 4, but the tools have the numbers 1 to 3"),
+    ('{"1": 1.2}', "it scored number 1 with something that is not a number from 0 to 1"),
+    ('{"1": 85}', "not a number from 0 to 1"),
+    ('{"1": -0.1}', "not a number from 0 to 1"),
+    ('{"1": NaN}', "not a number from 0 to 1"),
+    ('{"1": true}', "not a number from 0 to 1"),
+    ('{"1": "high"}', "not a number from 0 to 1"),
+    ('{"1": null}', "not a number from 0 to 1"),
+    ('{"1": {"score": 1}}', "not a number from 0 to 1"),
+    ('{"1": 1' + "0" * 400 + "}", "not a number from 0 to 1"),
     ('[{"n": 1, "score": 1}, {"n": 1, "score": 0}]', "it scored number 1 twice"),
     ('{"1": 0.2, "1": 0.9}', "it scored number 1 twice"),
     ('{"scores": {"1": 0.2, "01": 0.9}}', "it scored number 1 twice"),
-    ('[{"n": 1}]', "no number in 0..1"),
+    ('[{"n": 1}]', "not a number from 0 to 1"),
     ("[" * 100_000, "there is no JSON object of scores"),
     ("{" * 100_000, "there is no JSON object of scores"),
 ]
@@ -145,7 +145,10 @@ async def test_a_reply_that_was_cut_is_no_judgement() -> None:
     ("turn", "says"),
     [
         ("I do not know.", "m gave no judgement: there is no JSON object of scores in its answer"),
-        ('{"5": 1}', "m gave no judgement: it scored number 5, and there are 1 to 4"),
+        (
+            '{"5": 1}',
+            "m gave no judgement: it scored number 5, but the tools have the numbers 1 to 4",
+        ),
         (call("read_file", path="x"), "m gave no judgement: its reply ended with 'tool_calls'"),
         (Reply(Message.assistant("no"), "refusal"), "its reply ended with 'refusal'"),
     ],
@@ -249,7 +252,7 @@ async def test_a_judgement_is_made_once() -> None:
 
 @pytest.mark.parametrize("bad", [{"most": 0}, {"kept": -1}])
 def test_sizes_are_checked(bad: dict[str, int]) -> None:
-    with pytest.raises(PickError, match="most must be from 1 and kept from 0"):
+    with pytest.raises(PickError, match="most must be 1 or more and kept 0 or more"):
         JudgeScorer(ScriptedClient([]), **cast("Any", bad))
 
 

@@ -220,13 +220,13 @@ def test_a_broken_vocabulary(
     if content is not None:
         file.write_bytes(content)
     monkeypatch.setattr(rerank, "_VOCABULARY", file)
-    with pytest.raises(SourceError, match=r"minilm_vocab\.txt is not whole: reinstall toolcrib"):
+    with pytest.raises(SourceError, match=r"minilm_vocab\.txt is incomplete: reinstall toolcrib"):
         MiniLM().embed(["x"])
 
 
 def test_another_model(unloaded: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rerank, "_INPUTS", {"input_ids", "attention_mask", "position_ids"})
-    with pytest.raises(SourceError, match="another model than all-MiniLM-L6-v2"):
+    with pytest.raises(SourceError, match="not the model all-MiniLM-L6-v2"):
         MiniLM().embed(["x"])
 
 

@@ -116,7 +116,7 @@ def test_threads_that_want_one_catalog_build_it_once() -> None:
     with ThreadPoolExecutor(3) as pool:
         waiting = [pool.submit(cache.get, list(SHOP)) for _ in range(3)]
         begun.wait(10)
-        with pytest.raises(PickError, match="before the catalog's index was built"):
+        with pytest.raises(PickError, match="before the index of the catalog was built"):
             cache.get(SHOP, monotonic() + 1e-3)  # another builds it, and takes longer
         go_on.set()
         assert {done.result() for done in waiting} == {names([t.definition for t in SHOP])}
@@ -135,7 +135,7 @@ def test_a_build_that_is_late_is_taken_up_again() -> None:
     cache = CatalogCache.in_steps(slowly)
     tools = (entry("one"), entry("two"))
     for made in ([0], [0, 1], [0, 1, 2]):
-        with pytest.raises(PickError, match="before the catalog's index was built"):
+        with pytest.raises(PickError, match="before the index of the catalog was built"):
             cache.get(tools, monotonic() - 1)
         assert steps == made
     assert cache.get(tools) == "one two"

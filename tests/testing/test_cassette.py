@@ -334,7 +334,7 @@ async def test_equal_requests_get_their_answers_one_after_the_other(path: Path) 
         with cassette(path) as tape:
             async with OpenAIClient("m", base_url=server.url, transport=tape) as client:
                 assert [await outcome(client, "go") for _ in "12"] == ["one", "two"]
-    with missing(path, "was recorded 2×, and is asked for once more") as tape:
+    with missing(path, "was recorded 2×, but is now sent once more") as tape:
         client = OpenAIClient("m", base_url=server.url, transport=tape)
         assert [await outcome(client, "go") for _ in "12"] == ["one", "two"]
         await client.tool_call("go")
@@ -462,7 +462,7 @@ async def test_no_key_is_needed_while_it_replays(
         "ANTHROPIC_BASE_URL",
     ):
         monkeypatch.delenv(name, raising=False)
-    with cassette(path) as tape, pytest.raises(AuthenticationError, match="there is no key"):
+    with cassette(path) as tape, pytest.raises(AuthenticationError, match="there is no API key"):
         make("m", transport=tape)
     assert content(path) == ""  # nothing was recorded
     with cassette(path, record="none") as tape:
@@ -523,7 +523,7 @@ async def test_an_answer_that_was_not_read_to_its_end(path: Path) -> None:
     client = OpenAIClient("m", base_url=server.url, transport=tape)
     with tape:
         assert await first_part(client) == recorded
-    with pytest.raises(ToolcribError, match="was not read to its end"), tape:
+    with pytest.raises(ToolcribError, match="did not read an answer to its end"), tape:
         assert [part async for part in client.stream(request)] == []
 
 
@@ -601,7 +601,7 @@ async def test_who_left_while_it_was_recorded_leaves_when_it_is_replayed(
 
 async def test_who_now_waits_for_what_was_given_up_is_told(path: Path) -> None:
     url, _ = await record_stalled(path, 0, out_of_time)
-    error = pytest.raises(ToolcribError, match="was given up when it was recorded, and now is")
+    error = pytest.raises(ToolcribError, match="gave up a request in the recording, but now")
     with error, cassette(path, record="none") as tape:
         await OpenAIClient("m", base_url=url, transport=tape).tool_call("go")
 
@@ -625,7 +625,7 @@ def test_modes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_outside_of_its_block_it_does_nothing(path: Path) -> None:
     tape = cassette(path)
     client = OpenAIClient("m", base_url=NOWHERE, transport=tape, retries=Retries(first_wait=0))
-    with pytest.raises(ToolcribError, match="is not in use: with cassette"):
+    with pytest.raises(ToolcribError, match="is not in use: open it with"):
         await client.tool_call("hi")
     with tape, pytest.raises(ToolcribError, match="no connection"):
         await client.tool_call("hi")
@@ -745,7 +745,7 @@ async def test_the_same_request_to_two_servers(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("compare", "told"),
-    [(lambda body: body.clear(), "a return missing"), (set, "what JSON can")],
+    [(lambda body: body.clear(), "a return missing"), (set, "that JSON can")],
 )
 async def test_compare_that_compares_nothing(
     compare: Callable[[Any], Any], told: str, path: Path
@@ -776,7 +776,7 @@ def test_where_no_file_can_be_is_told_before_anything_is_asked(path: Path) -> No
 
 def test_a_block_within_its_own_block(path: Path) -> None:
     with cassette(path) as tape:
-        with pytest.raises(ToolcribError, match="in use already"), tape:
+        with pytest.raises(ToolcribError, match="already in use"), tape:
             pytest.fail("it began")
         assert not tape.replaying
 

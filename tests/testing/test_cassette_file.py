@@ -121,23 +121,23 @@ def test_any_text_comes_back(text: str, tmp_path: Path) -> None:
             GOOD | {"toolcrib_cassette": "1"},
             r"Expected `int`, got `str` - at `\$.toolcrib_cassette",
         ),
-        ({"exchanges": []}, "is no cassette: Object missing required field `toolcrib_cassette`"),
-        ([], "is no cassette: Expected `object`, got `array`"),
-        (answer(status="x"), r"got `str` - at `\$.exchanges\[0\].response.status`. Mend it, or"),
+        ({"exchanges": []}, "is not a cassette: Object missing required field `toolcrib_cassette`"),
+        ([], "is not a cassette: Expected `object`, got `array`"),
+        (answer(status="x"), r"got `str` - at `\$.exchanges\[0\].response.status`. Correct it, or"),
         (answer(txt=[]), "unknown field `txt`"),
-        (answer(text=["abc"], chunks=[1, 1]), r"\$.exchanges\[0\]: its chunks measure 2 bytes and"),
-        (answer(text=["abc"], chunks=[4, -1]), "its chunks measure 3 bytes"),
+        (answer(text=["abc"], chunks=[1, 1]), r"\$.exchanges\[0\]: its chunks have 2 bytes but"),
+        (answer(text=["abc"], chunks=[4, -1]), "its chunks have 3 bytes"),
         (answer(text=["\ud800"]), "surrogates not allowed"),
         (answer(base64="%"), r"\$.exchanges\[0\]: "),
-        (answer(base64="AA==", text=["a"]), "a body is either text or base64"),
+        (answer(base64="AA==", text=["a"]), "a body must be either text or base64"),
         (
             GOOD | {"exchanges": [{"request": {"method": "POST", "url": "u"}}]},
-            "needs either a resp",
+            "must have exactly one of resp",
         ),
         (
             GOOD
             | {"exchanges": [{"request": {"method": "POST", "url": "u"}, "error": "e", "left": 1}]},
-            "needs either a resp",
+            "must have exactly one of resp",
         ),
         (
             GOOD
@@ -152,14 +152,14 @@ def test_a_file_that_was_tampered_with_says_where(data: Any, told: str, tmp_path
     with pytest.raises(SourceError, match=told) as failed:
         read(path)
     assert str(failed.value).startswith(f"{path} ")
-    assert str(failed.value).endswith("record it anew")
+    assert str(failed.value).endswith("record it again")
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[" * 100_000])
 def test_a_file_that_is_no_json(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "tape.json"
     path.write_bytes(content)
-    with pytest.raises(SourceError, match="is no cassette: "):
+    with pytest.raises(SourceError, match="is not a cassette: "):
         read(path)
 
 

@@ -225,13 +225,13 @@ async def test_a_model_makes_up_what_has_no_answer_and_is_told_no_secret() -> No
     assert request.messages[1].content == '{"disk":"a","key":"***"}'
     no = await emulated.exec(ToolCall("call_2", "count", '{"word": "tea"}'))
     assert no.record.error is not None
-    assert no.record.error.message == "What stands in for this tool gave no JSON."
+    assert no.record.error.message == "The model that emulates this tool did not answer with JSON."
 
 
 async def test_without_an_answer_or_a_model_a_call_fails_and_never_runs() -> None:
     outcome = await ToolEmulator().over(runner()).exec(asked("count"))
     assert isinstance(outcome, Failed)
-    assert outcome.error.message == "Nothing stands in for this tool here."
+    assert outcome.error.message == "The emulator has no answer for this tool."
 
 
 async def test_tools_that_come_later_and_sinks_that_come_later_are_held_to_it() -> None:
@@ -242,7 +242,7 @@ async def test_tools_that_come_later_and_sinks_that_come_later_are_held_to_it() 
     )
     result = await later.run("Go.")
     assert result.records[0].error is not None
-    assert result.records[0].error.message == "Nothing stands in for this tool here."
+    assert result.records[0].error.message == "The emulator has no answer for this tool."
     for made in (later.runner.with_sinks(log), later.runner.with_tools(wipe).or_sinks([log])):
         assert made.ledger is None
         assert (await made.exec(asked("count"))).record.emulated
@@ -270,7 +270,7 @@ async def test_a_log_holds_back_no_real_call_because_of_an_emulated_one() -> Non
     entries = await log.entries(AuditFilter(status="completed"))
     assert [entry.record.emulated for entry in entries] == [True, False]
     why = [CallStory([entry]).why() for entry in entries]
-    assert why[0].startswith("It did not run, and something stood in")
+    assert why[0].startswith("It did not run (an emulator gave the result)")
     assert why[1].startswith("It ran because")
     await log.aclose()
 

@@ -49,7 +49,7 @@ def test_a_call_has_any_json_as_its_arguments() -> None:
     assert call("add", name=None, arguments=[1], self={}).arguments == (
         '{"name":null,"arguments":[1],"self":{}}'
     )
-    with pytest.raises(TypeError, match=r"arguments of call\('add', …\) are no JSON"):
+    with pytest.raises(TypeError, match=r"arguments of call\('add', …\) are not JSON"):
         call("add", a=object())
 
 
@@ -88,7 +88,9 @@ async def test_a_script_that_is_used_up_says_so() -> None:
 
 
 def test_a_text_is_no_script() -> None:
-    with pytest.raises(ToolcribError, match=r"turns is a list, .* write ScriptedClient\(\['…'\]\)"):
+    with pytest.raises(
+        ToolcribError, match=r"turns must be a list .* as in ScriptedClient\(\['…'\]\)"
+    ):
         ScriptedClient("hello")
 
 

@@ -44,7 +44,7 @@ _TOO_LARGE = "a number in the calculation is too large: more than 300 digits"
 _NO_REAL = "the calculation has no real result"
 _BY_ZERO = "the calculation divides by zero"
 _MISREAD = (
-    "that is no arithmetic expression: use numbers, + - * / // % ** and parentheses, the functions "
+    "that is not an arithmetic expression: use numbers, + - * / // % ** and parentheses, the functions "
     "sqrt sin cos tan log log10 exp abs round floor ceil min max, and pi and e"
 )
 _COMMAS = "that is a list of numbers, not one: write 1000, not 1,000"

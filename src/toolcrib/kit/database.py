@@ -147,7 +147,7 @@ def query_database(sql: str, *, database: Database) -> QueryResult:
         sql: The statement, such as SELECT name FROM customers ORDER BY name LIMIT 10.
     """
     if not sql.strip() or "\0" in sql or len(sql) > _LONGEST_SQL:
-        raise ToolError(f"sql has to be one statement of 1 to {_LONGEST_SQL} characters")
+        raise ToolError(f"sql must be one statement of 1 to {_LONGEST_SQL} characters")
     return database.query(sql)
 
 
@@ -191,7 +191,7 @@ _OF_STATEMENT: Mapping[str, str] = {
     "NO_QUERY": _ONLY_SELECT,
     "SQLITE_AUTH": _ONLY_SELECT,
     "SQLITE_CONSTRAINT": _ONLY_SELECT,
-    "SQLITE_MISMATCH": "a value has the wrong type for its place, or is too large a number",
+    "SQLITE_MISMATCH": "a value has the wrong type for its place, or is a number that is too large",
     "SQLITE_NOMEM": "the query needs too much memory: ask for less at once",
     "SQLITE_RANGE": "the statement has parameters: write the values into it instead",
     "SQLITE_READONLY": _ONLY_SELECT,
@@ -202,7 +202,7 @@ _OF_STATEMENT: Mapping[str, str] = {
 }
 _OF_DATABASE: Mapping[str, str] = {
     "SQLITE_BUSY": "the database is locked by another program: try again later",
-    "SQLITE_CANTOPEN": "the database cannot be opened: its file is gone, or may not be read",
+    "SQLITE_CANTOPEN": "the database cannot be opened: its file is missing or cannot be read",
     "SQLITE_CORRUPT": "the database is damaged",
     "SQLITE_FORMAT": "the database is damaged",
     "SQLITE_IOERR": "the database could not be read",
@@ -212,8 +212,8 @@ _OF_DATABASE: Mapping[str, str] = {
     "SQLITE_PROTOCOL": "the database is locked by another program: try again later",
     "SQLITE_READONLY_": "the database cannot be read without writing: it is in WAL mode in a folder "
     "that cannot be written to, or has to be recovered by a program that may write to it",
-    "SQLITE_SCHEMA": "the database was changed meanwhile: try again",
-    "DIED": "the query was ended by the system: ask for less at once",
+    "SQLITE_SCHEMA": "the database changed in the meantime: try again",
+    "DIED": "the operating system stopped the query: ask for less at once",
 }
 
 
@@ -329,8 +329,10 @@ class ReadOnlyDatabase:
                 stderr=subprocess.DEVNULL,
             )
         except OSError:
-            raise CapabilityError("the database cannot be asked: no process was started") from None
-        with process, stopped_by(process.kill):  # a cancelled query ends at once
+            raise CapabilityError(
+                "the database cannot be queried, because no process could be started"
+            ) from None
+        with process, stopped_by(process.kill):  # a cancelled question ends at once
             try:
                 said, _ = process.communicate(json.dumps(asked).encode(), self.limits.seconds)
                 return json.loads(said) if process.returncode == 0 else {"error": "DIED"}

@@ -28,8 +28,8 @@ NO_FILE: Final = "there is no such file"
 NO_FOLDER: Final = "there is no such folder"
 NOT_A_FILE: Final = "that is a folder: list it instead"
 NOT_A_FOLDER: Final = "a name in that path is not a folder"
-NOT_ORDINARY: Final = "that is no ordinary file"
-NOT_ALLOWED: Final = "that may not be read"
+NOT_ORDINARY: Final = "that is not a regular file"
+NOT_ALLOWED: Final = "reading that file or folder is not allowed"
 IN_USE: Final = "that file is in use by the application"
 
 _Identity: TypeAlias = tuple[int, int]  # device and inode
@@ -370,7 +370,7 @@ def search_files(query: str, path: str = ".", *, root: FileRoot) -> FileMatches:
         path: The folder or file to search, such as src; "." is the current folder.
     """
     if not query.strip() or len(query) > _LONGEST_QUERY:
-        raise ToolError(f"query has to be a text of 1 to {_LONGEST_QUERY} characters")
+        raise ToolError(f"query must be a text of 1 to {_LONGEST_QUERY} characters")
     return root.search(query, path)
 
 
@@ -529,7 +529,9 @@ class JailedFolder:
         self.root = Path(os.path.realpath(root))
         self.limits = limits or FolderLimits()
         if os.open not in os.supports_dir_fd:
-            raise SourceError("folders cannot be jailed on this system: it has no openat()")
+            raise SourceError(
+                "this system cannot limit reading to a folder, because it has no openat()"
+            )
         if not self.root.is_dir():
             raise SourceError(f"there is no folder {str(root)!r}: name one that may be read")
 

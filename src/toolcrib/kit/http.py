@@ -109,17 +109,17 @@ if TYPE_CHECKING:
     )
     from yarl import URL
 
-_NOT_ALLOWED = "that server is not among those that may be asked"
-_REFUSED = "the address may not be reached"
-_NOT_PUBLIC = "has no public address, and may not be asked"
+_NOT_ALLOWED = "that server is not on the list of allowed servers"
+_REFUSED = "requests to that address are not allowed"
+_NOT_PUBLIC = "has no public address, so requests to it are not allowed"
 _TOO_SLOW = "did not answer in time"
-_TOO_LARGE = "gave too large an answer"
+_TOO_LARGE = "gave an answer that is too large"
 _ENCODED = "gave a compressed answer, which was not asked for"
-_REDIRECTED = "wants to be asked elsewhere, and redirects are not followed"
-_NOT_CHANGED = "says that nothing has changed, and sends nothing"
-_NOT_REACHED = "was not reached: is there a network connection?"
-_NOT_TRUSTED = "was not reached: its certificate or its TLS is not valid"
-_BROKEN = "broke off before its answer was whole"
+_REDIRECTED = "answered with a redirect, and redirects are not followed"
+_NOT_CHANGED = "answered that nothing has changed, and sent no content"
+_NOT_REACHED = "could not be reached: is there a network connection?"
+_NOT_TRUSTED = "could not be reached: its certificate or its TLS is not valid"
+_BROKEN = "closed the connection before its answer was complete"
 _UNREADABLE = "gave an answer that cannot be read as HTTP"
 
 
@@ -191,7 +191,7 @@ class GuardedHttp:
         if find_spec("aiohttp") is None:
             raise _missing()
         if isinstance(allow, str) or isinstance(private, str):
-            raise SourceError("allow and private are lists, not one text")
+            raise SourceError("allow and private must be lists, not a single string")
         self.limits = limits or HttpLimits()
         self._allowed = frozenset(_origin(entry) for entry in allow)
         self._private = tuple(_network(entry) for entry in private)
@@ -377,8 +377,8 @@ class _Resolver:
         look_up = partial(socket.getaddrinfo, host, port, family, socket.SOCK_STREAM, flags=flags)
         try:
             found = await in_thread(look_up)
-        except UnicodeError:  # a label of the name is too long
-            raise OSError("that cannot be the name of a host") from None
+        except UnicodeError:  # a part of the name is too long
+            raise OSError("that is not a valid host name") from None
         numeric = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
         return [
             {
@@ -439,7 +439,7 @@ def _origin(entry: str) -> tuple[str, str, int]:
     origin = None if url is None else _origin_of(url)
     if url is None or origin is None or url != url.origin() or "*" in entry:
         raise SourceError(
-            f"{without_password(entry)!r} is no server: give a host such as api.example.com, or"
+            f"{without_password(entry)!r} is not a server: give a host such as api.example.com, or"
             " an origin such as https://api.example.com:8443"
         )
     return origin
@@ -459,7 +459,9 @@ def _network(entry: str) -> Network:
     try:
         return ip_network(entry)
     except ValueError:
-        raise SourceError(f"{entry!r} is no network: write it as 127.0.0.0/8 or fd00::/8") from None
+        raise SourceError(
+            f"{entry!r} is not a network: write it as 127.0.0.0/8 or fd00::/8"
+        ) from None
 
 
 def _url(text: str, *, encoded: bool = False) -> URL | None:

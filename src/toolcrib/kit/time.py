@@ -24,7 +24,7 @@ _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday",
 _MARKS = ".'\N{RIGHT SINGLE QUOTATION MARK}"  # St. John's
 _LONGEST = 100
 _UNKNOWN = (
-    "that is no known time zone: use an IANA name such as Europe/Paris, "
+    "that is not a known time zone: use an IANA name such as Europe/Paris, "
     "or the name of a city that has a zone of its own, such as Paris"
 )
 

@@ -307,7 +307,7 @@ def _convert(registry: Registry, value: Number, source: Reading, target: Reading
     if not math.isfinite(converted):
         too_large = value * converted > 0  # else the logarithm of a number that is not positive
         raise ToolError(
-            "the result is too large" if too_large else "there is no such value in that unit"
+            "the result is too large" if too_large else "the value cannot be expressed in that unit"
         )
     return converted
 

@@ -101,9 +101,9 @@ async def get_weather(
         days: How many days to forecast, today included: 1 to 7.
     """
     if not place.strip() or len(place) > _LONGEST_PLACE:
-        raise ToolError(f"place has to be a name of 1 to {_LONGEST_PLACE} characters")
+        raise ToolError(f"place must be a name of 1 to {_LONGEST_PLACE} characters")
     if not 1 <= days <= _MOST_DAYS:
-        raise ToolError(f"days has to be 1 to {_MOST_DAYS}, today included")
+        raise ToolError(f"days must be 1 to {_MOST_DAYS}, today included")
     return await service.forecast(place, days)
 
 
@@ -162,12 +162,12 @@ _CONDITIONS: Mapping[int, str] = {
     99: "thunderstorm with heavy hail",
 }
 
-_UNKNOWN_PLACE = "no place of that name is known: give a city, and a region or country if need be"
+_UNKNOWN_PLACE = "no place with that name is known: give a city, and a region or country if need be"
 _OTHER_REGION = (
-    "no place of that name lies there: write the region or the country in full, or leave it out"
+    "no place with that name is there: write the region or the country in full, or leave it out"
 )
 _FAILED = "the weather service failed: try again later"
-_TOO_MANY = "the weather service is asked too often: try again later"
+_TOO_MANY = "the weather service gets too many requests: try again later"
 _FOREIGN = "the weather service gave an answer that cannot be read"
 
 

@@ -73,8 +73,8 @@ def check_form(
             RuleFault(
                 "limit",
                 "",
-                f"a request that offers all {len(definitions)} tools is refused, {most} are the most: "
-                "offer a choice of them (pick_tools)",
+                f"a request that offers all {len(definitions)} tools is refused, because at "
+                f"most {most} are allowed: offer a selection of them (pick_tools)",
             ),
         )
 
@@ -129,8 +129,8 @@ def _cut_alike(views: Sequence[ToolView]) -> Iterator[tuple[int, RuleFault]]:
                 RuleFault(
                     "name",
                     "/name",
-                    f"cut to what the provider takes, it is called as '{other}' but for a hash "
-                    f"({view.wire_name}): rename one of them",
+                    "shortened to what the provider accepts, its name differs from that of "
+                    f"'{other}' only by a hash ({view.wire_name}): rename one of them",
                 ),
             )
 

@@ -223,7 +223,7 @@ _HIDDEN = re.compile(
 _FLAG = re.compile("\U0001f3f4[\U000e0061-\U000e007a]{1,6}\U000e007f")  # England, Scotland, Wales
 
 _ORDERS: dict[str, re.Pattern[str]] = {
-    "speaks of setting other instructions aside": re.compile(
+    "tells the model to ignore other instructions": re.compile(
         r"\b(?:ignore|disregard|forget|override|bypass)\s+(?:(?:all|any|every|the|your|of|these|"
         r"those|my)\s+){0,3}(?:previous|prior|earlier|above|preceding|other|existing|system|"
         r"original|initial)\s+(?:\w+\s+)?(?:instruction|prompt|rule|message|guideline|"
@@ -234,7 +234,7 @@ _ORDERS: dict[str, re.Pattern[str]] = {
         r"inform(?:ing)?|mention(?:ing)?|notify(?:ing)?|alert(?:ing)?|show(?:ing)?)\s+"
         r"(?:(?:this|that|it|anything|about|to)\s+){0,3}(?:the\s+)?(?:user|human)\b"
     ),
-    "has the marks of a chat template or of an instruction block": re.compile(
+    "has markers of a chat template or of an instruction block": re.compile(
         r"<\|(?:im_start|im_end|system|user|assistant|endoftext)\|>|\[/?inst\]|<<sys>>"
         r"|</?\s*(?:system|important|instructions?|secret|hidden)\s*>"
     ),
@@ -262,7 +262,7 @@ def _hidden(pointer: str, text: str) -> Iterator[RuleFault]:
         yield RuleFault(
             "text",
             pointer,
-            f"it holds characters that a reader does not see ({codes}{more}): remove them",
+            f"it holds invisible characters ({codes}{more}): remove them",
         )
 
 
@@ -275,7 +275,7 @@ def _ordering(pointer: str, text: str) -> Iterator[RuleFault]:
             yield RuleFault(
                 "text",
                 pointer,
-                f"it {what} (“{words}”): a description says what a tool does, and no more",
+                f"it {what} (“{words}”): a description should only say what the tool does",
             )
 
 
@@ -391,14 +391,15 @@ def _defaults(schema: JsonObject) -> Iterator[RuleFault]:
             "default",
             f"/input_schema{pointer}/default",
             f"its default {_short(node['default'])} does not fit its own schema: "
-            "a model that sends it is refused",
+            "a call that sends it is refused",
         )
     if nulls:
         more = f" (and {len(nulls) - 1} more)" if len(nulls) > 1 else ""
         yield RuleFault(
             "default",
             f"/input_schema{nulls[0]}/default",
-            f"its default{more} is null, which its own schema refuses: allow null, or drop it",
+            f"its default{more} is null, which its own schema refuses: allow null, or remove "
+            "the default",
         )
 
 
@@ -437,7 +438,7 @@ def _keywords(schema: JsonObject) -> Iterator[RuleFault]:
                 yield RuleFault(
                     "keyword",
                     f"/input_schema{pointer}/{escape_pointer(key)}",
-                    f"the unknown keyword '{key[:_SHOWN]}' judges nothing{meant}",
+                    f"the unknown keyword '{key[:_SHOWN]}' checks nothing{meant}",
                 )
 
 
@@ -454,8 +455,8 @@ def _formats(schema: JsonObject) -> Iterator[RuleFault]:
         yield RuleFault(
             "keyword",
             f"/input_schema{next(iter(found.values()))}/format",
-            f"nothing checks the format{'' if one else 's'} {names}: any value passes; write a "
-            "pattern, or an enum",
+            f"nothing checks the format{'' if one else 's'} {names}: any value passes; add a "
+            "pattern or an enum",
         )
 
 
@@ -470,8 +471,8 @@ def _open(definition: ToolDefinition, schema: JsonObject) -> Iterator[RuleFault]
     yield RuleFault(
         "open",
         f"/input_schema/{opened[0]}",
-        f"it takes arguments that it does not declare{theirs}: they run, and no record shows them; "
-        "declare what may be sent, and drop the keyword",
+        f"it takes arguments that it does not declare{theirs}: they reach the tool, but no "
+        "record shows them; declare what may be sent, and remove the keyword",
     )
 
 
@@ -515,7 +516,7 @@ def _enums(schema: JsonObject) -> Iterator[RuleFault]:
             yield RuleFault(
                 "enum",
                 f"/input_schema{pointer}/enum",
-                "its enum comes without a type, which some endpoints need: add one",
+                "its enum has no type, which some endpoints need: add one",
             )
 
 
@@ -660,7 +661,7 @@ def _fault(other: ToolDefinition, *, exact: bool) -> RuleFault:
     return RuleFault(
         "similar",
         "/description",
-        f"it {how} '{other.name}': say when to use which, or make them one tool",
+        f"it {how} '{other.name}': say when to use which, or merge them into one tool",
     )
 
 
@@ -776,7 +777,7 @@ def _conflicts(
                     "conflict",
                     f"/input_schema{found.pointer}",
                     f"'{name}' is {kind.what} {value} in {_tools(few, names)}, and {most} in "
-                    f"{_tools(many, names)}: make them alike, or name them apart",
+                    f"{_tools(many, names)}: make them the same, or give them different names",
                 ),
             )
 
@@ -829,7 +830,7 @@ def _spelling(variants: dict[str, list[_Use]], names: list[str]) -> tuple[int, R
     return place, RuleFault(
         "spelling",
         f"/input_schema{found.pointer}",
-        f"one parameter, several spellings: '{most}' in {_tools(many, names)}; {others}: use one",
+        f"one parameter with several spellings: '{most}' in {_tools(many, names)}; {others}: use one",
     )
 
 

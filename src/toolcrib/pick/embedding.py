@@ -382,7 +382,7 @@ class CachedEmbedder:
         self._warned = True
         reason = error.strerror if isinstance(error, OSError) else error
         warnings.warn(
-            f"vectors are kept in memory only, for the file cannot be used: {reason}",
+            f"vectors are kept in memory only, because the file cannot be used: {reason}",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -497,7 +497,7 @@ class FunctionEmbedder:
     @names_wrong_types
     def __init__(self, function: EmbeddingFunction, *, name: str, batch: int = 64) -> None:
         if not name or batch < 1:
-            raise ValueError("FunctionEmbedder: it needs a name, and a batch of at least 1")
+            raise ValueError("FunctionEmbedder: give a name, and a batch of at least 1")
         if find_spec("numpy") is None:
             raise MissingExtraError("pick", "FunctionEmbedder")
         self.name = name
@@ -558,7 +558,7 @@ class FunctionEmbedder:
         rows = checked_rows(answer, len(texts), who=what, form="float64")
         if self._dimensions not in (None, rows.shape[1]):
             raise PickError(
-                f"{what} gave {rows.shape[1]} numbers a text, and {self._dimensions} before"
+                f"{what} gave {rows.shape[1]} numbers per text, but {self._dimensions} before"
             )
         self._dimensions = rows.shape[1]
         return units(rows)

@@ -116,7 +116,7 @@ def read_questions(path: Path, tools: Collection[str]) -> tuple[Question, ...]:
         raise SourceError(f"{path}: it cannot be read ({reason})") from None
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not lines:
-        raise SourceError(f"{path}: there are no questions in it")
+        raise SourceError(f"{path}: it has no questions")
     known = frozenset(tools)
     return tuple(_question(line, known, f"{path}: line {number}") for number, line in lines)
 
@@ -127,10 +127,10 @@ def _question(line: str, tools: frozenset[str], where: str) -> Question:
     except (ValueError, RecursionError):
         raise SourceError(f"{where} is not JSON") from None
     if not isinstance(found, dict):
-        raise SourceError(f"{where} is no object with query and gold")
+        raise SourceError(f"{where} is not an object with query and gold")
     query, gold = found.get("query"), found.get("gold")
     if not isinstance(query, str) or not query.strip():
-        raise SourceError(f"{where}: 'query' must be text")
+        raise SourceError(f"{where}: 'query' must be a string")
     if not isinstance(gold, list) or not all(isinstance(name, str) for name in gold):
         raise SourceError(f"{where}: 'gold' must be a list of names ([] where no tool is needed)")
     for name in gold:

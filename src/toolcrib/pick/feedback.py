@@ -60,7 +60,7 @@ class Feedback:
     @names_wrong_types
     def __init__(self, *, size: int = 10_000) -> None:
         if size < 1:
-            raise PickError(f"size must be from 1, not {size}")
+            raise PickError(f"size must be 1 or more, not {size}")
         self._size = size
         self._lock = Lock()
         self._next = 0
@@ -103,7 +103,7 @@ class Feedback:
         try:
             saved = msgspec.convert(value, _SavedFeedback)
         except msgspec.ValidationError as error:
-            raise PickError(f"what was saved is no feedback: {error}") from None
+            raise PickError(f"the saved text is not feedback: {error}") from None
         feedback = cls(size=size)
         for each in saved.served:
             feedback._add(each.words[:_MAX_WORDS], each.tools)

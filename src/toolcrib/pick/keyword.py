@@ -451,7 +451,7 @@ def weigh(
 
 def check_time(deadline: float) -> None:
     if monotonic() >= deadline:
-        raise PickError("the time of the query was over before all tools were weighed")
+        raise PickError("the time limit of the query passed before all tools were scored")
 
 
 def _best(found: dict[int, float], count: int) -> dict[int, float]:

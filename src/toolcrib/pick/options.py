@@ -80,11 +80,11 @@ def exclusion(checks: tuple[Check, ...], definition: ToolDefinition) -> str | No
 
 
 def _only(filters: Filters, definition: ToolDefinition) -> str | None:
-    return None if definition.name in (filters.only or ()) else "it is not among `only`"
+    return None if definition.name in (filters.only or ()) else "it is not in `only`"
 
 
 def _excluded(filters: Filters, definition: ToolDefinition) -> str | None:
-    return "it is among `without`" if definition.name in filters.without else None
+    return "it is in `without`" if definition.name in filters.without else None
 
 
 def _used_up(filters: Filters, definition: ToolDefinition) -> str | None:
@@ -254,9 +254,11 @@ class PickOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not _is_number(self.max_candidates, int) or self.max_candidates < 1:
-            raise PickError(f"max_candidates must be an int from 1, not {self.max_candidates!r}")
+            raise PickError(
+                f"max_candidates must be an int, 1 or more, not {self.max_candidates!r}"
+            )
         if not _is_number(self.min_score, float) or not 0 <= self.min_score <= 1:
-            raise PickError(f"min_score must be in 0..1, not {self.min_score!r}")
+            raise PickError(f"min_score must be from 0 to 1, not {self.min_score!r}")
         for name in ("allow_unsafe", "debug"):
             if not isinstance(getattr(self, name), bool):  # "no" would count as true
                 raise PickError(f"{name} must be True or False, not {getattr(self, name)!r}")
@@ -265,7 +267,7 @@ class PickOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise PickError(f"timeout_ms must be above 0, or None for no limit, not {limit!r}")
         cost = self.max_cost
         if cost is not None and not (_is_number(cost, float) and cost >= 0):
-            raise PickError(f"max_cost must be from 0, or None for any, not {cost!r}")
+            raise PickError(f"max_cost must be 0 or more, or None for any cost, not {cost!r}")
         if not (self.quota is None or callable(self.quota) or isinstance(self.quota, Mapping)):
             raise PickError(f"quota must be a mapping or a function, not {self.quota!r}")
         _check_scorer(self.scorer)

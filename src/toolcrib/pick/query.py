@@ -377,5 +377,5 @@ def part_read(embedder: object, text: str, name: str) -> float:
     except Exception as error:
         raise PickError(f"embedder {name}: reads raised {type(error).__name__}") from error
     if not 0 <= part <= 1:
-        raise PickError(f"embedder {name}: reads gave {part}, not a part in 0..1")
+        raise PickError(f"embedder {name}: reads gave {part}, not a share from 0 to 1")
     return part

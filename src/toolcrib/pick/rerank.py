@@ -178,7 +178,7 @@ def _loaded(file: Path) -> _LoadedModel:
     except Exception as error:  # the library raises its own bare Exceptions
         raise SourceError(f"{file} cannot be read: reinstall {MODEL_PACKAGE}") from error
     if shape[-1:] != [_DIMENSIONS] or inputs != _INPUTS:
-        raise SourceError(f"{file} is another model than all-MiniLM-L6-v2")
+        raise SourceError(f"{file} is not the model all-MiniLM-L6-v2")
     return _LoadedModel(np, _tokenizer(tokenizers), session)
 
 
@@ -212,7 +212,7 @@ def _tokenizer(library: Any) -> Any:
         text = ""
     vocabulary = {token: number for number, token in enumerate(text.split("\n")[:_TOKENS])}
     if len(vocabulary) != _TOKENS or vocabulary.get("[SEP]") != _END:
-        raise SourceError(f"{_VOCABULARY.name} is not whole: reinstall toolcrib")
+        raise SourceError(f"{_VOCABULARY.name} is incomplete: reinstall toolcrib")
     pieces = library.models.WordPiece(vocab=vocabulary, unk_token="[UNK]")  # noqa: S106
     tokenizer = library.Tokenizer(pieces)
     tokenizer.normalizer = library.normalizers.BertNormalizer(lowercase=True)
@@ -321,7 +321,9 @@ def read_judgement(answer: str, count: int) -> dict[int, float]:
     judgement: dict[int, float] = {}
     for number, given in said:
         if not 1 <= number <= count:
-            raise PickError(f"it scored number {number}, and there are 1 to {count}")
+            raise PickError(
+                f"it scored number {number}, but the tools have the numbers 1 to {count}"
+            )
         if number in judgement:
             raise PickError(f"it scored number {number} twice")
         judgement[number] = _score(number, given)
@@ -380,8 +382,10 @@ def _score(number: int, given: Any) -> float:
         score = float(given) if isinstance(given, int | float | str) else -1.0
     except (ValueError, OverflowError):
         score = -1.0
-    if isinstance(given, bool) or not 0.0 <= score <= 1.0:  # NaN is outside as well
-        raise PickError(f"it scored number {number} with something that is no number in 0..1")
+    if isinstance(given, bool) or not 0.0 <= score <= 1.0:  # NaN is in no range
+        raise PickError(
+            f"it scored number {number} with something that is not a number from 0 to 1"
+        )
     return score
 
 
@@ -426,7 +430,7 @@ class JudgeScorer:
         kept: int = 1_000,
     ) -> None:
         if most < 1 or kept < 0:
-            raise PickError(f"most must be from 1 and kept from 0, not {most} and {kept}")
+            raise PickError(f"most must be 1 or more and kept 0 or more, not {most} and {kept}")
         self._client = client
         self._first: Ranker = KeywordScorer() if first is None else first
         self._most = most

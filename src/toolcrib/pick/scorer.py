@@ -199,9 +199,9 @@ def checked_score(given: object, scorer: str, tool: HasDefinition) -> Score:
             return Score(float(value))
         if isinstance(score.reason, str) and isinstance(score.details, dict | None):
             return score
-        what, wanted = "a reason or details of another type", "a text and a JSON object"
+        what, wanted = "a reason or details of the wrong type", "a string and a JSON object"
     else:
-        what, wanted = _named(value), "a score in 0..1"
+        what, wanted = _named(value), "a score from 0 to 1"
     tool_name = tool.get_definition().name
     raise PickError(f"scorer {scorer!r} gave {what} for tool {tool_name!r}, not {wanted}")
 
@@ -306,7 +306,7 @@ class CatalogCache(Generic[T]):
                 if monotonic() >= deadline:
                     break
             else:
-                raise RuntimeError("the steps of a build ended without an index")
+                raise RuntimeError("building the index ended without a result")
         except BaseException:
             entry.steps = None  # a generator that raised is finished
             raise
@@ -362,7 +362,7 @@ def digests_in_steps(definitions: Sequence[ToolDefinition]) -> Iterator[None]:
 
 
 def _late() -> PickError:
-    return PickError("the time of the query was over before the catalog's index was built")
+    return PickError("the time limit of the query passed before the index of the catalog was built")
 
 
 # How a scorer is asked, and what of its answer is used.
@@ -448,7 +448,7 @@ def _ranking(ranker: Ranker, request: ScoreRequest) -> Ranking:
         best = [(position, hits.calibrated(weight)) for position, weight in hits.best(most)]
     positions = {position for position, _ in best}
     if len(positions) < len(best) or not all(0 <= p < len(tools) for p in positions):
-        raise PickError(f"scorer {name!r} named a tool twice, or a position that no tool has")
+        raise PickError(f"scorer {name!r} named a tool twice, or a position where there is no tool")
     found = [(position, checked_score(given, name, tools[position])) for position, given in best]
     if request.min_score == 0 and len(found) < most:  # tools that are no hit score 0
         others = (position for position in range(len(tools)) if position not in positions)
@@ -602,9 +602,9 @@ def checked_rows(given: object, count: int, *, who: str, form: str | None = None
             if form is None and rows.dtype != "float32":
                 rows = np.asarray(rows, "float64")
     except (TypeError, ValueError, OverflowError):
-        raise PickError(f"{who} gave no rows of numbers, all of one length") from None
+        raise PickError(f"{who} did not give rows of numbers of the same length") from None
     if rows.ndim != 2 or len(rows) != count or not rows.shape[1]:
-        raise PickError(f"{who} gave shape {rows.shape} for {count} texts, not a row each")
+        raise PickError(f"{who} gave shape {rows.shape} for {count} texts, not one row for each")
     if not np.isfinite(rows).all():
         raise PickError(f"{who} gave a number that is not finite")
     return rows

@@ -469,7 +469,7 @@ class VectorFile:
                 raise
         if not (self._sole or self._is_ours()):
             raise SourceError(
-                f"{self._path} is no cache of vectors: delete it, or name another file"
+                f"{self._path} is not a cache of vectors: delete it, or name another file"
             )
         self._path.with_name(f"{self._path.name}-journal").unlink(missing_ok=True)
         self._path.unlink(missing_ok=True)
@@ -480,8 +480,8 @@ class VectorFile:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._path.touch(mode=0o600)  # SQLite's journal gets the same mode
         if not self._path.is_file():
-            raise FileExistsError(EEXIST, "what is there is no file")
-        where = f"{self._path.as_uri()}?mode=rw"  # SQLite itself would create it readable for all
+            raise FileExistsError(EEXIST, "it is not a file")
+        where = f"{self._path.as_uri()}?mode=rw"  # SQLite would create it for all to read
         connection = sqlite3.connect(where, uri=True, timeout=_PATIENCE, isolation_level=None)
         with closing(connection):
             connection.text_factory = bytes
@@ -519,7 +519,7 @@ def _create(connection: sqlite3.Connection) -> None:
     if _number(connection, "PRAGMA application_id") == _APPLICATION:
         return  # another process was faster
     if _number(connection, "SELECT count(*) FROM sqlite_master"):
-        raise _ForeignError("it is another database")
+        raise _ForeignError("it is a different database")
     for statement in _CREATE:
         connection.execute(statement)
 

@@ -164,7 +164,7 @@ def fields(definition: ToolDefinition) -> Fields:
 
 def no_json(tool: str) -> PickError:
     return PickError(
-        f"tool {tool!r}: a schema or an example of its definition is no JSON, or is nested too deeply"
+        f"tool {tool!r}: a schema or an example of its definition is not JSON, or is nested too deeply"
     )
 
 

@@ -40,7 +40,7 @@ from toolcrib.values.typed import names_wrong_types
 # single piece.
 
 _VERSION = 1
-_ANEW = "record it anew"
+_ANEW = "record it again"
 _LINE = re.compile(r"[^\n]*\n+|[^\n]+")
 
 
@@ -109,14 +109,14 @@ class RecordedResponse(
         """Return the body in the pieces in which it arrived. Raises ValueError if the lengths do
         not fit."""
         if self.text and self.base64:
-            raise ValueError("a body is either text or base64")
+            raise ValueError("a body must be either text or base64")
         body = "".join(self.text).encode() or base64.b64decode(self.base64, validate=True)
         if not self.chunks:
             return [body] if body else []
         if sum(self.chunks) != len(body) or min(self.chunks) < 1:
             raise ValueError(
-                f"its chunks measure {sum(self.chunks)} bytes and its body {len(body)}; without "
-                "`chunks` it comes in one piece"
+                f"its chunks have {sum(self.chunks)} bytes but its body has {len(body)}; "
+                "without `chunks` the body comes in one piece"
             )
         ends = itertools.accumulate(self.chunks, initial=0)
         return [body[start:end] for start, end in itertools.pairwise(ends)]
@@ -153,8 +153,8 @@ def read(path: Path) -> list[Exchange]:
         exchanges = msgspec.convert(data, _CassetteFile).exchanges
     except OSError as error:
         raise SourceError(f"{path} cannot be read ({error.strerror})") from None
-    except (ValueError, RecursionError) as error:  # not UTF-8, not JSON, or another form
-        raise SourceError(f"{path} is no cassette: {error}. Mend it, or {_ANEW}") from None
+    except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, not in this form
+        raise SourceError(f"{path} is not a cassette: {error}. Correct it, or {_ANEW}") from None
     for at, exchange in enumerate(exchanges):
         _check(path, at, exchange)
     return exchanges
@@ -164,13 +164,13 @@ def _check(path: Path, at: int, exchange: Exchange) -> None:
     answer = exchange.response
     try:
         if (answer is not None) + bool(exchange.error) + bool(exchange.left) != 1:
-            raise ValueError("it needs either a response or an error, or to be left")
+            raise ValueError("it must have exactly one of response, error and left")
         urlsplit(exchange.request.url)
         if answer is not None:
             answer.pieces()
     except (ValueError, binascii.Error) as error:
         raise SourceError(
-            f"{path} is no cassette: $.exchanges[{at}]: {error}. Mend it, or {_ANEW}"
+            f"{path} is not a cassette: $.exchanges[{at}]: {error}. Correct it, or {_ANEW}"
         ) from None
 
 
@@ -178,7 +178,7 @@ def check_writable(path: Path) -> None:
     """Raise SourceError if `write` could not write a file. Nothing is changed."""
     folder = next(parent for parent in path.absolute().parents if parent.exists())
     if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        raise SourceError(f"{path} cannot be written: no file can be put there")
+        raise SourceError(f"{path} cannot be written: a file cannot be created there")
 
 
 def write(path: Path, exchanges: list[Exchange]) -> None:
@@ -256,7 +256,7 @@ class ComparedRequest(NamedTuple):
             told = (request.method, path_of(request), request.base64, body)
             return cls(*told, json.dumps(told, sort_keys=True))
         except TypeError:
-            raise ToolcribError("compare= has to give what JSON can hold") from None
+            raise ToolcribError("compare= must return a value that JSON can hold") from None
 
     def stands_for(self, now: ComparedRequest) -> bool:
         """Return whether this recorded request is that one. Masks in this one stand for any text."""
@@ -302,7 +302,7 @@ def differences(recorded: ComparedRequest, now: ComparedRequest) -> list[str]:
     pairs = [("method", recorded.method, now.method), ("path", recorded.path, now.path)]
     lines = [_line(name, old, new) for name, old, new in pairs if old != new]
     if recorded.base64 != now.base64:
-        lines.append("the body, which is no JSON")
+        lines.append("the body, which is not JSON")
     return lines + [_line(*place) for place in _places(recorded.body, now.body, "")]
 
 
@@ -318,7 +318,7 @@ def _compared(body: Any, compare: Compare | None) -> Any:
         body = compare(copy.deepcopy(body))
         if body is None:
             raise ToolcribError(
-                "compare= has to give what is compared, and gave None: is a return missing?"
+                "compare= returned None instead of the value to compare: is a return missing?"
             )
     text, runs = json.dumps(body), dict[str, str]()
     return json.loads(_RUN.sub(lambda run: runs.setdefault(run[0], f"run_{len(runs)}"), text))
@@ -395,7 +395,7 @@ class Player:
         self._unplayed.remove(found)
         exchange = self._exchanges[found]
         if exchange.left:
-            raise await self.stayed(exchange.left, "a request was given up")
+            raise await self.stayed(exchange.left, "the client gave up a request")
         if exchange.response is None:
             raise _broken(exchange.error, retryable=exchange.retryable)
         return _Played(exchange.response, self)
@@ -412,7 +412,7 @@ class Player:
         """Wait for a reader to leave as it did when it was recorded, and a little longer. Return an
         error to raise if it does not, since what comes next is not known."""
         await asyncio.sleep(left + _SPARE)
-        return self.miss(f"{what} when it was recorded, and now is waited for")
+        return self.miss(f"{what} in the recording, but now the client waits for it")
 
     def _is_recorded(self, at: int, either: Iterable[ComparedRequest]) -> bool:
         return any(map(self._recorded[at].stands_for, either))
@@ -423,7 +423,7 @@ class Player:
             there = "holds nothing" if self._path.exists() else "does not exist"
             return f"{request} cannot be replayed: the file {there}"
         if count := sum(self._is_recorded(at, either) for at in range(len(self._recorded))):
-            return f"{request} was recorded {count}×, and is asked for once more"
+            return f"{request} was recorded {count}×, but is now sent once more"
         nearest = min(
             self._unplayed or range(len(self._exchanges)),
             key=lambda at: len(differences(self._recorded[at], now)),
@@ -456,7 +456,9 @@ class _Played:
         if self._answer.error:
             raise _broken(self._answer.error, retryable=self._answer.retryable)
         if self._answer.left:
-            raise await self._player.stayed(self._answer.left, "an answer was not read to its end")
+            raise await self._player.stayed(
+                self._answer.left, "the client did not read an answer to its end"
+            )
 
     async def aclose(self, *, whole: bool) -> None:
         """Do nothing, since there is nothing to free."""
@@ -676,7 +678,7 @@ class Cassette:
     def __enter__(self) -> Self:
         if self._state is not None:
             raise ToolcribError(
-                f"the cassette {self.path} is in use already, in a block around this one"
+                f"the cassette {self.path} is already in use, in a block around this one"
             )
         there = self._file.exists()
         if self._record == "all" or (self._record == "once" and not there):
@@ -723,7 +725,7 @@ class Cassette:
     def _within(self) -> RecordingTransport | Player:
         if self._state is None:
             raise ToolcribError(
-                f"the cassette {self.path} is not in use: with cassette(…) as tape: …"
+                f"the cassette {self.path} is not in use: open it with `with cassette(…) as tape:`"
             )
         return self._state
 
@@ -731,5 +733,5 @@ class Cassette:
 def _texts(secrets: Iterable[str]) -> frozenset[str]:
     texts = frozenset([secrets] if isinstance(secrets, str) else secrets)
     if not all(isinstance(text, str) and text.strip() for text in texts):
-        raise ToolcribError("secrets= takes texts, none of them blank")
+        raise ToolcribError("secrets= takes strings, none of them blank")
     return texts

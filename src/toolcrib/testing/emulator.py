@@ -86,7 +86,7 @@ class ToolEmulator:
 
     async def _made_up(self, definition: ToolDefinition, arguments: JsonObject) -> Any:
         if self._model is None:
-            raise ToolError("Nothing stands in for this tool here.", retryable=False)
+            raise ToolError("The emulator has no answer for this tool.", retryable=False)
         schema = definition.output_schema_json
         told = _TOLD.format(name=definition.name, description=definition.description)
         told += "" if schema is None else _AS_JSON.format(schema=schema)
@@ -98,7 +98,9 @@ class ToolEmulator:
             return reply.text
         found = parse_json(unfenced(reply.text))
         if isinstance(found, ParseFailure):
-            raise ToolError("What stands in for this tool gave no JSON.", retryable=True)
+            raise ToolError(
+                "The model that emulates this tool did not answer with JSON.", retryable=True
+            )
         restorer = reply.offer.output
         return found[0] if restorer is None else restorer.restore(found[0])
 

@@ -92,7 +92,7 @@ def call(name: str, /, **arguments: Any) -> ScriptedCall:
     try:
         return ScriptedCall(name, to_json(arguments, inf_nan_mode="null").decode())
     except PydanticSerializationError as error:
-        raise TypeError(f"the arguments of call({name!r}, …) are no JSON: {error}") from None
+        raise TypeError(f"the arguments of call({name!r}, …) are not JSON: {error}") from None
 
 
 @names_wrong_types
@@ -108,10 +108,10 @@ def spoken(turn: Said | Reply) -> Spoken:
         return Spoken(turn.text, calls)
     parts = [turn] if isinstance(turn, str | ScriptedCall) else turn
     if not isinstance(parts, Sequence):
-        raise TypeError(f"{type(turn).__name__} is no turn: use text, call(…) or a list of them")
+        raise TypeError(f"{type(turn).__name__} is not a turn: use text, call(…) or a list of them")
     for part in parts:
         if not isinstance(part, str | ScriptedCall):
-            raise TypeError(f"{type(part).__name__} is no part of a turn: use text or call(…)")
+            raise TypeError(f"{type(part).__name__} is not a part of a turn: use text or call(…)")
     return Spoken(
         "".join(part for part in parts if isinstance(part, str)),
         tuple(part for part in parts if isinstance(part, ScriptedCall)),
@@ -135,7 +135,7 @@ class ScriptedClient(PlanningClient):
         self.requests: list[ChatRequest] = []
         if isinstance(turns, str):
             raise ToolcribError(
-                "turns is a list, an item for each turn: write ScriptedClient(['…'])"
+                "turns must be a list with an item for each turn, as in ScriptedClient(['…'])"
             )
         self._turns = list(turns)
         self._model = model
@@ -165,8 +165,8 @@ class ScriptedClient(PlanningClient):
     def _reply(self, request: ChatRequest) -> Reply:
         if self.remaining <= 0:
             raise ToolcribError(
-                f"the script is used up: it has {len(self._turns)} turns, and this is the request "
-                f"after them; its last message: {_last(request)}"
+                f"the script is used up: it has {len(self._turns)} turns, and this is one "
+                f"request more; its last message: {_last(request)}"
             )
         turn = self._turns[len(self.requests)]
         self.requests.append(request)
