@@ -338,8 +338,8 @@ def test_each_field_of_a_value_is_checked_when_it_is_made(value: Any, name: str)
     with pytest.raises((TypeError, ToolcribError)) as raised:
         type(value)(**fields)
     told = str(raised.value)
-    assert told.startswith(f"{type(value).__name__}: {name} is ")
-    assert told.endswith("this is an Alien")
+    assert told.startswith(f"{type(value).__name__}: {name} must be ")
+    assert told.endswith("got an Alien")
 
 
 @each_row("value", VALUES, ids=lambda value: type(value).__name__)
@@ -552,16 +552,19 @@ def test_what_is_named_as_made_here_is_public() -> None:
 @pytest.mark.parametrize(
     ("call", "told"),
     [
-        (lambda: client_for(A), "client_for: name is a str; this is an Alien"),
-        (lambda: wire.decode(wire.OPENAI_CHAT, A), "decode: body is a bytes"),
-        (lambda: wire.encode_tools([add], "openai"), "encode_tools: wire is a"),  # type: ignore[arg-type]
+        (lambda: client_for(A), "client_for: name must be a str; got an Alien"),
+        (lambda: wire.decode(wire.OPENAI_CHAT, A), "decode: body must be a bytes"),
+        (lambda: wire.encode_tools([add], "openai"), "encode_tools: wire must be a"),  # type: ignore[arg-type]
         (lambda: check_lock(3, 3), "check_lock: "),  # type: ignore[arg-type]
-        (lambda: Hybrid([1]), r"Hybrid: parts holds a tuple; parts\[0\]: this is an int"),  # type: ignore[list-item]
+        (
+            lambda: Hybrid([1]),  # type: ignore[list-item]
+            r"Hybrid: each item of parts must be a tuple; parts\[0\]: got an int",
+        ),
         (
             lambda: Approve("ada", for_run="always"),  # type: ignore[arg-type]
-            "Approve: for_run is one of False, True, 'exactly'; this is a str",
+            "Approve: for_run must be one of False, True, 'exactly'; got a str",
         ),
-        (lambda: Retries(attempts="3"), "Retries: attempts is an int; this is a str"),  # type: ignore[arg-type]
+        (lambda: Retries(attempts="3"), "Retries: attempts must be an int; got a str"),  # type: ignore[arg-type]
     ],
 )
 def test_the_sentence_names_the_parameter_and_what_it_wants(call: Any, told: str) -> None:
@@ -578,7 +581,7 @@ def test_what_fails_for_another_reason_stays_what_it_is() -> None:
 
     with pytest.raises(KeyError):
         fails("x")
-    with pytest.raises(TypeError, match="fails: times is an int; this is a list"):
+    with pytest.raises(TypeError, match="fails: times must be an int; got a list"):
         fails("x", times=[])  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="missing 1 required positional argument"):
         fails()  # type: ignore[call-arg]

@@ -128,5 +128,7 @@ def says_yes(may_approve: MayApprove, caller: Caller, request: ApprovalRequest) 
     may: object = may_approve(caller, own_request(request))
     if inspect.iscoroutine(may):
         may.close()
-    check_type("what may_approve gives", may, bool, "True or False, and it is no async function")
+    check_type(
+        "what may_approve gives", may, bool, "True or False, from a function that is not async"
+    )
     return may is True

@@ -412,13 +412,13 @@ class ToolError(Exception):
         self, safe_text: str, *, retryable: bool | None = None, model_text: str = ""
     ) -> None:
         if not isinstance(safe_text, str):
-            raise TypeError(f"ToolError: safe_text is a str; this is a {type(safe_text).__name__}")
+            raise TypeError(f"ToolError: safe_text must be a str; got a {type(safe_text).__name__}")
         if not (retryable is None or isinstance(retryable, bool)):
             kind = type(retryable).__name__
-            raise TypeError(f"ToolError: retryable is True, False or None; this is a {kind}")
+            raise TypeError(f"ToolError: retryable must be True, False or None; got a {kind}")
         if not isinstance(model_text, str):
             kind = type(model_text).__name__
-            raise TypeError(f"ToolError: model_text is a str; this is a {kind}")
+            raise TypeError(f"ToolError: model_text must be a str; got a {kind}")
         super().__init__(safe_text)
         self.safe_text = safe_text
         self.retryable = retryable

@@ -446,7 +446,7 @@ class _StoredBudget(_Budget):
     ) -> None:
         if isinstance(store, type) or not isinstance(store, KeepsSpending):
             raise ToolcribError(
-                f"budget: store= is a SpendStore, such as SpendStore(url); {came(store)}"
+                f"budget: store= must be a SpendStore, such as SpendStore(url); {came(store)}"
             )
         spent: dict[str, Spent] = dict.fromkeys(_AHEAD, lambda _definition, _context: 0)
         super().__init__(_limits(limits, spent, "caller"), named)
@@ -490,7 +490,9 @@ class _MoneyBudget(_StoredBudget):
         if prices is cost_of:
             cost_of(_LEAST, "")  # raises now if the extra is missing
         if not callable(prices):
-            raise ToolcribError(f"budget: prices= is a function of usage and model; {came(prices)}")
+            raise ToolcribError(
+                f"budget: prices= must be a function of usage and model; {came(prices)}"
+            )
 
     async def may_ask(self, request: ModelRequest, context: PolicyContext) -> bool:
         for model in request.models:

@@ -300,17 +300,19 @@ async def test_three_times_a_tenth_is_not_above_three_tenths() -> None:
 
 
 def test_a_limit_is_a_number() -> None:
-    with pytest.raises(ToolcribError, match="Limits: seconds is a number"):
+    with pytest.raises(ToolcribError, match="Limits: seconds must be a number"):
         Limits(seconds=float("nan"))
-    with pytest.raises(ToolcribError, match="Limits: tool_cost is at least 0"):
+    with pytest.raises(ToolcribError, match="Limits: tool_cost must be at least 0"):
         Limits(tool_cost=float("nan"))
-    with pytest.raises(ToolcribError, match="Limits: turns is at least 0"):
+    with pytest.raises(ToolcribError, match="Limits: turns must be at least 0"):
         Limits(turns=-1)
-    with pytest.raises(ToolcribError, match="Limits: tool_errors is at least 1"):
+    with pytest.raises(ToolcribError, match="Limits: tool_errors must be at least 1"):
         Limits(tool_errors=0)
     for name in Limits.__struct_fields__:
         for beyond in (10**400, -(10**400)):  # no clock and no cost could be compared with it
-            with pytest.raises(ToolcribError, match=f"Limits: {name} is a number that a float can"):
+            with pytest.raises(
+                ToolcribError, match=f"Limits: {name} must be a number that a float can"
+            ):
                 Limits(**{name: beyond})
         assert getattr(Limits(**{name: 10**300}), name) == 10**300
 
@@ -722,7 +724,7 @@ async def test_a_stream_that_called_nothing_leaves_the_session_as_it_was() -> No
         await session.stream("go").result()
     assert session.messages == kept
     assert (await session.send("there?")).text == "yes"
-    with pytest.raises(TypeError, match="prompt is a str"):
+    with pytest.raises(TypeError, match="prompt must be a str"):
         session.stream(None)  # type: ignore[arg-type]
     assert (await session.send("still there?")).status == "completed"
 
@@ -859,14 +861,14 @@ class Odd:
 
 
 async def test_what_a_client_gives_is_a_reply() -> None:
-    with pytest.raises(TypeError, match="the reply of the client is a Reply; this is a dict"):
+    with pytest.raises(TypeError, match="the reply of the client must be a Reply; got a dict"):
         await Agent(Odd({"text": "hello"}), []).run("hi")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("parts", [(5,), (TextPart("hello"), "hello")])
 async def test_what_a_client_streams_is_a_part(parts: tuple[object, ...]) -> None:
     stream = Agent(Odd(*parts), []).stream("hi")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="each part that the client streams is a TextPart"):
+    with pytest.raises(TypeError, match="each part that the client streams must be a TextPart"):
         await stream.result()
 
 

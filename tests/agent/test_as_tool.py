@@ -639,7 +639,7 @@ async def test_a_run_that_ends_while_a_part_of_it_waits_says_so() -> None:
     result = await outer.run("go")
     assert (result.status, result.limit, ran) == ("limited", "seconds", ["a"])
     said = result.messages[2].content
-    assert "It does not go on here, and what it did before is not undone." in said
+    assert "It is not continued, and what it already did is not undone." in said
     assert (result.pending, result.state.suspended) == ((), {})
 
 

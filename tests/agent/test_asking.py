@@ -165,21 +165,21 @@ async def test_the_clients_own_apply_where_nobody_says_anything() -> None:
     ("options", "error", "words"),
     [
         ({"temprature": 0}, TypeError, "no option 'temprature'.*'temperature'"),
-        ({"temperature": "0"}, TypeError, "temperature is"),
-        ({"reasoning": "lots"}, TypeError, "reasoning is one of 'none', 'minimal'"),
-        ({"tool_choice": 1}, TypeError, "tool_choice is 'auto', 'none', 'required', the name"),
+        ({"temperature": "0"}, TypeError, "temperature must be"),
+        ({"reasoning": "lots"}, TypeError, "reasoning must be one of 'none', 'minimal'"),
+        ({"tool_choice": 1}, TypeError, "tool_choice must be 'auto', 'none', 'required', the name"),
         ({"tool_choice": "sub"}, CatalogError, "no tool 'sub'"),
         ({"tool_choice": ToolChoice(allowed=("sub",))}, CatalogError, "no tool 'sub'"),
-        ({"parallel_tool_calls": "no"}, TypeError, "parallel_tool_calls is"),
-        ({"extra": {"x": object()}}, TypeError, "the options of a run are kept as JSON"),
-        ({"extra": {"x": "\ud800"}}, TypeError, "the options of a run are kept as JSON"),
-        ({"extra": {"x": b"x"}}, TypeError, "extra is kept as JSON"),
-        ({"extra": {"x": {1}}}, TypeError, "extra is kept as JSON"),
-        ({"extra": {"x": {1: 2}}}, TypeError, "extra is kept as JSON"),
-        ({"extra": {"x": float("inf")}}, TypeError, "extra is kept as JSON"),
-        ({"temperature": float("nan")}, TypeError, "temperature is kept as JSON"),
-        ({"temperature": 10**400}, TypeError, "the options of a run are kept as JSON"),
-        ({"max_tokens": 0}, TypeError, "max_tokens is at least 1"),
+        ({"parallel_tool_calls": "no"}, TypeError, "parallel_tool_calls must be"),
+        ({"extra": {"x": object()}}, TypeError, "the options of a run must be JSON"),
+        ({"extra": {"x": "\ud800"}}, TypeError, "the options of a run must be JSON"),
+        ({"extra": {"x": b"x"}}, TypeError, "extra must be JSON"),
+        ({"extra": {"x": {1}}}, TypeError, "extra must be JSON"),
+        ({"extra": {"x": {1: 2}}}, TypeError, "extra must be JSON"),
+        ({"extra": {"x": float("inf")}}, TypeError, "extra must be JSON"),
+        ({"temperature": float("nan")}, TypeError, "temperature must be JSON"),
+        ({"temperature": 10**400}, TypeError, "the options of a run must be JSON"),
+        ({"max_tokens": 0}, TypeError, "max_tokens must be at least 1"),
     ],
 )
 async def test_an_option_that_cannot_be_meant(
@@ -471,7 +471,7 @@ async def test_what_they_raise_is_raised_and_nothing_is_asked(
 
 
 def test_what_is_neither_a_text_nor_a_function() -> None:
-    with pytest.raises(TypeError, match="instructions is a str, or a function of a RunInfo"):
+    with pytest.raises(TypeError, match="instructions must be a str, or a function of a RunInfo"):
         Agent(ScriptedClient([]), instructions=7)  # type: ignore[arg-type]
 
 

@@ -375,7 +375,7 @@ async def test_one_call_is_cancelled_while_another_of_its_reply_is_made() -> Non
         assert not await stream.cancel_call(started[1])  # it does not run in the background
         gate("milk").set()
         result = await stream.result()
-        with pytest.raises(TypeError, match="call_id is a str"):
+        with pytest.raises(TypeError, match="call_id must be a str"):
             await stream.cancel_call([])  # type: ignore[arg-type]
     check(result)
     states = {record.id: state_of(record) for record in result.records}

@@ -951,7 +951,7 @@ async def test_a_summary_that_fails_ends_the_run_which_can_go_on() -> None:
             for finish in get_args(FinishReason)
             if finish != "stop"
         ),
-        ("A text.", "the reply of .* is a Reply"),
+        ("A text.", "the reply of .* must be a Reply"),
     ],
 )
 async def test_a_summary_that_is_none_fails_the_run(given: Any, error: str) -> None:
@@ -1027,7 +1027,7 @@ async def test_what_cannot_be_a_summarizer_or_an_age_is_an_error_where_it_is_giv
     tmp_path: Path,
 ) -> None:
     for wrong in (3, ScriptedClient):
-        with pytest.raises(TypeError, match="summarize is a client, or a name"):
+        with pytest.raises(TypeError, match="summarize must be a client, or a name"):
             ContextOptions(summarize=wrong)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="older_than"):
         await ResultStore(tmp_path).forget(older_than="x")  # type: ignore[arg-type]

@@ -504,7 +504,7 @@ async def pay_after_asking(amount: int, account: str) -> str:
         ({"turn": 1, "prompt": "So?", "reopen": True}, ToolcribError, "reopen=True, to decide"),
         ({"turn": 2, "reopen": True}, ToolcribError, "no call of turn . was decided"),
         ({"turn": 0, "reopen": True}, ToolcribError, "no call of turn . was decided"),
-        ({"turn": 1, "prompt": 7}, TypeError, "prompt is a str"),
+        ({"turn": 1, "prompt": 7}, TypeError, "prompt must be a str"),
     ],
 )
 async def test_what_no_fork_can_be(

@@ -129,10 +129,10 @@ async def test_half_a_character_in_a_part_of_a_history_is_replaced(wire: str) ->
 
 
 WRONG: tuple[tuple[Any, type[Exception], str], ...] = (
-    (7, TypeError, r"prompt is a str, or a list of texts, Images and Files"),
-    (PNG, TypeError, r"prompt is a str, or a list"),
-    (["a", Path("a.png")], TypeError, r"prompt\[1\] is .* Image\.from_path"),
-    (["a", b"a"], TypeError, r"prompt\[1\] is .* this is a bytes"),
+    (7, TypeError, r"prompt must be a str, or a list of texts, Images and Files"),
+    (PNG, TypeError, r"prompt must be a str, or a list"),
+    (["a", Path("a.png")], TypeError, r"prompt\[1\] must be .* Image\.from_path"),
+    (["a", b"a"], TypeError, r"prompt\[1\] must be .* got a bytes"),
     (
         [Image("image/jpeg", PNG.data)],
         ToolcribError,
@@ -229,7 +229,7 @@ def test_a_client_can_say_what_its_model_takes() -> None:
     client = OllamaClient("m", prompt_media=["Image/PNG"])
     assert (client.wire.prompt_media, client.wire.prompt_models) == (frozenset(["image/png"]), "")
     with pytest.raises(
-        RequestError, match=r"prompt_media is a list of media types: \['image/png'\]"
+        RequestError, match=r"prompt_media must be a list of media types: \['image/png'\]"
     ):
         OllamaClient("m", prompt_media="image/png")
 
@@ -260,7 +260,7 @@ PACKED = [f"a.{kind}" for kind in ("pdf.gz", "docx.gz", "mp4.gz", "txt.bz2", "ht
 def test_a_file_that_is_packed_is_not_of_the_type_that_is_in_it(name: str, tmp_path: Path) -> None:
     place = tmp_path / name
     place.write_bytes(b"\x1f\x8b\x08 packed")
-    with pytest.raises(SourceError, match="say its type: media_type='…'"):
+    with pytest.raises(SourceError, match="show its media type: pass media_type='…'"):
         File.from_path(place)
     assert File.from_path(place, "application/gzip").media_type == "application/gzip"
 
@@ -277,9 +277,9 @@ def test_files_that_cannot_be_taken_are_errors_that_say_why(tmp_path: Path) -> N
     assert "there is no such file" in said(Image.from_path, "b.png")
     assert "that is a folder" in said(File.from_path, ".")
     os.mkfifo(tmp_path / "pipe")
-    assert "that is no ordinary file" in said(File.from_path, "pipe")
+    assert "that is not a regular file" in said(File.from_path, "pipe")
     assert "is empty" in said(File.from_path, "none")
     assert "larger than max_bytes=67" in said(Image.from_path, "x.png", max_bytes=67)
-    assert "it is application/pdf: File.from_path" in said(Image.from_path, "a.pdf")
+    assert "it looks like application/pdf: use File.from_path" in said(Image.from_path, "a.pdf")
     assert "its type is unknown" in said(Image.from_path, "a.bin")
-    assert "neither its bytes nor its name say its type" in said(File.from_path, "a.what")
+    assert "neither its bytes nor its name show its media type" in said(File.from_path, "a.what")

@@ -809,7 +809,7 @@ async def test_an_application_may_put_messages_behind_the_others() -> None:
     session.messages = session.messages[-1:]
     with pytest.raises(ToolcribError, match="belongs to another conversation"):
         await session.resume(both[1].state, {})
-    with pytest.raises(TypeError, match="messages is a list of Message"):
+    with pytest.raises(TypeError, match="messages must be a list of Message"):
         session.messages = ("text",)  # type: ignore[assignment]
 
 

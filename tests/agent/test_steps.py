@@ -780,7 +780,7 @@ async def test_without_an_engine_around_it_the_work_is_done() -> None:
     result = await agent.run("Go.")
     assert (result.status, sorted(RAN)) == ("completed", ["order 1", "stock a"])
     assert agent.replace(model=Model("Hi.")).client is not agent.client
-    with pytest.raises(TypeError, match="durability is a StepRunner"):
+    with pytest.raises(TypeError, match="durability must be a StepRunner"):
         Agent(Model(), durability=object())  # type: ignore[arg-type]
 
 

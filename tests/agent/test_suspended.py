@@ -172,9 +172,9 @@ async def test_what_does_not_go_on_is_told_as_a_call_that_has_begun(
         assert record.error is not None
         assert not record.error.retryable
         assert has_begun(record)
-        assert "what it did before is not undone" in record.error.message
+        assert "what it already did is not undone" in record.error.message
         assert "not run" not in record.error.message  # another process may have run it
-        assert "what it did before is not undone" in result.messages[2].content
+        assert "what it already did is not undone" in result.messages[2].content
         assert (record.decision == Deny("not today", "Later")) == (ended == "denied")
 
         later.later = False
@@ -414,7 +414,7 @@ class Full:
 MADE = 'Whoever approved this call changed its arguments. It was made with: {"prompt":"pay B"}\n\n'
 EDITED = "Whoever approved this call changed its arguments.\n\n"
 READ_AGAIN = ["denied", "limit", "no room", "stood in", "not recorded", "elsewhere"]
-NOT_READ = ["changed", "does not fit"]
+NOT_READ = ["changed", "does not match"]
 
 
 def kept_from_going_on(
@@ -431,7 +431,7 @@ def kept_from_going_on(
     elif ended == "elsewhere" and logged:
         goes_on = AsyncMock(return_value=False)
         patched.setattr("toolcrib.runner.idempotency.WriteAhead._go_on", goes_on)
-    elif ended == "does not fit":
+    elif ended == "does not match":
         refuses = Mock(side_effect=Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH)))
         patched.setattr("toolcrib.runner.question.approved_call", refuses)
     return agent
@@ -461,7 +461,7 @@ async def test_what_a_call_has_begun_with_is_what_its_record_and_its_model_say(
         text = waits.state.to_json()
         state = RunState.from_json(text.replace(str(within.expires_at), "1.0") if lapsed else text)
         answers: dict[str, Answer] = {within.id: Approve("bob")}
-        later.later, full.full = ended in ("denied", "does not fit"), ended == "not recorded"
+        later.later, full.full = ended in ("denied", "does not match"), ended == "not recorded"
         if ended == "changed":
             marks["threat_level"] = "high"
         agent = kept_from_going_on(ended, made(False), monkeypatch, logged)

@@ -258,7 +258,7 @@ async def test_it_answers_for_no_policy_that_did_not_ask_then(store: ApprovalSto
 @each_row(
     ("always", "told"),
     [
-        (Always(open=("pin",)), "'pin' is secret, and cannot be left open"),
+        (Always(open=("pin",)), "'pin' is secret and cannot be left open"),
         (Always(open=("cent",)), "the call has no argument 'cent'"),
     ],
 )
@@ -282,7 +282,7 @@ async def test_what_cannot_be_open(always: Always, told: str, tmp_path: Path) ->
 
 
 async def test_without_a_key_there_are_no_rules_and_that_is_said(url: str) -> None:
-    with pytest.raises(ToolcribError, match="state_key is at least 16 random bytes"):
+    with pytest.raises(ToolcribError, match="state_key must be at least 16 random bytes"):
         ApprovalStore(url, state_key=b"short")
     async with ApprovalStore(url) as store:
         with pytest.raises(ToolcribError, match="rules= must be a store that signs"):

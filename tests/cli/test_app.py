@@ -205,7 +205,12 @@ def test_an_unusable_command_line_exits_with_2_and_one_line(
         (["chat", "--json"], 2, "UnusableError", "--json needs a prompt"),
         (["pick", "--json"], 2, "UnusableError", "Missing argument"),
         (["tools", "show", "nope", "--json"], 2, "UnusableError", "no tool 'nope'"),
-        (["decode", "notes.txt", "--json"], 1, "WireError", "the body is of no known wire"),
+        (
+            ["decode", "notes.txt", "--json"],
+            1,
+            "WireError",
+            "the format of the body is none of the known wires",
+        ),
         (["chat", "hi", "--model", "http://127.0.0.1:1#m", "--json"], 1, "ConnectionFailed", ""),
     ],
     ids=["usage", "argument", "tool", "wire", "provider"],

@@ -213,7 +213,7 @@ async def test_the_same_prompt_again_is_the_same_run() -> None:
             "an in-memory database is lost when the program ends",
         ),
         (("--durable", "--store", "postgresql://db/x"), "", "set $TOOLCRIB_STATE_KEY"),
-        (("--durable",), "short", "$TOOLCRIB_STATE_KEY is at least 16 random bytes"),
+        (("--durable",), "short", "$TOOLCRIB_STATE_KEY must be at least 16 random bytes"),
         (("--durable", "--store", "sqlite:///none/runs.db"), "", "No such file or directory"),
         (
             ("--durable", "--store", "sqlite:///empty.db"),

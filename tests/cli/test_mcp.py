@@ -105,7 +105,7 @@ def test_what_cannot_be_used_is_left_out_and_told(
         ("mcp:no-such-program-here", "there is no program 'no-such-program-here'"),
         ("mcp:none.json", "none.json: there is no such file"),
         ("mcp:", "no MCP server is named"),
-        ("mcp:a 'b", "it is no command line"),
+        ("mcp:a 'b", "it is not a command line"),
         ("mcp:http://127.0.0.1:9/mcp", "it cannot be reached"),
         (
             f"mcp:{sys.executable} -c 'exit(\"no license\")'",

@@ -155,10 +155,10 @@ def test_an_unusable_command_line_is_one_line(
     ("tools", "questions", "why"),
     [
         ([], QUESTIONS, "bad/tools.jsonl: it has no tools"),
-        (TOOLS, [], "bad/queries.jsonl: there are no questions in it"),
+        (TOOLS, [], "bad/queries.jsonl: it has no questions"),
         ([*TOOLS, TOOLS[0]], QUESTIONS, "bad/tools.jsonl: tools 1 and 4 are both called"),
         (TOOLS, [*QUESTIONS, {"query": "q", "gold": ["none"]}], "line 5: no tool is called 'none'"),
-        (TOOLS, [*QUESTIONS, 7], "bad/queries.jsonl: line 5 is no object"),
+        (TOOLS, [*QUESTIONS, 7], "bad/queries.jsonl: line 5 is not an object"),
     ],
 )
 def test_a_bad_set_is_named(

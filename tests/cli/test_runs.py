@@ -106,7 +106,7 @@ def test_a_run_is_begun_worked_on_and_answered_by_commands(runs: Commands) -> No
         assert "tea\twaiting\tdesk\tcli" in runs("list")
         assert "refund" in runs("show", "tea")
         assert "tea continues" in runs("answer", asked["id"], "--yes", "--by", "grace")
-        assert "answered before" in runs("answer", asked["id"], "--no", code=1)
+        assert "already answered" in runs("answer", asked["id"], "--no", code=1)
         found = runs.until("tea", "completed")
         assert (found["text"], len(found["calls"])) == ("All done.", 9)
         assert "All done." in runs("show", "tea")
@@ -142,7 +142,7 @@ def test_of_a_call_that_a_worker_cut_a_person_says_what_happened(runs: Commands)
     said = runs("resolve", call["id"], "--run", started, "--did-not", "--by", "eve")
     assert "it was not done, according to eve" in said
     again = runs("resolve", call["id"], "--run", started, "--happened", "--by", "eve", code=1)
-    assert "nobody knows" in again
+    assert "unknown outcome" in again
 
 
 @pytest.mark.exhaustive

@@ -161,7 +161,9 @@ def test_a_body_of_no_wire_is_one_line(tmp_path: Path, capsys: pytest.CaptureFix
     file = conversation(tmp_path, {"nothing": 1})
     code, out, err = decoded(capsys, file)
     assert (code, out) == (1, "")
-    assert err.startswith("toolcrib: the body is of no known wire (openai-chat, ")
+    assert err.startswith(
+        "toolcrib: the format of the body is none of the known wires (openai-chat, "
+    )
     assert err.endswith('{"nothing": 1}; name it with --wire\n')
     code, _, err = decoded(capsys, file, "--wire", "smoke")
     assert (code, err[:27]) == (2, "toolcrib: --wire: there is ")

@@ -639,7 +639,7 @@ def test_what_money_is_not_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
             {"money": 5, "per": "caller", "store": object()},
             "needs `take`, `give_back`, `begin_request` and",
         ),
-        ({"money": 5, "prices": 3, **mine}, "prices= is a function"),
+        ({"money": 5, "prices": 3, **mine}, "prices= must be a function"),
     ):
         with pytest.raises(ToolcribError, match=said):
             budget(**wrong)

@@ -145,7 +145,7 @@ NO_DECISIONS: list[tuple[Policy, str]] = [
     (giving(type("A" * 1000, (), {})()), f"the policy gave no decision (an {'A' * 97})"),
     (giving(never_awaited), "the policy gave no decision (a coroutine)"),
     (giving(forged), "the policy gave no decision (a Deny)"),
-    (raising(TypeError("Deny: reason is a str; this is an int")), "the policy failed"),
+    (raising(TypeError("Deny: reason must be a str; got an int")), "the policy failed"),
 ]
 
 

@@ -107,7 +107,10 @@ def test_names_that_are_taken(tools: list[Any], text: str) -> None:
         ([3], "int is no tool"),
         (["alpha"], "str is no tool"),
         ([None], "NoneType is no tool"),
-        ("alpha", r"a list or Catalog of them, not str; for a file or a module: discover\("),
+        (
+            "alpha",
+            r"a list or Catalog of them, not str; to load a file or a module, use discover\(",
+        ),
         (3, "int is no tool"),
         ([{**DICTIONARY, "name": "no name"}], "tool name 'no name'"),
     ],

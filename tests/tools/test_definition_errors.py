@@ -373,7 +373,7 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"safe": "yes"}, "a wrong annotation: Expected `bool`"),
     ({"timeout": "10s"}, "a wrong annotation"),
     ({"cost": None}, "a wrong annotation"),
-    ({"cost": -1}, "cost must be a finite number from 0, not -1"),
+    ({"cost": -1}, "cost must be a finite number, 0 or more, not -1"),
     ({"cost": float("nan")}, "cost must be a finite number"),
     ({"cost": float("inf")}, "cost must be a finite number"),
     ({"timeout": 0}, "timeout must be a finite number of seconds above 0, not 0"),

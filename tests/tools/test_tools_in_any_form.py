@@ -275,7 +275,7 @@ def test_examples_of_anthropics_form_are_those_of_the_tool() -> None:
     for wrong in ({"text": "tea"}, ["tea"]):
         given = {**ANTHROPIC, "input_examples": wrong}
         for take in (Catalog, Catalog.from_definitions, Offer.of):
-            with pytest.raises(DefinitionError, match="'echo' are no list of objects"):
+            with pytest.raises(DefinitionError, match="'echo' are not a list of objects"):
                 take(given)
 
 

@@ -122,6 +122,6 @@ def test_a_wrong_field_is_found_though_many_calls_were_right(wrong: Any) -> None
             "notes": notes,
         }
         assert [ToolCall(**right).notes for _ in range(2)] == [notes, notes]
-        with pytest.raises(TypeError, match=f"ToolCall: {next(iter(wrong))} is "):
+        with pytest.raises(TypeError, match=f"ToolCall: {next(iter(wrong))} must be "):
             ToolCall(**right | wrong)
     assert ToolCall("c1", "look", "{}", notes=["said_twice"]).notes == ("said_twice",)  # type: ignore[arg-type]

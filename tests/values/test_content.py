@@ -56,7 +56,7 @@ def test_an_address_has_no_bytes_here() -> None:
         Image(url="https://a.test/b.png"),
         File("application/pdf", url="https://a.test/b"),
     ):
-        with pytest.raises(ValueError, match="nobody has fetched"):
+        with pytest.raises(ValueError, match="URLs are not fetched"):
             part.to_bytes()
 
 
@@ -64,9 +64,12 @@ def test_an_address_has_no_bytes_here() -> None:
     ("make", "why"),
     [
         (lambda: Image("image/png", "aGk=", "https://a.test"), "either data or a url"),
-        (lambda: Image("a.png"), r"either data or a url; one in a file is Image.from_path\('…'\)"),
+        (
+            lambda: Image("a.png"),
+            r"either data or a url; to read a file, use Image.from_path\('…'\)",
+        ),
         (lambda: Image(data="aGk="), "needs its media type"),
-        (lambda: File("text/plain", data="aGk=", text="hi"), "only one of them"),
+        (lambda: File("text/plain", data="aGk=", text="hi"), "takes only one of"),
     ],
 )
 def test_what_is_no_part_is_refused(make: Any, why: str) -> None:
@@ -77,11 +80,11 @@ def test_what_is_no_part_is_refused(make: Any, why: str) -> None:
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (lambda: Image.from_bytes("image/png", "text"), "Image: data is bytes; this is a str"),  # type: ignore[arg-type]
-        (lambda: File(b"text/plain"), "File: media_type is a str"),  # type: ignore[arg-type]
-        (lambda: ToolContent(1, "text"), "parts is a list of parts; this is a str"),
-        (lambda: ToolContent(1, [{}]), "a part is a str, an Image, a File or a Link"),  # type: ignore[list-item]
-        (lambda: Message.tool(CALL, "", (1,)), "parts is a tuple of"),  # type: ignore[arg-type]
+        (lambda: Image.from_bytes("image/png", "text"), "Image: data must be bytes; got a str"),  # type: ignore[arg-type]
+        (lambda: File(b"text/plain"), "File: media_type must be a str"),  # type: ignore[arg-type]
+        (lambda: ToolContent(1, "text"), "parts must be a list of parts; got a str"),
+        (lambda: ToolContent(1, [{}]), "a part must be a str, an Image, a File or a Link"),  # type: ignore[list-item]
+        (lambda: Message.tool(CALL, "", (1,)), "parts must be a tuple of"),  # type: ignore[arg-type]
     ],
 )
 def test_a_wrong_type_is_named(make: Any, why: str) -> None:

@@ -45,13 +45,13 @@ def test_a_sentence_holds_the_values_of_the_call(
     ("answer", "says"),
     [
         ("{valu}", "answer names {valu} (did you mean 'value'?); it may name a, value"),
-        ("{value:>9}", "each pair of braces holds a name"),
-        ("{value.__class__}", "each pair of braces holds a name"),
-        ("{value!r}", "each pair of braces holds a name"),
-        ("{}", "each pair of braces holds a name"),
+        ("{value:>9}", "each pair of braces must hold a name"),
+        ("{value.__class__}", "each pair of braces must hold a name"),
+        ("{value!r}", "each pair of braces must hold a name"),
+        ("{}", "each pair of braces must hold a name"),
         ("{value", "a brace is not closed"),
         (7, "answer is a str or a list of them"),
-        ([7], "it is a str, such as"),
+        ([7], "it must be a str, such as"),
     ],
 )
 def test_what_is_no_such_sentence_is_refused_when_the_tool_is_made(answer: Any, says: str) -> None:

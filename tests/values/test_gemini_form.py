@@ -212,8 +212,8 @@ def test_a_list_of_functions_is_as_many_tools(tmp_path: Path) -> None:
             {"functionDeclarations": [{"name": "it"}], "codeExecution": {}},
             "'codeExecution' tool runs at",
         ),
-        ({"functionDeclarations": {"name": "it"}}, "is no list of functions"),
-        ({"functionDeclarations": [5]}, "is a dictionary"),
+        ({"functionDeclarations": {"name": "it"}}, "is not a list of functions"),
+        ({"functionDeclarations": [5]}, "must be a dictionary"),
         ({"functionDeclarations": []}, "it holds 0 functions"),
         ({"functionDeclarations": [{"parameters": CAPITALS}]}, "a definition has no name"),
         (

@@ -225,7 +225,7 @@ NO_KEYS = [b"", KEPT[:-1], KEPT.decode(), bytearray(KEPT), None]
 
 @each_row("key", NO_KEYS, ids=repr)
 def test_a_key_that_may_be_guessed_is_none(key: Any) -> None:
-    with pytest.raises(ToolcribError, match=r"^the_key is at least 16 random bytes"):
+    with pytest.raises(ToolcribError, match=r"^the_key must be at least 16 random bytes"):
         check_key("the_key", key)
     assert check_key("the_key", KEPT) == KEPT
 

@@ -150,7 +150,7 @@ class Agent:
         )
         if type(search_tools) not in (bool, str) or search_tools not in DEFERRED:
             wanted = "True, False, 'deferred' or 'listed'"
-            raise TypeError(f"search_tools is {wanted}; {came(search_tools)}")
+            raise TypeError(f"search_tools must be {wanted}; {came(search_tools)}")
         if search_tools and pick is None:
             said = f"search_tools={search_tools!r} needs pick=PickOptions(…)"
             raise ToolcribError(f"{said}: without it, all tools are offered")
@@ -180,7 +180,7 @@ class Agent:
         self._speaker.checked(self._asked)
         self._state_key = None if state_key is None else check_key("state_key", state_key)
         if durability is not None and not callable(getattr(durability, "run", None)):
-            raise TypeError(f"durability is a StepRunner; {came(durability)}")
+            raise TypeError(f"durability must be a StepRunner; {came(durability)}")
         self._durability = durability
 
     @property
@@ -562,5 +562,5 @@ def _client_of(model: LLMClient | str) -> LLMClient:
     client = client_for(model) if isinstance(model, str) else model
     if isinstance(model, type) or not callable(getattr(client, "chat", None)):
         wanted = "a client, or a name such as 'openai:gpt-5'"
-        raise TypeError(f"model is {wanted}; {came(model)}")
+        raise TypeError(f"model must be {wanted}; {came(model)}")
     return client

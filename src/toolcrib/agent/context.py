@@ -113,7 +113,7 @@ class ContextOptions(Checked, msgspec.Struct, frozen=True):
         named = given is None or isinstance(given, str)
         if not named and (isinstance(given, type) or not callable(getattr(given, "chat", None))):
             wanted = "a client, or a name such as 'openai:gpt-5-mini'"
-            raise TypeError(f"ContextOptions: summarize is {wanted}; {came(given)}")
+            raise TypeError(f"ContextOptions: summarize must be {wanted}; {came(given)}")
 
     def window(self, model: str) -> int:
         """Return the number of tokens that a model takes. Raises ContextError if it is unknown."""

@@ -90,7 +90,7 @@ class Session(Generic[A]):
         self, agent: A, messages: tuple[Message, ...] = (), offered: tuple[str, ...] = ()
     ) -> None:
         if not hasattr(type(agent), "team"):
-            raise TypeError(f"agent is an Agent; {came(agent)}")
+            raise TypeError(f"agent must be an Agent; {came(agent)}")
         self.agent: A = agent
         self._turns: tuple[RunTurn, ...] = ()
         self._messages: tuple[Message, ...] = ()

@@ -451,7 +451,7 @@ def run_sync(awaitable: Awaitable[T]) -> T:
     """Run to the end and return the result. Raises ToolcribError inside a running event loop."""
     if not inspect.isawaitable(awaitable):
         raise TypeError(
-            f"awaitable is what agent.run(…) gives, or an async call; {came(awaitable)}"
+            f"awaitable must be what agent.run(…) gives, or an async call; {came(awaitable)}"
         )
     if not _is_in_a_loop():  # outside of `except`, so that errors have no other context
         return asyncio.run(_await(awaitable))

@@ -97,7 +97,7 @@ class SigningKey:
     def __init__(self, public: PublicKey, sign: Callable[[bytes], bytes]) -> None:
         check_type("public", public, PublicKey, "a PublicKey")
         if not callable(sign):
-            raise TypeError(f"sign is a function; {came(sign)}")
+            raise TypeError(f"sign must be a function; {came(sign)}")
         _check_name(public.name)
         self.public = public
         self.sign = sign

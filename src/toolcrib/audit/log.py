@@ -580,7 +580,7 @@ def verify_jsonl(
     `filtered` is for an export with a filter: each entry is checked, but missing ones go unnoticed.
     """
     if isinstance(lines, str | bytes | Mapping) or not isinstance(lines, Iterable):
-        raise TypeError(f"lines is {_LINES}; {came(lines)}")
+        raise TypeError(f"lines must be {_LINES}; {came(lines)}")
     _check_key(key)
     _check_head(head)
     return verify_lines(_texts(lines), Seal(key), head, gaps=filtered)

@@ -71,7 +71,7 @@ _LAST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 _UNANSWERED: Final = (
     "The result of this call is unknown. Make it again only if the user asks for it."
 )
-_ASIDE: Final = ("activity", "reasoning")  # for a page's eyes, not part of what was said
+_ASIDE: Final = ("activity", "reasoning")  # shown on a page, but not part of what was said
 _ENVELOPE: Final = ("metadata", "encryptedValue")
 
 

@@ -253,7 +253,7 @@ class Doors:
         except msgspec.ValidationError as error:
             raise _refused(error, given, type_) from None
         except ValueError as error:
-            if "duplicate key" in str(error):  # which of the two counts, nobody can know
+            if "duplicate key" in str(error):  # nobody can know which of the two counts
                 told = "an object in the body has a duplicate key"
                 raise ChatError(400, "key_twice", told) from None
             told = "is not valid JSON" if received.strip() else f"is empty: {_takes(type_)}"

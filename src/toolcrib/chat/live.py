@@ -315,7 +315,7 @@ class LiveThreads:
             view = shown.snapshot()
             if not await _free(self._store.begin_again(thread_id, caller.id, turn, view)):
                 raise ChatError(409, "already_answered", "this question was already answered")
-            stored = await self.load(thread_id, caller.id)  # it may have gone on meanwhile
+            stored = await self.load(thread_id, caller.id)  # it may have moved on in the meantime
             try:
                 start = self._answering(state, approval_id, answer)
                 await self._start(stored, turn, shown, start)

@@ -116,7 +116,7 @@ def _arguments(given: Any, at: str) -> str:
                 "arguments_too_large",
                 f"{at}: arguments may have at most {LARGEST_ARGUMENTS} bytes",
             )
-        read = parse_json(text if text.strip() else "{}")  # as some servers write no arguments
+        read = parse_json(text if text.strip() else "{}")  # some servers write missing arguments so
         if not isinstance(read, ParseFailure) and isinstance(read[0], dict):
             return canonical_json(read[0])
     except (TypeError, ValueError, RecursionError):

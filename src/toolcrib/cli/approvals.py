@@ -291,9 +291,10 @@ def _masked(edited: JsonObject, asked: list[ApprovalRequest]) -> JsonObject:
 
 
 def _with(url: str, work: Callable[[ApprovalStore], Awaitable[T]], *, keyed: bool = False) -> T:
-    """Return the result of `work` on the store, which has the key of rules if need be; close it."""
+    """Open the store, with the key of rules if `keyed`; return the result of `work` on it, and
+    close it."""
     check_holds("approvals", url, "it holds no approvals")
-    key = state_key(url, make=False) if keyed else None  # another one than asked has signed nothing
+    key = state_key(url, make=False) if keyed else None  # a new key has signed nothing
 
     async def opened() -> T:
         async with aclosing(ApprovalStore(url, state_key=key)) as approvals:

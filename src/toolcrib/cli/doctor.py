@@ -181,7 +181,7 @@ def _get(url: str) -> Mapping[str, Any]:
     finally:
         connection.close()
     if not isinstance(answer, dict):
-        raise ValueError("the answer is not a JSON object")  # noqa: TRY004  as json's own error is
+        raise ValueError("the answer is not a JSON object")  # noqa: TRY004  the kind of error that json raises
     return answer
 
 

@@ -543,7 +543,7 @@ def _why(record: ToolInvocationRecord, catalog: Catalog, *, of_kit: bool) -> str
         where, yours = (
             (" in the kit", "; for your own tools use --tools FILE.py") if of_kit else ("", "")
         )
-        said = text.partition(".")[0]  # the rest is for models
+        said = text.partition(".")[0]  # the rest is meant for models
         return f"{said}{where}{likely}; available: {names_to_try(names, record.name)}{yours}"
     if record.error.code is ErrorCode.NOT_RUNNABLE and not tool_of(catalog[record.name]).runnable:
         return (

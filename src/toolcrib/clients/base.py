@@ -119,7 +119,7 @@ class Retries(Checked, msgspec.Struct, frozen=True, kw_only=True):
         if self.attempts.__class__ is not float:  # NaN is left to the check of the numbers
             super().__post_init__()
         waits = 0 <= self.first_wait <= self.longest_wait and self.first_wait < math.inf
-        if not (self.attempts >= 1 and waits):  # NaN is neither
+        if not (self.attempts >= 1 and waits):  # also True if one of them is NaN
             raise ValueError(
                 "Retries: attempts must be at least 1, and 0 <= first_wait <= longest_wait"
             )

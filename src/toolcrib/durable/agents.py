@@ -139,7 +139,7 @@ class DurableAgents(Closing):
                 )
         if slots < 1 or not lease > 0:
             raise ToolcribError("slots= must be at least 1, and lease= a number of seconds above 0")
-        self._worker = ""  # another one whenever it is opened
+        self._worker = ""  # a new one each time it is opened
         self._store = RunStore(url)
         self._engine = Engine(url, slots, agents)
         self._slots = slots

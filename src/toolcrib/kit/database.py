@@ -332,7 +332,7 @@ class ReadOnlyDatabase:
             raise CapabilityError(
                 "the database cannot be queried, because no process could be started"
             ) from None
-        with process, stopped_by(process.kill):  # a cancelled question ends at once
+        with process, stopped_by(process.kill):  # a cancelled query ends at once
             try:
                 said, _ = process.communicate(json.dumps(asked).encode(), self.limits.seconds)
                 return json.loads(said) if process.returncode == 0 else {"error": "DIED"}

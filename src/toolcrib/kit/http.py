@@ -377,7 +377,7 @@ class _Resolver:
         look_up = partial(socket.getaddrinfo, host, port, family, socket.SOCK_STREAM, flags=flags)
         try:
             found = await in_thread(look_up)
-        except UnicodeError:  # a part of the name is too long
+        except UnicodeError:  # a label of the name is too long
             raise OSError("that is not a valid host name") from None
         numeric = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
         return [

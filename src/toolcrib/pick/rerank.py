@@ -382,7 +382,7 @@ def _score(number: int, given: Any) -> float:
         score = float(given) if isinstance(given, int | float | str) else -1.0
     except (ValueError, OverflowError):
         score = -1.0
-    if isinstance(given, bool) or not 0.0 <= score <= 1.0:  # NaN is in no range
+    if isinstance(given, bool) or not 0.0 <= score <= 1.0:  # NaN is outside as well
         raise PickError(
             f"it scored number {number} with something that is not a number from 0 to 1"
         )

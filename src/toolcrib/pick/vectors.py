@@ -481,7 +481,7 @@ class VectorFile:
             self._path.touch(mode=0o600)  # SQLite's journal gets the same mode
         if not self._path.is_file():
             raise FileExistsError(EEXIST, "it is not a file")
-        where = f"{self._path.as_uri()}?mode=rw"  # SQLite would create it for all to read
+        where = f"{self._path.as_uri()}?mode=rw"  # SQLite itself would create it readable for all
         connection = sqlite3.connect(where, uri=True, timeout=_PATIENCE, isolation_level=None)
         with closing(connection):
             connection.text_factory = bytes

@@ -138,7 +138,7 @@ def with_standard(policies: Policy | Iterable[Policy]) -> tuple[Policy, ...]:
     called (it would hide every tool), and for a second `Standard`.
     """
     if not callable(policies) and not isinstance(policies, Iterable):
-        raise TypeError(f"policy is a function, or a list of them; {came(policies)}")
+        raise TypeError(f"policy must be a function, or a list of them; {came(policies)}")
     given = [policies] if callable(policies) else list(policies)
     for policy in given:
         named = policy.__name__ if isinstance(policy, type) else _name(policy)
@@ -542,7 +542,7 @@ def _read(policy: Policy, given: Any, wanted: str = _DECISION) -> Decision:
 def _no_decision(policy: Policy, given: object, wanted: str) -> Deny:
     """Return the Deny for what is not a decision, and tell the author what to return instead."""
     try:
-        what = came(given).removeprefix("this is ")
+        what = came(given).removeprefix("got ")
         if given is None or isinstance(given, type):
             what = "None" if given is None else f"the class {given.__name__}"
     except Exception:  # noqa: BLE001  a foreign class may raise on its name

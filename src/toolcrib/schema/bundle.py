@@ -62,7 +62,7 @@ class SchemaFiles:
         try:
             found = path.resolve(strict=True)
             self._root = (path.parent if root is None else root).resolve(strict=True)
-        except (OSError, RuntimeError) as error:  # the latter: links in a circle, before 3.13
+        except (OSError, RuntimeError) as error:  # the latter: circular links, before 3.13
             reason = getattr(error, "strerror", None) or "its links form a loop"
             raise SourceError(f"the schema {path} cannot be read: {reason}") from None
         if not found.is_relative_to(self._root):
@@ -87,7 +87,7 @@ class SchemaFiles:
         try:
             found = (file.path.parent / name).resolve()
             is_file = found.is_file()
-        except (OSError, RuntimeError, ValueError):  # a NUL, a name too long, links in a circle
+        except (OSError, RuntimeError, ValueError):  # a NUL, an overlong name, circular links
             raise file.error(f"$ref {ref[:_SHOWN]!r} does not name a file", place) from None
         if not found.is_relative_to(self._root):
             raise file.error(

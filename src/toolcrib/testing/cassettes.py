@@ -153,7 +153,7 @@ def read(path: Path) -> list[Exchange]:
         exchanges = msgspec.convert(data, _CassetteFile).exchanges
     except OSError as error:
         raise SourceError(f"{path} cannot be read ({error.strerror})") from None
-    except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, not in this form
+    except (ValueError, RecursionError) as error:  # not UTF-8, not JSON, or another form
         raise SourceError(f"{path} is not a cassette: {error}. Correct it, or {_ANEW}") from None
     for at, exchange in enumerate(exchanges):
         _check(path, at, exchange)

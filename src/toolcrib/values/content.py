@@ -55,7 +55,7 @@ class Image(Checked, _WithMediaType, msgspec.Struct, frozen=True, omit_defaults=
         super().__post_init__()
         if bool(self.data) == bool(self.url):
             raise ValueError(
-                "an image has either data or a url; one in a file is Image.from_path('…')"
+                "an image needs either data or a url; to read a file, use Image.from_path('…')"
             )
         if self.data and not self.media_type:
             raise ValueError("an image with data needs its media type, such as image/png")
@@ -74,8 +74,12 @@ class Image(Checked, _WithMediaType, msgspec.Struct, frozen=True, omit_defaults=
         data = read_file(path, max_bytes=max_bytes)
         media_type = shown_type(data)
         if not media_type.startswith("image/"):
-            what = f"it is {media_type}: File.from_path" if media_type else "its type is unknown"
-            raise SourceError(f"{path} is no picture by its first bytes; {what}")
+            what = (
+                f"it looks like {media_type}: use File.from_path"
+                if media_type
+                else "its type is unknown"
+            )
+            raise SourceError(f"{path} does not begin like a picture; {what}")
         return Image.from_bytes(media_type, data)
 
     def to_bytes(self) -> bytes:
@@ -104,7 +108,7 @@ class File(Checked, _WithMediaType, msgspec.Struct, frozen=True, omit_defaults=T
     def __post_init__(self) -> None:
         super().__post_init__()
         if bool(self.data) + bool(self.url) + bool(self.text) > 1:
-            raise ValueError("a file has data, a url or a text, and only one of them")
+            raise ValueError("a file takes only one of data, url and text")
 
     @staticmethod
     def from_bytes(media_type: str, data: bytes, *, name: str = "") -> File:
@@ -122,7 +126,7 @@ class File(Checked, _WithMediaType, msgspec.Struct, frozen=True, omit_defaults=T
         kind = media_type or type_of_file(path, data)
         if not kind:
             raise SourceError(
-                f"{path}: neither its bytes nor its name say its type: media_type='…'"
+                f"{path}: neither its bytes nor its name show its media type: pass media_type='…'"
             )
         return File.from_bytes(kind, data, name=Path(path).name)
 
@@ -362,5 +366,5 @@ def _encoded(owner: str, data: bytes) -> str:
 def _bytes_of(part: Media) -> bytes:
     given = inline_data(part)
     if given is None:
-        raise ValueError("it is an address, and nobody has fetched what is there")
+        raise ValueError("it has a URL instead of data, and URLs are not fetched")
     return b64decode(given, validate=True)

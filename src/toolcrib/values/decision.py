@@ -153,9 +153,9 @@ class Always(Checked, msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.seconds is not None and not 0 < self.seconds < math.inf:
-            raise ValueError("Always(seconds=…) is a number of seconds above 0")
+            raise ValueError("Always(seconds=…) must be a number of seconds above 0")
         if self.given_at is not None and not 0 < self.given_at < math.inf:
-            raise ValueError("Always(given_at=…) is a time in seconds since the epoch")
+            raise ValueError("Always(given_at=…) must be a time in seconds since the epoch")
 
     def given_by(self, at: float) -> float:
         """Return when the rule was given: `at`, or `given_at` if that is earlier."""

@@ -101,7 +101,7 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not 0 <= self.cost < inf:
-            raise ValueError(f"cost must be a finite number from 0, not {self.cost}")
+            raise ValueError(f"cost must be a finite number, 0 or more, not {self.cost}")
         if self.timeout is not None and not 0 < self.timeout < inf:
             raise ValueError(
                 f"timeout must be a finite number of seconds above 0, not {self.timeout}"
@@ -189,8 +189,8 @@ class ToolDefinition(Checked, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
             "".join(self._texts()).encode()
         except (UnicodeEncodeError, TypeError):
             raise DefinitionError(
-                f"tool '{encodable(str(self.name))}': a text of its definition is no str, or holds a "
-                "lone surrogate"
+                f"tool '{encodable(str(self.name))}': a text in its definition is not a str, "
+                "or holds a lone surrogate"
             ) from None
 
     @cached_property
@@ -389,7 +389,7 @@ def own_form(given: Mapping[str, Any]) -> Mapping[str, Any]:
         inner = given.get("function", given)
         if not isinstance(inner, Mapping):
             raise DefinitionError(
-                "a definition of type 'function' has a dictionary as its 'function'"
+                "the 'function' of a definition of type 'function' must be a dictionary"
             )
         made = {key: inner[key] for key in inner if key not in ("type", "parameters", "strict")}
         parameters = inner.get(
@@ -419,7 +419,9 @@ def examples_of_form(form: Mapping[str, Any]) -> list[tuple[str, Mapping[str, An
     """
     given = form.get("input_examples") or []
     if not isinstance(given, list | tuple) or not all(isinstance(one, Mapping) for one in given):
-        raise DefinitionError(f"the input_examples of {form.get('name')!r} are no list of objects")
+        raise DefinitionError(
+            f"the input_examples of {form.get('name')!r} are not a list of objects"
+        )
     return [("", one) for one in given]
 
 
@@ -453,7 +455,7 @@ def tools_in(tools: object, *, whole: type | None = None) -> Iterator[Any]:
     reports what is wrong with it. Raises DefinitionError for a string or None in place of tools.
     """
     if tools is None or isinstance(tools, str | bytes):
-        named = "; for a file or a module: discover(…)" if isinstance(tools, str) else ""
+        named = "; to load a file or a module, use discover(…)" if isinstance(tools, str) else ""
         kind = type(tools).__name__
         raise DefinitionError(
             f"give tools, definitions, or a list or Catalog of them, not {kind}{named}"
@@ -499,7 +501,7 @@ def offered_tools(
     for thing in tools_in(tools):
         one = as_plain(thing, text)
         if not hasattr(one, "get_definition"):
-            raise DefinitionError(f"{type(one).__name__} is no tool: it has no definition")
+            raise DefinitionError(f"{type(one).__name__} is not a tool: it has no definition")
         yield one
 
 
@@ -549,7 +551,7 @@ def _text(name: str, schema: JsonObject) -> str:
     try:
         return json.dumps(schema, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
-        raise DefinitionError(f"the input_schema of {name!r} is no JSON") from None
+        raise DefinitionError(f"the input_schema of {name!r} is not JSON") from None
 
 
 # The sentence that states a result: a tool's `answer`, such as `{expression} is {value}`.
@@ -568,12 +570,14 @@ def names_in(template: str) -> tuple[str, ...]:
     try:
         parts = list(Formatter().parse(template))
     except ValueError:
-        raise ValueError("a brace is not closed or not opened; a brace itself is doubled") from None
+        raise ValueError(
+            "a brace is not closed or not opened; to write a brace itself, double it"
+        ) from None
     except TypeError:
-        raise ValueError("it is a str, such as '{expression} is {value}'") from None
+        raise ValueError("it must be a str, such as '{expression} is {value}'") from None
     for _, name, form, conversion in parts:
         if name is not None and (form or conversion or not name.isidentifier()):
-            raise ValueError("each pair of braces holds a name, and nothing else")
+            raise ValueError("each pair of braces must hold a name and nothing else")
     return tuple(name for _, name, _, _ in parts if name is not None)
 
 

@@ -50,7 +50,7 @@ def each_declared(given: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 def _listed(found: object) -> Sequence[Any]:
     if not isinstance(found, list | tuple):
-        raise DefinitionError(f"its {_LISTS[0]} is no list of functions")
+        raise DefinitionError(f"its {_LISTS[0]} is not a list of functions")
     return found
 
 
@@ -84,7 +84,7 @@ def _declaration(given: Mapping[str, Any]) -> Mapping[str, Any] | None:
             )
         (given,) = found[0][_LISTS[0]]
         if not isinstance(given, Mapping):
-            raise DefinitionError(f"a function in {_LISTS[0]} is a dictionary")
+            raise DefinitionError(f"each function in {_LISTS[0]} must be a dictionary")
     elif not _is_declaration(given):
         return None
     return {_SNAKE.get(key, key): value for key, value in given.items() if value is not None}

@@ -214,7 +214,7 @@ def _sorted(value: Mapping[Any, Any]) -> list[tuple[str, Any]]:
         plain = "".join(value).isascii()
     except TypeError:
         strange = next(key for key in value if not isinstance(key, str))
-        raise TypeError(f"a {type(strange).__name__} is not a key in JSON") from None
+        raise TypeError(f"a {type(strange).__name__} cannot be a key in JSON") from None
     return sorted(value.items(), key=_name if plain else _utf16)
 
 
@@ -263,7 +263,9 @@ def check_key(name: str, key: bytes) -> bytes:
     Raises ToolcribError, which uses `name`, for a key that is too short to be safe or is not bytes.
     """
     if not isinstance(key, bytes) or len(key) < SHORTEST_KEY:
-        raise ToolcribError(f"{name} is at least {SHORTEST_KEY} random bytes: os.urandom(32)")
+        raise ToolcribError(
+            f"{name} must be at least {SHORTEST_KEY} random bytes, such as os.urandom(32)"
+        )
     return key
 
 

@@ -118,7 +118,7 @@ def read_file(path: str | Path, *, max_bytes: int) -> bytes:
     place = Path(path)
     try:
         if not place.is_file():
-            what = "that is no ordinary file" if place.exists() else "there is no such file"
+            what = "that is not a regular file" if place.exists() else "there is no such file"
             raise SourceError(f"{place}: {'that is a folder' if place.is_dir() else what}")
         most = min(max_bytes, max(place.stat().st_size, LARGEST))  # its memory is allocated first
         with place.open("rb") as file:

@@ -257,7 +257,7 @@ class OutputFormat(Checked, msgspec.Struct, frozen=True):
         except ValueError:
             schema = None
         if not isinstance(schema, dict):
-            raise ValueError("OutputFormat: schema_json is the text of a JSON object")  # noqa: TRY004
+            raise ValueError("OutputFormat: schema_json must be the text of a JSON object")  # noqa: TRY004
 
 
 class ArgumentRestorer(Protocol):

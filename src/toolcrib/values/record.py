@@ -105,8 +105,8 @@ SUSPENDED = "suspended"
 
 
 PART_WAITED = (
-    "The call had begun, and waited for somebody's approval of a part of it. It does not go on here,"
-    " and what it did before is not undone."
+    "The call had begun and was waiting for approval of a part of it. It is not continued, "
+    "and what it already did is not undone."
 )
 """The error text for a suspended call that is not resumed."""
 
@@ -117,8 +117,8 @@ happened."""
 
 
 MADE_UP = (
-    "the run was emulated, so what its tools gave was made up, and nothing has happened: resume it"
-    " with the agent that ToolEmulator(…).over(…) gives, or begin it anew"
+    "the run was emulated, so what its tools gave was made up, and nothing has happened: "
+    "resume it with the agent that ToolEmulator(…).over(…) returns, or start a new run"
 )
 """The error text if an emulated run would be resumed for real."""
 

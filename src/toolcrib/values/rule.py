@@ -151,7 +151,9 @@ def check_open(names: Iterable[str], request: ApprovalRequest, secrets: Iterable
         if name not in request.arguments:
             raise ApprovalError(f"the call has no argument '{name}' that could be left open")
         if name in secrets:
-            raise ApprovalError(f"'{name}' is secret, and cannot be left open: nobody is shown it")
+            raise ApprovalError(
+                f"'{name}' is secret and cannot be left open, because nobody is shown its value"
+            )
 
 
 def _without(arguments: JsonObject, names: Iterable[str]) -> str:

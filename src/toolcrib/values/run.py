@@ -77,7 +77,7 @@ class Limits(Checked, msgspec.Struct, frozen=True):
             if beyond or not limit >= least:
                 wanted = "a number" if least < 0 else f"at least {least}"
                 wanted = "a number that a float can hold" if beyond else wanted
-                raise ToolcribError(f"Limits: {name} is {wanted}, or None for no limit")
+                raise ToolcribError(f"Limits: {name} must be {wanted}, or None for no limit")
 
 
 # What a run asks of its model, and what its instructions may know about the run.
@@ -119,15 +119,20 @@ class RunSettings(Settings, frozen=True, omit_defaults=True):
         choice = _choice_of(options.get("tool_choice"))
         made = RunSettings(**{**options, "tool_choice": choice})  # type: ignore[arg-type]
         if made.max_tokens is not None and made.max_tokens < 1:
-            raise TypeError("max_tokens is at least 1")
+            raise TypeError("max_tokens must be at least 1")
         try:
             kept = msgspec.json.decode(msgspec.json.encode(made), type=RunSettings)
         except (TypeError, ValueError, RecursionError) as error:
-            raise TypeError(f"the options of a run are kept as JSON: {error}") from None
+            raise TypeError(
+                f"the options of a run must be JSON, because they are saved: {error}"
+            ) from None
         for name in RunOptions.__annotations__:
             given, back = getattr(made, name), getattr(kept, name)
             if not _is_same(given, back):
-                raise TypeError(f"{name} is kept as JSON, which gives it back as another value")
+                raise TypeError(
+                    f"{name} must be JSON, because it is saved: reading it back gives a different "
+                    "value"
+                )
         return kept
 
     def over(self, others: Settings) -> Self:
@@ -188,7 +193,7 @@ def _choice_of(choice: object) -> ToolChoice | None:
         return choice
     if not isinstance(choice, str):
         wanted = "'auto', 'none', 'required', the name of a tool, or a ToolChoice"
-        raise TypeError(f"tool_choice is {wanted}; {came(choice)}")
+        raise TypeError(f"tool_choice must be {wanted}; {came(choice)}")
     mode: Any = choice
     return ToolChoice(mode) if choice in _MODES else ToolChoice("tool", choice)
 
@@ -396,7 +401,10 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
         except (ValueError, RecursionError) as error:
             raise SourceError(f"not a saved run: {error}") from None
         if state.version != 1:
-            raise SourceError(f"a run saved by another version ({state.version}) cannot go on here")
+            raise SourceError(
+                f"a run saved by another version ({state.version}) cannot be resumed with this "
+                "version"
+            )
         return state
 
 
@@ -405,9 +413,9 @@ _LONGEST_ID = 200  # characters of a run's id
 
 def check_run_id(option: str, run_id: str) -> None:
     """Raise ToolcribError for an id that is blank, too long, or not printable; "" means no id."""
-    check_type(option, run_id, str, "a str: the id of the run, as no other has it")
+    check_type(option, run_id, str, "a str: the unique id of the run")
     if run_id and (not run_id.strip() or len(run_id) > _LONGEST_ID or not run_id.isprintable()):
-        raise ToolcribError(f"{option}= is a text of at most 200 characters that can be printed")
+        raise ToolcribError(f"{option}= must be at most 200 printable characters, and not blank")
 
 
 def saved_run(suspended: SuspendedCall) -> RunState:
@@ -433,7 +441,7 @@ def check_all_read(text: str | bytes, made: object) -> None:
         return
     extra = _member_beyond(given, msgspec.json.decode(again))
     if extra is not None:
-        raise ValueError(f"it has a member {extra!r}, which a saved one does not have there")
+        raise ValueError(f"it has an unknown member {extra!r}")
 
 
 def _member_beyond(given: Any, read: Any) -> str | None:
@@ -459,11 +467,11 @@ def check_signature(given: str, made: str, what: str) -> None:
     """Raise SourceError if a signature is missing or differs from the one computed here."""
     if not given:
         raise SourceError(
-            f"{what} has no signature: it was saved by an agent without state_key, or changed since"
+            f"{what} has no signature: it was saved by an agent without state_key, or was changed since"
         )
     if not hmac.compare_digest(given.encode("utf-8", "replace"), made.encode()):
         raise SourceError(
-            f"the signature of {what} does not fit: it was changed, or saved with another state_key"
+            f"the signature of {what} does not match: it was changed, or saved with another state_key"
         )
 
 
@@ -519,16 +527,16 @@ class WatchesRuns(Protocol):
 _LIMITS = {
     "money": "what the caller may spend on models is used up",
     "empty_reply": "the model's reply was empty",
-    "repeated_calls": "the model made the same calls again and again, which told it nothing new",
-    "tool_errors": "the model called a tool again that had only failed",
-    "handovers": "its agents handed the conversation to one another again and again",
+    "repeated_calls": "the model made the same calls again and again, and they gave nothing new",
+    "tool_errors": "the model kept calling a tool that had only failed",
+    "handovers": "the agents kept handing the conversation to one another",
 }
 
 
 def limit_text(limit: str) -> str:
     """Describe what ended a run that is `limited`."""
     if limit in get_args(FinishReason):
-        return f"the last reply ended as {limit!r}"
+        return f"the last reply ended with {limit!r}"
     return _LIMITS.get(limit, f"the limit on {limit} is reached")
 
 

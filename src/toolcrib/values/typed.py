@@ -98,7 +98,8 @@ def _check_characters(made: object, name: str, value: str | tuple[str, ...]) -> 
             text.encode()
         except UnicodeEncodeError:
             failure = (
-                f"{owner}: {name} holds a lone surrogate, which no log can hold: decode it as UTF-8"
+                f"{owner}: {name} holds a lone surrogate, which a log cannot hold: decode the "
+                "text as UTF-8"
             )
         else:
             continue
@@ -158,7 +159,7 @@ def _checked(made: Any) -> None:
             owner = made.__class__.__name__
             note = _NOTES.get((owner, name), "")
             raise TypeError(
-                f"{owner}: {name} is {_article(str(kind))}{note}; {came(value, kind.each)}"
+                f"{owner}: {name} must be {_article(str(kind))}{note}; {came(value, kind.each)}"
             )
     for name in made.logged:
         _check_characters(made, name, getattr(made, name))
@@ -169,7 +170,7 @@ def check_type(
 ) -> None:
     """Raise TypeError unless `value` is a `kind`; `wanted` says in words what it has to be."""
     if not isinstance(value, kind):
-        raise TypeError(f"{name} is {wanted}; {came(value)}")
+        raise TypeError(f"{name} must be {wanted}; {came(value)}")
 
 
 def check_each(
@@ -178,11 +179,11 @@ def check_each(
     """Return the values of an iterable as a tuple. Raises TypeError unless each of them is a
     `kind`."""
     if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__iter__"):
-        raise TypeError(f"{name} is {wanted}; {came(values)}")
+        raise TypeError(f"{name} must be {wanted}; {came(values)}")
     given = tuple(values)
     for at, value in enumerate(given):
         if not isinstance(value, kind):
-            raise TypeError(f"{name} is {wanted}; {name}[{at}]: {came(value)}")
+            raise TypeError(f"{name} must be {wanted}; {name}[{at}]: {came(value)}")
     return given
 
 
@@ -259,7 +260,7 @@ class _Arguments:
 
     def _wrong(self, name: str, kind: _FieldKind, value: object) -> TypeError:
         owner = self._function.__qualname__.removesuffix(".__init__")
-        return TypeError(f"{owner}: {name} is {_article(str(kind))}; {came(value)}")
+        return TypeError(f"{owner}: {name} must be {_article(str(kind))}; {came(value)}")
 
     def _read(self) -> tuple[list[_Hinted], _Hinted, Mapping[str, _Hinted]]:
         try:
@@ -319,10 +320,11 @@ def _told(
         kind = _kind(hints[name]) if name in hints else None
         for one in value if many else (value,):
             if kind is not None and not _is_meant(kind, one):
-                return TypeError(f"{owner}: {name} is {_article(str(kind))}; {came(one)}")
+                return TypeError(f"{owner}: {name} must be {_article(str(kind))}; {came(one)}")
             for at, element, each in _odd_elements(hints.get(name), one):
                 return TypeError(
-                    f"{owner}: {name} holds {_article(str(each))}; {name}[{at}]: {came(element)}"
+                    f"{owner}: each item of {name} must be {_article(str(each))}; "
+                    f"{name}[{at}]: {came(element)}"
                 )
     return error
 
@@ -360,8 +362,8 @@ def came(value: object, each: tuple[Any, ...] = ()) -> str:
     """Describe a wrong value by its type; a tuple with wrong elements by the first of them."""
     if each and isinstance(value, tuple):
         value = next(element for element in value if not isinstance(element, each))
-        return f"this one holds {_article(type(value).__name__)}"
-    return f"this is {_article(type(value).__name__)}"
+        return f"got one that holds {_article(type(value).__name__)}"
+    return f"got {_article(type(value).__name__)}"
 
 
 def _article(word: str) -> str:

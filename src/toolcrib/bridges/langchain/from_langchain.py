@@ -58,7 +58,7 @@ _SPREAD = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 _HIDDEN = ("args", "kwargs")
 """Parameters that LangChain shows as `v__args` and `v__kwargs`, names that no function has."""
 _READ = "toolcrib_read"
-"""The argument of a handler that holds all of them, where the tool's own class has read them."""
+"""The argument of a handler that holds all arguments, if the tool's own class has read them."""
 _REFUSED = "The tool says that the call failed. Its message is for the model only."
 _NOT_HERE = (
     "a tool that returns a Command controls the graph: give it to the graph directly, next "

@@ -42,7 +42,7 @@ CallState: TypeAlias = Literal["busy", "asks", "over"]
 MARK = "toolcrib"
 """The key, in the artifact of a tool message, of what later calls of the thread need to know."""
 
-_MOST = 10_000  # threads, and answers, that one process keeps
+_MOST = 10_000  # threads, and answers, that a process keeps
 _NO_QUESTION = "the resume value must name a question by its id"
 _NOT_FOR_RUN = "this question is about one call only: answer without for_run"
 _1582 = 0x01B21DD213814000  # 100 ns between the epochs of UUIDs and of Unix

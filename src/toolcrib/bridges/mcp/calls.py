@@ -352,7 +352,7 @@ class Progress:
             part = await self._parts.get()
             try:
                 await self._send(part)
-            except Exception as raised:  # noqa: BLE001  its result is still to come, whatever that was
+            except Exception as raised:  # noqa: BLE001  the result is still to come
                 LOGGER.debug(
                     "a client did not accept a progress message (%s)", type(raised).__name__
                 )

@@ -68,8 +68,8 @@ NO_ANSWER = (
 )
 DISMISSED = "The call needs an approval, but the client's user has not answered. It did not run."
 TOO_LONG = "The data that the call needs to continue is too long for its client to keep."
-_LONGEST_STATE = 2 * 1_048_576  # sealed, and with the call around it, HTTP takes 4 MiB
-_AGAIN = 1.0  # seconds after which whoever answers later is asked once more
+_LONGEST_STATE = 2 * 1_048_576  # HTTP takes 4 MiB, for the sealed state with its call
+_AGAIN = 1.0  # seconds until an approver that answers later is asked again
 
 
 class Asked(Veiled, msgspec.Struct, frozen=True, tag="asked"):
@@ -327,7 +327,7 @@ def answer_of(given: types.ElicitResult, yes: Mapping[str, Yes], by: str) -> Ans
         return Refuse(f"the client's user said no ({given.action})", by=by)
     if said not in yes:
         return Refuse("the answer was not one of the offered answers", by=by)
-    if not content.keys() <= _FIELDS:  # a misspelt one would have meant something else
+    if not content.keys() <= _FIELDS:  # a misspelt member was meant differently
         return Refuse("the answer had a field that the form does not have", by=by)
     what = yes[said]
     yes_to = Approve(by, always=Always()) if what == "always" else Approve(by, for_run=what)

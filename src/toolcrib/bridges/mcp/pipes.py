@@ -328,6 +328,6 @@ def _named(line: _Line) -> dict[str, Any]:
 
 
 def _error(id_: str | int | None, fault: types.ErrorData) -> types.JSONRPCError:
-    """Return what stands for a line that is passed over."""
+    """Return the message that takes the place of a skipped line."""
     LOGGER.warning("a line from the client was ignored: %s", fault.message)
     return types.JSONRPCError(jsonrpc="2.0", id=id_, error=fault)

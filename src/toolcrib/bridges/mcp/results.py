@@ -18,7 +18,7 @@ from toolcrib.values.json import canonical_json, fresh
 
 FAILED = "The server says that its tool failed."
 UNUSABLE = "The server answered, but its answer is not valid in MCP."
-_LONGEST = 20_000  # characters of an error that a model is told
+_LONGEST = 20_000  # characters of an error for the model
 _ANY = "application/octet-stream"
 
 

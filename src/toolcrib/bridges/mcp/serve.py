@@ -335,7 +335,7 @@ class McpServer:
             check_type(
                 "what caller gives", caller, Caller, "a Caller, from a function that is not async"
             )
-        except Exception as raised:  # noqa: BLE001  of the author
+        except Exception as raised:  # noqa: BLE001  the author's function
             log_raised("the MCP server's `caller`", raised)
             raise MCPError(
                 INTERNAL_ERROR, "The server could not find out who is calling."

@@ -187,7 +187,7 @@ class BoundedLines:
         try:
             return SessionMessage(heard(_parsed(line)))
         except ValueError:
-            text = "a line from the server is not a JSON-RPC message"  # nothing of it is told
+            text = "a line from the server is not a JSON-RPC message"  # none of its text is shown
             return _instead(line, RequestFault.UNREADABLE, text) or ValueError(text)
 
 
@@ -366,7 +366,7 @@ async def _whole(
         return _error(request, RequestFault.TOO_LARGE, text)
     try:
         message = _parsed(body)
-    except ValueError:  # the SDK would log it
+    except ValueError:  # otherwise the SDK would log it
         text = "the server's answer is not a JSON-RPC message"
         return _error(request, RequestFault.UNREADABLE, text)
     if isinstance(message, types.JSONRPCError) and message.id is None:

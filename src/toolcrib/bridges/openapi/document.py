@@ -140,7 +140,7 @@ class Document:
             found = path.resolve(strict=True)
             with found.open("rb") as opened:
                 data = opened.read(_MAX_BYTES + 1)
-        except (OSError, RuntimeError) as error:  # the latter: links in a circle, before 3.13
+        except (OSError, RuntimeError) as error:  # RuntimeError: circular links, before 3.13
             why = getattr(error, "strerror", None) or "its links form a loop"
             raise SourceError(f"{path}: it cannot be read: {why}") from None
         if len(data) > _MAX_BYTES:
@@ -250,7 +250,7 @@ def _yaml() -> ModuleType:
 _TWICE = "a key appears twice"
 _MERGE = "a merge key (<<) merges something that is not a mapping"
 _MERGES = "its merge keys (<<) merge too much"
-_MOST_MERGED = 200_000  # members, by all merge keys of a file
+_MOST_MERGED = 200_000  # members that all merge keys of a file may add
 # YAML 1.2's core schema without its octal and hexadecimal numbers: https://yaml.org/spec/1.2.2/#103-core-schema
 _TAGS = (
     ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),

@@ -196,7 +196,7 @@ class SchemaGenerator(GenerateJsonSchema):
     def encode_default(self, dft: Any) -> Any:
         try:
             return steady_json(dft)
-        except (ValueError, TypeError) as error:  # bytes that are no text, for one
+        except (ValueError, TypeError) as error:  # for example bytes that cannot be decoded
             raise PydanticSerializationError("a default that is not JSON") from error
 
     def field_is_present(self, field: Any) -> bool:

@@ -257,7 +257,7 @@ class FieldsPart(Part):
         if field.init_only:
             shown = field.node.check(field.alone(sent), sent, at, found)
             anew = field.node.check(field.alone(sent), sent, at, Findings())
-            if not same_json(anew, shown):  # a factory made a part of it, or a validator
+            if not same_json(anew, shown):  # a factory or a validator made a part of it
                 raise Differs(at, "the tool would get a different value each time it is read")
             return shown
         if item is MISSING:

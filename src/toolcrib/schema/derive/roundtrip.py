@@ -777,7 +777,7 @@ class SetPart(Part):
         """Check the actual item that the tool gets, because an equal one may differ from it."""
         hashed = hash(item)
         shown = self._item.check(item, sent, at, found)
-        if hash(item) != hashed:  # a default of its own made it another item
+        if hash(item) != hashed:  # a copied default made it a different item
             raise Differs(at, "a default inside this set item cannot be copied. Send that field")
         return shown
 
