@@ -392,6 +392,32 @@ async def test_what_is_required_is_there_or_nothing_is_kept(
     await database.aclose()
 
 
+@pytest.mark.parametrize("rows", [1, 3])
+async def test_a_rule_may_do_more_with_what_is_inserted(
+    postgres: Callable[[], str], rows: int
+) -> None:
+    """PostgreSQL accepts one only if the INSERT is a statement of its own."""
+    database = SqlDatabase(postgres())
+    for table in ("told", "copies", "ends"):
+        await database.write(f"CREATE TABLE {table} (at integer)")
+    rule = "CREATE RULE {} AS ON INSERT TO told DO {}"
+    await database.write(rule.format("kept", "ALSO INSERT INTO copies VALUES (NEW.at)"))
+    told = [{"at": at} for at in range(rows)]
+    end = Insert("ends", ("at",)).of_values()
+
+    def put(transaction: Transaction) -> None:
+        transaction.execute_together({Insert("told", ("at",)): told}, end, {"at": rows})
+        transaction.require(told, "SELECT at FROM told ORDER BY at")
+
+    await database.transact(put)
+    assert await database.read("SELECT at FROM copies ORDER BY at") == told
+    await database.write("DELETE FROM told")
+    await database.write(rule.format("gone", "INSTEAD NOTHING"))
+    with pytest.raises(SourceError, match="look for a trigger, or a rule"):
+        await database.transact(put)
+    await database.aclose()
+
+
 async def test_a_connection_that_dies_in_a_transaction_is_thrown_away_once(
     postgres: Callable[[], str],
 ) -> None:
