@@ -280,12 +280,21 @@ async def test_a_folder_that_changes_leaves_the_file_where_it_is(
     await store.aclose()
 
 
+@pytest.mark.parametrize("ends", ["committed", "rolled back"])
 async def test_a_connection_that_the_server_has_dropped_is_made_again(
-    postgres: Callable[[], str],
+    postgres: Callable[[], str], ends: str
 ) -> None:
+    """However the transactions ended that used it before."""
     url = postgres()
     database, other = SqlDatabase(url), SqlDatabase(url)
-    await database.read("SELECT 1")
+
+    def work(transaction: Transaction) -> None:
+        transaction.tuples("SELECT 1")
+        if ends == "rolled back":
+            raise SourceError("not this time")
+
+    with suppress(SourceError):
+        await database.transact(work)
     mine = "pid <> pg_backend_pid() AND datname = current_database()"
     await other.write(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {mine}")  # noqa: S608
     assert await database.read("SELECT 1 AS one") == [{"one": 1}]
@@ -332,6 +341,64 @@ async def test_work_is_done_again_only_if_nothing_of_it_was_answered(
     if dies != "idle":  # which may show before the work begins
         assert len(begun) == (2 if dies == "first" else 1)
     assert await database.read("SELECT at FROM done") == [{"at": 1}] * (dies == "idle")
+    await database.aclose()
+    await other.aclose()
+
+
+REFUSING = {  # the first statement of a transaction, and what refuses it
+    "a lock": ("LOCK TABLE done", "LockNotAvailable"),
+    "a time limit": ("SELECT pg_sleep(60)", "QueryCanceled"),
+    "a constraint": ("INSERT INTO done VALUES (NULL)", "NotNullViolation"),
+    "a wrong text": ("SELECT :text", "UnicodeEncodeError"),
+}
+
+
+@pytest.mark.parametrize("why", REFUSING)
+async def test_a_statement_that_is_refused_is_not_sent_again_on_other_connections(
+    postgres: Callable[[], str], why: str
+) -> None:
+    """Whoever set a time limit waits that long, and the connections that work are kept."""
+    url = f"{postgres()}?options=-c%20lock_timeout%3D50%20-c%20statement_timeout%3D500"
+    database, other = SqlDatabase(url), SqlDatabase(url)
+    await database.write("CREATE TABLE done (at integer NOT NULL)")
+    met = threading.Barrier(4)
+
+    def meet(transaction: Transaction) -> int:
+        ((process,),) = transaction.tuples("SELECT pg_backend_pid()")
+        met.wait(30)
+        return int(process)
+
+    async def processes() -> set[int]:
+        return set(await asyncio.gather(*(database.transact(meet) for _ in range(4))))
+
+    def work(transaction: Transaction) -> None:
+        begun.append(why)
+        transaction.tuples(statement, **({"text": "\ud800"} if ":text" in statement else {}))
+
+    async def refused() -> None:
+        with pytest.raises(SourceError, match=error):
+            await database.transact(work)
+
+    before = await processes()
+    begun: list[str] = []
+    statement, error = REFUSING[why]
+    if why == "a lock":
+        locked, done = threading.Event(), threading.Event()
+
+        def lock(transaction: Transaction) -> None:
+            transaction.execute("LOCK TABLE done")
+            locked.set()
+            done.wait(30)
+
+        holding = asyncio.create_task(other.transact(lock))
+        await asyncio.to_thread(locked.wait, 30)
+        await refused()
+        done.set()
+        await holding
+    else:
+        await refused()
+    assert begun == [why]
+    assert len(before & await processes()) == 3
     await database.aclose()
     await other.aclose()
 

@@ -86,7 +86,8 @@ _NOT_TAKEN = (
 _DIVIDED = "22012"  # PostgreSQL's code for a division by zero: see `_refusing`
 _NAMED_BY_SQLITE = re.compile(r"(?:CHECK|NOT NULL|UNIQUE) constraint failed: (.+)", re.DOTALL)
 _LONGEST_NAME = 100
-_USED = "toolcrib_used"  # in the `info` of a connection that has committed
+_ENDED = "57P0"  # how the codes begin by which PostgreSQL says that it ends a connection
+_USED = "toolcrib_used"  # in the `info` of a connection that was handed out before
 _LONGEST = 200  # characters of a column: PostgreSQL's indexes take some 2,700 bytes of two of them
 
 
@@ -740,8 +741,10 @@ class Transaction:
     def _failed_by(self, error: Exception) -> SourceError:
         self.failed = True
         driver: Any = self._connection.driver_connection
-        lost = not isinstance(error, UnicodeError)
-        if lost and self._dialect.is_disconnect(error, driver, self._cursor):  # type: ignore[arg-type]
+        said = code_of(error).startswith(_ENDED)  # the driver notices it later, when it is closed
+        if not isinstance(error, UnicodeError) and (
+            said or self._dialect.is_disconnect(error, driver, self._cursor)  # type: ignore[arg-type]
+        ):
             self._connection.invalidate()
         return failed_by(error)
 
@@ -773,11 +776,12 @@ def _committed(
 
     If `work` raises, the transaction is rolled back. Servers and firewalls drop idle connections, which
     shows only when the first statement is sent. So if a connection that was used before is lost and no
-    statement was answered, `work` runs again on another one.
+    statement was answered, `work` runs again on another one. A statement that is refused was answered.
     """
     while True:
         connection = _connected(engine)
-        was_used = connection.info.setdefault(_USED, False)
+        was_used = connection.info.get(_USED, False)
+        connection.info[_USED] = True
         transaction = Transaction(connection, engine.dialect)
         try:
             transaction.begin(write=write)
@@ -786,12 +790,12 @@ def _committed(
                 raise SourceError("a statement failed, so nothing of its transaction is kept")
             transaction.commit()
         except BaseException as error:
-            transaction.roll_back()
+            # before it is rolled back, which throws away a connection that only refused a statement
             dropped = isinstance(error, SourceError) and not connection.is_valid
+            transaction.roll_back()
             if not (dropped and was_used) or transaction.answered:
                 raise
         else:
-            connection.info[_USED] = True
             return found, transaction
         finally:
             connection.close()
