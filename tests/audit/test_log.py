@@ -6,6 +6,7 @@ import asyncio
 import math
 import random
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from rows import each_row
 
 from toolcrib.audit import AuditFilter, AuditLog, Head, verify_jsonl
 from toolcrib.errors import ErrorCode, SourceError, ToolcribError
+from toolcrib.storage import UnreachableError
 from toolcrib.values.record import Ledger, ToolInvocationRecord
 
 
@@ -277,3 +279,24 @@ def test_a_record_without_much_in_it() -> None:
             assert (await log.entries())[0].record == bare
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("entries", [0, 1])
+async def test_a_database_that_accepts_no_writes_is_found_when_it_is_opened(
+    tmp_path: Path, request: pytest.FixtureRequest, kind: str, entries: int
+) -> None:
+    """Before any call is made; what is in it can be read."""
+    if kind == "sqlite":
+        url = f"sqlite:///{tmp_path}/crib.db"
+        only_read = f"sqlite:///file:{tmp_path}/crib.db?mode=ro&uri=true"
+    else:
+        url = request.getfixturevalue("postgres")()
+        only_read = f"{url}?options=-c%20default_transaction_read_only%3Don"
+    async with AuditLog(url) as log:
+        await log.open()
+        await write_calls(log, range(entries))
+        async with AuditLog(only_read) as other:
+            with pytest.raises(UnreachableError, match=r"this user may not|it takes no writes"):
+                await other.open()
+            assert len(await other.entries()) == 2 * entries

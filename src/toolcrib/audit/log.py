@@ -97,6 +97,8 @@ _SUPERSEDED = (
     ("status IN ('waiting', 'planned', 'rejected')", "other.seq > audit_entries.seq"),
 )
 _NO_CALLS = ", ".join(f"'{status}'" for status in NO_CALLS)
+# Finds no row to change, and fails where nothing can be written: SQLite's BEGIN IMMEDIATE does not.
+_TRY = "UPDATE audit_head SET seq = seq WHERE id = 0"
 _NUMBERS = 2**63 - 1  # the largest value of an integer column, also in comparisons
 
 
@@ -138,7 +140,7 @@ class AuditLog(Closing):
         Otherwise the first record opens it. Raises SourceError if the database cannot be written
         to, if another key has sealed the log, and for a new log whose key has less than 16 bytes.
         """
-        if await self._database.transact(lambda t: state_of(t, self._seal)) is None:
+        if await self._database.transact(lambda t: _writable(t, self._seal)) is None:
             self._seal.check_new()
 
     async def write(self, record: ToolInvocationRecord) -> ToolInvocationRecord | None:
@@ -517,6 +519,12 @@ def _select(
 def _rows(query: tuple[str, dict[str, Any]], transaction: Transaction) -> Sequence[tuple[Any, ...]]:
     sql, values = query
     return transaction.tuples(sql, **values)
+
+
+def _writable(transaction: Transaction, seal: Seal) -> State | None:
+    """Return the log's state; raises SourceError if the database accepts no writes."""
+    transaction.execute(_TRY)
+    return state_of(transaction, seal)
 
 
 def _pruned(
