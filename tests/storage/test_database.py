@@ -148,7 +148,7 @@ async def test_a_failure_that_is_caught_is_not_committed(url: str) -> None:
         with suppress(SourceError):
             transaction.execute(insert)
 
-    with pytest.raises(SourceError, match="nothing of its transaction"):
+    with pytest.raises(SourceError, match="nothing of the transaction was kept"):
         await database.transact(twice)
     assert await database.read("SELECT id FROM approvals") == []
     await database.aclose()
@@ -401,6 +401,25 @@ async def test_a_statement_that_is_refused_is_not_sent_again_on_other_connection
     assert len(before & await processes()) == 3
     await database.aclose()
     await other.aclose()
+
+
+@pytest.mark.parametrize(("write", "goes_on"), [(True, False), (True, True), (False, True)])
+async def test_the_first_statement_that_failed_says_why(
+    postgres: Callable[[], str], write: bool, goes_on: bool
+) -> None:
+    """Whoever caught its error, and whatever failed after it."""
+    database = SqlDatabase(postgres())
+
+    def work(transaction: Transaction) -> None:
+        with suppress(SourceError):
+            transaction.tuples("SELECT nothing FROM nowhere")
+        if goes_on:
+            transaction.tuples("SELECT 1")
+
+    for _ in range(3):
+        with pytest.raises(SourceError, match="UndefinedTable, 42P01"):
+            await database.transact(work, write=write)
+    await database.aclose()
 
 
 BODIES = {

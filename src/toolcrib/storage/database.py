@@ -577,7 +577,7 @@ class Transaction:
         self._sync: Callable[[], object] = _nothing
         self._ahead = False  # whether statements are sent before earlier ones are answered
         self.when_committed: Callable[[], None] = lambda: None  # called once, after the commit
-        self.failed = False  # then it cannot be committed, even if the error was caught
+        self.failed: SourceError | None = None  # then nothing is committed, even if it was caught
         self.answered = False  # then the work is not repeated on another connection
         self._tells = _log.isEnabledFor(logging.DEBUG)
 
@@ -739,14 +739,14 @@ class Transaction:
         raise failure
 
     def _failed_by(self, error: Exception) -> SourceError:
-        self.failed = True
+        self.failed = self.failed or failed_by(error)  # a server refuses all that follows the first
         driver: Any = self._connection.driver_connection
         said = code_of(error).startswith(_ENDED)  # the driver notices it later, when it is closed
         if not isinstance(error, UnicodeError) and (
             said or self._dialect.is_disconnect(error, driver, self._cursor)  # type: ignore[arg-type]
         ):
             self._connection.invalidate()
-        return failed_by(error)
+        return self.failed
 
 
 def _send_all(driver: Any) -> None:
@@ -787,7 +787,7 @@ def _committed(
             transaction.begin(write=write)
             found = work(transaction)
             if write and transaction.failed:
-                raise SourceError("a statement failed, so nothing of its transaction is kept")
+                raise transaction.failed
             transaction.commit()
         except BaseException as error:
             # before it is rolled back, which throws away a connection that only refused a statement
