@@ -297,6 +297,6 @@ async def test_a_database_that_accepts_no_writes_is_found_when_it_is_opened(
         await log.open()
         await write_calls(log, range(entries))
         async with AuditLog(only_read) as other:
-            with pytest.raises(UnreachableError, match=r"this user may not|it takes no writes"):
+            with pytest.raises(UnreachableError, match=r"this user may not|it accepts no writes"):
                 await other.open()
             assert len(await other.entries()) == 2 * entries

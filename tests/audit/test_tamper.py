@@ -232,16 +232,17 @@ def _resealed(transaction: Transaction, seal: Seal, head: Head) -> None:
             keys.add(key, seq * KINDS + kind_of(Summary(status=status)))
         grown.extend([tree.leaf_hash(seq, at, text)])
     root, nodes = keys.changed()
-    inserts = {tree.SAVE: tree.rows_of(grown.changed()), index.SAVE: nodes}
+    transaction.insert(tree.SAVE, tree.rows_of(grown.changed()))
+    transaction.insert(index.SAVE, nodes)
     found = stored_state(transaction)
     assert found is not None
     state = msgspec.structs.replace(found[0], head=head, keys=root, root=grown.root().hex())
     values = {name: state.told()[name] for name in ("seq", "hash", "keys", "root")}
-    transaction.execute_together(
-        inserts,
+    transaction.send(
         "UPDATE audit_head SET seq = :seq, hash = :hash, keys_hash = :keys, tree_hash = :root,"
         " seal = :seal",
-        values | {"seal": seal.state(state)},
+        **values,
+        seal=seal.state(state),
     )
 
 

@@ -119,7 +119,9 @@ async def test_statements_of_one_transaction_hold_together(url: str, memory: boo
     def both(transaction: Transaction) -> int:
         rows = [{"id": str(at), "request": CANARY, "expires_at": 0} for at in range(2)]
         last = {"id": "2", "request": CANARY}
-        transaction.execute_together({approvals: rows}, insert, last)
+        transaction.insert(approvals, rows)
+        transaction.insert(approvals, [])
+        transaction.send(insert, **last)
         assert transaction.execute(insert, id="9", request=CANARY) == 1
         return len(transaction.rows("SELECT id FROM approvals WHERE id IN :ids", ids=["1", "9"]))
 
@@ -320,9 +322,9 @@ async def test_work_is_done_again_only_if_nothing_of_it_was_answered(
         begun.append(len(begun))
         if dies == "first":
             transaction.tuples(DIES)
-        transaction.execute_together({}, done, {"at": 1})
+        transaction.send(done, at=1)
         if dies == "commit":  # nothing was answered, and yet it may have been done
-            transaction.execute_together({}, f"INSERT INTO done {DIES}::integer + :at", {"at": 0})
+            transaction.send(f"INSERT INTO done {DIES}::integer + :at", at=0)
             return []
         found = transaction.rows("SELECT at FROM done")
         if dies == "second":
@@ -442,7 +444,7 @@ async def test_what_is_required_is_there_or_nothing_is_kept(
     postgres: Callable[[], str], monkeypatch: pytest.MonkeyPatch, change: str, most: int
 ) -> None:
     """Whoever compares: the server, or we, where the rows are too large for one statement."""
-    monkeypatch.setattr("toolcrib.storage.database.MOST_IN_ONE", most)
+    monkeypatch.setattr("toolcrib.storage.database.MOST_COMPARED", most)
     database = SqlDatabase(postgres())
     await database.write(
         "CREATE TABLE told (at integer PRIMARY KEY, text text, taken double precision)"
@@ -458,7 +460,8 @@ async def test_what_is_required_is_there_or_nothing_is_kept(
             for at in range(3)
         ]
         insert = Insert("told", ("at", "text", "taken"))
-        transaction.execute_together({insert: rows}, "INSERT INTO ends VALUES (:at)", {"at": first})
+        transaction.insert(insert, rows)
+        transaction.send("INSERT INTO ends VALUES (:at)", at=first)
         found = "SELECT at, text, taken FROM told WHERE at >= :first ORDER BY at"
         transaction.require(rows, found, first=first)
 
@@ -492,7 +495,8 @@ async def test_a_rule_may_do_more_with_what_is_inserted(
     end = Insert("ends", ("at",)).of_values()
 
     def put(transaction: Transaction) -> None:
-        transaction.execute_together({Insert("told", ("at",)): told}, end, {"at": rows})
+        transaction.insert(Insert("told", ("at",)), told)
+        transaction.send(end, at=rows)
         transaction.require(told, "SELECT at FROM told ORDER BY at")
 
     await database.transact(put)
@@ -512,7 +516,7 @@ async def test_a_connection_that_dies_in_a_transaction_is_thrown_away_once(
     def die(transaction: Transaction) -> None:
         transaction.execute("CREATE TABLE deaths (a int)")
         die = "INSERT INTO deaths SELECT pg_terminate_backend(pg_backend_pid())::int + :a"
-        transaction.execute_together({}, die, {"a": 1})  # which fails as late as with the COMMIT
+        transaction.send(die, a=1)  # which fails as late as with the COMMIT
 
     with pytest.raises(SourceError, match="the database cannot be used"):
         await database.transact(die)
@@ -822,7 +826,8 @@ async def test_a_large_value_arrives_whatever_a_line_takes_at_once(
             def put(transaction: Transaction, at: int = at) -> int:
                 given = {"at": at, "text": "ü" * 2_000_000}
                 insert = Insert("texts", ("at", "text"))
-                transaction.execute_together({insert: [given, given]}, insert.of_values(), given)
+                transaction.insert(insert, [given, given])
+                transaction.send(insert.of_values(), **given)
                 return len(transaction.tuples("SELECT text FROM texts WHERE at = :at", at=at))
 
             async with asyncio.timeout(60):
@@ -853,9 +858,7 @@ async def test_many_rows_go_to_a_server_in_parts(
     insert = Insert("texts", ("at", "text"))
     database = SqlDatabase(postgres())
     await database.write("CREATE TABLE texts (at integer, text text)")
-    await database.transact(
-        lambda t: t.execute_together({insert: rows[1:]}, insert.of_values(), rows[0])
-    )
+    await database.transact(lambda transaction: transaction.insert(insert, rows))
     assert await database.read("SELECT at, text FROM texts ORDER BY at") == rows
     await database.aclose()
 

@@ -433,14 +433,15 @@ class Tail(CheckedLog):
         """Write entries, whose keys must have been loaded (`know`), and the state that results."""
         if not drafts:
             return
-        rows: list[tuple[Any, ...]] = []
+        rows: list[Row] = []
         head = self.state.head
         for draft in drafts:
             at, previous = round(time.time(), 6), head
             head = self._seal.entry(previous, at, draft.text)
             own = (head.seq, at, draft.text, previous.hash, head.hash)
-            rows.append(own + columns_of(draft.told))
-        self._seal_in(rows, [draft.told for draft in drafts], new=True)
+            rows.append(_named(own + columns_of(draft.told)))
+        self._transaction.insert(_INSERT, rows)  # first: a server works on it meanwhile
+        self._seal_in(rows, [draft.told for draft in drafts])
 
     def prune(self, before: float, left: Left) -> tuple[int, Left | None]:
         """Remove the entries before the first one written at `before` or later.
@@ -507,37 +508,35 @@ class Tail(CheckedLog):
             read = [summary_of(text) for _, _, text, _, _ in rows]
             self.know(CallKeys.under(each.idempotency_key) for each in read)
             of_each = zip(rows, read, strict=True)
-            self._seal_in([(*row, *columns_of(each)) for row, each in of_each], read)
+            self._seal_in([_named((*row, *columns_of(each))) for row, each in of_each], read)
         self.state = msgspec.structs.replace(self.state, head=end)
         self.add([NewEntry.of(Genesis(self.state.log, FORMAT, first, end.seq, end.hash))])
 
-    def _seal_in(
-        self, rows: Sequence[tuple[Any, ...]], told: Sequence[Summary], *, new: bool = False
-    ) -> None:
-        """Put entries (rows of ROW) into the index and the tree, and set the head to the last one.
+    def _seal_in(self, rows: Sequence[Row], told: Sequence[Summary]) -> None:
+        """Put entries into the index and the tree, and set the head to the last one.
 
-        With `new` they are also inserted into the table. Raises SourceError unless the entries and the
-        head are stored then: no call may run whose entry the database has not kept.
+        Raises SourceError unless the entries and the head are stored then: no call may run whose entry
+        the database has not kept.
         """
-        state = msgspec.structs.replace(self.state, head=Head(rows[-1][0], rows[-1][4]))
-        named = [dict(zip(_NAMES, row, strict=True)) for row in rows]
-        inserts: dict[Insert, Sequence[Row]] = {_INSERT: named if new else ()}
+        state = msgspec.structs.replace(self.state, head=Head(rows[-1]["seq"], rows[-1]["hash"]))
         if state.format > 1:
-            for (number, *_), each in zip(rows, told, strict=True):
+            for row, each in zip(rows, told, strict=True):
                 if each.idempotency_key:
-                    self._index.add(each.idempotency_key, number * KINDS + kind_of(each))
-            self._tree.extend([tree.leaf_hash(*row[:3]) for row in rows])
-            inserts[tree.SAVE] = tree.rows_of(self._tree.changed())
+                    self._index.add(each.idempotency_key, row["seq"] * KINDS + kind_of(each))
+            self._tree.extend(
+                [tree.leaf_hash(row["seq"], row["at"], row["record"]) for row in rows]
+            )
+            self._transaction.insert(tree.SAVE, tree.rows_of(self._tree.changed()))
             self._tree.read = partial(tree.tiles, self._transaction)  # not the tiles read ahead
             root = self._tree.root().hex()
-            keys, inserts[index.SAVE] = self._index.changed()
+            keys, nodes = self._index.changed()
+            self._transaction.insert(index.SAVE, nodes)
             state = msgspec.structs.replace(state, keys=keys, root=root)
         self.state = state
         values = {**state.told(), "seal": self._seal.state(state)}
-        sets = _SET_OLD if state.format == 1 else _SET
-        self._transaction.execute_together(inserts, sets, values)
+        self._transaction.send(_SET_OLD if state.format == 1 else _SET, **values)
         written = _WRITTEN_OLD if state.format == 1 else _WRITTEN
-        self._transaction.require(named, written, **values, oldest=rows[0][0])
+        self._transaction.require(rows, written, **values, oldest=rows[0]["seq"])
         edge = self._tree.edge() if state.format > 1 else {}
         oldest = None if self.generation is None else self.generation[1]
         self._transaction.when_committed = lambda: self._seal.note(state, edge, oldest)
@@ -553,6 +552,11 @@ class Tail(CheckedLog):
             self._tree.know(known)
         elif self._tree.root().hex() != state.root:
             raise SourceError("the tree of the audit log does not fit its root: verify the log")
+
+
+def _named(row: tuple[Any, ...]) -> Row:
+    """Return a row of ROW by the names of its columns."""
+    return dict(zip(_NAMES, row, strict=True))
 
 
 def append(
