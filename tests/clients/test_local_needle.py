@@ -322,6 +322,22 @@ class TestReal:
         plan = await client.tool_call("What is 23*17+5?", TOOLS)
         assert plan[0].call.arguments == '{"expression": "23*17+5"}'
 
+    async def test_one_number_is_not_two_arguments(self, real: LocalClient) -> None:
+        """What the picture in README.md shows: it asks back what was not said."""
+
+        @tool(
+            visible=[],
+            safe=False,
+            examples=[("refund 500 cents of order 12", {"order": 12, "cents": 500})],
+        )
+        def refund(order: int, cents: int) -> int:
+            """Pay a part of an order back."""
+            return order + cents
+
+        assert not await real.tool_call("Refund order 77", [refund])
+        (made,) = await real.tool_call("Refund 450 cents of order 77", [refund])
+        assert made.call.arguments == '{"order": 77, "cents": 450}'
+
     @pytest.mark.exhaustive
     async def test_a_tool_without_examples(self, real: LocalClient) -> None:
         plan = await real.tool_call("where is my parcel RX88120DE", TOOLS)

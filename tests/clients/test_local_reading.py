@@ -144,6 +144,9 @@ def test_a_follow_up_keeps_what_it_does_not_say() -> None:
         ("take 5 million grams", {"grams": 5, "of": "million grams"}, True, False),
         ("take 8 minus 5 grams", {"grams": "8 - 5"}, False, False),
         ("take 5 dozen eggs", {"of": "5 dozen eggs"}, False, False),
+        ("take 5 of it", {"grams": 5, "of": "5"}, False, True),
+        ("take 5 of 5", {"grams": 5, "of": "5"}, False, False),
+        ("take 5 of 'no. 5'", {"grams": 5, "of": "no. 5"}, False, False),
     ],
 )
 def test_doubts(request_: str, arguments: dict[str, Any], missed: bool, invented: bool) -> None:

@@ -273,28 +273,32 @@ def invents(definition: ToolDefinition, request: str, arguments: JsonObject) -> 
 
     A default, a boolean and a member of an enum may be chosen freely. Any other value has to occur
     in the request ("Anna" in "Anna's"), or has to be made of its numbers, each used once, and
-    otherwise only of words in the values of examples.
+    otherwise only of words in the values of examples. A number is the value of as many arguments as
+    the request says it, and no more.
     """
     said = tokens(request)
     text = " ".join(t.text for t in said)
     text = f" {text} {re.sub(_OWNER, '', text)} "
     given = [number_of(t.text) for t in said if t.kind == "number"]
+    alone: list[float] = []
     for name, value in arguments.items():
         schema = _property(definition, name)
         chosen = isinstance(value, bool) or "enum" in schema
         if chosen or value == schema.get("default", ...):
             continue
         pieces = tokens(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+        numbers = [number_of(t.text) for t in pieces if t.kind == "number"]
+        if len(numbers) == len(pieces) == 1:
+            alone += numbers
         stands = f" {' '.join(t.text for t in pieces)} " in text
         if stands and not all(t.is_small for t in pieces):
             continue
         samples = [str(e.arguments.get(name, "")) for e in definition.examples]
         known = {t.text for sample in samples for t in tokens(sample) if t.kind == "word"}
-        numbers = [number_of(t.text) for t in pieces if t.kind == "number"]
         computed = numbers and sorted(numbers) == sorted(given)
         if not computed or any(t.kind == "word" and t.text not in known for t in pieces):
             return True
-    return False
+    return any(alone.count(number) > given.count(number) for number in alone)
 
 
 class RequestReader:
