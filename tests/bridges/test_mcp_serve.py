@@ -452,7 +452,7 @@ async def test_who_may_approve_is_asked_about_the_arguments_that_run(
         return
     assert (code_of_last(done), record.status, RAN) == ("approval_required", "failed", [])
     assert record.arguments == {"order": 7, "amount": 2}
-    assert "may not approve the arguments" in text_of(done)
+    assert "not allowed to approve the edited arguments" in text_of(done)
     assert "do not fit" not in text_of(done)
 
 

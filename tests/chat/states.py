@@ -422,7 +422,7 @@ STATES = [
         "for-run",
         asked(
             "Read the mail, and order what is missing.",
-            "with exactly these arguments",
+            "whatever its arguments",
         ),
     ),
     State("form", _form),

@@ -384,7 +384,7 @@ def test_a_program_that_runs_its_tools_when_it_is_loaded(tmp_path: Path) -> None
         said, _ = started.communicate(timeout=PATIENCE)
     begun, told, code = said.splitlines()
     assert (begun, code) == ("begun", "tool_error")
-    assert told.endswith('keep that under `if __name__ == "__main__":`')
+    assert told.endswith('keep those calls under `if __name__ == "__main__":`')
 
 
 @pytest.mark.parametrize("busy", [False, True])
