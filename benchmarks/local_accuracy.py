@@ -346,8 +346,9 @@ def figures(answers: Sequence[Answer]) -> Figures:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--half", choices=_HALVES, help="one half only")
-    parser.add_argument("--first", action="store_true", help="the first 60 questions")
-    parser.add_argument("--worlds", action="store_true", help="seven other catalogs")
+    others = parser.add_mutually_exclusive_group()
+    others.add_argument("--first", action="store_true", help="the first 60 questions")
+    others.add_argument("--worlds", action="store_true", help="seven other catalogs")
     parser.add_argument("--misses", action="store_true", help="show misses, none of them held out")
     parser.add_argument("--json", action="store_true", help="one JSON value on stdout")
     options = parser.parse_args()

@@ -196,8 +196,7 @@ def budget(  # noqa: PLR0913  what may be limited, and of whom
     that use it, in the last `window` seconds, or ever. `money` is the cost of the model requests
     that an agent makes for the caller: a run without money left sends no further request, and ends
     as `limited`. `prices` returns the cost of a request from its usage and model, in US dollars if
-    it is `cost_of`, and None if it does not know: then nothing is sent, and ToolcribError is
-    raised.
+    it is `cost_of`, and None if unknown: then nothing is sent, and ToolcribError is raised.
 
     Raises ToolcribError for tokens of tools, for a limit that is not a number from 0, without any
     limit, and for a limit that a store does not count; MissingExtraError for money without prices

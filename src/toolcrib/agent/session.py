@@ -43,7 +43,7 @@ _STALE = (
 
 
 class Converses(Protocol):
-    """What a conversation needs of an agent."""
+    """Describes what a conversation needs of an agent."""
 
     @property
     def team(self) -> Team: ...

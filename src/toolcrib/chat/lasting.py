@@ -36,7 +36,7 @@ _KEPT = ("completed", "limited", "waiting")
 
 
 class DurableRuns(Protocol):
-    """What the chat needs of `toolcrib.durable.DurableAgents`."""
+    """Describes what the chat needs of `toolcrib.durable.DurableAgents`."""
 
     async def start(
         self,

@@ -96,8 +96,7 @@ def serve(  # noqa: PLR0913  the options of a command
 
     Risky calls are refused unless you say who approves: --yes, --elicit for the client's user, or,
     with --http, you at this terminal. Over HTTP a client sends $TOOLCRIB_TOKEN, or the token that
-    is printed if that is not set. Ctrl-C ends the server, and calls under way are recorded as
-    cancelled.
+    is printed if that is not set. Ctrl-C ends it, and calls under way are recorded as cancelled.
     """
     if elicit and consent is not None:
         raise UnusableError("--elicit asks the client's user: leave out --yes and --no")

@@ -43,7 +43,7 @@ class Excluded(msgspec.Struct, frozen=True):
 
 
 class Filters(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tool must be. Two equal filters leave the same tools of a catalog.
+    """Says which tools may be picked. Equal filters leave the same tools of a catalog.
 
     `roles` are the caller's, or None if roles do not matter. A tool needs all of `features`, none
     of `without_features`, and one of `tags` if there are any. `used_up` are the names of tools

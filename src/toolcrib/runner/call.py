@@ -188,7 +188,7 @@ class Recorded(msgspec.Struct, frozen=True):
 
 
 class Call(Veiled, msgspec.Struct):
-    """One call in a runner: `run` it, or `finalize` it with an outcome that needs no run."""
+    """Carries one call through a runner: `run` it, or `finalize` it if its outcome needs no run."""
 
     veiled: ClassVar[tuple[str, ...]] = ("pinned",)
 

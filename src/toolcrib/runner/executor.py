@@ -112,7 +112,7 @@ def plan_of(entry: Entry, timeout: float | None) -> ToolPlan:
 
 
 class CallToRun(Protocol):
-    """What a tool that takes more than its arguments may know about its call.
+    """Holds what a tool that takes more than its arguments may know about its call.
 
     `key` is the call's idempotency key; `watcher_failed` is called with what the observer raised at
     a part.

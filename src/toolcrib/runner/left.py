@@ -55,7 +55,7 @@ class _Changed(NamedTuple):
 
 
 class _Pair(NamedTuple):
-    """One part in the original call and in the call that was read from its edit.
+    """Holds one part of the original call, and of the call that was read from its edit.
 
     Holds the values that the tool gets, their JSON, what the edit says, and the old and new place.
     """
@@ -70,7 +70,7 @@ class _Pair(NamedTuple):
 
 
 class _Rule(NamedTuple):
-    """What a part must keep.
+    """Says what a part must keep.
 
     A default keeps what is left of it. With `is_base`, while nothing is edited yet, it also keeps
     what surrounds that.

@@ -192,7 +192,7 @@ def never_compares_much(inspected: Inspected) -> bool:
 
 
 class _Judging(msgspec.Struct, frozen=True):
-    """What applies to one part of a value: all constants, and the subschemas that look into it."""
+    """Holds what applies to a part of a value: all constants, and subschemas that look into it."""
 
     constants: Constants
     within: tuple[dict[str, Any], ...]

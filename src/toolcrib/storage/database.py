@@ -607,7 +607,7 @@ class Transaction:
         """Insert rows; a server may report an error as late as with the next statement."""
         if rows and self._dialect.name == "postgresql":
             for part in _in_parts(rows):
-                self._run(insert.of_json(), {"rows": part}, _nothing, cursor=self._unread)
+                self.send(insert.of_json(), rows=part)
         elif rows:
             self._run(insert.of_values(), rows[0], _nothing, more=rows[1:])
 
@@ -653,7 +653,7 @@ class Transaction:
             return
         self._checked(self._enter_pipeline)
         mode = "READ COMMITTED" if write else "REPEATABLE READ READ ONLY"
-        self._run(f"BEGIN ISOLATION LEVEL {mode}", {}, _nothing, cursor=self._unread)
+        self.send(f"BEGIN ISOLATION LEVEL {mode}")
 
     def _enter_pipeline(self) -> None:
         driver: Any = self._connection.driver_connection

@@ -274,8 +274,7 @@ class Catalog:
         makes the validators, with `lazy` at the first call.
 
         Raises DefinitionError, naming the definition, for unknown keys, bad names, marks and
-        schemas, and CatalogError for a handler, marks or visible fields whose name no dictionary
-        has.
+        schemas, and CatalogError for a handler, marks or visible fields of no dictionary's name.
         """
         handlers, marks = handlers or {}, marks or {}
         _check_by_name(handlers, marks)

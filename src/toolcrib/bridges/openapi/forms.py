@@ -111,7 +111,7 @@ keys."""
 
 
 class ApiOperation(NamedTuple):
-    """One operation as its document describes it.
+    """Holds one operation as its document describes it.
 
     `path` begins with `/`. `server` is the URL that the operation or its path names for itself, or
     "". It is a claim, which `ApiServer` follows to allowed origins only.

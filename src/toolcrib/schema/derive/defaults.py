@@ -91,7 +91,7 @@ class Factory(msgspec.Struct, frozen=True):
 
 
 class Default(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tool gets for one parameter that was not sent.
+    """Holds what a tool gets for one parameter that was not sent.
 
     `value` is what the tool gets; `shown` is the JSON that policies, approvers and records see. If
     `is_json` is False, `shown` is `{"default": "<type>"}` and is left out of comparisons. With a
