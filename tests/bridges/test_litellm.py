@@ -16,6 +16,8 @@ from typing import Any, TypeAlias
 import httpx
 import msgspec
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from clients.exchanges import ADD, HI, answered, both, reply_of
 from rows import each_row
 from samples import sample, sampled
@@ -199,6 +201,40 @@ async def test_a_stream_that_stops_before_its_reason_is_the_usual_error(
         for at in stops:
             with pytest.raises(BROKEN):
                 assert not await reply_of(client, ASKED, stream=True), at
+
+
+@each_provider
+async def test_a_connection_that_breaks_after_the_end_of_a_stream_breaks_nothing(
+    model: str, serving: Serving
+) -> None:
+    async with serving([]) as server:
+        whole = server.answer(TURN, number=1, stream=True)
+    async with serving([die_after(len(whole.body), whole)]) as server:
+        assert await _complete(client_of(model, server)) == [True]
+
+
+@each_provider
+async def test_a_stream_may_pause_anywhere(model: str, serving: Serving) -> None:
+    """LiteLLM stops reading at the first line after the reason."""
+    async with serving([]) as server:
+        whole = server.answer(TURN, number=1, stream=True)
+    body, at = whole.body, 0
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": whole.content_type})
+        await response.prepare(request)
+        for piece in (body[:at], body[at:]):
+            await response.write(piece)
+            await asyncio.sleep(0.02)
+        return response
+
+    app = web.Application()
+    app.router.add_route("*", "/{any:.*}", answer)
+    async with TestServer(app) as slow:
+        given = {"api_base": str(slow.make_url("")), "api_key": KEY}
+        client = litellm_client(model, given=given, retries=None)
+        for at in sampled(range(len(body) - 100, len(body)), part=10):
+            assert await _complete(client) == [True], body[at - 20 : at]
 
 
 @each_provider

@@ -232,6 +232,7 @@ _PIECE = re.compile(
 )
 """What marks a piece of a call in the JSON of any provider."""
 _DONE = "[DONE]"
+_LAST_EVENTS = ("message_stop", "response.completed")
 _ENDED = frozenset(("completed", "incomplete", "failed", "cancelled"))
 _UNHEARD, _SEVERAL = "unheard", "several_choices"
 """This module's own finish reasons, after which no call runs."""
@@ -272,12 +273,13 @@ class _Heard:
         async def noted(chunk_size: int | None = None) -> AsyncGenerator[bytes, None]:
             body.clear()  # the body may be read again
             try:
-                async with contextlib.aclosing(chunks(chunk_size)) as read:
+                async with contextlib.aclosing(_whole_events(chunks(chunk_size))) as read:
                     async for chunk in read:
                         body.extend(chunk)
                         yield chunk
             except Exception as error:
-                body.clear()
+                if not _has_ended(bytes(body)):
+                    body.clear()
                 self.failed.append(error)
                 raise
 
@@ -327,6 +329,31 @@ class _Heard:
         said = (_values(bytes(body))[0] for body, _ in self._bodies)
         errors = (holder.get("error") for values in said for holder in _holders(values))
         return next(filter(None, errors), None)
+
+
+_EVENT = re.compile(rb".*(?:\n\n|\r\n\r\n|\r\r)", re.DOTALL)
+_LINE, _ANY = re.compile(rb".*\n", re.DOTALL), re.compile(rb".*", re.DOTALL)
+_UNITS = {b"{": _LINE, b"\0": _ANY, b"[": _ANY}
+"""What a stream consists of, by its first byte: lines, AWS's frames, one array, or else events."""
+
+
+async def _whole_events(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """Yield a body in pieces that end where an event or a line of JSON ends.
+
+    LiteLLM stops reading at the first line after the reason. Without this, it might stop within an
+    event that has only half arrived, which would look like a stream that was cut.
+    """
+    pending = bytearray()
+    unit = None
+    async with contextlib.aclosing(chunks):
+        async for chunk in chunks:
+            unit = unit or _UNITS.get(chunk[:1], _EVENT)
+            pending += chunk
+            if whole := unit.match(pending, max(0, len(pending) - len(chunk) - 3)):
+                yield bytes(pending[: whole.end()])
+                del pending[: whole.end()]
+    if pending:
+        yield bytes(pending)
 
 
 def _raised_from(error: BaseException) -> Iterator[BaseException]:
@@ -379,6 +406,16 @@ def _goes_on(values: list[Any]) -> bool:
             is_voided = is_voided and "choices" in value
     is_cut = any(isinstance(value, str) for value in values[-1:])
     return _DONE not in values and (is_voided or is_cut)
+
+
+def _has_ended(body: bytes) -> bool:
+    """Return whether a stream has come to the mark that ends it on its wire, after which the
+    connection may close in any way. Gemini has no such mark."""
+    values, is_stream = _values(body)
+    last = values[-1] if is_stream and values else None
+    if _is_object(last):
+        return last.get("done") is True or last.get("type") in _LAST_EVENTS
+    return last == _DONE
 
 
 def _holders(values: Iterable[object]) -> Iterator[_Said]:
