@@ -45,7 +45,13 @@ async def test_time_in_a_zone(
     catalog: Catalog, given: str, timezone: str, time: str, weekday: str
 ) -> None:
     result = await call(catalog, "current_time", timezone=given)
-    assert result == {"timezone": timezone, "time": time, "weekday": weekday}
+    assert result == {
+        "timezone": timezone,
+        "time": time,
+        "weekday": weekday,
+        "date": time[:10],
+        "clock": time[11:16],
+    }
 
 
 async def test_without_a_zone_it_is_utc(catalog: Catalog) -> None:

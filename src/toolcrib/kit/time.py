@@ -45,20 +45,23 @@ class SystemClock:
 
 
 class ZoneTime(TypedDict):
-    """`timezone` is the IANA name; `time` is ISO 8601 with the offset, to the second."""
+    """`timezone` is the IANA name; `time` is ISO 8601 with the offset, to the second; `clock` is its
+    hour and minute, as `13:05`."""
 
     timezone: str
     time: str
     weekday: str
+    date: str
+    clock: str
 
 
 @tool(
-    visible=["timezone", "time", "weekday"],
+    visible=["timezone", "time", "weekday", "date", "clock"],
     read_only=True,
     idempotent=True,
     timeout=5,
     tags=["time", "date", "clock"],
-    answer="It is {weekday}, {time}, in {timezone}.",
+    answer="It is {clock} on {weekday}, {date}, in {timezone}.",
     examples=[
         ("What time is it in Paris?", {"timezone": "Paris"}),
         ("Tell me the current time in America/New_York", {"timezone": "America/New_York"}),
@@ -83,6 +86,8 @@ def current_time(timezone: str = "UTC", *, clock: Clock) -> ZoneTime:
         "timezone": name,
         "time": now.isoformat(timespec="seconds"),
         "weekday": _WEEKDAYS[now.weekday()],
+        "date": now.date().isoformat(),
+        "clock": f"{now:%H:%M}",
     }
 
 

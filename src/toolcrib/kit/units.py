@@ -121,21 +121,24 @@ _Value: TypeAlias = Annotated[Number, WithJsonSchema({"type": "number"})]
 
 
 class Quantity(TypedDict):
-    """`value` in `unit`, to 10 significant digits, or as it was given where the unit is the same;
-    `from_unit` is how the given unit was read."""
+    """`value` in `unit`, to 10 significant digits, or as it was given where the unit is the same.
+
+    It is equal to the given `from_value` in `from_unit`, which is how the given unit was read.
+    """
 
     value: _Value
     unit: str
+    from_value: _Value
     from_unit: str
 
 
 @tool(
-    visible=["value", "unit", "from_unit"],
+    visible=["value", "unit", "from_value", "from_unit"],
     read_only=True,
     idempotent=True,
     timeout=10,
     tags=["units", "measurement", "conversion"],
-    answer="From {from_unit} to {unit}: {value}.",
+    answer="{from_value} {from_unit} = {value} {unit}",
     examples=[
         (
             "Convert 10 kilometers to miles",
@@ -187,6 +190,7 @@ def convert_units(value: _Value, from_unit: str, to_unit: str) -> Quantity:
     return {
         "value": tidy(converted, digits=_ALL_DIGITS if is_same else _DIGITS),
         "unit": _shown(target.units),
+        "from_value": value,
         "from_unit": _shown(source.units),
     }
 
