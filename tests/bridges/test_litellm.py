@@ -714,6 +714,8 @@ FAILED = [
     die_after(0, "Hi."),
     die_after(20, "Hi."),
 ]
+_OVERLOADED = {"error": {"message": "no", "type": "overloaded_error", "code": 529}}
+IN_PLACE_OF_A_STREAM = raw(json.dumps(_OVERLOADED), content_type="application/json")
 IN_STREAMS = {
     OPENAI: raw('data: {"error": {"message": "no", "code": "rate_limit_exceeded"}}\n\n'),
     ANTHROPIC: raw(
@@ -726,7 +728,8 @@ IN_STREAMS = {
 @each_provider
 async def test_an_error_is_the_one_of_our_own_client(model: str, serving: Serving) -> None:
     """LiteLLM has a 500 for a server that is not there, and a 400 for a line that it cannot read."""
-    for turn in (*FAILED, IN_STREAMS[model]):
+    others = [IN_PLACE_OF_A_STREAM] if model == OPENAI else []
+    for turn in (*FAILED, IN_STREAMS[model], *others):
         async with serving([turn] * 2) as server:
             async with OWN[model]("m", base_url=server.url, api_key=KEY, retries=None) as own:
                 expected = await _error_of(own)

@@ -524,6 +524,8 @@ async def _events(
             broken = _refusal(error, heard)
             break
         if chunk is None:
+            if reported := heard.error():
+                raise reported_error(reported)
             ending = heard.ending(word) | _cut_by(limit, last)
             if ending["finish_reason"]:
                 ends = [{"index": index, "delta": {}} | ending for index in places]
