@@ -347,8 +347,9 @@ class _ArgumentSchema:
         """Return the schema of a field of bytes, or of a list of them, in a form that a model can
         write. `schema` is its own, or None if a part of the form's schema declares it."""
         told = {key: part.text(key) for key in ("title", "description") if part.text(key)}
-        is_list = self._schemas.meant(part).get("items") is not None
-        made = _as_base64(as_object(told if schema is None else schema), is_list=is_list)
+        meant = self._schemas.meant(part)
+        whole = None if meant.get("items") is None else self._translated(meant)
+        made = _as_base64(as_object(told if schema is None else schema), whole)
         return {"anyOf": [made, {"type": "null"}]} if self._schemas.takes_null(part) else made
 
     def _field(self, body: ApiBody, name: str, part: Node, *, required: bool) -> FormField:
@@ -428,12 +429,18 @@ def _is_binary(part: Node, media_type: str) -> bool:
     return is_bytes(media_type) and not is_xml(media_type) and not part.text("contentEncoding")
 
 
-def _as_base64(schema: JsonObject, *, is_list: bool) -> JsonObject:
+_LIMITS = ("minItems", "maxItems", "uniqueItems")
+
+
+def _as_base64(schema: JsonObject, whole: JsonObject | None) -> JsonObject:
+    """Return the schema of a field of bytes, or of a list of them that has the limits of `whole`."""
     if "items" in schema:
         return {**schema, "items": dict(_BASE64)}
     kept: JsonObject = {key: schema[key] for key in ("description", "title") if key in schema}
-    made: JsonObject = {"type": "array", "items": dict(_BASE64)} if is_list else dict(_BASE64)
-    return {**made, **kept}
+    if whole is None:
+        return {**_BASE64, **kept}
+    limits: JsonObject = {key: whole[key] for key in _LIMITS if key in whole}
+    return {"type": "array", "items": dict(_BASE64), **limits, **kept}
 
 
 def _accept(responses: Mapping[str, ApiResponse]) -> str:
