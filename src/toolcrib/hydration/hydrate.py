@@ -26,7 +26,7 @@ from toolcrib.failures import Explained, log_raised, log_refused, words_of
 from toolcrib.hydration.parse import Parsed, read_arguments, read_short
 from toolcrib.schema.derive.factories import AddedDefaults, FactoryFailed, FactoryValues, Pinned
 from toolcrib.schema.derive.roundtrip import A_VALIDATOR, Noted, TooMuchWorkError
-from toolcrib.schema.references import escape_pointer, name_of, remove_at, steps_of
+from toolcrib.schema.references import escape_pointer, remove_at, steps_of
 from toolcrib.schema.validator import Validator
 from toolcrib.tools import Catalog, Tool, Tools, tool_of
 from toolcrib.tools.component import (
@@ -229,7 +229,7 @@ def added_to(hydrated: Hydrated) -> AddedDefaults:
     if not isinstance(building, _Build) or building._unseen is None:  # noqa: SLF001
         raise OtherArguments("only a hydrated call that has not run yet can be edited")
     unseen, values = building._unseen, building._factory_values  # noqa: SLF001
-    parameters: list[Noted] = [((None, name_of(p)), None, None) for p in hydrated.defaults]
+    parameters: list[Noted] = [((None, steps_of(p)[0]), None, None) for p in hydrated.defaults]
     asked = [] if values is None else values.asked
     return AddedDefaults.of(unseen.noted or parameters, asked, unseen.sets, unseen.given)
 

@@ -17,10 +17,9 @@ from toolcrib.schema.lower.tree import (
     Effect,
     Loss,
     copied,
-    names_in,
     pointers,
 )
-from toolcrib.schema.references import References, subschemas
+from toolcrib.schema.references import References, names_in, subschemas
 from toolcrib.values.json import JsonObject
 
 # What every supported endpoint accepts.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from enum import IntEnum, StrEnum
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
@@ -117,15 +117,16 @@ class References:
     def resolve(self, ref: str) -> Any:
         """Return what `#`, `#/…` or `#anchor` points to, or None."""
         if ref not in self._found:
-            self._found[ref] = (
-                _at(self._schema, ref) if ref.startswith("#/") else self._anchored(ref[1:])
-            )
+            if ref.startswith("#/"):
+                self._found[ref] = reduce(_step, steps_of(unquote(ref)), self._schema)
+            else:
+                self._found[ref] = self._anchored(ref[1:])
         return self._found[ref]
 
     def crosses_id(self, ref: str) -> bool:
         """Return whether a pointer leads into a part with an `$id`, where `#/…` means another place."""
         node = self._schema
-        for token in _tokens(ref) if ref.startswith("#/") else ():
+        for token in steps_of(unquote(ref)) if ref.startswith("#/") else ():
             node = _step(node, token)
             own = node.get("$id") if isinstance(node, dict) else None
             if isinstance(own, str) and not own.startswith("#"):
@@ -134,7 +135,10 @@ class References:
 
     def _anchored(self, name: str) -> Any:
         if self._anchors is None:
-            draft = _draft(self._schema)
+            try:
+                draft = draft_of(self._schema if isinstance(self._schema, dict) else {})
+            except SchemaError:
+                draft = Draft.D2020
             self._anchors = {
                 anchor: node
                 for _, node in subschemas(self._schema)
@@ -154,6 +158,25 @@ def anchors_of(node: dict[str, Any], draft: Draft) -> list[str]:
         own = node.get("$id")
         return [own[1:]] if isinstance(own, str) and len(own) > 1 and own[0] == "#" else []
     return [node[key] for key in _ANCHORS if isinstance(node.get(key), str)]
+
+
+def nodes_of(value: Any) -> Iterator[Any]:
+    """Yield every node of a JSON value, itself first; keys are not nodes."""
+    pending = [value]
+    while pending:
+        node = pending.pop()
+        yield node
+        if isinstance(node, dict):
+            pending += node.values()
+        elif isinstance(node, list):
+            pending += node
+
+
+def names_in(value: object) -> list[str]:
+    """Return the names under `type` or `required`, which may be one name, a list, or absent."""
+    if isinstance(value, str):
+        return [value]
+    return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
 
 
 def subschemas(schema: Any, place: Place = None) -> Iterator[tuple[Place, dict[str, Any]]]:
@@ -189,36 +212,12 @@ def children(place: Place, key: str, value: Any) -> list[tuple[Place, Any]]:
     return []
 
 
-def _at(node: Any, ref: str) -> Any:
-    for token in _tokens(ref):
-        node = _step(node, token)
-        if node is None:
-            return None
-    return node
-
-
-def _tokens(ref: str) -> list[str]:
-    tokens = unquote(ref).removeprefix("#/").split("/")
-    return [token.replace("~1", "/").replace("~0", "~") for token in tokens]
-
-
 def _step(node: Any, key: str) -> Any:
     if isinstance(node, dict):
         return node.get(key)
-    if isinstance(node, list) and _is_index(key) and int(key) < len(node):
-        return node[int(key)]
+    if isinstance(node, list) and key.isascii() and key.isdigit() and len(key) < 10:
+        return node[int(key)] if int(key) < len(node) else None
     return None
-
-
-def _draft(schema: Any) -> Draft:
-    try:
-        return draft_of(schema if isinstance(schema, dict) else {})
-    except SchemaError:
-        return Draft.D2020
-
-
-def _is_index(key: str) -> bool:
-    return key.isascii() and key.isdigit() and len(key) < 10
 
 
 def pointer_to(place: Place) -> str:
@@ -240,33 +239,20 @@ def pointer_of(steps: Sequence[str | int]) -> str:
     return "".join(f"/{escape_pointer(step)}" for step in steps)
 
 
-def name_of(pointer: str) -> str:
-    """Return the property that a JSON Pointer of one step points to."""
-    return pointer[1:].replace("~1", "/").replace("~0", "~")
-
-
 def remove_at(value: JsonValue, pointer: str) -> None:
-    """Remove what is at a place from a JSON value."""
-    node, found = _above(value, pointer)
-    if isinstance(node, dict | list):
-        del node[found[-1]]  # type: ignore[arg-type]
+    """Remove what is at a place from a JSON value. The place may be inside a string of JSON.
 
-
-def _above(value: JsonValue, pointer: str) -> tuple[JsonValue, tuple[str | int, ...]]:
-    """Return the list or object that a JSON Pointer points into, and all its steps.
-
-    The pointer may lead into a string of JSON. Raises LookupError, TypeError and ValueError if
-    there is no such place.
+    Raises LookupError, TypeError and ValueError if there is no such place.
     """
     node: Any = value
-    found: list[str | int] = []
-    for token in steps_of(pointer):
-        if found:
-            node = node[found[-1]]
+    *above, last = steps_of(pointer)
+    for token in above:
+        node = node[int(token) if isinstance(node, list) else token]
         if isinstance(node, str):
             node = read_text(node)
-        found.append(int(token) if isinstance(node, list) else token)
-    return node, tuple(found)
+    if isinstance(node, dict | list):
+        step: Any = int(last) if isinstance(node, list) else last
+        del node[step]
 
 
 def read_text(text: str) -> Any:
@@ -281,7 +267,6 @@ def steps_of(pointer: str) -> list[str]:
 
 
 # Dotted paths into JSON (`total`, `items[].id`, `[].name`), the language of allowlists.
-
 
 EACH = "[]"
 # Schemas under these describe values other than those of a result.
@@ -337,17 +322,12 @@ def _next(node: dict[str, Any], step: str) -> list[Any]:
         items = node.get("items", True)
         if isinstance(items, list):  # draft 7
             return [*items, node.get("additionalItems", True)]
-        if "items" in node or _may_be(node, "array"):
+        if "items" in node or "array" in names_in(node.get("type")):
             found.append(items)
         return found
     properties = node.get("properties", {})
     if step in properties:
         return [properties[step]]
-    open_object = _may_be(node, "object") and "properties" not in node
+    open_object = "object" in names_in(node.get("type")) and "properties" not in node
     extra = node.get("additionalProperties", open_object)
     return [*node.get("patternProperties", {}).values(), *([extra] if extra is not False else [])]
-
-
-def _may_be(node: dict[str, Any], kind: str) -> bool:
-    named = node.get("type")
-    return named == kind or (isinstance(named, list) and kind in named)

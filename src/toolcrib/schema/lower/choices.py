@@ -14,10 +14,9 @@ from toolcrib.schema.lower.tree import (
     SHELVES,
     Context,
     default_of,
-    names_in,
     target_of,
 )
-from toolcrib.schema.references import REFS
+from toolcrib.schema.references import REFS, names_in
 from toolcrib.values.json import JsonObject, canonical_json
 
 # Merge schemas that all apply into one: the meaning of `allOf` without `allOf`.

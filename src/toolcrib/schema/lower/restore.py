@@ -20,8 +20,8 @@ import msgspec
 
 from toolcrib.errors import SchemaError
 from toolcrib.schema.effort import pairs
-from toolcrib.schema.lower.tree import Nulls, copied, default_of, names_in, pointers, working_copy
-from toolcrib.schema.references import REFS, References, subschemas
+from toolcrib.schema.lower.tree import Nulls, copied, default_of, pointers, working_copy
+from toolcrib.schema.references import REFS, References, names_in, subschemas
 from toolcrib.schema.validator import Validator, compile_validator, kind_of
 from toolcrib.values.json import JsonObject, JsonValue, is_whole
 

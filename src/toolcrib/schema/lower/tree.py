@@ -12,7 +12,15 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from toolcrib.schema.references import REFS, ROLES, References, Role, escape_pointer, subschemas
+from toolcrib.schema.references import (
+    REFS,
+    ROLES,
+    References,
+    Role,
+    escape_pointer,
+    names_in,
+    subschemas,
+)
 from toolcrib.values.json import JsonObject
 from toolcrib.values.message import ArgumentRestorer
 
@@ -74,13 +82,6 @@ def working_copy(schema: JsonObject) -> JsonObject:
                 for keyword in node.keys() - ANNOTATIONS - {"$ref"}:
                     del node[keyword]
     return copy
-
-
-def names_in(value: object) -> list[str]:
-    """Return the names under `type` or `required`, which may be one name, a list, or absent."""
-    if isinstance(value, str):
-        return [value]
-    return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
 
 
 def target_of(references: References, node: Any) -> JsonObject | None:

@@ -33,10 +33,9 @@ from toolcrib.schema.lower.tree import (
     Loss,
     Lowered,
     copied,
-    names_in,
     target_of,
 )
-from toolcrib.schema.references import REFS, children
+from toolcrib.schema.references import REFS, children, names_in
 from toolcrib.schema.validator import kind_of
 from toolcrib.values.json import JsonObject, canonical_json
 
