@@ -32,15 +32,8 @@ _OTHER_MEMBERS = ("additionalProperties", "unevaluatedProperties")
 _OTHER_ITEMS = ("items", "contains", "additionalItems", "unevaluatedItems")
 # Keywords that look into an object or an array.
 _LOOKING = frozenset(
-    (
-        "properties",
-        "patternProperties",
-        "propertyNames",
-        "prefixItems",
-        *_OTHER_MEMBERS,
-        *_OTHER_ITEMS,
-    )
-)
+    ("properties", "patternProperties", "propertyNames", "prefixItems", *_OTHER_MEMBERS, *_OTHER_ITEMS)
+)  # fmt: skip
 
 
 def explainable(references: References, schema: Any, value: Any) -> bool:
@@ -90,14 +83,10 @@ def pairs(references: References, schema: Any, value: Any) -> Iterator[tuple[Any
     while stack:
         node, part = stack.pop()
         if isinstance(node, dict):
-            for pair in _next(references, node, part):
+            in_place = ((branch, part) for branch in _in_place(references, node))
+            for pair in chain(in_place, _below(node, part)):
                 yield pair
                 stack.append(pair)
-
-
-def _next(references: References, node: dict[str, Any], part: Any) -> Iterator[tuple[Any, Any]]:
-    yield from ((branch, part) for branch in _in_place(references, node))
-    yield from _below(node, part)
 
 
 def _in_place(references: References, node: dict[str, Any]) -> Iterator[Any]:
@@ -153,7 +142,6 @@ def _items(node: dict[str, Any], part: list[Any]) -> Iterator[tuple[Any, Any]]:
 #
 # The engine does not backtrack, but its time is proportional to both text and pattern. One large
 # pattern could occupy the process for minutes on a text of a megabyte.
-
 
 # Bytes of text times bytes of compiled patterns. At the worst rate measured, 0.15 ns each, this is
 # 1.8 s.

@@ -27,6 +27,7 @@ from toolcrib.schema.references import (
     anchors_of,
     children,
     draft_of,
+    nodes_of,
     pointer_to,
 )
 
@@ -34,7 +35,6 @@ from toolcrib.schema.references import (
 #
 # The walk is counted. An object that contains itself, or one small object a million times (an alias
 # bomb in YAML), is refused after a limit of steps. Only then is it safe to write it as text.
-
 
 MAX_DEPTH = 100
 MAX_NODES = 50_000
@@ -149,7 +149,6 @@ def _encoded(text: str, place: Place) -> int:
 # as exact fractions, which takes microseconds, and ten times that for very small or very large
 # ones. Objects and arrays are compared node by node.
 
-
 LISTED = ("enum", "const")
 BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 COMPARED = frozenset((*LISTED, *BOUNDS))
@@ -223,7 +222,7 @@ def _counted(listed: list[Any]) -> Constants:
     integer = number = extreme = node = 0
     for one in listed:
         if isinstance(one, dict | list):
-            node += max(_CONTAINER, *map(_of_number, _leaves(one)))
+            node += max(_CONTAINER, *map(_of_number, nodes_of(one)))
         elif (cost := _of_number(one)) > 0:
             integer += cost
             number += cost
@@ -243,24 +242,12 @@ def _is_whole(value: Any) -> bool:
     return value.__class__ is int and -_EXACT <= value <= _EXACT
 
 
-def _leaves(data: Any) -> list[Any]:
-    found: list[Any] = [0]
-    stack = [data]
-    while stack:
-        node = stack.pop()
-        for child in node.values() if isinstance(node, dict) else node:
-            (stack if isinstance(child, dict | list) else found).append(child)
-    return found
-
-
 # Walk a schema once, down to its `$ref`s, and note its size, references and names.
 #
 # Only subschemas are interpreted. Data between them (an `enum`, a `default`, unknown keywords) is
 # weighed but not interpreted.
 
-
 _SHOWN = 200
-_UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
 _AGAIN = 3  # to know what was evaluated, a validator applies the subschemas in place again
 _FEW = frozenset((dict, list))
 METASCHEMAS = {
@@ -273,21 +260,16 @@ _OTHER_DRAFT = {
     Draft.D7: (
         Draft.D2020,
         frozenset(
-            ("$defs", "contentSchema", "dependentRequired", "dependentSchemas", "prefixItems")
-        ).union(_UNEVALUATED),
+            ("$defs", "contentSchema", "dependentRequired", "dependentSchemas", "prefixItems",
+             "unevaluatedProperties", "unevaluatedItems")
+        ),
     ),
-}
+}  # fmt: skip
 # Looked up once, because every schema is walked.
 _role_of = ROLES.get
 _PATTERNS = Role.PATTERNS
 # Definitions are applied where a `$ref` points to them, not where they are defined.
-_PASSED = {
-    Role.ONE: 1,
-    Role.MANY: 1,
-    Role.NAMED: 1,
-    Role.PATTERNS: 1,
-    Role.SHELF: 0,
-}
+_PASSED = dict.fromkeys((Role.ONE, Role.MANY, Role.NAMED, Role.PATTERNS), 1) | {Role.SHELF: 0}
 
 
 class Ref(msgspec.Struct, frozen=True):
@@ -484,52 +466,31 @@ def _nodes_below(data: Any) -> int:
 # into the value would never end, and is refused. The code is not recursive, because a chain of
 # `$ref`s may be longer than Python's stack.
 
-
 MAX_EXPANSIONS = 10_000  # of the target of one `$ref`
 MAX_EXPANDED = 1_000_000  # of the whole schema
 MAX_EXPANDED_DEPTH = 400  # a validator's stack has to bear this times the depth of a value
 MAX_VISITED = 200_000  # nodes that are visited while counting
 
 
-class Expanded(NamedTuple):
-    """`patterns` are those of all reachable parts; the other fields are totals as in `Surveyed`."""
+def check_expansions(whole: Surveyed, references: References, draft: Draft) -> Inspected:
+    """Raise SchemaError for `$ref`s that lead nowhere, in a circle, or to too much.
 
-    patterns: frozenset[str]
-    matches: int
-    compared: int
-
-
-class _ExpandingPart:
-    """A part being expanded: the `$ref`s still to be followed, and the totals."""
-
-    __slots__ = ("compared", "depth", "matches", "part", "refs", "total")
-
-    def __init__(self, part: Surveyed) -> None:
-        self.part = part
-        self.refs = list(part.refs)
-        self.total, self.depth = part.total, part.depth
-        self.matches, self.compared = part.matches, part.compared
-
-
-def check_expansions(whole: Surveyed, references: References, draft: Draft) -> Expanded:
-    """Raise SchemaError for `$ref`s that lead nowhere, in a circle, or to too much."""
+    The totals of each part grow by those of the parts that it refers to.
+    """
     parts: dict[int, Surveyed] = {id(whole.node): whole}
-    known: dict[int, tuple[int, int, int, int]] = {}
-    path = [_ExpandingPart(whole)]
+    path = [(whole, list(whole.refs))]  # parts being expanded, and their `$ref`s still to follow
     opened = {id(whole.node)}
     visited = 0
     while path:
-        current = path[-1]
-        if not current.refs:
+        current, refs = path[-1]
+        if not refs:
             path.pop()
-            node = id(current.part.node)
-            opened.discard(node)
-            known[node] = current.total, current.depth, current.matches, current.compared
+            opened.discard(id(current.node))
             _check_size(current, whole)
             continue
-        ref = current.refs[-1]
+        ref = refs[-1]
         node = _target(references, ref)
-        if ref.weight and id(node) not in opened and id(node) not in known:
+        if ref.weight and id(node) not in parts:
             part = parts[id(node)] = survey(node, ref.place, draft)
             visited += part.visited
             if visited > MAX_VISITED:
@@ -537,24 +498,27 @@ def check_expansions(whole: Surveyed, references: References, draft: Draft) -> E
                     "following its $refs takes too many steps: use fewer references between "
                     "definitions"
                 )
-            path.append(_ExpandingPart(part))
+            path.append((part, list(part.refs)))
             opened.add(id(node))
             continue
-        current.refs.pop()
-        total, below, matches, compared = known.get(id(node), (1, 0, 0, 0))
-        current.total += total * ref.weight
-        current.matches += matches * ref.weight
-        current.compared += compared * ref.weight
-        if ref.weight:  # otherwise it is in a definition, and counts where that is referred to
-            current.depth = max(current.depth, ref.depth + below)
+        refs.pop()
+        if not ref.weight:  # it is in a definition, and counts where that is referred to
+            continue
+        known = parts[id(node)]
+        is_open = id(node) in opened
+        current.total += ref.weight * (1 if is_open else known.total)
+        current.depth = max(current.depth, ref.depth + (0 if is_open else known.depth))
+        if not is_open:
+            current.matches += ref.weight * known.matches
+            current.compared += ref.weight * known.compared
     _check_circles(parts, references)
     patterns = frozenset(pattern for part in parts.values() for pattern in part.patterns)
-    return Expanded(patterns, *known[id(whole.node)][2:])
+    return Inspected(draft, patterns, whole.matches, whole.compared)
 
 
-def _check_size(current: _ExpandingPart, whole: Surveyed) -> None:
-    limit = MAX_EXPANDED if current.part is whole else MAX_EXPANSIONS
-    where = pointer_to(current.part.place)
+def _check_size(current: Surveyed, whole: Surveyed) -> None:
+    limit = MAX_EXPANDED if current is whole else MAX_EXPANSIONS
+    where = pointer_to(current.place)
     if current.total > limit:
         raise SchemaError(f"its $refs expand to more than {limit} nodes", where)
     if current.depth > MAX_EXPANDED_DEPTH:
@@ -612,8 +576,6 @@ def _in_place(part: Surveyed) -> list[Ref]:
 
 
 MAX_PATTERNS = 1000
-
-
 _NO_PATTERNS: frozenset[str] = frozenset()  # shared: each empty frozenset takes 216 bytes
 
 
@@ -643,9 +605,9 @@ def inspect_schema(schema: dict[str, Any]) -> Inspected:
     draft = draft_of(schema)
     whole = survey(schema, None, draft, whole=True)
     patterns = frozenset(whole.patterns) if whole.patterns else _NO_PATTERNS
-    found = Expanded(patterns, whole.matches, whole.compared)
+    found = Inspected(draft, patterns, whole.matches, whole.compared)
     if whole.refs or whole.total > MAX_EXPANDED:
         found = check_expansions(whole, References(schema), draft)
     if len(found.patterns) > MAX_PATTERNS:
         raise SchemaError(f"the schema has more than {MAX_PATTERNS} different patterns")
-    return Inspected(draft, *found)
+    return found
