@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import cache, cached_property, lru_cache
 from threading import Lock
@@ -25,7 +26,14 @@ from toolcrib.schema.effort import (
     never_compares_much,
 )
 from toolcrib.schema.guard import METASCHEMAS, Inspected, check_shape, inspect_schema, schema_text
-from toolcrib.schema.references import Draft, References, escape_pointer, subschemas
+from toolcrib.schema.references import (
+    Draft,
+    References,
+    escape_pointer,
+    nodes_of,
+    pointer_of,
+    subschemas,
+)
 from toolcrib.values.call import ValidatorInfo
 from toolcrib.values.json import JsonObject, canonical_json, json_copy
 
@@ -79,9 +87,7 @@ def _missing_in_each(
             if reason.kind.name == "required" and reason.instance_path == of.instance_path
         }
         for branch in branches
-    ]
-    if not lacking:
-        return []
+    ] or [{}]
     return [why for name, why in lacking[0].items() if all(name in each for each in lacking)]
 
 
@@ -98,8 +104,7 @@ def _tags(
         {
             str(reason.instance_path[-1]): reason.kind.as_dict()
             for reason in branch
-            if reason.kind.name in ("const", "enum")
-            and reason.instance_path[:-1] == of.instance_path
+            if _is_tag(reason, of)
         }
         for branch in branches
     ]
@@ -117,20 +122,17 @@ def _is_type(error: jsonschema_rs.ValidationError, of: jsonschema_rs.ValidationE
 
 def describe(error: jsonschema_rs.ValidationError) -> str:
     """Return one sentence, cut if the schema's own words are very long."""
-    said = _said(error)
-    return said if len(said) <= _LONGEST else f"{said[: _LONGEST - 1]}…"
-
-
-def _said(error: jsonschema_rs.ValidationError) -> str:
     facts = error.kind.as_dict()
     keyword = error.kind.name
     if keyword == "falseSchema" and error.schema_path[-1:] in _CLOSED:
         keyword = str(error.schema_path[-1])
     if keyword in _ALTERNATIVES and facts.get("context"):
-        return _alternatives(error, facts["context"])
-    if keyword in _MESSAGES:
-        return _MESSAGES[keyword](facts, error.instance)
-    return f"does not satisfy '{keyword}'"
+        said = _alternatives(error, facts["context"])
+    elif keyword in _MESSAGES:
+        said = _MESSAGES[keyword](facts, error.instance)
+    else:
+        said = f"does not satisfy '{keyword}'"
+    return said if len(said) <= _LONGEST else f"{said[: _LONGEST - 1]}…"
 
 
 def _types(facts: dict[str, Any], value: object) -> str:
@@ -239,7 +241,6 @@ _COMPILERS = {
     Draft.D2020: jsonschema_rs.Draft202012Validator,
     Draft.D7: jsonschema_rs.Draft7Validator,
 }
-# The drafts' own schemas, which are part of the library.
 
 
 class Violation(NamedTuple):
@@ -250,15 +251,12 @@ class Violation(NamedTuple):
     message: str
 
 
-_NO_NAMES: frozenset[str] = frozenset()
 _TOO_MANY = Violation(
     "", "enum", "there are too many values to compare with those that the schema lists"
 )
 _TOO_LONG = Violation(
     "", "pattern", "the strings are too long to match against the patterns of the schema"
 )
-
-
 _MISFIT = "does not fit the schema, in more ways than can be listed"
 _WHOLE = "urn:toolcrib:whole"  # identifies the whole schema in references from a schema around it
 
@@ -311,7 +309,7 @@ class JsonSchemaValidator:
         self._schema: Any = schema if self._text is None else None
         self._inspected = inspected
         self._references: References | None = None
-        self._declared = _NO_NAMES
+        self._declared: frozenset[str] = frozenset()
         self._iter_errors = compiled.iter_errors
         self._judge: Callable[[object], bool] = compiled.is_valid
         self.is_valid = self._judge_bounded if self._bounded else self._judge
@@ -403,17 +401,21 @@ def is_plain(text: str, schema: dict[str, Any], inspected: Inspected) -> bool:
 _UNUSABLE = ValidatorInfo("unusable", "", 0.0)  # for a schema that cannot be compiled
 
 
-class DeferredValidator:
-    """A `JsonSchemaValidator` for a schema that `is_plain`, compiled at its first use."""
+class _CompiledLater(ABC):
+    """A validator that is compiled at its first use. If it cannot be, `info` says `unusable`."""
 
     __slots__ = ("_made", "_text")
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._made: JsonSchemaValidator | None = None
+        self._made: Validator | None = None
+
+    @abstractmethod
+    def _compiled(self) -> Validator: ...
 
     @property
     def info(self) -> ValidatorInfo:
+        """The info of the compiled validator; `unusable` if it cannot be compiled."""
         try:
             made = self._made or self._compiled()
         except KeyboardInterrupt:
@@ -429,6 +431,12 @@ class DeferredValidator:
     def violations(self, value: object, /) -> tuple[Violation, ...]:
         made = self._made or self._compiled()
         return made.violations(value)
+
+
+class DeferredValidator(_CompiledLater):
+    """A `JsonSchemaValidator` for a schema that `is_plain`, compiled at its first use."""
+
+    __slots__ = ()
 
     def _compiled(self) -> JsonSchemaValidator:
         """Compile the schema. Several threads may do so at once; one of the equal results is
@@ -469,8 +477,8 @@ def _judged(schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _unusable(error: jsonschema_rs.ValidationError, above: str = "") -> SchemaError:
-    pointer = "".join(f"/{escape_pointer(p)}" for p in error.instance_path)
-    return SchemaError(f"not a usable schema: {_why(error)}", above + pointer)
+    where = above + pointer_of(error.instance_path)
+    return SchemaError(f"not a usable schema: {_why(error)}", where)
 
 
 def _compiled(schema: dict[str, Any], inspected: Inspected) -> Any:
@@ -525,16 +533,9 @@ def _first_line(error: BaseException) -> str:
 
 def _declared_names(schema: Any) -> Iterator[str]:
     """Yield the names of properties, also in data, because a `$ref` may make a schema of it."""
-    stack = [schema]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, dict):
-            properties = node.get("properties")
-            if isinstance(properties, dict):
-                yield from properties
-            stack += node.values()
-        elif isinstance(node, list):
-            stack += node
+    for node in nodes_of(schema):
+        if isinstance(node, dict) and isinstance(properties := node.get("properties"), dict):
+            yield from properties
 
 
 # Other validators, held to what the protocol promises.
@@ -574,40 +575,22 @@ def made_by(factory: ValidatorFactory, schema: JsonObject) -> Validator:
 # It fails closed: if the schema turns out not to compile, each use raises.
 
 
-class LazyValidator:
+class LazyValidator(_CompiledLater):
     """Compiles `schema` with `factory` once, whichever thread comes first.
 
     Raises SchemaError at once for a schema that `check_schema` refuses, or that has a keyword of
     the wrong form. If it cannot be compiled, each later use raises `error`.
     """
 
-    __slots__ = ("_factory", "_lock", "_made", "_text", "error")
+    __slots__ = ("_factory", "_lock", "error")
 
     def __init__(self, schema: JsonObject, factory: ValidatorFactory = compile_validator) -> None:
-        self._text = schema_text(schema)
+        super().__init__(schema_text(schema))
         copy = json_copy(self._text)
         check_keywords(copy, inspect_schema(copy))
         self._factory = factory
         self._lock = Lock()
-        self._made: Validator | None = None
         self.error: SchemaError | None = None
-
-    @property
-    def info(self) -> ValidatorInfo:
-        """The info of the compiled validator; `unusable` if it cannot be compiled."""
-        try:
-            made = self._made or self._compiled()
-        except SchemaError:
-            return _UNUSABLE
-        return made.info
-
-    def is_valid(self, value: object, /) -> bool:
-        made = self._made or self._compiled()
-        return made.is_valid(value)
-
-    def violations(self, value: object, /) -> tuple[Violation, ...]:
-        made = self._made or self._compiled()
-        return made.violations(value)
 
     def _compiled(self) -> Validator:
         with self._lock:
