@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import jiter
-import msgspec
 
 from toolcrib.errors import SchemaError, SourceError
 from toolcrib.schema.guard import MAX_BYTES, MAX_NODES, check_schema, check_shape, schema_text
@@ -35,7 +34,6 @@ from toolcrib.values.typed import check_type
 # network.
 #
 # The check uses the real path, after resolving `..` and links.
-
 
 MAX_FILES = 200
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -166,15 +164,6 @@ def bundle_refs(path: str | Path, *, root: str | Path | None = None) -> JsonObje
     return made
 
 
-class _AdoptedDefinition(msgspec.Struct, frozen=True):
-    """A definition that is included: where it comes from, and its name in the result."""
-
-    file: SchemaFile
-    node: Any
-    place: Place
-    name: str
-
-
 class _At(NamedTuple):
     """The position of a copy; `embedded` says that it is below an `$id` that is not its file's."""
 
@@ -199,16 +188,16 @@ class _Bundle:
             raise files.main.error(f"{self._shelf} is not an object", (None, self._shelf))
         self._names: set[str] = set(own)
         self._places = {id(node) for _, node in subschemas(files.main.schema)}
-        self._taken: dict[tuple[Path, object], _AdoptedDefinition] = {}
+        # The definitions that are included, by their origin: each one's name, itself, its position.
+        self._taken: dict[tuple[Path, object], tuple[str, Any, _At]] = {}
         self._copied = 0
 
     def whole(self) -> JsonObject:
         made: JsonObject = self._schema(self._main.schema, _At(self._main, None, foreign=False))
         definitions: dict[str, Any] = {}
         while len(definitions) < len(self._taken):  # each copy may include more
-            taken = list(self._taken.values())[len(definitions)]
-            at = _At(taken.file, taken.place, foreign=True)
-            definitions[taken.name] = self._schema(taken.node, at)
+            name, node, at = list(self._taken.values())[len(definitions)]
+            definitions[name] = self._schema(node, at)
         if definitions:
             own: Any = made.pop(self._shelf, {})
             made[self._shelf] = {**own, **definitions}
@@ -235,7 +224,8 @@ class _Bundle:
                     made[key] = self._below(role, value, at.below(key))
             elif at.foreign and role in (Role.ID, Role.ANCHOR, Role.DIALECT):
                 # All references to these names have been rewritten, and the names might be taken.
-                self._check_dialect(key, value, at)
+                if key == "$schema":
+                    self._check_draft(at.file, {"$schema": value}, at.place)
             else:
                 made[key] = value
         return made
@@ -266,9 +256,10 @@ class _Bundle:
             )
         if target is self._main and (isinstance(node, bool) or id(node) in self._places):
             return f"#{fragment}"
-        return f"#/{self._shelf}/{self._take(target, node, fragment).name}"
+        return f"#/{self._shelf}/{self._take(target, node, fragment)}"
 
-    def _take(self, file: SchemaFile, node: Any, fragment: str) -> _AdoptedDefinition:
+    def _take(self, file: SchemaFile, node: Any, fragment: str) -> str:
+        """Return the name of a definition in the result."""
         key = (file.path, id(node) if isinstance(node, dict) else fragment)
         if key not in self._taken:
             last = unquote(fragment.rpartition("/")[2]).replace("~1", "/") or file.path.stem
@@ -281,12 +272,8 @@ class _Bundle:
             place: Place = None
             for token in fragment.split("/")[1:]:
                 place = (place, token)
-            self._taken[key] = _AdoptedDefinition(file, node, place, name)
-        return self._taken[key]
-
-    def _check_dialect(self, key: str, value: Any, at: _At) -> None:
-        if key == "$schema":
-            self._check_draft(at.file, {"$schema": value}, at.place)
+            self._taken[key] = name, node, _At(file, place, foreign=True)
+        return self._taken[key][0]
 
     def _check_draft(self, file: SchemaFile, schema: Any, place: Place = None) -> None:
         draft = _draft(file, schema, self._draft, place)
