@@ -8,11 +8,13 @@ be given it in some form. A real union is `refused`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from itertools import chain
 from typing import Any, TypeAlias
 
 from toolcrib.schema.lower.tree import (
     ANNOTATIONS,
+    SHELVES,
     Dialect,
     Effect,
     Loss,
@@ -48,6 +50,7 @@ _REFUSED = {
     "contains": "say it in the description",
     "$dynamicRef": "use $ref",
 }
+_NULLABLE = "a value that may be null: make the property optional instead"
 _PLAIN_REF = re.compile(r"#/(\$defs|definitions)/[^/]+")
 _Found: TypeAlias = "tuple[str, Effect, str]"  # keyword, effect, message
 
@@ -66,8 +69,8 @@ def check_portable(schema: JsonObject) -> tuple[Loss, ...]:
     found = list(_top(tree))
     for _, node in subschemas(tree):
         pointer = where[id(node)]
-        for rule in _RULES:
-            found += (Loss(pointer, *reason) for reason in rule(node))
+        told = chain(_combinations(node), _types(node), _maps(node), _references(node))
+        found += (Loss(pointer, *reason) for reason in told)
         if node.get("$ref") in recursive:
             found.append(Loss(pointer, "$ref", "refused", "it is recursive: limit the depth"))
     return tuple(found)
@@ -92,11 +95,7 @@ def _combinations(node: JsonObject) -> Iterator[_Found]:
     if isinstance(branches, list):
         others = [b for b in branches if not (isinstance(b, dict) and b.get("type") == "null")]
         if len(others) == 1 and len(branches) == 2:
-            yield (
-                "anyOf",
-                "doubtful",
-                "a value that may be null: make the property optional instead",
-            )
+            yield "anyOf", "doubtful", _NULLABLE
         else:
             yield "anyOf", "refused", "use one type, or several tools"
 
@@ -104,7 +103,7 @@ def _combinations(node: JsonObject) -> Iterator[_Found]:
 def _types(node: JsonObject) -> Iterator[_Found]:
     kinds = names_in(node.get("type"))
     if len(kinds) == 2 and "null" in kinds:
-        yield "type", "doubtful", "a value that may be null: make the property optional instead"
+        yield "type", "doubtful", _NULLABLE
     elif len(kinds) > 1:
         yield "type", "refused", "use one type"
     items = node.get("items")
@@ -134,25 +133,14 @@ def _references(node: JsonObject) -> Iterator[_Found]:
 def _recursive(tree: JsonObject) -> set[str]:
     """Return the references that lead into a circle, directly or indirectly."""
     references = References(tree)
-    refs = {r for _, n in subschemas(tree) if isinstance(r := n.get("$ref"), str)}
-    leads = {ref: _refs_below(references.resolve(ref), ref == "#") for ref in refs}
+    refs = _refs_in(tree)
+    below = {key: value for key, value in tree.items() if key not in SHELVES}
+    leads = {ref: _refs_in(below if ref == "#" else references.resolve(ref)) for ref in refs}
     while ends := {ref for ref, further in leads.items() if not further & leads.keys()}:
         for ref in ends:
             del leads[ref]
     return set(leads)
 
 
-def _refs_below(target: Any, whole: bool) -> set[str]:
-    if whole:
-        target = {
-            key: value for key, value in target.items() if key not in ("$defs", "definitions")
-        }
-    return {r for _, n in subschemas(target) if isinstance(r := n.get("$ref"), str)}
-
-
-_RULES: tuple[Callable[[JsonObject], Iterator[_Found]], ...] = (
-    _combinations,
-    _types,
-    _maps,
-    _references,
-)
+def _refs_in(schema: Any) -> set[str]:
+    return {r for _, n in subschemas(schema) if isinstance(r := n.get("$ref"), str)}
