@@ -167,7 +167,7 @@ def flatten(ctx: Context, node: JsonObject, *, top: bool = False) -> tuple[JsonO
             continue
         for keyword in piece:
             origins.setdefault(keyword, source)
-    return ctx.places.made(result, node, origins), opened
+    return ctx.made(result, node, origins), opened
 
 
 def _one_reference(ctx: Context, node: JsonObject) -> JsonObject:
@@ -178,7 +178,7 @@ def _one_reference(ctx: Context, node: JsonObject) -> JsonObject:
     own = {key: value for key, value in node.items() if key != "allOf"}
     if not own.keys() <= ANNOTATIONS or not isinstance(members[0], dict):
         return node
-    return ctx.places.made({**members[0], **own}, members[0])
+    return ctx.made({**members[0], **own}, members[0])
 
 
 def _wants_target(ctx: Context, node: JsonObject, *, top: bool) -> bool:
@@ -226,7 +226,7 @@ def rewrite(ctx: Context, node: JsonObject) -> JsonObject:
         return node
     for rule in _REWRITING:
         new = rule(ctx, node)
-        node = ctx.places.made(new, node) if new is not node else node
+        node = ctx.made(new, node) if new is not node else node
     return node
 
 
@@ -342,13 +342,13 @@ def _under(ctx: Context, base: JsonObject, branch: Any) -> list[Any]:
         return [base] if branch is True else []
     target = target_of(ctx.references, branch)
     if target is None or any(keyword in target for keyword in ("allOf", "anyOf", "oneOf")):
-        return [ctx.places.made({"allOf": [branch, base]}, branch)]
+        return [ctx.made({"allOf": [branch, base]}, branch)]
     both = merge_schemas(target, base)
     if canonical_json(both) == canonical_json(target):
         return [branch]
     if target is branch:
-        return [ctx.places.made(both, branch)]
-    return [ctx.places.made({"allOf": [branch, base]}, branch)]  # it may be recursive
+        return [ctx.made(both, branch)]
+    return [ctx.made({"allOf": [branch, base]}, branch)]  # it may be recursive
 
 
 def _without_any_of(ctx: Context, node: JsonObject) -> JsonObject:
@@ -376,7 +376,7 @@ def without_null(ctx: Context, node: JsonObject) -> JsonObject | None:
     if len(others) != 1 or not node.keys() - {union} <= ANNOTATIONS:
         return None
     rest = {key: value for key, value in node.items() if key != union}
-    return ctx.places.made({**rest, "allOf": others}, node)
+    return ctx.made({**rest, "allOf": others}, node)
 
 
 def _const(ctx: Context, node: JsonObject) -> JsonObject:

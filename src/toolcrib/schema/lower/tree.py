@@ -37,19 +37,11 @@ _MOST_REFS = 10  # that lead from one to the next
 # Keywords for references and the document, which say nothing about values.
 DOCUMENT = frozenset(("$schema", "$id", "$vocabulary", "$anchor", "$dynamicAnchor")) | SHELVES
 # Keywords that do not affect which values are valid.
+# `discriminator` is the property that tells alternatives apart (OpenAPI).
 ANNOTATIONS = DOCUMENT.union(
-    (
-        "discriminator",  # the property that tells alternatives apart (OpenAPI)
-        "title",
-        "description",
-        "default",
-        "examples",
-        "deprecated",
-        "readOnly",
-        "writeOnly",
-        "$comment",
-    )
-)
+    ("discriminator", "title", "description", "default", "examples", "deprecated", "readOnly",
+     "writeOnly", "$comment")
+)  # fmt: skip
 ASSERTIONS = frozenset(
     ("type", "enum", "const", "properties", "required", "additionalProperties", "patternProperties",
      "propertyNames", "unevaluatedProperties", "minProperties", "maxProperties", "dependentRequired",
@@ -59,9 +51,6 @@ ASSERTIONS = frozenset(
      "multipleOf", "anyOf", "oneOf", "allOf", "not", "if", "then", "else", *REFS, "contentEncoding",
      "contentMediaType", "contentSchema")
 )  # fmt: skip
-
-# A new part, what it was made from, and where its keywords come from.
-_Made: TypeAlias = "tuple[object, object, Mapping[str, object]]"
 
 
 def copied(value: Any) -> Any:
@@ -111,39 +100,6 @@ def _ref_of(node: JsonObject) -> str | None:
     return next((ref for key in REFS if isinstance(ref := node.get(key), str)), None)
 
 
-class Places:
-    """Finds where parts of a schema are and what they were made from, when a loss is reported."""
-
-    def __init__(self, schema: JsonObject) -> None:
-        self._schema = schema
-        self._pointers: dict[int, str] | None = None
-        self._made: dict[int, _Made] = {}
-
-    def made(
-        self, new: JsonObject, source: object, origins: Mapping[str, object] | None = None
-    ) -> JsonObject:
-        """Note what a part was made from, and its keywords where their origin differs.
-
-        All are kept alive, so that no id is reused.
-        """
-        if new is not source:
-            self._made[id(new)] = new, source, origins or {}
-        return new
-
-    def source(self, part: object, keyword: str) -> object:
-        """Return the part of the schema that a keyword of this part comes from."""
-        while id(part) in self._made:
-            _, source, origins = self._made[id(part)]
-            part = origins.get(keyword, source)
-        return part
-
-    def pointer(self, part: object) -> str:
-        """Return the JSON Pointer of a part of the schema itself."""
-        if self._pointers is None:
-            self._pointers = pointers(self._schema)
-        return self._pointers.get(id(part), "")
-
-
 def pointers(schema: object) -> dict[int, str]:
     """Return the pointer of each object of a schema, by its id."""
     found = {}
@@ -163,7 +119,6 @@ def pointers(schema: object) -> dict[int, str]:
 #
 # The author's schema is never changed. A view is a fresh object for one dialect. It comes with a
 # list of what it no longer says, and with a restorer for arguments made for it.
-
 
 Effect: TypeAlias = Literal["refused", "lost", "doubtful"]
 
@@ -282,7 +237,6 @@ class Nulls:
 
 # The state of one lowering: the schema, the dialect, losses, definitions.
 
-
 MAX_INLINED = 2_000  # parts of a view in which references are replaced by their targets
 MAX_LEVELS = 64
 # What a keyword that the author did not write was made from.
@@ -298,7 +252,6 @@ class Context:
         self.refs = dialect.refs
         self.references = References(self.root)
         self.nulls = Nulls(self.references)
-        self.places = Places(self.root)
         self.open: Counter[int] = Counter()
         self.definitions: dict[str, Any] = {}  # name to its target in the author's schema
         self.spent = 0
@@ -306,17 +259,32 @@ class Context:
         self.wrapped = False
         self.filled = False  # whether the view requires what the author's schema does not
         self._names: dict[int, str] = {}
-        self._losses: dict[Loss, None] = {}
+        self.losses: dict[Loss, None] = {}
+        self._pointers: dict[int, str] | None = None
+        # By id: a new part, what it was made from, and where those of its keywords come from whose
+        # origin differs. All are kept alive, so that no id is reused.
+        self._made: dict[int, tuple[object, object, Mapping[str, object]]] = {}
+
+    def made(
+        self, new: JsonObject, source: object, origins: Mapping[str, object] | None = None
+    ) -> JsonObject:
+        """Note what a part was made from, so that a loss in it can be reported at its place."""
+        if new is not source:
+            self._made[id(new)] = new, source, origins or {}
+        return new
 
     def add_loss(self, part: object, keyword: str, effect: Effect, message: str) -> None:
         """Note a loss. A loss in a part that is inlined twice counts once."""
-        source = self.places.source(part, keyword)
+        source = part
+        while id(source) in self._made:
+            _, made_from, origins = self._made[id(source)]
+            source = origins.get(keyword, made_from)
+        if self._pointers is None:
+            self._pointers = pointers(self.root)
+        pointer = self._pointers.get(id(source), "")
         if isinstance(source, dict) and keyword not in source:
             keyword = next((k for k in _BEFORE.get(keyword, ()) if k in source), keyword)
-        self._losses[Loss(self.places.pointer(source), keyword, effect, message)] = None
-
-    def losses(self) -> tuple[Loss, ...]:
-        return tuple(self._losses)
+        self.losses[Loss(pointer, keyword, effect, message)] = None
 
     def keeps(self, keyword: str, *, top: bool = False) -> bool:
         """Return whether a keyword may be used in a view, or at its top."""

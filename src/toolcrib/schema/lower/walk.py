@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -48,13 +49,10 @@ _DROPPED_TEXTS = frozenset(
     ["title", "$comment", "examples", "default", "deprecated", "readOnly", "writeOnly"]
 )
 _NARROWING = frozenset(
-    (
-        *("not", "if", "then", "else", "contains", "minContains", "maxContains"),
-        *("unevaluatedProperties", "unevaluatedItems"),
-    )
-)
-_DEPTHS = (6, 5, 4, 3, 2, 1)
-_BARE = frozenset({"type", "$ref"})
+    ("not", "if", "then", "else", "contains", "minContains", "maxContains", "unevaluatedProperties",
+     "unevaluatedItems")
+)  # fmt: skip
+_KEPT = frozenset({"type", "$ref", "description"})
 
 
 def compact(
@@ -69,14 +67,16 @@ def compact(
     """
     view = copied(schema)
     losses: list[Loss] = []
-    cutting = (_without_conditions, *map(_cutting, _DEPTHS)) if cut else ()
-    for stage in (*_SHORTENING, *cutting):
+    for keyword, words, shorten in (*_SHORTENING, *(_CUTTING if cut else ())):
         if size_of(view) <= max_bytes:
             break
-        done = stage(view)
-        if done is not None:
-            losses = [loss for loss in losses if loss.keyword != done.keyword]
-            losses.append(done)
+        count = sum(shorten(node, depth) for node, depth in _parts(view))
+        if keyword == "properties":
+            _drop_unused(view)
+        if count:
+            losses = [loss for loss in losses if loss.keyword != keyword]
+            text = f"left out for size: {words.format(count)}"
+            losses.append(Loss("", keyword, "lost", text))
     if size_of(view) > max_bytes:
         text = f"the schema is longer than {max_bytes} bytes and cannot be shortened further"
         losses.append(Loss("", "properties", "doubtful", text))
@@ -100,62 +100,41 @@ def _parts(view: JsonObject) -> Iterator[tuple[JsonObject, int]]:
             stack += ((child, depth + 1) for _, child in children(None, keyword, value))
 
 
-def _without_texts(view: JsonObject) -> Loss | None:
-    count = 0
-    for node, _ in _parts(view):
-        for keyword in _DROPPED_TEXTS & node.keys():
-            del node[keyword]
-            count += 1
-    return _loss("title", f"{count} titles, comments, examples and defaults", count)
+def _drop_texts(node: JsonObject, _depth: int) -> int:
+    dropped = _DROPPED_TEXTS & node.keys()
+    for keyword in dropped:
+        del node[keyword]
+    return len(dropped)
 
 
-def _first_sentences(view: JsonObject) -> Loss | None:
-    count = 0
-    for node, _ in _parts(view):
-        text = node.get("description")
-        short = text.split("\n\n")[0].split(". ")[0] if isinstance(text, str) else text
-        if short != text:
-            node["description"] = short
-            count += 1
-    return _loss("description", f"all but the first sentence of {count} descriptions", count)
+def _keep_first_sentence(node: JsonObject, _depth: int) -> int:
+    text = node.get("description")
+    short = text.split("\n\n")[0].split(". ")[0] if isinstance(text, str) else text
+    if short == text:
+        return 0
+    node["description"] = short
+    return 1
 
 
-def _without_nested(view: JsonObject) -> Loss | None:
-    count = 0
-    for node, depth in _parts(view):
-        if depth > 1 and isinstance(node.pop("description", None), str):
-            count += 1
-    return _loss("description", f"{count} descriptions below the top", count)
+def _drop_nested(node: JsonObject, depth: int) -> int:
+    return depth > 1 and isinstance(node.pop("description", None), str)
 
 
-def _without_conditions(view: JsonObject) -> Loss | None:
-    """Remove conditions first: cutting the parts of a negation would make the view accept less."""
-    count = 0
-    for node, _ in _parts(view):
-        narrowing = _NARROWING & node.keys()
-        for keyword in narrowing:
-            del node[keyword]
-        one_of = node.pop("oneOf", None)
-        if one_of is not None and "anyOf" not in node:
-            node["anyOf"] = one_of
-        count += bool(narrowing) or one_of is not None
-    return _loss("not", f"{count} conditions, negations and choices of exactly one", count)
+def _drop_conditions(node: JsonObject, _depth: int) -> int:
+    narrowing = _NARROWING & node.keys()
+    for keyword in narrowing:
+        del node[keyword]
+    one_of = node.pop("oneOf", None)
+    if one_of is not None and "anyOf" not in node:
+        node["anyOf"] = one_of
+    return bool(narrowing) or one_of is not None
 
 
-def _cutting(limit: int) -> Callable[[JsonObject], Loss | None]:
-    def stage(view: JsonObject) -> Loss | None:
-        count = 0
-        for node, depth in _parts(view):
-            if depth < limit:
-                continue
-            more = node.keys() - _BARE - {"description"}
-            for keyword in more:
-                del node[keyword]
-            count += bool(more)
-        _drop_unused(view)
-        return _loss("properties", f"what lies below {count} parts", count)
-
-    return stage
+def _keep_type(node: JsonObject, depth: int, limit: int) -> int:
+    more = node.keys() - _KEPT if depth >= limit else ()
+    for keyword in more:
+        del node[keyword]
+    return bool(more)
 
 
 def _drop_unused(view: JsonObject) -> None:
@@ -175,29 +154,26 @@ def _drop_unused(view: JsonObject) -> None:
             del view[shelf]
 
 
-def _loss(keyword: str, what: str, count: int) -> Loss | None:
-    return Loss("", keyword, "lost", f"left out for size: {what}") if count else None
-
-
-_SHORTENING: tuple[Callable[[JsonObject], Loss | None], ...] = (
-    _without_texts,
-    _first_sentences,
-    _without_nested,
+# What a stage shortens, in words, and what it does to each part; it returns how much it removed.
+_Stage: TypeAlias = tuple[str, str, Callable[[JsonObject, int], int]]
+_SHORTENING: tuple[_Stage, ...] = (
+    ("title", "{} titles, comments, examples and defaults", _drop_texts),
+    ("description", "all but the first sentence of {} descriptions", _keep_first_sentence),
+    ("description", "{} descriptions below the top", _drop_nested),
+)
+# Conditions go first: cutting the parts of a negation would make the view accept less.
+_CUTTING: tuple[_Stage, ...] = (
+    ("not", "{} conditions, negations and choices of exactly one", _drop_conditions),
+    *(
+        ("properties", "what lies below {} parts", partial(_keep_type, limit=limit))
+        for limit in (6, 5, 4, 3, 2, 1)
+    ),
 )
 
 
 # An endpoint's limits on a whole view, and what exceeds them.
 
-
 _LONG_ENUM = 250
-
-
-class _Sizes(NamedTuple):
-    depth: int
-    properties: int
-    enum: int
-    long_enum: int
-    names: int
 
 
 def over_limits(view: JsonObject, dialect: Dialect) -> Iterator[Loss]:
@@ -216,7 +192,8 @@ def over_limits(view: JsonObject, dialect: Dialect) -> Iterator[Loss]:
             yield Loss("", keyword, "refused", f"{size} {what}: at most {limit} are allowed")
 
 
-def _sizes(view: JsonObject) -> _Sizes:
+def _sizes(view: JsonObject) -> tuple[int, ...]:
+    """Return the sizes of a view, in the order of the limits."""
     depth = properties = enum = long_enum = names = 0
     stack: list[tuple[Any, int]] = [(view, 0)]
     while stack:
@@ -240,7 +217,7 @@ def _sizes(view: JsonObject) -> _Sizes:
                 stack += [(part, below) for part in child.values()]
             elif keyword not in ("enum", "const", "default", "examples", "required", "type"):
                 stack.append((child, level))
-    return _Sizes(depth, properties, enum, long_enum, names)
+    return depth, properties, enum, long_enum, names
 
 
 # What an endpoint does not support of a schema, in plain words for a description.
@@ -440,8 +417,9 @@ def write_part(ctx: Context, node: JsonObject, *, top: bool = False) -> JsonObje
             sentences += _described(ctx, node, keyword, value, top=top)
     if sentences:
         view["description"] = with_sentences(view.get("description"), sentences)
-    for finish in _FINISHES:
-        finish(ctx, node, view)
+    _needs_items(ctx, node, view)
+    if "$ref" in view and len(view) > 1 and not ctx.dialect.ref_siblings and ctx.refs == "plain":
+        view["anyOf"] = [{"$ref": view.pop("$ref")}]  # a neighbour is its description
     if ctx.dialect.closed:
         _typed(ctx, node, view)
         close_object(ctx, node, view, top=top)
@@ -504,12 +482,6 @@ def _needs_items(ctx: Context, node: JsonObject, view: JsonObject) -> None:
             ctx.add_loss(node, "items", "refused", "an array must say the type of its items")
 
 
-def _lone_reference(ctx: Context, _node: JsonObject, view: JsonObject) -> None:
-    """Move a reference that may have no neighbours one level down, to keep its description."""
-    if "$ref" in view and len(view) > 1 and not ctx.dialect.ref_siblings and ctx.refs == "plain":
-        view["anyOf"] = [{"$ref": view.pop("$ref")}]
-
-
 def _typed(ctx: Context, node: JsonObject, view: JsonObject) -> None:
     """Give every part a type, if its keywords show one, for dialects with closed objects."""
     for keyword in ("properties", "items", "anyOf"):
@@ -538,17 +510,10 @@ def _booleans_in(children: Any) -> list[bool]:
     return [child for child in children if isinstance(child, bool)]
 
 
-_FINISHES: tuple[Callable[[Context, JsonObject, JsonObject], None], ...] = (
-    _needs_items,
-    _lone_reference,
-)
-
-
 # Find out quickly whether a dialect accepts a schema unchanged.
 #
 # Most endpoints accept most schemas unchanged. A yes is exact: lowering would change nothing and
 # lose nothing. A no only means that lowering has to look.
-
 
 _NOT_PLAIN = DOCUMENT.union(REFS)
 
@@ -593,7 +558,8 @@ def _plain(node: JsonObject, dialect: Dialect) -> bool:
         return False
     if "pattern" in node and not dialect.lookaround:
         return False
-    return not dialect.need_items or _says_items(node)
+    arrays = dialect.need_items and "array" in names_in(node.get("type"))
+    return not arrays or "items" in node or "prefixItems" in node
 
 
 def _below(node: JsonObject) -> Iterator[Any]:
@@ -608,13 +574,7 @@ def _below(node: JsonObject) -> Iterator[Any]:
             yield from value if kind is list and value else [None]  # type: ignore[misc]
 
 
-def _says_items(node: JsonObject) -> bool:
-    arrays = "array" in names_in(node.get("type"))
-    return not arrays or "items" in node or "prefixItems" in node
-
-
 # The top of a view: a plain object, or one property that holds what the top may not express.
-
 
 WRAPPER = "arguments"  # the one property of a wrapped top, with `_` added if the author uses it
 _DOCUMENT = ("$defs", "definitions", "$schema", "$id")
@@ -641,7 +601,7 @@ def _lowered(schema: JsonObject, dialect: Dialect) -> Lowered:
     ctx = Context(schema, dialect)
     view, wrapper = _top(ctx)
     _define(ctx, view)
-    losses = (*ctx.losses(), *over_limits(view, dialect))
+    losses = (*ctx.losses, *over_limits(view, dialect))
     restorer = None
     if ctx.filled or wrapper is not None:
         restorer = ViewRestorer(json.dumps(schema), wrapper=wrapper, filled=dialect.all_required)
@@ -656,21 +616,18 @@ def _top(ctx: Context) -> tuple[JsonObject, str | None]:
     if _must_wrap(ctx, flat):
         return _wrapped(ctx, flat)
     if ctx.dialect.root_without and flat.get("type") != "object":
-        flat = ctx.places.made({"type": "object", **flat, **_OBJECT}, flat)
+        # Arguments are objects, whatever else the author allows.
+        flat = ctx.made({"type": "object"} | flat | {"type": "object"}, flat)
     ctx.open.update(opened)
     view = write_part(ctx, flat, top=True)
     ctx.open.subtract(opened)
     return view, None
 
 
-_OBJECT: JsonObject = {"type": "object"}  # arguments are objects, whatever else the author allows
-
-
 def _must_wrap(ctx: Context, flat: JsonObject) -> bool:
     """Return whether the top needs what only a property may have."""
-    if any(
-        keyword in flat and ctx.keeps(keyword) for keyword in ctx.dialect.root_without - _ROOT_TEXTS
-    ):
+    beyond = ctx.dialect.root_without - {"description"}
+    if any(keyword in flat and ctx.keeps(keyword) for keyword in beyond):
         return True
     pattern = ctx.dialect.property_names
     properties = flat.get("properties")
@@ -686,9 +643,6 @@ def _must_wrap(ctx: Context, flat: JsonObject) -> bool:
     return bool(bad)
 
 
-_ROOT_TEXTS = frozenset({"description"})
-
-
 def _wrapped(ctx: Context, flat: JsonObject) -> tuple[JsonObject, str]:
     """Put the whole under one property. References into it become references to definitions."""
     taken = _declared(ctx, flat)
@@ -698,7 +652,7 @@ def _wrapped(ctx: Context, flat: JsonObject) -> tuple[JsonObject, str]:
     ctx.wrapped = True
     ctx.refs = "plain" if ctx.refs == "any" else ctx.refs
     part = {key: value for key, value in ctx.root.items() if key not in _DOCUMENT}
-    inner = view_of(ctx, ctx.places.made(part, ctx.root))
+    inner = view_of(ctx, ctx.made(part, ctx.root))
     view: JsonObject = {"type": "object", "properties": {name: inner}, "required": [name]}
     if ctx.keeps("additionalProperties"):
         view["additionalProperties"] = False
