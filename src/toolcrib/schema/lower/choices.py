@@ -15,6 +15,7 @@ from toolcrib.schema.lower.tree import (
     Context,
     default_of,
     target_of,
+    without,
 )
 from toolcrib.schema.references import REFS, names_in
 from toolcrib.values.json import JsonObject, canonical_json
@@ -132,7 +133,6 @@ _MERGING: dict[str, Callable[[Any, Any], Any]] = {
 
 # A part and everything else that applies to its value: its references and the members of `allOf`.
 
-
 _MOST_PIECES = 200
 _TOGETHER = frozenset({"allOf", *REFS})
 _Piece: TypeAlias = "tuple[JsonObject, object]"  # what applies, and the part that says so
@@ -175,7 +175,7 @@ def _one_reference(ctx: Context, node: JsonObject) -> JsonObject:
     members = node.get("allOf")
     if ctx.refs != "plain" or not isinstance(members, list) or len(members) != 1:
         return node
-    own = {key: value for key, value in node.items() if key != "allOf"}
+    own = without(node, "allOf")
     if not own.keys() <= ANNOTATIONS or not isinstance(members[0], dict):
         return node
     return ctx.made({**members[0], **own}, members[0])
@@ -202,7 +202,7 @@ def _gather(ctx: Context, node: JsonObject) -> tuple[list[_Piece], list[int]]:
             pieces += [] if part is True else [({"not": {}}, node)]
             continue
         shelves = SHELVES if part is ctx.root and part is not node else ()
-        own = {k: v for k, v in part.items() if k not in ("allOf", *REFS, *shelves)}
+        own = without(part, "allOf", *REFS, *shelves)
         pieces.append((own, part))
         stack.extend(reversed(part.get("allOf", ())))
         for keyword in REFS:
@@ -234,7 +234,7 @@ def _tuple_of_draft7(_ctx: Context, node: JsonObject) -> JsonObject:
     items = node.get("items")
     if not isinstance(items, list):
         return node
-    new = {key: value for key, value in node.items() if key not in ("items", "additionalItems")}
+    new = without(node, "items", "additionalItems")
     new["prefixItems"] = items
     if "additionalItems" in node:
         new["items"] = node["additionalItems"]
@@ -246,7 +246,7 @@ def _tuple(ctx: Context, node: JsonObject) -> JsonObject:
     members = node.get("prefixItems")
     if not isinstance(members, list) or ctx.keeps("prefixItems"):
         return node
-    new = {key: value for key, value in node.items() if key != "prefixItems"}
+    new = without(node, "prefixItems")
     kinds = list({canonical_json(member): member for member in members}.values())
     most: Any = node.get("maxItems")
     if node.get("items") is False:
@@ -255,12 +255,8 @@ def _tuple(ctx: Context, node: JsonObject) -> JsonObject:
         kinds.append(node.get("items", True))
     new["items"] = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
     if len(kinds) > 1:
-        ctx.add_loss(
-            node,
-            "prefixItems",
-            "lost",
-            "the model does not see which item belongs at which position",
-        )
+        text = "the model does not see which item belongs at which position"
+        ctx.add_loss(node, "prefixItems", "lost", text)
     return new
 
 
@@ -268,17 +264,11 @@ def _one_of(ctx: Context, node: JsonObject) -> JsonObject:
     branches = node.get("oneOf")
     if not isinstance(branches, list) or ctx.keeps("oneOf") or "anyOf" in node:
         return node
-    if not _all_differ(ctx, branches):
-        ctx.add_loss(
-            node, "oneOf", "lost", "the model does not see that exactly one alternative may match"
-        )
+    differing = (differ(ctx, a, b) for a, b in combinations(branches, 2))
+    if len(branches) <= _MOST_BRANCHES and not all(differing):
+        text = "the model does not see that exactly one alternative may match"
+        ctx.add_loss(node, "oneOf", "lost", text)
     return {("anyOf" if key == "oneOf" else key): value for key, value in node.items()}
-
-
-def _all_differ(ctx: Context, branches: list[Any]) -> bool:
-    if len(branches) > _MOST_BRANCHES:
-        return True
-    return all(differ(ctx, a, b) for a, b in combinations(branches, 2))
 
 
 def differ(ctx: Context, first: Any, second: Any) -> bool:
@@ -319,7 +309,7 @@ def _distributed(ctx: Context, node: JsonObject) -> JsonObject:
     branches = node.get("anyOf")
     if not ctx.dialect.closed or not isinstance(branches, list):
         return node
-    base = {k: v for k, v in node.items() if k not in ANNOTATIONS and k != "anyOf"}
+    base = without(node, "anyOf", *ANNOTATIONS)
     if not base:
         return node
     new = {key: value for key, value in node.items() if key in ANNOTATIONS}
@@ -330,9 +320,8 @@ def _distributed(ctx: Context, node: JsonObject) -> JsonObject:
         except UnmergeableError as reason:
             # Its type or values differ from the base, so nothing can match that alternative.
             if reason.keyword not in ("type", "enum"):
-                ctx.add_loss(
-                    node, "anyOf", "refused", "its alternatives cannot be closed one by one"
-                )
+                text = "its alternatives cannot be closed one by one"
+                ctx.add_loss(node, "anyOf", "refused", text)
     return {**new, "anyOf": spread}
 
 
@@ -375,8 +364,7 @@ def without_null(ctx: Context, node: JsonObject) -> JsonObject | None:
     others = [b for b in branches if not (isinstance(b, dict) and b.get("type") == "null")]
     if len(others) != 1 or not node.keys() - {union} <= ANNOTATIONS:
         return None
-    rest = {key: value for key, value in node.items() if key != union}
-    return ctx.made({**rest, "allOf": others}, node)
+    return ctx.made({**without(node, union), "allOf": others}, node)
 
 
 def _const(ctx: Context, node: JsonObject) -> JsonObject:
@@ -401,7 +389,6 @@ _REWRITING: tuple[Callable[[Context, JsonObject], JsonObject], ...] = (
 # Close objects: no undeclared properties and, if a dialect requires it, every property required.
 #
 # Closing what the author left open is reported as a loss. What can only be open is refused.
-
 
 _REST = ("additionalProperties", "unevaluatedProperties")
 _PLAIN_TYPES = frozenset({"string", "number", "integer", "boolean"})
@@ -438,6 +425,10 @@ def _fill(ctx: Context, declared: Any, properties: Any, required: list[str]) -> 
             ctx.add_loss(part, _about_null(part), "doubtful", _SENT_NULL if default else _LEFT_OUT)
 
 
+_SAME_NAMES = (
+    "two alternatives have the same properties: a null for one may be taken for a property that the "
+    "other leaves out"
+)
 _SENT_NULL = "a null means null here, so to get the default the model has to send its value"
 _LEFT_OUT = "the model sends null both for null and for a property that it leaves out"
 
@@ -449,9 +440,8 @@ def _check_rest(ctx: Context, node: JsonObject, *, top: bool) -> None:
     elif any(isinstance(value, dict) and value for value in rest) and False not in rest:
         ctx.add_loss(node, "additionalProperties", "refused", "a map cannot be closed")
     elif False not in rest and not node.get("properties") and not top:
-        ctx.add_loss(
-            node, "type", "refused", "an object without declared properties cannot be closed"
-        )
+        text = "an object without declared properties cannot be closed"
+        ctx.add_loss(node, "type", "refused", text)
     elif rest and False not in rest:
         keyword = next(keyword for keyword in _REST if keyword in node)
         ctx.add_loss(node, keyword, "lost", "only declared properties can be given")
@@ -471,7 +461,7 @@ def make_nullable(view: JsonObject) -> JsonObject:
         return {**view, "anyOf": [*alternatives, {"type": "null"}]}
     if not kinds or "object" in kinds or "array" in kinds or "const" in view:
         outer = {key: view[key] for key in ("description",) if key in view}
-        inner = {key: value for key, value in view.items() if key not in outer}
+        inner = without(view, *outer)
         return {**outer, "anyOf": [inner, {"type": "null"}]}
     new: JsonObject = {**view, "type": [*kinds, "null"]}
     if isinstance(view.get("enum"), list) and None not in view["enum"]:  # type: ignore[operator]
@@ -486,22 +476,15 @@ def check_alternatives(ctx: Context, node: JsonObject) -> None:
     branches: Any = node.get("anyOf")
     if branches is None:
         return
-    parts = [part for b in branches if (part := target_of(ctx.references, b)) is not None]
     by_names: dict[frozenset[str], list[JsonObject]] = {}
-    for part in parts:
-        names = frozenset(_properties(part))
-        if names:
+    for branch in branches:
+        part = target_of(ctx.references, branch)
+        if part is not None and (names := frozenset(_properties(part))):
             by_names.setdefault(names, []).append(part)
     for alike in by_names.values():
         for one, other in combinations(alike[:20], 2):
             if not differ(ctx, one, other) and _mistakable(ctx, one, other):
-                ctx.add_loss(
-                    node,
-                    "anyOf",
-                    "doubtful",
-                    "two alternatives have the same properties: a null for one may be taken for "
-                    "a property that the other leaves out",
-                )
+                ctx.add_loss(node, "anyOf", "doubtful", _SAME_NAMES)
                 return
 
 

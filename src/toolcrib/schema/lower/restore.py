@@ -28,7 +28,6 @@ from toolcrib.values.json import JsonObject, JsonValue, is_whole
 # Decide whether a value can have been made for an alternative of a union: by quick checks (the
 # type, `const` and `enum` tags, what is required), and by validators if several remain.
 
-
 _ROOT = "#/$defs/whole"
 
 
@@ -49,17 +48,13 @@ def may_be(references: References, branch: Any, value: JsonValue) -> bool:
 
 def _is_of(branch: JsonObject, value: JsonValue) -> bool:
     """Return whether a value has the type, and is one of the values, that an alternative names."""
-    return _kind_fits(branch, value) and _is_listed(branch, value)
-
-
-def _kind_fits(branch: JsonObject, value: JsonValue) -> bool:
     wanted = names_in(branch.get("type"))
     kind = kind_of(value)
-    if not wanted or kind in wanted:
-        return True
-    if kind == "integer":
-        return "number" in wanted
-    return isinstance(value, float) and is_whole(value) and "integer" in wanted
+    if wanted and kind not in wanted:
+        whole = isinstance(value, float) and is_whole(value) and "integer" in wanted
+        if not whole and not (kind == "integer" and "number" in wanted):
+            return False
+    return _is_listed(branch, value)
 
 
 def _is_listed(branch: JsonObject, value: JsonValue) -> bool:
@@ -87,48 +82,6 @@ def _tag(references: References, schema: Any) -> JsonObject | None:
     if isinstance(schema, dict) and isinstance(schema.get("$ref"), str):
         schema = references.resolve(schema["$ref"])
     return schema if isinstance(schema, dict) and ("const" in schema or "enum" in schema) else None
-
-
-class BranchValidators:
-    """Validators for parts of a schema, each compiled when first needed."""
-
-    def __init__(self, schema: JsonObject, references: References) -> None:
-        self._schema = schema
-        self._references = references
-        self._whole: Any = None
-        self._pointers: dict[int, str] = {}
-        self._validators: dict[int, Validator | None] = {}
-
-    def accepts(self, branch: Any, value: JsonValue, count: Callable[[], None]) -> bool:
-        """Return whether a value is valid under an alternative, or may be, if no validator can tell.
-
-        `count` is called for each pair of a subschema and a part of the value.
-        """
-        if not isinstance(branch, dict):
-            return branch is not False
-        if id(branch) not in self._validators:
-            self._validators[id(branch)] = self._compiled(branch)
-        judge = self._validators[id(branch)]
-        if judge is None:
-            return True
-        for _ in pairs(self._references, branch, value):
-            count()
-        return judge.is_valid(value)
-
-    def _compiled(self, branch: JsonObject) -> Validator | None:
-        if self._whole is None:
-            self._pointers = pointers(self._schema)
-            self._whole = _moved({k: v for k, v in self._schema.items() if k != "$id"})
-        pointer = self._pointers.get(id(branch))
-        if pointer is None:
-            return None
-        document: JsonObject = {"$defs": {"whole": self._whole}, "$ref": _ROOT + quote(pointer)}
-        if "$schema" in self._schema:
-            document["$schema"] = self._schema["$schema"]
-        try:
-            return compile_validator(document)
-        except SchemaError:
-            return None
 
 
 def _moved(schema: JsonObject) -> JsonObject:
@@ -194,13 +147,49 @@ class _TooMuchError(Exception):
 
 
 class _Author:
-    """The author's schema, and what is known about its parts."""
+    """The author's schema, what is known about its parts, and validators for them.
+
+    Each validator is compiled when first needed.
+    """
 
     def __init__(self, schema: JsonObject) -> None:
         self.schema = schema
         self.references = References(schema)
         self.nulls = Nulls(self.references)
-        self.branches = BranchValidators(schema, self.references)
+        self._whole: Any = None
+        self._pointers: dict[int, str] = {}
+        self._validators: dict[int, Validator | None] = {}
+
+    def accepts(self, branch: Any, value: JsonValue, count: Callable[[], None]) -> bool:
+        """Return whether a value is valid under an alternative, or may be, if no validator can tell.
+
+        `count` is called for each pair of a subschema and a part of the value.
+        """
+        if not isinstance(branch, dict):
+            return branch is not False
+        if id(branch) not in self._validators:
+            self._validators[id(branch)] = self._compiled(branch)
+        judge = self._validators[id(branch)]
+        if judge is None:
+            return True
+        for _ in pairs(self.references, branch, value):
+            count()
+        return judge.is_valid(value)
+
+    def _compiled(self, branch: JsonObject) -> Validator | None:
+        if self._whole is None:
+            self._pointers = pointers(self.schema)
+            self._whole = _moved({k: v for k, v in self.schema.items() if k != "$id"})
+        pointer = self._pointers.get(id(branch))
+        if pointer is None:
+            return None
+        document: JsonObject = {"$defs": {"whole": self._whole}, "$ref": _ROOT + quote(pointer)}
+        if "$schema" in self.schema:
+            document["$schema"] = self.schema["$schema"]
+        try:
+            return compile_validator(document)
+        except SchemaError:
+            return None
 
 
 # First find out what a value was made for, then write that.
@@ -238,11 +227,7 @@ class _Converted(NamedTuple):
     nulls: int = 0
 
 
-class _Alternative(NamedTuple):
-    """An alternative, and the value as it would be converted by it."""
-
-    branch: Any
-    converted: _Converted
+_Alternative: TypeAlias = tuple[Any, _Converted]  # and the value as it would be converted by it
 
 
 class _Conversion:
@@ -324,22 +309,22 @@ class _Conversion:
     def _meant(self, likely: list[Any], value: Any, around: _Around) -> _Alternative:
         """Return the alternative that a value was made for, with the ways over all of them."""
         step: _Step = "drop" if self._out else "read"
-        found = [_Alternative(one, self._convert([one], value, step, around)) for one in likely]
+        found = [(one, self._convert([one], value, step, around)) for one in likely]
         least = min(map(self._amiss, found))
         best = [one for one in found if self._amiss(one) == least]
-        if len(best) == 1 or not (self._out or any(one.converted.nulls for one in best)):
+        if len(best) == 1 or not (self._out or any(one.nulls for _, one in best)):
             return best[0]
         valid = [one for one in best if self._is_valid(one, value, around)]
-        branch, converted = max(valid or best, key=lambda one: one.converted.nulls)
+        branch, converted = max(valid or best, key=lambda one: one[1].nulls)
         if not valid:
             converted = converted._replace(ways=0)
-        elif converted.nulls and any(one.branch != branch for one in valid):
+        elif converted.nulls and any(other != branch for other, _ in valid):
             converted = converted._replace(ways=2)
-        return _Alternative(branch, converted)
+        return branch, converted
 
     def _amiss(self, one: _Alternative) -> tuple[bool, int, bool]:
         """Return the evidence against an alternative; the one with the least is best."""
-        converted = one.converted
+        _, converted = one
         return not converted.ways, converted.undeclared, not self._out and converted.missing > 0
 
     def _is_valid(self, one: _Alternative, value: Any, around: _Around) -> bool:
@@ -372,7 +357,7 @@ class _Conversion:
         )
 
     def _accepts(self, branch: Any, value: Any) -> bool:
-        return self._author.branches.accepts(branch, value, self._count_pair)
+        return self._author.accepts(branch, value, self._count_pair)
 
     def _object(self, parts: list[JsonObject], value: JsonObject, step: _Step) -> _Converted:
         declared: list[Any] = [part["properties"] for part in parts if "properties" in part]

@@ -35,6 +35,7 @@ from toolcrib.schema.lower.tree import (
     Lowered,
     copied,
     target_of,
+    without,
 )
 from toolcrib.schema.references import REFS, children, names_in
 from toolcrib.schema.validator import kind_of
@@ -382,12 +383,8 @@ def _cut(ctx: Context, node: JsonObject, flat: JsonObject) -> JsonObject:
         extended = "a recursive part that is extended cannot be a definition"
         ctx.add_loss(node, "$ref", "refused", inlined if ctx.refs == "none" else extended)
     else:
-        ctx.add_loss(
-            node,
-            "$ref",
-            "lost",
-            "the model sees it to a limited depth only, and below that only its type",
-        )
+        text = "the model sees it to a limited depth only, and below that only its type"
+        ctx.add_loss(node, "$ref", "lost", text)
     kept = ("type", "description", "enum", "const")
     bare = {key: copied(flat[key]) for key in kept if key in flat and ctx.keeps(key)}
     if "type" not in bare and "properties" in flat:
@@ -407,12 +404,8 @@ def write_part(ctx: Context, node: JsonObject, *, top: bool = False) -> JsonObje
             view[keyword] = _value_in_view(ctx, keyword, value)
             if keyword in LISTS and not view[keyword]:
                 del view[keyword]
-                ctx.add_loss(
-                    node,
-                    keyword,
-                    "lost",
-                    "no value is valid there, which the format cannot express",
-                )
+                text = "no value is valid there, which the format cannot express"
+                ctx.add_loss(node, keyword, "lost", text)
         else:
             sentences += _described(ctx, node, keyword, value, top=top)
     if sentences:
@@ -651,8 +644,7 @@ def _wrapped(ctx: Context, flat: JsonObject) -> tuple[JsonObject, str]:
         name += "_"
     ctx.wrapped = True
     ctx.refs = "plain" if ctx.refs == "any" else ctx.refs
-    part = {key: value for key, value in ctx.root.items() if key not in _DOCUMENT}
-    inner = view_of(ctx, ctx.made(part, ctx.root))
+    inner = view_of(ctx, ctx.made(without(ctx.root, *_DOCUMENT), ctx.root))
     view: JsonObject = {"type": "object", "properties": {name: inner}, "required": [name]}
     if ctx.keeps("additionalProperties"):
         view["additionalProperties"] = False
