@@ -8,7 +8,7 @@ exactly as they were sent.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial, wraps
 from typing import Any
 
@@ -96,9 +96,7 @@ def is_pydantics(core: Any) -> bool:
     """Return whether a step is pydantic's own, or builds a class of the standard library."""
     if not core["type"].startswith("function-"):
         return True
-    function = core["function"]["function"]
-    while isinstance(function, partial):
-        function = function.func
+    function = _function_of(core)
     owner = getattr(function, "__module__", None) or ""
     if owner.startswith("pydantic.experimental"):
         return False
@@ -109,10 +107,15 @@ def code_name(core: Any) -> str:
     """Return the name of the author's function in a step, or "" if it is not the author's."""
     if is_pydantics(core):
         return ""
+    function = _function_of(core)
+    return str(getattr(function, "__qualname__", "") or type(function).__name__)
+
+
+def _function_of(core: Any) -> Any:
     function = core["function"]["function"]
     while isinstance(function, partial):
         function = function.func
-    return str(getattr(function, "__qualname__", "") or type(function).__name__)
+    return function
 
 
 def code_of_class(core: Any) -> tuple[str, ...]:
@@ -149,8 +152,11 @@ def makes_secret(core: Any) -> bool:
     return owner == "pydantic.types" and name.startswith("Secret.")
 
 
-def rewritten(node: Any, change: Callable[[Any], Any]) -> Any:
-    """Return a core schema with `change` applied to each core schema in it, from the inside out."""
+def rewritten(node: Any, change: Callable[[Any, Any], Any]) -> Any:
+    """Return a core schema with each core schema in it changed, from the inside out.
+
+    `change` is called with one whose parts are changed, and with the original.
+    """
     if isinstance(node, list | tuple):
         return type(node)(rewritten(part, change) for part in node)
     if not isinstance(node, dict):
@@ -160,7 +166,19 @@ def rewritten(node: Any, change: Callable[[Any], Any]) -> Any:
         key: part if core and key in NO_PARTS else rewritten(part, change)
         for key, part in node.items()
     }
-    return change(made) if core else made
+    return change(made, node) if core else made
+
+
+def reachable(cores: Iterable[Any], shared: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield the core schemas in `cores`, and in the definitions of `shared` that they refer to."""
+    pending, seen = list(cores), set[str]()
+    while pending:
+        for node in core_schemas(pending.pop()):
+            yield node
+            ref = str(node.get("schema_ref"))
+            if ref in shared and ref not in seen:
+                seen.add(ref)
+                pending.append(shared[ref])
 
 
 def definitions_of(core: Any) -> list[Any]:
@@ -195,7 +213,7 @@ def _reads_pattern(core: Any) -> bool:
     return str(getattr(core["function"]["function"], "__name__", "")).startswith("pattern_")
 
 
-def _counting(core: Any) -> Any:
+def _counting(core: Any, _original: Any) -> Any:
     if not _reads_pattern(core):
         return core
     function: Callable[[Any], Any] = core["function"]["function"]
@@ -250,12 +268,9 @@ _PLAIN = {
     }.items()
 }
 _NARROWED: dict[str, dict[str, Any]] = {
-    "str": {"strict": True},
-    "int": {"strict": True},
-    "bool": {"strict": True},
+    **{kind: {"strict": True} for kind in ("str", "int", "bool")},
+    **{kind: {"extra_behavior": "forbid"} for kind in ("model-fields", "dataclass-args")},
     "list": {"fail_fast": True},
-    "model-fields": {"extra_behavior": "forbid"},
-    "dataclass-args": {"extra_behavior": "forbid"},
 }
 _CONFIG = frozenset(("title", "extra_fields_behavior"))
 _TEXT = {"type": "str"}
@@ -292,7 +307,7 @@ def _is_plain(core: Any) -> bool:
     return kind != "literal" or all(value.__class__ is str for value in core["expected"])
 
 
-def _narrow(core: Any) -> Any:
+def _narrow(core: Any, _original: Any) -> Any:
     kind = core["type"]
     made = {key: part for key, part in core.items() if key not in ("strict", "serialization")}
     if kind == "float":

@@ -124,10 +124,10 @@ class Default(msgspec.Struct, frozen=True, kw_only=True):
         a value. Raises FactoryFailed, or without `values` whatever the factory raises.
         """
         if self.factory is not None:
-            reader = _Parameter(read)
-            made = (
-                values.value(name, self.factory, reader, field=name) if values else self.factory()
-            )
+            if values is None:
+                made = self.factory()
+            else:
+                made = values.value(name, self.factory, lambda: _Parameter(read), field=name)
             return default_of(made, _reader_of(read))
         if self.value.__class__ in STEADY:
             return self

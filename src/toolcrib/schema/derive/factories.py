@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
+from functools import cache, partial
 from itertools import count
 from typing import Any, Protocol, TypeAlias
 
@@ -56,12 +57,12 @@ class _Value:
 
     __slots__ = ("_codec", "_value", "is_json")
 
-    def __init__(self, value: Any, codec: Codec, *, is_json: bool) -> None:
+    def __init__(self, value: Any, codec: Callable[[], Codec], *, is_json: bool) -> None:
         self._codec = codec
         self.is_json = is_json
         self._value = own_copy(value)
 
-    def again(self, _codec: Codec) -> Any:
+    def again(self, _codec: Callable[[], Codec]) -> Any:
         return own_copy(self._value)
 
     def json(self) -> list[JsonValue]:
@@ -69,8 +70,9 @@ class _Value:
         if not self.is_json:
             return []
         try:
-            shown = self._codec.shown(self._value)
-            exact = shown is not MISSING and same_values(self._codec(shown), self._value)
+            codec = self._codec()
+            shown = codec.shown(self._value)
+            exact = shown is not MISSING and same_values(codec(shown), self._value)
         except Exception:  # noqa: BLE001  the author's own code reads it
             return []
         return [shown] if exact else []
@@ -84,11 +86,11 @@ class _Saved:
     def __init__(self, listed: JsonValue) -> None:
         self._listed = listed
 
-    def again(self, codec: Codec) -> Any:
+    def again(self, codec: Callable[[], Codec]) -> Any:
         if not isinstance(self._listed, list) or len(self._listed) != 1:
             return MISSING
         try:
-            return codec(self._listed[0])
+            return codec()(self._listed[0])
         except Exception:  # noqa: BLE001  the author's own code; the call will differ
             return MISSING
 
@@ -123,7 +125,7 @@ class Made(msgspec.Struct, frozen=True):
     def is_json(self) -> bool:
         return self.kept.is_json
 
-    def again(self, codec: Codec) -> Any:
+    def again(self, codec: Callable[[], Codec]) -> Any:
         copied = self.kept.again(codec)
         return self.value if copied is MISSING else copied
 
@@ -216,11 +218,17 @@ class FactoryValues:
         return values
 
     def value(
-        self, key: str, factory: Callable[..., Any], codec: Codec, *data: Any, field: str = ""
+        self,
+        key: str,
+        factory: Callable[..., Any],
+        codec: Callable[[], Codec],
+        *data: Any,
+        field: str = "",
     ) -> Any:
         """Return the next value of the factory of `field`: the stored one, or else a new one.
 
-        Raises FactoryFailed, and TooMuchWorkError if all values together are too large.
+        `codec` is called only when a call is saved, or built from a saved one. Raises
+        FactoryFailed, and TooMuchWorkError if all values together are too large.
         """
         stored = self._before.get(key) or self._pool.get(id(factory))
         source = stored.popleft() if stored else None
@@ -268,23 +276,24 @@ def replayable(core: Any, codec_of: Callable[[Any], Codec]) -> Any:
     """
     number = count()
 
-    def change(node: Any) -> Any:
+    def codec(core: Any) -> Codec:
+        shared = definitions_of(whole)
+        held = {"type": "definitions", "schema": core, "definitions": shared} if shared else core
+        return codec_of(held)
+
+    def change(node: Any, _original: Any) -> Any:
         for name, field in fields_of(node):
             asking = factory_of(field)
             if isinstance(asking, _Asking):
                 asking.field = asking.field or name
         if "default_factory" not in node:
             return node
-        codec = _Lazy(lambda: codec_of(_with_definitions(node["schema"], whole)))
-        return {**node, "default_factory": _Asking(next(number), node["default_factory"], codec)}
+        made_later = cache(partial(codec, node["schema"]))
+        asking = _Asking(next(number), node["default_factory"], made_later)
+        return {**node, "default_factory": asking}
 
     whole = rewritten(core, change)
     return whole
-
-
-def _with_definitions(core: Any, whole: Any) -> Any:
-    shared = definitions_of(whole)
-    return {"type": "definitions", "schema": core, "definitions": shared} if shared else core
 
 
 class _Asking:
@@ -292,7 +301,7 @@ class _Asking:
 
     __slots__ = ("_codec", "_factory", "_index", "field")
 
-    def __init__(self, index: int, factory: Callable[..., Any], codec: Codec) -> None:
+    def __init__(self, index: int, factory: Callable[..., Any], codec: Callable[[], Codec]) -> None:
         self._index = index
         self._factory = factory
         self._codec = codec
@@ -315,27 +324,6 @@ def _run(field: str, factory: Callable[..., Any], *data: Any) -> Any:
         raise FactoryFailed(field) from raised
 
 
-class _Lazy:
-    """A codec that is made only when a call is saved, or built from a saved one."""
-
-    __slots__ = ("_made", "_make")
-
-    def __init__(self, make: Callable[[], Codec]) -> None:
-        self._make = make
-        self._made: Codec | None = None
-
-    def _codec(self) -> Codec:
-        if self._made is None:
-            self._made = self._make()
-        return self._made
-
-    def shown(self, value: Any) -> Any:
-        return self._codec().shown(value)
-
-    def __call__(self, shown: JsonValue, /) -> Any:
-        return self._codec()(shown)
-
-
 def _shown(value: Any) -> Any:
     try:
         return plain(value)
@@ -343,12 +331,12 @@ def _shown(value: Any) -> Any:
         return MISSING
 
 
-def _is_shown(value: Any, codec: Codec) -> bool:
+def _is_shown(value: Any, codec: Callable[[], Codec]) -> bool:
     """Return whether someone who looks at a call sees more of a value than its type."""
     if plain_default(value) is MISSING:
         return False
     try:
-        return codec.shown(value) is not MISSING
+        return codec().shown(value) is not MISSING
     except Differs:  # it does not fit its hint, and is shown as it is
         return True
     except Exception:  # noqa: BLE001  an author's class may raise anything
