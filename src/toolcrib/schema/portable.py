@@ -21,7 +21,7 @@ from toolcrib.schema.lower.tree import (
     copied,
     pointers,
 )
-from toolcrib.schema.references import References, names_in, subschemas
+from toolcrib.schema.references import References, names_in, subschemas, without
 from toolcrib.values.json import JsonObject
 
 # What every supported endpoint accepts.
@@ -134,7 +134,7 @@ def _recursive(tree: JsonObject) -> set[str]:
     """Return the references that lead into a circle, directly or indirectly."""
     references = References(tree)
     refs = _refs_in(tree)
-    below = {key: value for key, value in tree.items() if key not in SHELVES}
+    below = without(tree, *SHELVES)
     leads = {ref: _refs_in(below if ref == "#" else references.resolve(ref)) for ref in refs}
     while ends := {ref for ref, further in leads.items() if not further & leads.keys()}:
         for ref in ends:

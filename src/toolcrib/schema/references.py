@@ -179,6 +179,10 @@ def names_in(value: object) -> list[str]:
     return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
 
 
+def without(node: dict[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: value for key, value in node.items() if key not in keys}
+
+
 def subschemas(schema: Any, place: Place = None) -> Iterator[tuple[Place, dict[str, Any]]]:
     """Yield every subschema that is an object, with its place; the schema itself comes first."""
     stack: list[tuple[Place, Any]] = [(place, schema)]

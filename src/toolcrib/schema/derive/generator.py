@@ -37,7 +37,7 @@ from toolcrib.schema.derive.defaults import (
 )
 from toolcrib.schema.derive.hints import annotated_text, quick_class_hints
 from toolcrib.schema.docstring import class_doc, read_docstring
-from toolcrib.schema.references import IN_PLACE
+from toolcrib.schema.references import IN_PLACE, without
 
 Json: TypeAlias = dict[str, Any]
 Mode: TypeAlias = Literal["validation", "serialization"]
@@ -133,7 +133,8 @@ class SchemaGenerator(GenerateJsonSchema):
     def _declared(self, schema: Any, made: Json) -> Json:
         """Return the schema of a class with fields, closed unless it is configured otherwise."""
         made = _documented(made, schema.get("cls"))
-        if self.mode == "serialization" or _allows_extra(schema):
+        own, config = schema.get("extra_behavior"), schema.get("config", {})
+        if self.mode == "serialization" or (own or config.get("extra_fields_behavior")) == "allow":
             return made
         if id(schema) in self._hooked:
             self._described.add(id(schema))
@@ -238,9 +239,8 @@ class SchemaGenerator(GenerateJsonSchema):
         return {"type": "string", "pattern": r"^-?[0-9]+(\.[0-9]+)?([+-][0-9]+(\.[0-9]+)?j)?$"}
 
     def time_schema(self, schema: Any) -> Json:
-        return self._temporal(
-            super().time_schema(schema), constraints.clock(schema), constraints.TIME
-        )
+        wanted = constraints.clock(schema)
+        return self._temporal(super().time_schema(schema), wanted, constraints.TIME)
 
     def datetime_schema(self, schema: Any) -> Json:
         aware = schema.get("tz_constraint") == "aware"
@@ -301,11 +301,7 @@ class SchemaGenerator(GenerateJsonSchema):
         distinct: Any = {**schema, "members": members}
         made = super().enum_schema(distinct)
         sums = constraints.flags(schema["cls"]) if issubclass(schema["cls"], Flag) else None
-        if sums is not None:
-            made.pop("enum", None)
-            made.pop("const", None)
-            made.update(sums)
-        return made
+        return made if sums is None else without(made, "enum", "const") | sums
 
     def is_subclass_schema(self, schema: Any) -> Json:
         raise PydanticInvalidForJsonSchema("JSON has no classes")
@@ -338,12 +334,7 @@ class SchemaGenerator(GenerateJsonSchema):
         return {**made, "writeOnly": True}
 
     def set_schema(self, schema: Any) -> Json:
-        return self._set(schema, super().set_schema(schema))
-
-    def frozenset_schema(self, schema: Any) -> Json:
-        return self._set(schema, super().frozenset_schema(schema))
-
-    def _set(self, schema: Any, made: Json) -> Json:
+        made = super().set_schema(schema)
         if self.mode == "validation":
             items = schema.get("items_schema")
             if items is not None and not can_be_hashed(items, self.cores):
@@ -353,29 +344,24 @@ class SchemaGenerator(GenerateJsonSchema):
             made["items"] = constraints.scalar_items(made["items"])
         return made
 
+    frozenset_schema = set_schema
+
     def dict_schema(self, schema: Any) -> Json:
-        return self._mapping(schema, super().dict_schema(schema))
-
-    def ordered_dict_schema(self, schema: Any) -> Json:
-        return self._mapping(schema, super().ordered_dict_schema(schema))
-
-    def counter_schema(self, schema: Any) -> Json:
-        return self._mapping(schema, super().counter_schema(schema))
-
-    def _mapping(self, schema: Any, made: Json) -> Json:
         """State which keys can be read. pydantic states too little for some, and nothing about
         patterns."""
+        made = super().dict_schema(schema)
+        made.pop("propertyNames", None)
         if self.mode == "serialization":
-            made.pop("propertyNames", None)
             return made
         patterns = made.pop("patternProperties", None)
         if patterns is not None:
             made["additionalProperties"] = next(iter(patterns.values())) or True
-        made.pop("propertyNames", None)
         names = self._names_of(schema["keys_schema"]) if "keys_schema" in schema else {}
         if names:
             made["propertyNames"] = names
         return made
+
+    ordered_dict_schema = counter_schema = dict_schema
 
     def _names_of(self, keys: Any) -> Json:
         """Return the schema of the property names from which keys of this type can be made."""
@@ -453,12 +439,6 @@ def _known_formats(made: Json, mode: Mode) -> Json:
     return made if mode == "serialization" else {**made, **wanted}
 
 
-def _allows_extra(core: Any) -> bool:
-    """Return whether the author's configuration, inherited or not, allows other properties."""
-    said = core.get("extra_behavior") or core.get("config", {}).get("extra_fields_behavior")
-    return bool(said == "allow")
-
-
 def _closed(made: Json) -> Json:
     """Close an object of declared properties, unless it says something about other properties."""
     if "properties" not in made or not made.keys().isdisjoint(_OTHERS):
@@ -478,9 +458,8 @@ def _documented(made: Json, cls: Any) -> Json:
         return made
     read = read_docstring(text)
     said = made.get("description")
-    if said == read.description:
-        pass
-    elif said == inspect.cleandoc(text) or (said is None and is_dataclass(cls)):
+    is_whole = said == inspect.cleandoc(text) or (said is None and is_dataclass(cls))
+    if is_whole and said != read.description:
         made.pop("description", None)
         if read.description:
             made["description"] = read.description
@@ -506,12 +485,7 @@ def _describe_annotated(properties: Json, cls: Any) -> None:
             properties[name].setdefault("description", text)
 
 
-def without(node: Json, *keys: str) -> Json:
-    return {key: value for key, value in node.items() if key not in keys}
-
-
 # Whether a value made from JSON is hashable.
-
 
 _UNHASHABLE = frozenset(
     ("list", "dict", "set", "deque", "typed-dict", "ordered-dict", "counter", "default-dict")
@@ -570,20 +544,18 @@ _KEYS: Mapping[str, Json] = {
 }
 
 
-def _core(hint: Any) -> Any:
-    return TypeAdapter(hint).core_schema
-
-
 @cache
 def _secret_serializer() -> object:
     """Return the function that marks a secret, however it is subclassed or subscripted."""
-    return _core(pydantic.Secret[int])["serialization"]["function"]
+    core: Any = TypeAdapter(pydantic.Secret[int]).core_schema
+    return core["serialization"]["function"]
 
 
 @cache
 def _importer() -> object:
     """Return the function that marks an `ImportString`."""
-    return _core(pydantic.ImportString)["function"]["function"]
+    core: Any = TypeAdapter(pydantic.ImportString).core_schema
+    return core["function"]["function"]
 
 
 def _is_hashable(schema: Any) -> bool:

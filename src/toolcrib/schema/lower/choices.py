@@ -15,9 +15,8 @@ from toolcrib.schema.lower.tree import (
     Context,
     default_of,
     target_of,
-    without,
 )
-from toolcrib.schema.references import REFS, names_in
+from toolcrib.schema.references import REFS, names_in, without
 from toolcrib.values.json import JsonObject, canonical_json
 
 # Merge schemas that all apply into one: the meaning of `allOf` without `allOf`.

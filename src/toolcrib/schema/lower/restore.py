@@ -21,7 +21,7 @@ import msgspec
 from toolcrib.errors import SchemaError
 from toolcrib.schema.effort import pairs
 from toolcrib.schema.lower.tree import Nulls, copied, default_of, pointers, working_copy
-from toolcrib.schema.references import REFS, References, names_in, subschemas
+from toolcrib.schema.references import REFS, References, names_in, subschemas, without
 from toolcrib.schema.validator import Validator, compile_validator, kind_of
 from toolcrib.values.json import JsonObject, JsonValue, is_whole
 
@@ -179,7 +179,7 @@ class _Author:
     def _compiled(self, branch: JsonObject) -> Validator | None:
         if self._whole is None:
             self._pointers = pointers(self.schema)
-            self._whole = _moved({k: v for k, v in self.schema.items() if k != "$id"})
+            self._whole = _moved(without(self.schema, "$id"))
         pointer = self._pointers.get(id(branch))
         if pointer is None:
             return None

@@ -62,10 +62,6 @@ def copied(value: Any) -> Any:
     return value
 
 
-def without(node: JsonObject, *keys: str) -> JsonObject:
-    return {key: value for key, value in node.items() if key not in keys}
-
-
 def working_copy(schema: JsonObject) -> JsonObject:
     """Return a copy to work on, without what draft 7 ignores next to a `$ref`."""
     copy: JsonObject = copied(schema)

@@ -35,9 +35,8 @@ from toolcrib.schema.lower.tree import (
     Lowered,
     copied,
     target_of,
-    without,
 )
-from toolcrib.schema.references import REFS, children, names_in
+from toolcrib.schema.references import REFS, children, names_in, without
 from toolcrib.schema.validator import kind_of
 from toolcrib.values.json import JsonObject, canonical_json
 
