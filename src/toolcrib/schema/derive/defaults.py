@@ -40,13 +40,21 @@ from pydantic_core import SchemaError as CoreSchemaError
 
 from toolcrib.errors import DefinitionError, SchemaError
 from toolcrib.schema.derive.adapters import Adapter, FlatAdapter, reader, whole_numbers
-from toolcrib.schema.derive.cores import core_schemas, is_core, is_pydantics, parts_of
+from toolcrib.schema.derive.cores import (
+    core_schemas,
+    fields_of,
+    is_core,
+    is_pydantics,
+    parts_of,
+    reachable,
+)
 from toolcrib.schema.derive.factories import FactoryValues
 from toolcrib.schema.derive.hints import show
 from toolcrib.schema.derive.plain import (
     MISSING,
     WRITTEN,
     attributes_of,
+    is_object,
     is_secret,
     mark_of,
     own_copy,
@@ -76,12 +84,9 @@ _OF_FIELDS = frozenset(("model", "dataclass", "named-tuple", "call"))
 # validators. Those never ran on defaults, and `= ""` with a validator that requires text is a
 # common way to write "not set".
 _NOT_THE_HINT = frozenset(
-    (
-        *("value_error", "assertion_error", "date_past", "date_future", "datetime_past"),
-        *("datetime_future", "path_not_file", "path_not_directory", "path_exists"),
-        *("path_not_exists", "socket_not_exists"),
-    )
-)
+    ("value_error", "assertion_error", "date_past", "date_future", "datetime_past", "datetime_future",
+     "path_not_file", "path_not_directory", "path_exists", "path_not_exists", "socket_not_exists")
+)  # fmt: skip
 
 
 class Factory(msgspec.Struct, frozen=True):
@@ -177,10 +182,9 @@ def _named(value: Any, read: TypedReader, otherwise: JsonValue) -> Any:
     """Return a default as it would be sent: MISSING if it cannot be, `otherwise` if it does not fit
     its hint."""
     try:
-        shown = read.shown(value)
+        return read.shown(value)
     except Differs:
         return otherwise
-    return shown
 
 
 def _without_json(value: Any) -> Default:
@@ -264,26 +268,16 @@ def _check_sets(core: Any) -> None:
     A factory that is a class (`frozenset`) makes equal values, and a field that a dataclass does
     not compare may differ.
     """
-    for node in _in_sets(core):
+    nodes = list(core_schemas(core))
+    sets = (node for node in nodes if node["type"] in ("set", "frozenset"))
+    items = [node["items_schema"] for node in sets if "items_schema" in node]
+    for node in reachable(items, {node["ref"]: node for node in nodes if "ref" in node}):
         for name in _made_anew(node):
             raise DefinitionError(
                 f"the default_factory of '{name}' ({node['cls'].__name__}) may make different "
                 "set items each time, which cannot be matched with the items that were sent: "
                 "use a list, or a dataclass with field(…, compare=False)"
             )
-
-
-def _in_sets(core: Any) -> Iterator[Any]:
-    """Yield the core schemas in the items of sets, and those they refer to."""
-    nodes = list(core_schemas(core))
-    shared = {node["ref"]: node for node in nodes if "ref" in node}
-    sets = (node for node in nodes if node["type"] in ("set", "frozenset"))
-    pending = [node["items_schema"] for node in sets if "items_schema" in node]
-    while pending:
-        for node in core_schemas(pending.pop()):
-            yield node
-            if node["type"] == "definition-ref" and node["schema_ref"] in shared:
-                pending.append(shared.pop(node["schema_ref"]))
 
 
 def _made_anew(node: Mapping[str, Any]) -> Iterator[str]:
@@ -294,10 +288,8 @@ def _made_anew(node: Mapping[str, Any]) -> Iterator[str]:
         return
     while isinstance(inner, dict) and "fields" not in inner:
         inner = inner.get("schema")
-    listed: Any = inner["fields"] if isinstance(inner, dict) else ()
     compared = getattr(node["cls"], "__dataclass_fields__", {})
-    for said in listed:
-        name, field = (said, listed[said]) if isinstance(said, str) else (said["name"], said)
+    for name, field in fields_of(inner) if isinstance(inner, dict) else ():
         factory = field["schema"].get("default_factory")
         if factory is None or isinstance(factory, type):
             continue
@@ -458,7 +450,7 @@ def _has_no_json(value: Any) -> bool:
         return any(map(_has_no_json, value))
     if isinstance(value, BaseModel):
         return any(_has_no_json(part) for _, part in value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if is_object(value):
         return any(_has_no_json(getattr(value, f.name, None)) for f in dataclasses.fields(value))
     return False
 
@@ -483,9 +475,7 @@ def steady_json(value: Any) -> Any:
             key if isinstance(key, str) else next(iter(to_jsonable_python({key: None}))): part
             for key, part in ((key, steady_json(item)) for key, item in value.items())
         }
-    if isinstance(value, BaseModel) or (
-        dataclasses.is_dataclass(value) and not isinstance(value, type)
-    ):
+    if is_object(value):
         return steady_json(attributes_of(value))
     return str(value) if isinstance(value, WRITTEN) else to_jsonable_python(value, round_trip=True)
 
@@ -495,8 +485,8 @@ def can_be_shown(value: Any, schema: Mapping[str, Any], definitions: Mapping[Any
     judged = _judge(value, schema)
     if judged is not None:
         return judged
-    if _has_secret(schema, definitions):
-        return False
+    if any(node.get("writeOnly") is True for node in with_definitions([schema], definitions)):
+        return False  # it may contain a secret: masked, it is not a value to copy
     try:
         schema_text([value])
         return compile_validator({**schema, "$defs": dict(definitions)}).is_valid(value)
@@ -524,12 +514,6 @@ def _judge(value: Any, schema: Mapping[str, Any]) -> bool | None:
             and all(holds(value, schema[k]) for k, holds in _BOUNDS.items() if k in schema)
         )
     return bool(given == kind)
-
-
-def _has_secret(schema: Mapping[str, Any], definitions: Mapping[Any, Any]) -> bool:
-    """Return whether a value of the schema may contain a secret. Masked, it is not a value to
-    copy."""
-    return any(node.get("writeOnly") is True for node in with_definitions([schema], definitions))
 
 
 def with_definitions(

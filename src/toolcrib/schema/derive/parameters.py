@@ -22,13 +22,14 @@ from toolcrib.schema.derive.adapters import (
     truth,
     whole,
 )
-from toolcrib.schema.derive.cores import core_schemas, makes_secret
+from toolcrib.schema.derive.cores import choices_of, core_schemas, makes_secret
 from toolcrib.schema.derive.defaults import (
     Default,
     can_be_shown,
     check_nested,
     named_in,
     read_default,
+    with_definitions,
 )
 from toolcrib.schema.derive.generator import Mode, SchemaGenerator
 from toolcrib.schema.derive.hints import direct, is_plain
@@ -240,17 +241,10 @@ def _schema_of(adapter: Adapter, hint: Any, what: str, mode: Mode) -> dict[str, 
         raise inexpressible(hint, what, error) from None
     top = made[""]
     name = named_in(top)
-    if name in shared and len(top) == 1 and not _refers(list(shared.values()), top["$ref"]):
+    below = with_definitions(shared.values(), {})
+    if name in shared and len(top) == 1 and all(one.get("$ref") != top["$ref"] for one in below):
         top = shared.pop(name)
     return {**top, "$defs": shared} if shared else dict(top)
-
-
-def _refers(node: Any, ref: str) -> bool:
-    if isinstance(node, list):
-        return any(_refers(child, ref) for child in node)
-    if not isinstance(node, dict):
-        return False
-    return node.get("$ref") == ref or any(_refers(child, ref) for child in node.values())
 
 
 # Check a schema that the author gave against the hints of the function.
@@ -258,7 +252,6 @@ def _refers(node: Any, ref: str) -> bool:
 # Rule: if a parameter's schema and hint have no JSON type in common, the tool could never be
 # called, and it is refused at registration. Only types are compared: the author knows what a
 # pattern is for. A parameter that the schema does not declare needs no readable hint.
-
 
 _ALL = frozenset(("array", "boolean", "integer", "null", "number", "object", "string"))
 _AUTHORS = frozenset(("function-before", "function-wrap", "function-plain"))
@@ -328,7 +321,7 @@ def _says_what_it_reads(parameter: Parameter) -> bool:
         if core.get("type") in ("default", "nullable", "function-after", "definitions"):
             pending.append(core["schema"])
         elif core.get("type") == "union":
-            pending += [c[0] if isinstance(c, tuple) else c for c in core["choices"]]
+            pending += choices_of(core)
     return True
 
 
@@ -352,9 +345,8 @@ def _types(root: References, node: Any, level: int = 0) -> frozenset[str]:
 def _own_types(node: Mapping[str, Any]) -> frozenset[str]:
     said = node.get("type")
     listed = [said] if isinstance(said, str) else said if isinstance(said, list) else list(_ALL)
-    found = (
-        frozenset(listed) if _ALL.issuperset(listed) else _ALL
-    )  # an invalid type is reported later
+    # An invalid type is reported later.
+    found = frozenset(listed) if _ALL.issuperset(listed) else _ALL
     if "number" in found:
         found |= {"integer"}
     values = [node["const"]] if "const" in node else node.get("enum")

@@ -21,11 +21,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel
-from pydantic_core import (
-    PydanticSerializationError,
-    PydanticUndefined,
-    to_jsonable_python,
-)
+from pydantic_core import PydanticSerializationError, PydanticUndefined, to_jsonable_python
 
 from toolcrib.values.json import JsonObject, canonical_json
 
@@ -85,7 +81,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, dict):
         return _plain_object(value)
     if is_object(value):
-        return _plain_object(attributes_of(value))
+        return plain(attributes_of(value))
     if isinstance(value, list | tuple | deque | set | frozenset):
         items = [plain(item) for item in value]
         if any(item is MISSING for item in items):
@@ -269,9 +265,7 @@ def plain_default(value: Any) -> Any:
         return MISSING
 
 
-def _plain_object(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return plain(value)
+def _plain_object(value: dict[Any, Any]) -> Any:
     made = {}
     for key, item in value.items():
         name = plain(key)

@@ -17,7 +17,7 @@ discriminator is left unchanged, because it already selects one branch.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -27,17 +27,18 @@ from toolcrib.errors import SchemaError
 from toolcrib.schema.derive.adapters import Adapter, FlatAdapter
 from toolcrib.schema.derive.cores import (
     CLASSES,
-    NO_PARTS,
     choices_of,
     core_schemas,
     counting_patterns,
-    is_core,
+    reachable,
+    rewritten,
 )
 from toolcrib.schema.derive.defaults import named_in
 from toolcrib.schema.derive.factories import replayable
 from toolcrib.schema.derive.generator import SchemaGenerator
 from toolcrib.schema.derive.reading import TypedReader
 from toolcrib.schema.derive.roundtrip import TooMuchWorkError
+from toolcrib.schema.references import nodes_of
 from toolcrib.schema.validator import Validator, compile_validator
 
 MAX_WORK = 400_000
@@ -142,32 +143,21 @@ class _Choosing:
         self._is_tried = all(factory in _EMPTY for factory in factories)
         self._generator = SchemaGenerator("validation")
         self._generator.derive([("", core)])
-        self._branches: dict[
-            str, Any
-        ] = {}  # by their refs: pydantic repeats a class that it inlines
-        made: Any = self._made(core)
+        # By their refs: pydantic repeats a class that it inlines.
+        self._branches: dict[str, Any] = {}
+        made: Any = rewritten(core, self._changed)
         shared = {node["ref"]: node for node in made.get("definitions", ())}
         whole = made if made["type"] == "definitions" else core_schema.definitions_schema(made, [])
         self._definitions = list((shared | self._branches).values())
         self.core: Any = {**whole, "definitions": self._definitions}
 
-    def _made(self, node: Any) -> Any:
-        if isinstance(node, list | tuple):
-            return type(node)(map(self._made, node))
-        if not isinstance(node, dict):
-            return node
-        core = is_core(node)
-        made = {
-            key: part if core and key in NO_PARTS else self._made(part)
-            for key, part in node.items()
-        }
-        return self._choosing(node, made) if id(node) in self._risky else made
-
-    def _choosing(self, union: Any, made: Any) -> Any:
-        """Choose a branch by the schemas; if they do not decide, try the original union.
+    def _changed(self, made: Any, union: Any) -> Any:
+        """Let a risky union choose a branch by the schemas; if they do not decide, try the original.
 
         Its branches have labels. Without them, a validator's name would contain all names below it.
         """
+        if id(union) not in self._risky:
+            return made
         schemas = [self._generator.generate_inner(core) for core in choices_of(union)]
         choices = [
             (self._named(choice[0]), choice[1])
@@ -245,7 +235,7 @@ class BranchChooser:
         ]
         if len(found) == 1:
             return found[0]
-        nodes = _nodes_in(value)
+        nodes = sum(1 for _ in nodes_of(value))
         taken = None if self._trial is None else _work.taken
         if taken is None:
             return self._accepting(found, value, nodes)
@@ -329,19 +319,6 @@ class _Branch:
         return node if isinstance(node, dict) else {}
 
 
-def _nodes_in(value: Any) -> int:
-    """Return the number of nodes of a JSON value."""
-    count, pending = 0, [value]
-    while pending:
-        node = pending.pop()
-        count += 1
-        if isinstance(node, dict):
-            pending += node.values()
-        elif isinstance(node, list):
-            pending += node
-    return count
-
-
 _UNIONS = frozenset(("union", "tagged-union"))
 _FREE = frozenset(("any", "dict", "ordered-dict", "counter", "defaultdict"))
 
@@ -353,28 +330,11 @@ def _is_risky(union: Any, shared: Mapping[str, Any]) -> bool:
     a class and a free object.
     """
     held = set[str]()
-    for node in _held(union, shared):
-        held.add("any" if _is_open(node) else node["type"])
+    for node in reachable(choices_of(union), shared):
+        config = node.get("config") or {}
+        is_open = "allow" in (node.get("extra_behavior"), config.get("extra_fields_behavior"))
+        held.add("any" if is_open else node["type"])
         classes, free = held & CLASSES, held & _FREE
         if held & _UNIONS or (classes and free):
             return True
     return False
-
-
-def _is_open(node: Any) -> bool:
-    """Return whether a class is declared to allow undeclared properties."""
-    config = node.get("config") or {}
-    return "allow" in (node.get("extra_behavior"), config.get("extra_fields_behavior"))
-
-
-def _held(union: Any, shared: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield the core schemas in the branches of a union, also behind references."""
-    seen = set[str]()
-    pending = choices_of(union)
-    while pending:
-        for node in core_schemas(pending.pop()):
-            yield node
-            ref = str(node.get("schema_ref"))
-            if ref in shared and ref not in seen:
-                seen.add(ref)
-                pending.append(shared[ref])
