@@ -33,6 +33,7 @@ from toolcrib.schema.derive.cores import (
     core_schemas,
     exactly,
     factory_of,
+    fields_of,
     holds_factory,
     is_pydantics,
     narrowed,
@@ -87,7 +88,6 @@ from toolcrib.values.json import JsonObject, JsonValue, canonical_json, json_byt
 # type allows. Each field that was not sent is a default, and is shown and noted as one. A value
 # that a class receives but does not keep (an `InitVar`) is read a second time, by its own hint.
 
-
 _UNCHANGING = frozenset((str, int, float, bool, bytes, type(None)))
 _LOST = "the tool would not get this property"
 
@@ -119,9 +119,7 @@ class FieldPart(msgspec.Struct):
     @property
     def weight(self) -> int:
         """The weight that this field adds if it was not sent."""
-        if self.default is MISSING:
-            return 0
-        return len(self.keys[0]) + _weight(self.default)
+        return 0 if self.default is MISSING else len(self.keys[0]) + _weight(self.default)
 
 
 class FieldsPart(Part):
@@ -421,8 +419,8 @@ class TypedReader:
     """
 
     __slots__ = (
-        *("_at_once", "_core", "_hashes", "_most_added", "_node", "_serializer", "_texts"),
-        *("_validate", "has_factories"),
+        *("_at_once", "_core", "_hashes", "_most_added", "_node", "_serializer", "_validate"),
+        *("has_factories", "reads_texts"),
     )
 
     def __init__(self, core: Any, validate_json: Callable[..., Any]) -> None:
@@ -432,7 +430,8 @@ class TypedReader:
         self._hashes = _holds_hashes(core)
         self.has_factories = holds_factory(core)
         self._most_added: int | None = None
-        self._texts = any(node["type"] == "json" for node in core_schemas(core))
+        # JSON inside a string: pydantic names places in there as if they were not in a string.
+        self.reads_texts = any(node["type"] == "json" for node in core_schemas(core))
         self._node: Part | None = None
         self._serializer: SchemaSerializer | None = None
 
@@ -449,12 +448,6 @@ class TypedReader:
         """The core schema that accepts only values read as they were sent, or None."""
         return narrowed(self._core)
 
-    @property
-    def reads_texts(self) -> bool:
-        """Whether it reads JSON inside a string. pydantic names places in there as if they were not
-        in a string."""
-        return self._texts
-
     def shown(self, value: Any) -> Any:
         """Return the JSON of a value that was not sent; `MISSING` if it has none. Raises
         Differs."""
@@ -470,7 +463,10 @@ class TypedReader:
         """
         at_once = self._at_once
         if at_once is MISSING:
-            at_once = self._at_once = _reading_at_once(self._core)
+            narrow = self.narrowed
+            if narrow is not None:
+                narrow = SchemaValidator(narrow, _use_prebuilt=False).validate_python
+            at_once = self._at_once = narrow
         if at_once is not None:
             try:
                 return at_once(sent), sent
@@ -512,7 +508,7 @@ class TypedReader:
             most = self._most_added = sum(_weight(_constant_default(node)) + _NAME for node in made)
         if most * len(text) <= _LITTLE_ADDED:
             return
-        begun = len(text) if self._texts else text.count(b"{") + text.count(b"[")
+        begun = len(text) if self.reads_texts else text.count(b"{") + text.count(b"[")
         if most * begun > _LITTLE_ADDED:
             found.added += self.node.added(sent, {})
             if found.added > MAX_ADDED:
@@ -560,15 +556,6 @@ class TypedReader:
         return self._node
 
 
-def _reading_at_once(core: Any) -> Callable[[Any], Any] | None:
-    """Return a function that reads values exactly as they were sent, or raises ValidationError.
-
-    Return None for a hint that has no narrowed form.
-    """
-    narrow = narrowed(core)
-    return None if narrow is None else SchemaValidator(narrow, _use_prebuilt=False).validate_python
-
-
 def reading_at_once(
     converters: Mapping[str, Callable[..., Any]], unchanged: Mapping[Callable[..., Any], type]
 ) -> Callable[[JsonObject], dict[str, Any]] | None:
@@ -610,8 +597,6 @@ _FAITHFUL = _SCALARS.union(
 _PLAIN_FIELD = frozenset(("type", "name", "schema", "kw_only", "metadata"))
 _TEXT = {"type": "str"}
 _CONTAINERS = (ListPart, SetPart, DictPart, FieldsPart, InsidePart, NullablePart, UnionPart)
-
-
 _NAME = 30  # letters of a field's name, on average at most
 _LITTLE_ADDED = MAX_ADDED // 16  # by one parameter
 
@@ -650,8 +635,7 @@ class JsonTextPart(Part):
         if not isinstance(sent, str):
             return 0
         with suppress(ValueError):
-            said = jiter.from_json(sent.encode())
-            return self._inner.added(said, {})
+            return self._inner.added(jiter.from_json(sent.encode()), {})
         return 0
 
     def check(self, value: Any, sent: Any, at: At, found: Findings) -> Any:
@@ -773,7 +757,11 @@ class _Planner:
         fields."""
         inner = self.plan(core["schema"], config)
         if is_pydantics(core):
-            if isinstance(inner, _CONTAINERS) and not _is_scalars(inner):
+            choices = inner.choices if isinstance(inner, UnionPart) else (inner,)
+            # From scalars alone pydantic makes one value, such as a size in bytes.
+            if isinstance(inner, _CONTAINERS) and not all(
+                isinstance(c, ScalarPart) for c in choices
+            ):
                 return InsidePart(lambda: inner)
             reader = PartReader(core, config)
             return inner if isinstance(inner, AuthoredPart) else LeafPart(reader, inner)
@@ -796,8 +784,7 @@ class _Planner:
         while inner["type"].startswith("function-") and "schema" in inner:
             inner = inner["schema"]
         if inner["type"] != "model-fields":
-            root = self.plan(core["schema"], config)
-            return RootPart(core["cls"], root)
+            return RootPart(core["cls"], self.plan(core["schema"], config))
         fields = [self._field(name, said, config) for name, said in inner["fields"].items()]
         return FieldsPart(core["cls"], fields, self._extras(inner, config), code_of_class(core))
 
@@ -806,11 +793,8 @@ class _Planner:
         inner = core["schema"]
         while inner["type"] != "dataclass-args":
             inner = inner["schema"]
-        fields = [
-            self._field(said["name"], said, config)
-            for said in inner["fields"]
-            if said.get("init", True)
-        ]
+        given = [said for said in inner["fields"] if said.get("init", True)]
+        fields = [self._field(said["name"], said, config) for said in given]
         return FieldsPart(core["cls"], fields, self._extras(inner, config), code_of_class(core))
 
     def _typed_dict(self, core: Any, config: Any) -> Part:
@@ -874,11 +858,6 @@ def _holds_hashes(core: Any) -> bool:
     )
 
 
-def _is_scalars(part: Part) -> bool:
-    """Return whether pydantic makes a value from a scalar here, such as a size in bytes."""
-    return isinstance(part, UnionPart) and all(isinstance(c, ScalarPart) for c in part.choices)
-
-
 class FactoryValue:
     """Stands for what a factory made for a constructor, which nothing else can see."""
 
@@ -922,8 +901,7 @@ def _is_faithful(core: Any, config: Mapping[str, Any]) -> bool:
     config, inner = core.get("config") or {}, core["schema"]
     if inner["type"] not in ("model-fields", "dataclass-args") or inner.get("computed_fields"):
         return False
-    listed = inner["fields"]
-    fields = list(listed.values() if isinstance(listed, dict) else listed)
     return config.get("extra_fields_behavior") != "allow" and all(
-        _PLAIN_FIELD.issuperset(field) and _is_faithful(field["schema"], config) for field in fields
+        _PLAIN_FIELD.issuperset(field) and _is_faithful(field["schema"], config)
+        for _, field in fields_of(inner)
     )
