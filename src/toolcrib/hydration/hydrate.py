@@ -121,7 +121,6 @@ _PINNED = (Mapping, FactoryValues, NoneType)
 
 
 def _check_options(pinned: object, on_exception: object) -> None:
-    """Raise TypeError naming the option that has the wrong type."""
     check_type("pinned", pinned, _PINNED, "a mapping, such as `Hydrated.building.pinned`")
     if not callable(on_exception):
         check_type("on_exception", on_exception, NoneType, "a function")

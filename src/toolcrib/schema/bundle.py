@@ -259,7 +259,6 @@ class _Bundle:
         return f"#/{self._shelf}/{self._take(target, node, fragment)}"
 
     def _take(self, file: SchemaFile, node: Any, fragment: str) -> str:
-        """Return the name of a definition in the result."""
         key = (file.path, id(node) if isinstance(node, dict) else fragment)
         if key not in self._taken:
             last = unquote(fragment.rpartition("/")[2]).replace("~1", "/") or file.path.stem

@@ -269,7 +269,6 @@ def _matching(node: Any, part: Any) -> int:
 
 
 def _text_bytes(value: Any) -> int:
-    """Return the bytes of all strings and keys together."""
     total = 0
     stack = [value]
     while stack:

@@ -121,7 +121,6 @@ def _other(stack: list[tuple[Place, int, Any]], place: Place, depth: int, value:
 
 
 def _keys(node: dict[Any, Any], place: Place) -> int:
-    """Return the bytes of all keys together."""
     try:
         joined = "".join(node)
     except TypeError:

@@ -42,14 +42,15 @@ from toolcrib.values.json import JsonObject, canonical_json, json_copy
 # Even masked messages of a validator repeat the key names that a model made up. So messages say
 # nothing about a value except its JSON type.
 
-
 _LONGEST = 400  # characters of a message
 _ALTERNATIVES = ("anyOf", "oneOf")
 _TAGS = ("const", "enum")
 _CLOSED = (["additionalProperties"], ["propertyNames"])
+_Error: TypeAlias = jsonschema_rs.ValidationError
+_Branches: TypeAlias = list[list[_Error]]
 
 
-def reasons(error: jsonschema_rs.ValidationError) -> Iterator[jsonschema_rs.ValidationError]:
+def reasons(error: _Error) -> Iterator[_Error]:
     """Yield what is wrong in the one alternative that the value is meant for, by its type or its tag.
 
     If there is no single one, yield what all alternatives of its type lack, or else the error
@@ -66,9 +67,7 @@ def reasons(error: jsonschema_rs.ValidationError) -> Iterator[jsonschema_rs.Vali
     yield from _missing_in_each(error, close) or (error,)
 
 
-def _close_branches(
-    error: jsonschema_rs.ValidationError,
-) -> list[list[jsonschema_rs.ValidationError]]:
+def _close_branches(error: _Error) -> _Branches:
     """Return the alternatives of an anyOf that fail for more than the type of the value."""
     if error.kind.name not in _ALTERNATIVES:
         return []
@@ -76,9 +75,7 @@ def _close_branches(
     return [branch for branch in branches if not any(_is_type(e, error) for e in branch)]
 
 
-def _missing_in_each(
-    of: jsonschema_rs.ValidationError, branches: list[list[jsonschema_rs.ValidationError]]
-) -> list[jsonschema_rs.ValidationError]:
+def _missing_in_each(of: _Error, branches: _Branches) -> list[_Error]:
     """Return the required properties that the value lacks in every one of several alternatives."""
     lacking = [
         {
@@ -91,14 +88,12 @@ def _missing_in_each(
     return [why for name, why in lacking[0].items() if all(name in each for each in lacking)]
 
 
-def _is_tag(error: jsonschema_rs.ValidationError, of: jsonschema_rs.ValidationError) -> bool:
+def _is_tag(error: _Error, of: _Error) -> bool:
     """Return whether a direct property of the value differs from the required constant."""
     return error.kind.name in _TAGS and error.instance_path[:-1] == of.instance_path
 
 
-def _tags(
-    of: jsonschema_rs.ValidationError, branches: list[list[jsonschema_rs.ValidationError]]
-) -> str:
+def _tags(of: _Error, branches: _Branches) -> str:
     """List the allowed values of a property that is wrong in every one of several alternatives."""
     demanded = [
         {
@@ -116,11 +111,11 @@ def _tags(
     return ""
 
 
-def _is_type(error: jsonschema_rs.ValidationError, of: jsonschema_rs.ValidationError) -> bool:
+def _is_type(error: _Error, of: _Error) -> bool:
     return error.kind.name == "type" and error.instance_path == of.instance_path
 
 
-def describe(error: jsonschema_rs.ValidationError) -> str:
+def describe(error: _Error) -> str:
     """Return one sentence, cut if the schema's own words are very long."""
     facts = error.kind.as_dict()
     keyword = error.kind.name
@@ -139,9 +134,7 @@ def _types(facts: dict[str, Any], value: object) -> str:
     return f"expected {' or '.join(facts['types'])}, got {kind_of(value)}"
 
 
-def _alternatives(
-    error: jsonschema_rs.ValidationError, branches: list[list[jsonschema_rs.ValidationError]]
-) -> str:
+def _alternatives(error: _Error, branches: _Branches) -> str:
     """Name the types that the alternatives require, if the value has none of them."""
     kind = kind_of(error.instance)
     if not all(branches):
@@ -370,7 +363,7 @@ class JsonSchemaValidator:
             and self._judge(value)
         )
 
-    def _path(self, error: jsonschema_rs.ValidationError) -> str:
+    def _path(self, error: _Error) -> str:
         path = "".join(
             f"/{escape_pointer(token) if isinstance(token, int) or token in self._declared else '*'}"
             for token in error.instance_path
@@ -476,7 +469,7 @@ def _judged(schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
                 stack.append((unquote(ref[1:]), references.resolve(ref)))
 
 
-def _unusable(error: jsonschema_rs.ValidationError, above: str = "") -> SchemaError:
+def _unusable(error: _Error, above: str = "") -> SchemaError:
     where = above + pointer_of(error.instance_path)
     return SchemaError(f"not a usable schema: {_why(error)}", where)
 
@@ -502,7 +495,7 @@ def _pattern_options(patterns: int) -> jsonschema_rs.RegexOptions:
     return jsonschema_rs.RegexOptions(size_limit=min(LARGEST_PATTERN, shared))
 
 
-def _why(error: jsonschema_rs.ValidationError) -> str:
+def _why(error: _Error) -> str:
     """Say why a schema is unusable. The library reports every invalid pattern as a `format`."""
     where = error.instance_path
     if where[-1:] == ["pattern"] or where[-2:-1] == ["patternProperties"]:

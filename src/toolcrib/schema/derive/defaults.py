@@ -214,7 +214,6 @@ def read_default(given: Any, hint: Any, adapter: Adapter | None) -> Default:
 
 
 def _check_copied(given: Any) -> None:
-    """Raise DefinitionError for a JSON default that cannot be copied for each call."""
     if given.__class__ in STEADY:
         return
     try:

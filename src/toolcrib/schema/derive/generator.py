@@ -527,7 +527,6 @@ def _hashes_its_fields(cls: type) -> bool:
 
 
 def _cores(node: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield the core schemas in a list or a dict of them."""
     if isinstance(node, dict) and isinstance(node.get("type"), str):
         yield node
     elif isinstance(node, dict | list | tuple):
@@ -553,12 +552,10 @@ def _secret_serializer() -> object:
 
 @cache
 def _importer() -> object:
-    """Return the function that marks an `ImportString`."""
     core: Any = TypeAdapter(pydantic.ImportString).core_schema
     return core["function"]["function"]
 
 
 def _is_hashable(schema: Any) -> bool:
-    """Return whether the hint is `collections.abc.Hashable`."""
     python = schema.get("python_schema")
     return python is not None and python.get("cls") is Hashable

@@ -206,7 +206,6 @@ def _named(parameter: str) -> str:
 def _adapted_schemas(
     parameters: Sequence[Parameter], adapters: Mapping[str, Adapter]
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
-    """Return the schemas of parameters that are more than JSON types, and their definitions."""
     if not adapters:
         return {}, {}
     try:

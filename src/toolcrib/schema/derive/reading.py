@@ -363,7 +363,6 @@ def _default(field: FieldPart, value: Any, at: At, found: Findings) -> tuple[Any
 
 
 def _shown_default(node: Part, value: Any) -> Any:
-    """Return the JSON of a value that was not sent; `MISSING` if it has none."""
     try:
         return node.check(value, MISSING, None, Findings())
     except Differs:  # a default need not fit its hint
@@ -807,7 +806,6 @@ class _Planner:
         return FieldsPart(core["cls"], fields, AnythingPart())
 
     def _call(self, core: Any, config: Any) -> Part:
-        """Plan a NamedTuple, before pydantic 2.14."""
         cls, said = core["function"], core["arguments_schema"]
         if not (isinstance(cls, type) and issubclass(cls, tuple)):
             return LeafPart(PartReader(core, config))

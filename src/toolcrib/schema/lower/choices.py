@@ -83,7 +83,6 @@ def _common_values(first: Any, second: Any) -> Any:
 
 
 def _both(first: Any, second: Any) -> Any:
-    """Return both; they are merged later, when they are lowered."""
     return {"allOf": [first, second]}
 
 

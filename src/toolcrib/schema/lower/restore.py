@@ -409,7 +409,6 @@ class _Conversion:
         return converted
 
     def _default(self, schemas: list[Any]) -> JsonValue:
-        """Return the schema's own default of a property, or null if it has none."""
         defaults = (default_of(self._author.references, schema) for schema in schemas)
         default: JsonValue = next((found[0] for found in defaults if found), None)
         return default
@@ -440,7 +439,6 @@ def _places(part: JsonObject) -> list[Any]:
 
 
 def _items(part: JsonObject, index: int) -> list[Any]:
-    """Return the schemas for the item at an index."""
     first = _places(part)
     if index < len(first):
         return [first[index]]

@@ -89,7 +89,6 @@ def size_of(view: JsonObject) -> int:
 
 
 def _parts(view: JsonObject) -> Iterator[tuple[JsonObject, int]]:
-    """Yield every schema in a view, with its depth."""
     stack: list[tuple[Any, int]] = [(view, 0)]
     while stack:
         node, depth = stack.pop()
@@ -138,7 +137,6 @@ def _keep_type(node: JsonObject, depth: int, limit: int) -> int:
 
 
 def _drop_unused(view: JsonObject) -> None:
-    """Remove definitions that nothing refers to any longer."""
     text = json.dumps({key: value for key, value in view.items() if key not in SHELVES})
     for shelf in SHELVES & view.keys():
         definitions: Any = view[shelf]
@@ -651,7 +649,6 @@ def _wrapped(ctx: Context, flat: JsonObject) -> tuple[JsonObject, str]:
 
 
 def _declared(ctx: Context, flat: JsonObject) -> set[str]:
-    """Return the names of the properties of the top and of its alternatives."""
     names: set[str] = set()
     branches: list[Any] = [flat]
     for keyword in ("anyOf", "oneOf", "allOf"):
