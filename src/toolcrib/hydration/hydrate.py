@@ -132,8 +132,6 @@ def _check_options(pinned: object, on_exception: object) -> None:
 # it, and the model is never told that its arguments are at fault.
 _Refusal: TypeAlias = ToolError | NotAcceptedError | ValidationError | TooMuchWorkError
 _REFUSALS = (ToolError, NotAcceptedError, ValidationError, TooMuchWorkError)
-
-
 Failed: TypeAlias = Callable[[str, BaseException], None]
 """Reports a failure of the author's code, or ours: which part failed, and the exception."""
 
@@ -402,14 +400,6 @@ def _is_other(sent: Any, made: Any) -> bool:
     return sent is not ... and made is not ... and not same_kind(sent, made)
 
 
-def _made_otherwise(places: Iterable[str], code: tuple[str, ...]) -> MadeOtherwise:
-    named = " or ".join(code[:_MOST_NAMED] or A_VALIDATOR)
-    return MadeOtherwise(
-        f"{named} turned the valid value at {_said(places)} into one that the tool cannot take: a"
-        " validator must return its value, and only a validator of a single field may change it"
-    )
-
-
 _MOST_NAMED = 3
 _MOST_WARNED = 100
 _WARNED: WeakKeyDictionary[Tool[..., Any], set[str]] = WeakKeyDictionary()
@@ -444,7 +434,12 @@ def _refused(
     faults = raised.faults if isinstance(raised, NotAcceptedError) else value_faults(raised)
     places = [_path(where, arguments, tool.definition) for where, _ in faults]
     if isinstance(raised, NotAcceptedError) and raised.by_code:
-        return _failed(_made_otherwise(places, raised.code), Stage.INSTANTIATE, failed)
+        named = " or ".join(raised.code[:_MOST_NAMED] or A_VALIDATOR)
+        otherwise = MadeOtherwise(
+            f"{named} turned the valid value at {_said(places)} into one that the tool cannot take: a"
+            " validator must return its value, and only a validator of a single field may change it"
+        )
+        return _failed(otherwise, Stage.INSTANTIATE, failed)
     if isinstance(raised, NotAcceptedError) and raised.code:
         _warn(tool, places, raised.code)
     return tuple(

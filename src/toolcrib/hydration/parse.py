@@ -19,13 +19,7 @@ import orjson
 
 from toolcrib.errors import ErrorCode
 from toolcrib.schema.validator import kind_of
-from toolcrib.values.json import (
-    JsonObject,
-    JsonValue,
-    Veiled,
-    kept_apart,
-    may_hold_wide_integer,
-)
+from toolcrib.values.json import JsonObject, JsonValue, Veiled, kept_apart, may_hold_wide_integer
 from toolcrib.values.typed import names_wrong_types
 
 # Detect whether orjson lost anything: write the value again and compare.
@@ -236,7 +230,10 @@ def _read(data: bytes) -> tuple[JsonValue, Any, ParseFailure | None]:
     try:
         value: JsonValue = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        return None, None, _slow_failure(data, error.pos)
+        # It reports deep, large and malformed texts in the same words.
+        _, found = _read_carefully(data)
+        where = f"not valid JSON at character {error.pos}"
+        return None, None, found or ParseFailure(ErrorCode.INVALID_JSON, where)
     written, shallow = written_again(value, data)
     small = shallow and _has_few_nodes(data)
     if is_same(written, data):
@@ -268,14 +265,6 @@ def _has_few_nodes(data: bytes) -> bool:
         return True
     opened = data.count(b"{") + data.count(b"[")
     return 2 * (data.count(b",") + opened) + 2 <= MAX_NODES
-
-
-def _slow_failure(data: bytes, position: int) -> ParseFailure:
-    """Find out why orjson failed: it reports deep, large and malformed texts in the same words."""
-    _, failure = _read_carefully(data)
-    return failure or ParseFailure(
-        ErrorCode.INVALID_JSON, f"not valid JSON at character {position}"
-    )
 
 
 def _jiter_failure(message: str) -> ParseFailure:
