@@ -8,6 +8,7 @@ import threading
 import types
 import typing
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import suppress
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import lru_cache
@@ -43,7 +44,6 @@ from toolcrib.values.json import is_whole
 #
 # pydantic takes a millisecond to read a dataclass. Most have plain fields whose hints recur in
 # other classes, so each such hint is read once. A class with anything else is left to pydantic.
-
 
 _HOOKS = ("__get_pydantic_core_schema__", "__pydantic_core_schema__", "__pydantic_config__")
 _FIELD_KINDS = frozenset(("_FIELD", "_FIELD_CLASSVAR"))
@@ -194,17 +194,11 @@ def _constraint_key(constraint: Any) -> Hashable:
 # `typing_extensions`.
 
 
-_HOOK = "__get_pydantic_core_schema__"
 _ONE_TWIN = threading.Lock()  # `lru_cache` alone would let two threads each make a twin of a class
 
 
-def make_readable(hint: Any) -> None:
-    """Add the hook to each TypedDict of `typing` in a hint, and in the classes it names."""
-    for found in _typed_dicts(hint):
-        setattr(found, _HOOK, classmethod(_describe_twin))
-
-
 def _typed_dicts(hint: Any) -> Iterator[Any]:
+    """Yield each TypedDict of `typing` in a hint, and in the classes it names."""
     pending, seen = [hint], set()
     while pending:
         node = pending.pop()
@@ -216,32 +210,19 @@ def _typed_dicts(hint: Any) -> Iterator[Any]:
         if origin is not None and origin is not Annotated:
             pending.append(origin)
         pending += [v for name in ("__value__", "__supertype__") if (v := getattr(node, name, 0))]
-        if isinstance(node, type) and _has_fields(node):
-            pending += _field_hints(node).values()
-        if _is_old_typed_dict(node):
+        if isinstance(node, type) and (
+            dataclasses.is_dataclass(node) or hasattr(node, "__total__") or hasattr(node, "_fields")
+        ):
+            with suppress(NameError, TypeError, SyntaxError, AttributeError):
+                pending += typing_extensions.get_type_hints(node, include_extras=True).values()
+        if type(node).__module__ == "typing" and type(node).__name__ == "_TypedDictMeta":
             yield node
 
 
-def _has_fields(cls: type) -> bool:
-    return dataclasses.is_dataclass(cls) or hasattr(cls, "__total__") or hasattr(cls, "_fields")
-
-
-def _is_old_typed_dict(node: Any) -> bool:
-    return type(node).__module__ == "typing" and type(node).__name__ == "_TypedDictMeta"
-
-
-def _field_hints(cls: type) -> dict[str, Any]:
-    try:
-        return typing_extensions.get_type_hints(cls, include_extras=True)
-    except (NameError, TypeError, SyntaxError, AttributeError):
-        return {}
-
-
 def _describe_twin(cls: Any, source: Any, handler: GetCoreSchemaHandler) -> Any:
-    arguments = get_args(source)
     with _ONE_TWIN:
         twin = _twin(cls)
-    if arguments:
+    if arguments := get_args(source):
         twin = twin[arguments]
     return handler.generate_schema(twin)  # the call itself cannot be recursive
 
@@ -375,7 +356,8 @@ def _adapter(hint: Any) -> Adapter:
     except PydanticUserError as error:
         if error.code != "typed-dict-version":
             raise
-    make_readable(hint)
+    for found in _typed_dicts(hint):
+        found.__get_pydantic_core_schema__ = classmethod(_describe_twin)
     return _cached_adapter(_Key(hint))
 
 
