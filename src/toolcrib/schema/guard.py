@@ -202,9 +202,7 @@ _FREE = Constants()
 
 
 def constants(keyword: str, said: Any) -> Constants:
-    """Return the constants of one keyword of a schema."""
-    if keyword not in COMPARED:
-        return _FREE
+    """Return the constants of one keyword of a schema, one of COMPARED."""
     if keyword in BOUNDS:
         if said.__class__ is not float:  # other types: the keyword is unknown, and this is data
             return _FREE
@@ -444,17 +442,13 @@ def _check_other_draft(node: dict[str, Any], place: Place, draft: Draft) -> None
 
 
 def _nodes_below(data: Any) -> int:
-    """Return the number of nodes below; its depth was checked before."""
     total = 0
     stack = [data]
     while stack:
         node = stack.pop()
         total += len(node)
-        stack += [
-            child
-            for child in (node.values() if node.__class__ is dict else node)
-            if child.__class__ in _FEW
-        ]
+        below = node.values() if node.__class__ is dict else node
+        stack += [child for child in below if child.__class__ in _FEW]
     return total
 
 

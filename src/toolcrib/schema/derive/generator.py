@@ -179,9 +179,6 @@ class SchemaGenerator(GenerateJsonSchema):
         """Omit the title of a property, which repeats its name. Items of a tuple have no title."""
         return not schema["type"].endswith("-field") and super().field_title_should_be_set(schema)
 
-    def sort(self, value: Any, parent_key: str | None = None) -> Any:
-        return value
-
     def get_defs_ref(self, core_mode_ref: Any) -> Any:
         """Return a readable name, the same in each process; ids only distinguish classes."""
         core_ref = core_mode_ref[0]

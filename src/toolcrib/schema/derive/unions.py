@@ -17,7 +17,7 @@ discriminator is left unchanged, because it already selects one branch.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -64,10 +64,15 @@ _SCALARS = (str, bool, int, float, type(None))
 
 
 class _Work(threading.local):
-    """The remaining budget of the conversion in this thread."""
+    """The remaining budget of the conversion in this thread, and the branches taken in it.
+
+    Branches are stored by union and value.
+    """
 
     left = MAX_WORK
-    taken: dict[tuple[int, bytes], str] | None = None  # branches by union and value; only for JSON
+
+    def __init__(self) -> None:
+        self.taken: dict[tuple[int, bytes], str] = {}
 
     def spend(self, units: int) -> None:
         self.left -= units
@@ -104,20 +109,12 @@ class BoundedValidator:
         self._core = core
         self._risky = risky
 
-    def validate_python(self, value: Any, *, strict: bool | None = None) -> Any:
-        return self._counted(lambda: self._validator.validate_python(value, strict=strict), None)
-
     def validate_json(self, text: bytes, *, strict: bool | None = None) -> Any:
         """Validate JSON. Raises TooMuchWorkError, and what a SchemaValidator raises."""
-        return self._counted(lambda: self._validator.validate_json(text, strict=strict), {})
-
-    def _counted(
-        self, validate: Callable[[], Any], taken: dict[tuple[int, bytes], str] | None
-    ) -> Any:
         before = _work.left, _work.taken
-        _work.left, _work.taken = MAX_WORK, taken
+        _work.left, _work.taken = MAX_WORK, {}
         try:
-            return validate()
+            return self._validator.validate_json(text, strict=strict)
         finally:
             _work.left, _work.taken = before
 
@@ -236,9 +233,9 @@ class BranchChooser:
         if len(found) == 1:
             return found[0]
         nodes = sum(1 for _ in nodes_of(value))
-        taken = None if self._trial is None else _work.taken
-        if taken is None:
+        if self._trial is None:
             return self._accepting(found, value, nodes)
+        taken = _work.taken
         key = id(self), to_json(value, inf_nan_mode="constants")
         _work.spend(_LOOKED_UP * nodes + len(key[1]) // _TEXT)
         if key not in taken:
