@@ -78,6 +78,7 @@ _BOUNDS = {
 _JUDGED = frozenset(("type", "title", "description", "examples")) | _BOUNDS.keys()
 _UNION = frozenset(("anyOf", "title", "description"))
 _LARGE = 2**63
+_NAMED = (Decimal, Fraction, *READ_FROM_TEXT)  # shown as their hint would have them sent
 _PLAIN = (str, bytes, int, float, complex, list, tuple, dict, set, frozenset)
 _OF_FIELDS = frozenset(("model", "dataclass", "named-tuple", "call"))
 # Errors about a default that depend on the day or the machine, or come from the author's own
@@ -162,29 +163,16 @@ def default_of(value: Any, read: Callable[[], TypedReader] | None = None) -> Def
 
     `read` returns the reader of its hint, which knows the names that fields are sent under.
     """
-    try:
+    with suppress(PydanticSerializationError, ValueError, TypeError, RecursionError):
         if not _has_no_json(value):
             shown = steady_json(value)
-            named = isinstance(shown, dict | list) or isinstance(
-                value, (Decimal, Fraction, *READ_FROM_TEXT)
-            )
+            named = isinstance(shown, dict | list) or isinstance(value, _NAMED)
             if shown and named and read is not None:
-                shown = _named(value, read(), shown)
-            if shown is MISSING:
-                return _without_json(value)
-            return Default(value=value, shown_json=canonical_json(shown), is_json=True)
-    except (PydanticSerializationError, ValueError, TypeError, RecursionError):
-        pass
+                with suppress(Differs):  # otherwise it does not fit its hint
+                    shown = read().shown(value)
+            if shown is not MISSING:
+                return Default(value=value, shown_json=canonical_json(shown), is_json=True)
     return _without_json(value)
-
-
-def _named(value: Any, read: TypedReader, otherwise: JsonValue) -> Any:
-    """Return a default as it would be sent: MISSING if it cannot be, `otherwise` if it does not fit
-    its hint."""
-    try:
-        return read.shown(value)
-    except Differs:
-        return otherwise
 
 
 def _without_json(value: Any) -> Default:

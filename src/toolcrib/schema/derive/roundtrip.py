@@ -52,6 +52,7 @@ from toolcrib.schema.derive.plain import (
     plain_default,
     same_json,
 )
+from toolcrib.schema.references import nodes_of
 from toolcrib.values.json import JsonValue, canonical_json, is_whole, json_bytes
 
 At: TypeAlias = "tuple[At, str | int] | None"
@@ -186,18 +187,13 @@ def weight_of_default(shown: Any, *, factory: bool = False) -> int:
     weight = _FACTORY if factory else 0
     if shown.__class__ is str:
         return weight + _NODE + len(shown)
-    pending, nodes, length = [shown], 0, 0
-    while pending:
-        node = pending.pop()
-        nodes += 1
+    for node in nodes_of(shown):
+        weight += _NODE
         if isinstance(node, str):
-            length += len(node)
+            weight += len(node)
         elif isinstance(node, dict):
-            length += sum(map(len, node))
-            pending += node.values()
-        elif isinstance(node, list):
-            pending += node
-    return weight + _NODE * nodes + length
+            weight += sum(map(len, node))
+    return weight
 
 
 class Part:
@@ -233,9 +229,7 @@ class Part:
         return 0
 
 
-MAX_REREAD = 10_000_000
-"""The bytes that the parts of one value may be read again, about a second. Arguments have a
-million."""
+MAX_REREAD = 10_000_000  # bytes of the parts of one value, about a second; arguments have a million
 _REREAD_CALL = 24  # the cost of a call, in bytes
 
 
@@ -492,7 +486,8 @@ class AuthoredPart(AroundPart):
             shown, findings = plain(value), Findings()
         if sent is MISSING:
             return shown
-        if shown is MISSING and (_is_infinite(value) or self._is_apart(value)):
+        infinite = isinstance(value, float) and not math.isfinite(value)
+        if shown is MISSING and (infinite or self._is_apart(value)):
             raise Differs(at, code=A_VALIDATOR)  # nobody who decides on the call could see it
         if shown is MISSING or same_json(shown, sent):  # an object: its code got what was sent
             return sent
@@ -504,11 +499,6 @@ class AuthoredPart(AroundPart):
         """Return whether a value has parts, according to its hint."""
         kinds = (dict, list, tuple, set, frozenset, deque)
         return isinstance(value, kinds) or (is_object(value) and self.inner.fits(value))
-
-
-def _is_infinite(value: Any) -> bool:
-    """Return whether a value is an infinity or NaN."""
-    return isinstance(value, float) and not math.isfinite(value)
 
 
 class NullablePart(AroundPart):
@@ -610,7 +600,9 @@ class UnionPart(Part):
             try:
                 shown = choice.check(value, sent, at, found)
                 if sent is not MISSING and len(found.normalised) > mark[1]:
-                    self._check_stays(value, shown, at)
+                    again = self._reader.try_read(shown)  # validity is for the schema to judge
+                    if again is not MISSING and again.__class__ is not value.__class__:
+                        raise Differs(at)
             except Differs:
                 found.rewind(mark)
                 continue
@@ -625,11 +617,6 @@ class UnionPart(Part):
         fitting = [choice for choice in self.choices if choice.fits(value)]
         if len(fitting) == 1:
             fitting[0].take_out(value, sent, dumped, at, taken)
-
-    def _check_stays(self, value: Any, shown: Any, at: At) -> None:
-        again = self._reader.try_read(shown)  # validity is for the schema to judge
-        if again is not MISSING and again.__class__ is not value.__class__:
-            raise Differs(at)
 
     def _known(self, found: Findings, key: tuple[int, int, int], at: At) -> Any:
         known = found.known[key]
@@ -725,9 +712,8 @@ class SetPart(Part):
             return sent
         made = [self._item.whole(item) for item in sent]
         if len(made) > _MAX_OF_ONE_HASH:
-            _check_spread(
-                item for one in made if (item := self._reader.try_read(one)) is not MISSING
-            )
+            read = map(self._reader.try_read, made)
+            _check_spread(item for item in read if item is not MISSING)
         return unchanged(sent, made)
 
     def added(self, sent: JsonValue, known: Added) -> int:
@@ -742,9 +728,8 @@ class SetPart(Part):
         if sent is MISSING:
             # A copy inside an item may have another hash.
             items = [self._item.check(item, MISSING, (at, 0), Findings()) for item in value]
-            return (
-                MISSING if any(i is MISSING for i in items) else sorted(items, key=canonical_json)
-            )
+            whole = not any(item is MISSING for item in items)
+            return sorted(items, key=canonical_json) if whole else MISSING
         found.sets.append(at)
         own = {item: item for item in value}
         by_text: dict[str, JsonValue] = {}
