@@ -347,11 +347,11 @@ def _violations(
     validator: Validator | None, definition: ToolDefinition, arguments: JsonObject
 ) -> tuple[HydrationError, ...]:
     if validator is None:
-        return () if definition.no_schema_mode is not None else (_error(ErrorCode.NO_SCHEMA),)
+        return () if definition.no_schema_mode is not None else (error_of(ErrorCode.NO_SCHEMA),)
     return tuple(
         HydrationError(Stage.VALIDATE, ErrorCode.INVALID_ARGUMENTS, message, path)
         for path, _, message in validator.violations(arguments)
-    ) or (_error(ErrorCode.INVALID_ARGUMENTS),)
+    ) or (error_of(ErrorCode.INVALID_ARGUMENTS),)
 
 
 def _without(made: BuiltArguments) -> JsonObject:
@@ -427,7 +427,7 @@ def _refused(
     so only the faults that converters report are passed on.
     """
     if isinstance(raised, TooMuchWorkError):
-        return (_error(ErrorCode.TOO_LARGE, raised.text),)
+        return (error_of(ErrorCode.TOO_LARGE, raised.text),)
     if isinstance(raised, ToolError):
         said = sentence(words_of(raised).text) or ErrorCode.INVALID_ARGUMENTS.info.text
         return (HydrationError(Stage.INSTANTIATE, ErrorCode.INVALID_ARGUMENTS, said),)
@@ -480,9 +480,10 @@ def _reject(
 ) -> Rejected:
     seconds = time.perf_counter() - started
     provenance = Provenance(call.provider_id, call.arguments, seconds=seconds, notes=call.notes)
-    return Rejected(call, (_error(code, message),), provenance, definition)
+    return Rejected(call, (error_of(code, message),), provenance, definition)
 
 
-def _error(code: ErrorCode, message: str | None = None) -> HydrationError:
+def error_of(code: ErrorCode, message: str | None = None) -> HydrationError:
+    """Return the error of this code, with its stage and, unless a message is given, its text."""
     info = code.info
     return HydrationError(info.stage, code, message or info.text)

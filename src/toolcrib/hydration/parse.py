@@ -27,7 +27,6 @@ from toolcrib.values.typed import names_wrong_types
 # orjson also decides the depth. It writes at most 254 nested lists or objects, so a value that it
 # can still write inside 154 lists has a depth of at most 100.
 
-
 MAX_DEPTH = 100
 SHORT = 2 * MAX_DEPTH
 """In bytes. No value in a shorter text is too deep."""

@@ -18,7 +18,7 @@ import orjson
 
 from toolcrib.errors import ErrorCode, ToolcribError
 from toolcrib.failures import log_raised
-from toolcrib.hydration.hydrate import hydrate
+from toolcrib.hydration.hydrate import error_of, hydrate
 from toolcrib.hydration.parse import Parsed, parse_arguments
 from toolcrib.schema.derive.factories import Pinned
 from toolcrib.threads import cancel_requests, is_stop
@@ -30,11 +30,6 @@ from toolcrib.values.message import ChatRequest, LLMClient, Message, Offer, Repl
 from toolcrib.values.typed import names_wrong_types
 
 _REPAIRABLE = frozenset((ErrorCode.INVALID_JSON, ErrorCode.INVALID_ARGUMENTS))
-_INVALID_REPAIR = HydrationError(
-    ErrorCode.INVALID_REPAIR.info.stage,
-    ErrorCode.INVALID_REPAIR,
-    ErrorCode.INVALID_REPAIR.info.text,
-)
 _NOTHING_USABLE = object()
 
 
@@ -147,7 +142,7 @@ async def repair(
     # The model has never seen the repaired text, so the position of a fault in it would not help.
     unread = judged.provenance.sent is None
     said = rejected if unread else judged
-    errors = (_INVALID_REPAIR, *said.errors)
+    errors = (error_of(ErrorCode.INVALID_REPAIR), *said.errors)
     return Rejected(rejected.call, errors, provenance, definition, said.retryable)
 
 
@@ -169,7 +164,6 @@ async def _text_of(repairer: Repairer, request: RepairRequest) -> object:
 # Somebody may have written the arguments as instructions to the model. So they are sent as one JSON
 # string, no tool is offered, and the answer has to fit the schema and, under the standard policy,
 # be approved. A reply that was truncated or that calls tools is ignored.
-
 
 _INSTRUCTIONS = """\
 You repair the arguments of a tool call that were rejected.
@@ -241,7 +235,6 @@ def _answer(reply: Reply) -> str | None:
 # unchanged, and the strict parser judges the whole. A text that is truncated, does not balance or
 # holds a bare word is therefore still refused. Existing lenient parsers are unsuitable: they close
 # truncated texts, invent values, and drop what they do not understand. Time is linear in the text.
-
 
 _LITERALS = {"True": "true", "False": "false", "None": "null"}
 _NO_KEYS = frozenset((*_LITERALS, *_LITERALS.values()))

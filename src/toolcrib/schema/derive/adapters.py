@@ -193,7 +193,6 @@ def _constraint_key(constraint: Any) -> Hashable:
 # Such a class is given the hook that an author could write. It describes an equal TypedDict of
 # `typing_extensions`.
 
-
 _ONE_TWIN = threading.Lock()  # `lru_cache` alone would let two threads each make a twin of a class
 
 

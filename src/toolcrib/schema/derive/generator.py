@@ -260,9 +260,7 @@ class SchemaGenerator(GenerateJsonSchema):
         return {"type": "string"} if self.mode == "serialization" else constraints.url(schema)
 
     def multi_host_url_schema(self, schema: Any) -> Json:
-        made = self.url_schema(schema)
-        made.pop("format", None)
-        return made
+        return without(self.url_schema(schema), "format")
 
     def union_schema(self, schema: Any) -> Json:
         made = super().union_schema(schema)

@@ -139,7 +139,6 @@ def show(hint: Any) -> str:
 # This replaces `typing.get_type_hints` for plain hints. Any other hint, and all errors, are left to
 # `typing`.
 
-
 MAX_LEVELS = 100  # as deep as a schema may be; a deeper hint would exhaust Python's stack
 _UNRESOLVED = (str, ForwardRef)
 

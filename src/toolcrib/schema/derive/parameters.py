@@ -6,6 +6,7 @@ Errors name the parameter: `parameter 'x': …`, `the arguments: …`, `the retu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, Optional
 
 import msgspec
@@ -296,15 +297,13 @@ def _can_be_read(parameter: Parameter) -> bool:
 
 def secret_parameters(parameters: Sequence[Parameter]) -> list[str]:
     """Return the parameters whose hints read a secret, which an author's schema need not say."""
-    return [one.name for one in parameters if direct(one.hint) is None and _reads_secret(one.hint)]
-
-
-def _reads_secret(hint: Any) -> bool:
-    try:
-        core = adapter_for(hint, "").core_schema
-    except DefinitionError:  # a hint that nobody reads
-        return False
-    return any(map(makes_secret, core_schemas(core)))
+    found = []
+    for name, hint, _, _ in parameters:
+        if direct(hint) is None:
+            with suppress(DefinitionError):  # a hint that nobody reads
+                if any(map(makes_secret, core_schemas(adapter_for(hint, "").core_schema))):
+                    found.append(name)
+    return found
 
 
 def _says_what_it_reads(parameter: Parameter) -> bool:

@@ -115,16 +115,8 @@ _MERGING: dict[str, Callable[[Any, Any], Any]] = {
     "additionalProperties": _others,
     "unevaluatedProperties": _others,
     "propertyNames": _both,
-    "minimum": max,
-    "exclusiveMinimum": max,
-    "minLength": max,
-    "minItems": max,
-    "minProperties": max,
-    "maximum": min,
-    "exclusiveMaximum": min,
-    "maxLength": min,
-    "maxItems": min,
-    "maxProperties": min,
+    **dict.fromkeys(("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"), max),
+    **dict.fromkeys(("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"), min),
     "uniqueItems": lambda a, b: a or b,
 }
 
@@ -461,11 +453,18 @@ def make_nullable(view: JsonObject) -> JsonObject:
         outer = {key: view[key] for key in ("description",) if key in view}
         inner = without(view, *outer)
         return {**outer, "anyOf": [inner, {"type": "null"}]}
-    new: JsonObject = {**view, "type": [*kinds, "null"]}
-    if isinstance(view.get("enum"), list) and None not in view["enum"]:  # type: ignore[operator]
-        new["enum"] = [*view["enum"], None]  # type: ignore[misc]
-    if "null" in kinds:
-        new["type"] = view["type"]
+    return or_null(view)
+
+
+def or_null(view: JsonObject) -> JsonObject:
+    """Let a view accept null by its type. A view without a type accepts null already."""
+    new = dict(view)
+    kinds = names_in(view.get("type"))
+    if kinds and "null" not in kinds:
+        new["type"] = [*kinds, "null"]
+    values = view.get("enum")
+    if isinstance(values, list) and None not in values:
+        new["enum"] = [*values, None]
     return new
 
 

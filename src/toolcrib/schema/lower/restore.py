@@ -204,7 +204,6 @@ class _Author:
 # another alternative, too, the nulls become defaults. If that also fits another one, the whole
 # value stays.
 
-
 _Step: TypeAlias = Literal["read", "drop", "fill"]
 """`read`: find out, on the way back, what was meant. `drop` and `fill`: write that, without its
 nulls or with defaults in their place."""

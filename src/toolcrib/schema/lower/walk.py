@@ -18,6 +18,7 @@ from toolcrib.schema.lower.choices import (
     check_alternatives,
     close_object,
     flatten,
+    or_null,
     rewrite,
     without_null,
 )
@@ -349,21 +350,9 @@ def view_of(ctx: Context, node: Any) -> Any:
     ctx.level += 1
     ctx.open.update(opened)
     other = without_null(ctx, flat)
-    view = write_part(ctx, rewrite(ctx, flat)) if other is None else _or_null(view_of(ctx, other))
+    view = write_part(ctx, rewrite(ctx, flat)) if other is None else or_null(view_of(ctx, other))
     ctx.open.subtract(opened)
     ctx.level -= 1
-    return view
-
-
-def _or_null(view: JsonObject) -> JsonObject:
-    """Let the view of a part accept null by its type. A part without a type accepts null
-    already."""
-    kinds = names_in(view.get("type"))
-    if kinds and "null" not in kinds:
-        view["type"] = [*kinds, "null"]
-    values = view.get("enum")
-    if isinstance(values, list) and None not in values:
-        view["enum"] = [*values, None]
     return view
 
 
