@@ -231,6 +231,13 @@ def test_absent_and_null_that_differ_are_doubtful(part: Any, expected: bool) -> 
     assert ("doubtful" in effects) is expected
 
 
+@pytest.mark.parametrize("keyword", ["uniqueItems", "deprecated"])
+def test_items_with_a_keyword_that_is_true_have_a_type(keyword: str) -> None:
+    items = {"type": "array", "items": TEXT, keyword: True}
+    made = lower(tool({"x": {"type": "array", "items": items}}, "x"), OPENAI_STRICT)
+    assert "refused" not in [loss.effect for loss in made.losses]
+
+
 @each_row(
     ("more", "keywords"),
     [

@@ -464,7 +464,7 @@ def _needs_items(ctx: Context, node: JsonObject, view: JsonObject) -> None:
 def _typed(ctx: Context, node: JsonObject, view: JsonObject) -> None:
     """Give every part a type, if its keywords show one, for dialects with closed objects."""
     for keyword in ("properties", "items", "anyOf"):
-        if keyword in node and True in _booleans_in(node[keyword]):
+        if any(child is True for _, child in children(None, keyword, node.get(keyword))):
             ctx.add_loss(node, keyword, "refused", "a part without a type is not supported there")
     values: Any = [view["const"]] if "const" in view else view.get("enum", ())
     if any(isinstance(value, dict | list) for value in values):
@@ -479,14 +479,6 @@ def _typed(ctx: Context, node: JsonObject, view: JsonObject) -> None:
         ctx.add_loss(node, "type", "lost", "a value of another type can no longer be given")
     else:
         ctx.add_loss(node, "type", "refused", "a part without a type is not supported there")
-
-
-def _booleans_in(children: Any) -> list[bool]:
-    """Return the schemas under a keyword that are only true or false."""
-    if isinstance(children, dict):
-        children = list(children.values())
-    children = children if isinstance(children, list) else [children]
-    return [child for child in children if isinstance(child, bool)]
 
 
 # Find out quickly whether a dialect accepts a schema unchanged.
