@@ -251,9 +251,8 @@ class _Bundle:
             self._check_draft(target, target.schema)
         node = target.references.resolve(f"#{fragment}")
         if not isinstance(node, dict | bool) or target.references.crosses_id(f"#{fragment}"):
-            raise file.error(
-                f"$ref {ref[:_SHOWN]!r} does not lead to a schema in {target.shown}", place
-            )
+            text = f"$ref {ref[:_SHOWN]!r} does not lead to a schema in {target.shown}"
+            raise file.error(text, place)
         if target is self._main and (isinstance(node, bool) or id(node) in self._places):
             return f"#{fragment}"
         return f"#/{self._shelf}/{self._take(target, node, fragment)}"

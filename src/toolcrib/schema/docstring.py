@@ -169,9 +169,7 @@ def _result(lines: Sequence[str]) -> str:
 
 def _numpy_result(lines: Sequence[str]) -> str:
     """Return the description below the type, or those of several results."""
-    found = [(head, _joined(body)) for head, body in _items(lines)]
-    said = [body for _, body in found if body]
-    return "\n".join(said) if said else ""
+    return "\n".join(said for _, body in _items(lines) if (said := _joined(body)))
 
 
 def _rest(lines: Sequence[str]) -> DocumentedSignature:

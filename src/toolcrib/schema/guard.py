@@ -63,10 +63,8 @@ def check_shape(schema: object) -> None:
     while stack:
         place, depth, node = stack.pop()
         if depth > MAX_DEPTH:
-            raise SchemaError(
-                f"the schema is nested deeper than {MAX_DEPTH}, or contains itself",
-                pointer_to(place),
-            )
+            text = f"the schema is nested deeper than {MAX_DEPTH}, or contains itself"
+            raise SchemaError(text, pointer_to(place))
         if node.__class__ is dict:
             members = node.items()
             size += _keys(node, place)
@@ -86,9 +84,8 @@ def check_shape(schema: object) -> None:
             elif kind is not bool and child is not None:
                 size += _other(stack, (place, key), depth + 1, child)
         if size > MAX_BYTES:
-            raise SchemaError(
-                f"the text of the schema is longer than {MAX_BYTES} bytes", pointer_to(place)
-            )
+            text = f"the text of the schema is longer than {MAX_BYTES} bytes"
+            raise SchemaError(text, pointer_to(place))
 
 
 def _members(place: Place, node: Any) -> Iterable[tuple[Any, Any]]:
@@ -103,10 +100,8 @@ def _other(stack: list[tuple[Place, int, Any]], place: Place, depth: int, value:
     """Return the bytes of a number; put a subclass of a JSON type back on the stack."""
     if isinstance(value, int):
         if not _INT_MIN <= value <= _INT_MAX:
-            raise SchemaError(
-                "it is not JSON that every reader can read: an integer beyond 64 bits",
-                pointer_to(place),
-            )
+            text = "it is not JSON that every reader can read: an integer beyond 64 bits"
+            raise SchemaError(text, pointer_to(place))
         return value.bit_length() // 3 + 1
     if value.__class__ is float:
         if not isfinite(value):
@@ -125,10 +120,8 @@ def _keys(node: dict[Any, Any], place: Place) -> int:
         joined = "".join(node)
     except TypeError:
         strange = next(key for key in node if not isinstance(key, str))
-        raise SchemaError(
-            f"it is not JSON: a key is of type {type(strange).__name__}, not a string",
-            pointer_to(place),
-        ) from None
+        text = f"it is not JSON: a key is of type {type(strange).__name__}, not a string"
+        raise SchemaError(text, pointer_to(place)) from None
     return len(joined) if joined.isascii() else _encoded(joined, place)
 
 
@@ -136,9 +129,8 @@ def _encoded(text: str, place: Place) -> int:
     try:
         return len(text.encode())
     except UnicodeEncodeError:
-        raise SchemaError(
-            "it is not JSON: a string holds a lone surrogate", pointer_to(place)
-        ) from None
+        said = "it is not JSON: a string holds a lone surrogate"
+        raise SchemaError(said, pointer_to(place)) from None
 
 
 # The cost of comparing a value with the constants of a schema, in units of 10 ns.
@@ -371,10 +363,8 @@ def _note(part: Surveyed, step: Step, key: str, draft: Draft) -> None:
     elif role is Role.DIALECT and not (part.whole and above is None):
         _check_dialect(node, place, draft)
     elif role is Role.UNKNOWN_REF:
-        raise SchemaError(
-            f"{key} belongs to a draft that is not supported: use $ref or $dynamicRef",
-            pointer_to(place),
-        )
+        text = f"{key} belongs to a draft that is not supported: use $ref or $dynamicRef"
+        raise SchemaError(text, pointer_to(place))
     elif role is Role.REF and isinstance(value, str):
         if not value.startswith("#"):
             raise SchemaError(
@@ -385,8 +375,7 @@ def _note(part: Surveyed, step: Step, key: str, draft: Draft) -> None:
             )
         if embedded:
             raise SchemaError(
-                f"{key} is in a part that has its own $id: remove that $id",
-                pointer_to(place),
+                f"{key} is in a part that has its own $id: remove that $id", pointer_to(place)
             )
         part.refs.append(Ref(place, value, depth + 1, weight, direct))
 
@@ -396,10 +385,8 @@ def _named(part: Surveyed, step: Step, draft: Draft) -> Step:
     place, node, depth, weight, direct, _ = step
     for name in anchors_of(node, draft):
         if name in part.anchors:
-            raise SchemaError(
-                f"two places are called by the anchor {name[:_SHOWN]!r}: rename one",
-                pointer_to(place),
-            )
+            text = f"two places are called by the anchor {name[:_SHOWN]!r}: rename one"
+            raise SchemaError(text, pointer_to(place))
         part.anchors.add(name)
     own = node.get("$id")
     top = part.whole and place is None
@@ -414,10 +401,8 @@ def _check_dialect(node: dict[str, Any], place: Place, draft: Draft) -> None:
     except SchemaError as error:
         raise SchemaError(error.message, pointer_to(place)) from None
     if named is not draft:
-        raise SchemaError(
-            f"$schema says {named} here, but the whole schema uses {draft}: use one dialect",
-            pointer_to(place),
-        )
+        text = f"$schema says {named} here, but the whole schema uses {draft}: use one dialect"
+        raise SchemaError(text, pointer_to(place))
 
 
 def _check_other_draft(node: dict[str, Any], place: Place, draft: Draft) -> None:
@@ -522,20 +507,14 @@ def _target(references: References, ref: Ref) -> Any:
     """Return the target of a reference, with no `$id` on the way that would change its meaning."""
     node = references.resolve(ref.target)
     if node is None:
-        raise SchemaError(
-            f"$ref {ref.target[:_SHOWN]!r} points to nothing in the schema", pointer_to(ref.place)
-        )
-    if not isinstance(node, dict | bool):
-        raise SchemaError(
-            f"$ref {ref.target[:_SHOWN]!r} points to something that is not a schema",
-            pointer_to(ref.place),
-        )
-    if references.crosses_id(ref.target):
-        raise SchemaError(
-            f"$ref {ref.target[:_SHOWN]!r} leads into a part that has its own $id: remove that $id",
-            pointer_to(ref.place),
-        )
-    return node
+        fault = "points to nothing in the schema"
+    elif not isinstance(node, dict | bool):
+        fault = "points to something that is not a schema"
+    elif references.crosses_id(ref.target):
+        fault = "leads into a part that has its own $id: remove that $id"
+    else:
+        return node
+    raise SchemaError(f"$ref {ref.target[:_SHOWN]!r} {fault}", pointer_to(ref.place))
 
 
 def _check_circles(parts: dict[int, Surveyed], references: References) -> None:

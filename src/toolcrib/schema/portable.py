@@ -12,15 +12,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any, TypeAlias
 
-from toolcrib.schema.lower.tree import (
-    ANNOTATIONS,
-    SHELVES,
-    Dialect,
-    Effect,
-    Loss,
-    copied,
-    pointers,
-)
+from toolcrib.schema.lower.tree import ANNOTATIONS, SHELVES, Dialect, Effect, Loss, copied, pointers
 from toolcrib.schema.references import References, names_in, subschemas, without
 from toolcrib.values.json import JsonObject
 

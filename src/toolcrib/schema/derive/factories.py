@@ -184,9 +184,7 @@ class FactoryValues:
     __slots__ = ("_before", "_made", "_pool", "_scope", "added", "anew", "asked", "lost")
 
     def __init__(
-        self,
-        before: Mapping[str, Iterable[Any]] | None = None,
-        pool: Iterable[Made] = (),
+        self, before: Mapping[str, Iterable[Any]] | None = None, pool: Iterable[Made] = ()
     ) -> None:
         self._before = {key: deque(stored) for key, stored in (before or {}).items()}
         self._pool: dict[int, deque[Any]] = {}

@@ -333,9 +333,8 @@ class SchemaGenerator(GenerateJsonSchema):
         if self.mode == "validation":
             items = schema.get("items_schema")
             if items is not None and not can_be_hashed(items, self.cores):
-                raise PydanticInvalidForJsonSchema(
-                    "a set of values that cannot be hashed; use a list"
-                )
+                said = "a set of values that cannot be hashed; use a list"
+                raise PydanticInvalidForJsonSchema(said)
             made["items"] = constraints.scalar_items(made["items"])
         return made
 
@@ -376,9 +375,8 @@ class SchemaGenerator(GenerateJsonSchema):
             return made if "$ref" in made else without(plain, "type", "title")
         if plain.get("type") == "integer" and issubclass(keys.get("cls", object), int):
             return {"enum": [str(value) for value in plain["enum"]]}
-        raise PydanticInvalidForJsonSchema(
-            "a dict whose keys cannot be read from JSON property names"
-        )
+        said = "a dict whose keys cannot be read from JSON property names"
+        raise PydanticInvalidForJsonSchema(said)
 
 
 class _Methods(dict[str, Any]):

@@ -16,12 +16,7 @@ import jiter
 import msgspec
 import orjson
 from pydantic import BaseModel, ValidationError
-from pydantic_core import (
-    PydanticSerializationError,
-    SchemaSerializer,
-    SchemaValidator,
-    core_schema,
-)
+from pydantic_core import PydanticSerializationError, SchemaSerializer, SchemaValidator, core_schema
 from pydantic_core import SchemaError as CoreSchemaError
 
 from toolcrib.schema.derive import constraints
@@ -745,11 +740,8 @@ class _Planner:
         return JsonTextPart(AnythingPart() if said is None else self.plan(said, config))
 
     def _function_plain(self, core: Any, config: Any) -> Part:
-        return (
-            LeafPart(PartReader(core, config))
-            if is_pydantics(core)
-            else AuthoredPart(AnythingPart())
-        )
+        own = is_pydantics(core)
+        return LeafPart(PartReader(core, config)) if own else AuthoredPart(AnythingPart())
 
     def _function_after(self, core: Any, config: Any) -> Part:
         """Plan a validator around a part. A validator of a whole object must not change its

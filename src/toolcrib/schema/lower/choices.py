@@ -9,13 +9,7 @@ from collections.abc import Callable
 from itertools import combinations
 from typing import Any, TypeAlias
 
-from toolcrib.schema.lower.tree import (
-    ANNOTATIONS,
-    SHELVES,
-    Context,
-    default_of,
-    target_of,
-)
+from toolcrib.schema.lower.tree import ANNOTATIONS, SHELVES, Context, default_of, target_of
 from toolcrib.schema.references import REFS, names_in, without
 from toolcrib.values.json import JsonObject, canonical_json
 
