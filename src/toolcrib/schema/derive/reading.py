@@ -344,7 +344,7 @@ def _default(field: FieldPart, value: Any, at: At, found: Findings) -> tuple[Any
     Objects that pydantic does not take apart (a sentinel, a connection) are not copied.
     """
     found.defaults.append((at, value, field.factory))
-    shown = _shown_default(field.node, value)
+    shown = _shown_part(field.node, value, at, Findings())
     if shown is MISSING:
         return mark_of(type(value)), own_copy(value)
     if value.__class__ in _UNCHANGING:
@@ -357,28 +357,19 @@ def _default(field: FieldPart, value: Any, at: At, found: Findings) -> tuple[Any
         raise
 
 
-def _shown_default(node: Part, value: Any) -> Any:
-    try:
-        return node.check(value, MISSING, None, Findings())
-    except Differs:  # a default need not fit its hint
-        return plain_default(value)
-    except RecursionError:  # it contains itself
-        return MISSING
-
-
 def _shown_part(node: Part, value: Any, at: At, found: Findings) -> Any:
     """Return the JSON of a part of an object that was not sent; `MISSING` if it has none.
 
     In an object that a validator made, defaults without JSON form are noted.
     """
     if not found.made:
-        return _shown_default(node, value)
+        found = Findings()
     mark = found.mark()
     try:
         shown = node.check(value, MISSING, at, found)
-    except Differs:  # a validator's result need not fit the hint
+    except Differs:  # a default, or a validator's result, need not fit its hint
         shown = plain_default(value)
-    except RecursionError:
+    except RecursionError:  # it contains itself
         shown = MISSING
     if shown is MISSING:
         found.rewind(mark)

@@ -29,6 +29,7 @@ from datetime import datetime, time
 from decimal import Decimal
 from fractions import Fraction
 from operator import is_
+from types import NoneType
 from typing import Any, TypeAlias, cast
 
 import msgspec
@@ -345,11 +346,15 @@ class LeafPart(Part):
         return _is_same(self._reader.try_read(sent), value)
 
 
+_KINDS: dict[str, Any] = {"none": NoneType, "str": str, "int": int, "float": NUMBERS}
+
+
 class ScalarPart(Part):
     """JSON's own strings, numbers, booleans and null: equal, or a different value."""
 
     def __init__(self, kind: str, *, changes_text: bool = False) -> None:
         self._kind = kind
+        self._kinds = _KINDS.get(kind, bool)
         self._changes_text = changes_text
         self.takes_float = kind == "float"
 
@@ -357,15 +362,8 @@ class ScalarPart(Part):
         return _whole_number(sent) if self._kind == "int" else sent
 
     def fits(self, value: Any) -> bool:
-        kind = self._kind
-        if kind == "none":
-            return value is None
-        if kind == "bool":
-            return value is True or value is False
-        if kind == "str":
-            return isinstance(value, str)
-        wanted = int if kind == "int" else NUMBERS
-        return isinstance(value, wanted) and not isinstance(value, bool)
+        is_bool = value.__class__ is bool
+        return is_bool if self._kind == "bool" else isinstance(value, self._kinds) and not is_bool
 
     def check(self, value: Any, sent: Any, at: At, found: Findings) -> Any:
         if value.__class__ is sent.__class__ and value == sent:
@@ -592,7 +590,13 @@ class UnionPart(Part):
     def check(self, value: Any, sent: Any, at: At, found: Findings) -> Any:
         key = (id(self), id(value), id(sent))
         if key in found.known:
-            return self._known(found, key, at)
+            if found.known[key] is None:
+                raise Differs(at)
+            shown, (defaults, normalised, sets) = found.known[key]
+            found.defaults += defaults
+            found.normalised += normalised
+            found.sets += sets
+            return shown
         mark = found.mark()
         for choice in self.choices:
             if not choice.fits(value):
@@ -617,16 +621,6 @@ class UnionPart(Part):
         fitting = [choice for choice in self.choices if choice.fits(value)]
         if len(fitting) == 1:
             fitting[0].take_out(value, sent, dumped, at, taken)
-
-    def _known(self, found: Findings, key: tuple[int, int, int], at: At) -> Any:
-        known = found.known[key]
-        if known is None:
-            raise Differs(at)
-        shown, (defaults, normalised, sets) = known
-        found.defaults += defaults
-        found.normalised += normalised
-        found.sets += sets
-        return shown
 
 
 class ListPart(Part):
