@@ -113,13 +113,11 @@ def attributes_of(value: Any) -> Any:
     if isinstance(value, BaseModel):
         if isinstance(value, classes_of("pydantic.root_model", "RootModel")):
             return value.root  # type: ignore[attr-defined]
-        held = {
-            alias if isinstance(alias := field.validation_alias, str) else name: value.__dict__[
-                name
-            ]
-            for name, field in type(value).model_fields.items()
-            if name in value.__dict__
-        }
+        kept, held = value.__dict__, {}
+        for name, field in type(value).model_fields.items():
+            if name in kept:
+                alias = field.validation_alias
+                held[alias if isinstance(alias, str) else name] = kept[name]
         return {**held, **(value.__pydantic_extra__ or {})}
     listed = {field.name: getattr(value, field.name, MISSING) for field in fields(value)}
     return {n: part for n, part in listed.items() if part is not MISSING} | extras_of(value, listed)

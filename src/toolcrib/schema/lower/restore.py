@@ -11,7 +11,7 @@ passed on unchanged, for the author's schema to judge.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import quote
@@ -160,21 +160,13 @@ class _Author:
         self._pointers: dict[int, str] = {}
         self._validators: dict[int, Validator | None] = {}
 
-    def accepts(self, branch: Any, value: JsonValue, count: Callable[[], None]) -> bool:
-        """Return whether a value is valid under an alternative, or may be, if no validator can tell.
-
-        `count` is called for each pair of a subschema and a part of the value.
-        """
+    def validator_of(self, branch: Any) -> Validator | None:
+        """Return the validator of an alternative; None if there can be none."""
         if not isinstance(branch, dict):
-            return branch is not False
+            return None
         if id(branch) not in self._validators:
             self._validators[id(branch)] = self._compiled(branch)
-        judge = self._validators[id(branch)]
-        if judge is None:
-            return True
-        for _ in pairs(self.references, branch, value):
-            count()
-        return judge.is_valid(value)
+        return self._validators[id(branch)]
 
     def _compiled(self, branch: JsonObject) -> Validator | None:
         if self._whole is None:
@@ -251,11 +243,6 @@ class _Conversion:
     def _count(self, steps: int = 1) -> None:
         self._steps += steps
         if self._steps > MAX_STEPS:
-            raise _TooMuchError
-
-    def _count_pair(self) -> None:
-        self._pairs += 1
-        if self._pairs > MAX_PAIRS:
             raise _TooMuchError
 
     def _convert(self, schemas: list[Any], value: Any, step: _Step, around: _Around) -> _Converted:
@@ -356,7 +343,15 @@ class _Conversion:
         )
 
     def _accepts(self, branch: Any, value: Any) -> bool:
-        return self._author.accepts(branch, value, self._count_pair)
+        """Return whether a value is valid under an alternative, or may be."""
+        judge = self._author.validator_of(branch)
+        if judge is None:  # no validator can tell, or there is nothing to check
+            return branch is not False
+        for _ in pairs(self._author.references, branch, value):
+            self._pairs += 1
+            if self._pairs > MAX_PAIRS:
+                raise _TooMuchError
+        return judge.is_valid(value)
 
     def _object(self, parts: list[JsonObject], value: JsonObject, step: _Step) -> _Converted:
         declared: list[Any] = [part["properties"] for part in parts if "properties" in part]
