@@ -218,7 +218,7 @@ class _Converted(NamedTuple):
     nulls: int = 0
 
 
-_Alternative: TypeAlias = tuple[Any, _Converted]  # and the value as it would be converted by it
+_Alternative: TypeAlias = tuple[Any, _Converted]  # an alternative, and the value converted by it
 
 
 class _Conversion:
