@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolcrib import Agent, PartialOutput, ReplyFinished
-from toolcrib.agent.partial import PartialValue
+from toolcrib.agent.output import PartialValue
 from toolcrib.testing import ScriptedClient
 
 values = st.recursive(

@@ -27,8 +27,7 @@ from toolcrib.agent.history import (
     check_as_asked,
 )
 from toolcrib.agent.inner import OuterRun
-from toolcrib.agent.output import OutputType, TakenAnswer, complaint_of
-from toolcrib.agent.partial import PartialAnswer
+from toolcrib.agent.output import OutputType, PartialAnswer, TakenAnswer, complaint_of
 from toolcrib.agent.picking import OpenToolbox, Toolbox, is_search
 from toolcrib.agent.progress import MadeCalls
 from toolcrib.agent.replies import WHOLE, replied

@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple, Self, TypeAlias, TypeVar
 import msgspec
 import orjson
 
-from toolcrib.agent.partial import PartialAnswer
+from toolcrib.agent.output import PartialAnswer
 from toolcrib.agent.picking import Toolbox
 from toolcrib.errors import ToolcribError
 from toolcrib.runner.output import public_arguments
