@@ -29,9 +29,7 @@ from toolcrib.agent.history import (
 from toolcrib.agent.inner import OuterRun
 from toolcrib.agent.output import OutputType, PartialAnswer, TakenAnswer, complaint_of
 from toolcrib.agent.picking import OpenToolbox, Toolbox, is_search
-from toolcrib.agent.progress import MadeCalls
-from toolcrib.agent.replies import WHOLE, replied
-from toolcrib.agent.spending import LimitReached, Spending
+from toolcrib.agent.spending import WHOLE, LimitReached, MadeCalls, Spending, replied
 from toolcrib.agent.stream import Listener, Watch
 from toolcrib.errors import (
     AnswerError,

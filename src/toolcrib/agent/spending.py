@@ -18,19 +18,22 @@ money left, sent, and then paid for. A stored reply belongs to a request that wa
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
+from toolcrib.agent.history import is_handle
 from toolcrib.agent.inner import OuterRun
 from toolcrib.clients.base import models_of
-from toolcrib.errors import ToolcribError
+from toolcrib.errors import ClientError, ToolcribError
 from toolcrib.runner import ToolRunner
 from toolcrib.runner.recorder import to_the_end
-from toolcrib.values.call import HydrationResult
+from toolcrib.threads import is_stop
+from toolcrib.values.call import HydrationResult, ToolCall
 from toolcrib.values.context import (
     ROUNDING,
     Account,
@@ -43,7 +46,7 @@ from toolcrib.values.context import (
 )
 from toolcrib.values.decision import Caller
 from toolcrib.values.definition import ToolDefinition
-from toolcrib.values.message import LLMClient, Reply, Usage
+from toolcrib.values.message import ChatRequest, LLMClient, Message, Reply, Usage
 from toolcrib.values.record import Expense, SpentWithin, SuspendedCall
 from toolcrib.values.run import (
     Event,
@@ -53,6 +56,7 @@ from toolcrib.values.run import (
     saved_run,
     spent_in,
 )
+from toolcrib.values.typed import check_type
 
 _NOTHING, _A_TURN = Expense(), Expense(turns=1)
 MONEY: Final = "money"
@@ -233,3 +237,106 @@ class Spending:
 
     def _taken_around(self, more: Expense, calls: Sequence[ToolDefinition]) -> str | None:
         return None if self._around is None else self._around.take(self._tool, more, calls)
+
+
+# What a client returns as its reply, whoever wrote the client.
+#
+# Rule: no call is whole unless the reply is, and a client that returns anything but a reply has
+# failed. A CancelledError raised by the client itself is such a failure: only whoever cancels the
+# run's task ends the run by that.
+
+WHOLE = ("tool_calls", "stop")
+"""How whole replies end. A typed answer is read only from these: half a reply may be JSON, too."""
+
+
+async def replied(
+    ask: Callable[[ChatRequest], Awaitable[Reply]],
+    request: ChatRequest,
+    cancels: int,
+    who: str = "the client",
+) -> Reply:
+    """Return the reply of a client, in a task with `cancels` earlier cancellation requests.
+
+    Raises what the client raises, and ClientError and TypeError for something that is not an
+    assistant's reply.
+    """
+    try:
+        reply = await ask(request)
+    except asyncio.CancelledError as raised:
+        if is_stop(raised, cancels):
+            raise
+        raise ClientError(f"{who} raised a CancelledError that nobody had asked for") from None
+    check_type(f"the reply of {who}", reply, Reply, "a Reply")
+    if reply.message.role != "assistant":
+        raise ClientError(f"{who} gave a reply whose message is not the assistant's")
+    if reply.finish in WHOLE or not reply.tool_calls:
+        return reply
+    cut = tuple(msgspec.structs.replace(call, complete=False) for call in reply.tool_calls)
+    message = msgspec.structs.replace(reply.message, tool_calls=cut)
+    return msgspec.structs.replace(reply, message=message)
+
+
+# Whether a run makes progress: calls that tell its model nothing new, and tools that only fail.
+#
+# Rule: a call repeats another one of the run if it is the same (tool and arguments) and its result
+# was the same. Calls that poll for a change are not repetitions, nor are alternating calls of which
+# one says something new. All of this is read from the messages, so that a run resumed elsewhere knows
+# it, too.
+
+_Asked: TypeAlias = tuple[str, str]  # the tool, and the arguments as JSON text
+
+
+class MadeCalls:
+    """Reads the calls of one run, as they are answered."""
+
+    def __init__(self, limits: Limits, state: RunState, answer: str = "") -> None:
+        self._limits = limits
+        self._answer = answer  # a call of this tool is not a call of the run
+        self._at = _first_own(state)
+        self._open: dict[str, _Asked] = {}
+        self._made: set[_Asked] = set()
+        self._told: set[int] = set()
+        self._repeated = 0
+        self._failed: dict[str, int] = {}
+
+    def limit(self, messages: Sequence[Message], calls: Sequence[ToolCall]) -> str | None:
+        """Return the limit of the run that keeps these calls from being made.
+
+        They are the last in `messages` and have no results yet.
+        """
+        self._read(messages)
+        repeated, failures = self._limits.repeated_calls, self._limits.tool_errors
+        is_stuck = repeated is not None and self._repeated >= repeated
+        if is_stuck and all((call.name, call.arguments) in self._made for call in calls):
+            return "repeated_calls"
+        if failures is not None and any(self._failed.get(c.name, 0) >= failures for c in calls):
+            return "tool_errors"
+        return None
+
+    def _read(self, messages: Sequence[Message]) -> None:
+        for message in messages[self._at :]:
+            for call in message.tool_calls:
+                if call.name != self._answer:
+                    self._open[call.id] = (call.name, call.arguments)
+            if is_handle(message):
+                continue  # it is answered later
+            asked = self._open.pop(message.call_id or "", None)
+            if asked is not None:
+                self._answered(asked, message)
+        self._at = len(messages)
+
+    def _answered(self, asked: _Asked, result: Message) -> None:
+        told = hash((asked, result.result_text, result.parts))
+        self._repeated = self._repeated + 1 if told in self._told else 0
+        self._told.add(told)
+        self._made.add(asked)
+        self._failed[asked[0]] = self._failed.get(asked[0], 0) + 1 if result.is_error else 0
+
+
+def _first_own(state: RunState) -> int:
+    """Return where the messages of the run itself begin, after those of its conversation."""
+    own = {record.id for record in state.records}
+    for at, message in enumerate(state.messages):
+        if any(call.id in own for call in message.tool_calls):
+            return at
+    return len(state.messages)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from toolcrib.agent.replies import replied
 from toolcrib.agent.results import ResultStore
+from toolcrib.agent.spending import replied
 from toolcrib.errors import ClientError
 from toolcrib.threads import cancel_requests
 from toolcrib.values.content import told_in_text
