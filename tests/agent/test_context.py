@@ -45,8 +45,8 @@ from toolcrib import (
     ToolRunner,
     tool,
 )
-from toolcrib.agent.context import NAME, ContextView
-from toolcrib.agent.summary import transcript
+from toolcrib.agent.context import ContextView, transcript
+from toolcrib.agent.results import NAME
 from toolcrib.approvals import answer_later
 from toolcrib.clients import fallback
 from toolcrib.errors import (

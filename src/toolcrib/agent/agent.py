@@ -12,7 +12,6 @@ from inspect import signature
 from types import NoneType
 from typing import Any, Unpack
 
-from toolcrib.agent.context import NAME as READ_RESULT
 from toolcrib.agent.context import SPILLED_BYTES, ContextKeeper, ContextOptions
 from toolcrib.agent.driving import NOBODY, RunPlan, Team
 from toolcrib.agent.fork import ForkPoint
@@ -30,6 +29,7 @@ from toolcrib.agent.inner import OuterRun, Runs, agent_tool, inner_run_id
 from toolcrib.agent.loop import AgentLabel
 from toolcrib.agent.output import OutputType
 from toolcrib.agent.picking import DEFERRED, AgentPicking, SearchTools
+from toolcrib.agent.results import NAME as READ_RESULT
 from toolcrib.agent.session import Session
 from toolcrib.agent.speaker import Deps, Speaker, check_given
 from toolcrib.agent.stream import Drive, RunStream

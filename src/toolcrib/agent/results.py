@@ -1,4 +1,4 @@
-"""Stores results that are too large for a model: in a folder, or the database of the audit log.
+"""Results too large for a model: stored in a folder or the database of the audit log, read in parts.
 
 Rule: only the text that the model would have been sent is stored, and nothing else of a result. It
 is found by its id and its caller together. The name of a file or row contains neither, and is not
@@ -13,13 +13,16 @@ import os
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
+from typing import Any, Protocol, TypedDict
 
 from toolcrib.closing import Closing
 from toolcrib.errors import SourceError
 from toolcrib.storage import OWNERS, SqlDatabase, Transaction, create_private
-from toolcrib.values.json import sha256_hex
+from toolcrib.tools import Tool, capability, tool
+from toolcrib.values.context import CallContext
+from toolcrib.values.json import JsonObject, sha256_hex
 from toolcrib.values.typed import check_type, names_wrong_types
 
 _KEEP = """INSERT INTO spilled_results (name, kept_at, text) VALUES (:name, :now, :text)
@@ -133,3 +136,134 @@ def _keep_each(named: Mapping[str, str], transaction: Transaction) -> None:
 def _name(caller: str, id_: str) -> str:
     """Return the name that a caller's result is stored under, unique for each pair."""
     return sha256_hex(f"{len(caller)}:{caller}{id_}")
+
+
+# `read_result`: the tool that returns what was left out.
+#
+# It is a tool like any other: offered, hydrated, decided and recorded as such. It is offered from
+# the beginning, because adding a tool later would change the beginning of each request.
+
+NAME = "read_result"
+_LONGEST_SEARCH = 200
+_MOST_FOUND = 10
+_AROUND = 80  # characters on each side of a match
+UNKNOWN = "This run has no shortened result of that id."
+LOST = "The part left out of that result is no longer kept: make the call again."
+
+
+@capability
+class ResultReader(Protocol):
+    """Returns what was left out of the results of one run."""
+
+    async def text(self, id: str, caller: str) -> str: ...  # noqa: A002
+
+    def page(self, text: str) -> str: ...
+
+
+class FoundText(TypedDict):
+    at: int
+    text: str
+
+
+class ResultText(TypedDict):
+    start: int
+    end: int
+    size: int
+    text: str
+    found: list[FoundText]
+
+
+_INPUT: JsonObject = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string", "maxLength": 100, "description": "The id in the mark."},
+        "start": {
+            "type": "integer",
+            "minimum": 0,
+            "default": 0,
+            "description": "The first character to read.",
+        },
+        "end": {
+            "anyOf": [{"type": "integer", "minimum": 0}, {"type": "null"}],
+            "default": None,
+            "description": "The character to stop before.",
+        },
+        "search": {
+            "type": "string",
+            "maxLength": _LONGEST_SEARCH,
+            "default": "",
+            "description": "Only find this text, and say where it is.",
+        },
+    },
+    "required": ["id"],
+    "additionalProperties": False,
+}
+
+
+@cache
+def read_result() -> Tool[..., Any]:
+    """Return the tool; made when it is first needed."""
+
+    @tool(
+        visible=["start", "end", "size"],
+        read_only=True,
+        idempotent=True,
+        name=NAME,
+        input_schema=_INPUT,
+    )
+    async def read(
+        id: str,  # noqa: A002
+        results: ResultReader,
+        context: CallContext,
+        start: int = 0,
+        end: int | None = None,
+        search: str = "",
+    ) -> ResultText:
+        """Read from a result of which a mark like [900000 characters left out, read_result(id='r_…')]
+        says that it is not all there, or search it.
+
+        Where less came than was asked for, read on from the `end` that came.
+        """
+        text = await results.text(id, context.caller.id)
+        stop = len(text) if end is None else max(start, min(end, len(text)))
+        if search:
+            every = _found(text, search, start, stop)
+            found = _fitting(every, len(results.page("".join(each["text"] for each in every))))
+            more = len(found) < len(every) or len(found) == _MOST_FOUND
+            begin = found[0]["at"] if found else stop
+            last = found[-1]["at"] + len(search) if more else stop
+            return {"start": begin, "end": last, "size": len(text), "text": "", "found": found}
+        piece = results.page(text[start:stop])
+        at = min(start, len(text))
+        return {
+            "start": at,
+            "end": at + len(piece),
+            "size": len(text),
+            "text": piece,
+            "found": [],
+        }
+
+    return read
+
+
+def _found(text: str, search: str, start: int, stop: int) -> list[FoundText]:
+    """Return the first places of a text in another one, with the text around them."""
+    found: list[FoundText] = []
+    at = text.find(search, start, stop)
+    while at >= 0 and len(found) < _MOST_FOUND:
+        around = text[max(0, at - _AROUND) : at + len(search) + _AROUND]
+        found.append({"at": at, "text": around})
+        at = text.find(search, at + len(search), stop)
+    return found
+
+
+def _fitting(found: list[FoundText], most: int) -> list[FoundText]:
+    """Return the first places, at least one, whose texts have at most `most` characters in all."""
+    kept: list[FoundText] = []
+    left = most
+    for each in found:
+        left -= len(each["text"])
+        if kept and left < 0:
+            break
+        kept.append(each)
+    return kept

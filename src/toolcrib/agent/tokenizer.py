@@ -1,4 +1,4 @@
-"""The installed tokenizer that knows a model by its name: tiktoken, for OpenAI's models.
+"""Counting tokens: the installed tokenizer that knows a model by its name, tiktoken for OpenAI's.
 
 Rule: nothing is downloaded. tiktoken fetches a vocabulary that its cache lacks, so it is asked for
 one only if the cache has the whole file, by the digest that tiktoken itself expects. Otherwise
@@ -14,10 +14,16 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
+from operator import index
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, SupportsIndex, TypeAlias, assert_never
 
 import msgspec
+
+from toolcrib.errors import ContextError
+from toolcrib.values.content import File, Image, Link, Part, inline_data, text_in
+from toolcrib.values.definition import HasDefinition
+from toolcrib.values.message import Message
 
 Count: TypeAlias = Callable[[str], int]
 _PIECE = 10_000
@@ -29,6 +35,13 @@ add a token.
 _CACHES = ("TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _OWN = frozenset(dir(builtins))
+TOKEN_BYTES = 3
+_MESSAGE_TOKENS = 8
+_TOOL_TOKENS = 16
+_IMAGE_TOKENS = 1_600
+_FILE_BYTES = 40  # bytes of a document in base64 per token
+_BEYOND = 16
+"""A text with more than this many bytes per token of the window is estimated, not tokenized."""
 
 
 class Tokenizer(msgspec.Struct, frozen=True):
@@ -130,3 +143,74 @@ def _in_cache(files: Iterable[str], digests: set[str]) -> bool:
         if hashlib.sha256(kept).hexdigest() not in digests:
             return False
     return True
+
+
+# Counting or estimating tokens.
+
+
+class Meter:
+    """Measures strings and messages in tokens, counted or estimated."""
+
+    def __init__(self, tokenizer: Tokenizer, most: int) -> None:
+        self._count, self.how = tokenizer.count, tokenizer.how
+        self._most = most * _BEYOND
+
+    def text(self, text: str) -> int:
+        size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        if self._count is None or size > self._most:
+            return size // TOKEN_BYTES + 1 if size else 0
+        return _counted(self._count, text)
+
+    def message(self, message: Message) -> int:
+        """Return the tokens of a message; if larger, what its provider wants back counts."""
+        said = self.text(message.content)
+        for call in message.tool_calls:
+            said += self.text(call.name) + self.text(call.arguments) + _MESSAGE_TOKENS
+        if message.provider_state is not None:
+            said = max(said, self.json(message.provider_state.data))
+        parts = sum(map(self.part, message.parts))
+        return _MESSAGE_TOKENS + said + parts + _IMAGE_TOKENS * len(message.images)
+
+    def json(self, data: object) -> int:
+        try:
+            told = msgspec.json.encode(data).decode()
+        except (TypeError, ValueError, RecursionError):  # the wire refuses it, or fixes it
+            told = repr(data)
+        return self.text(told)
+
+    def part(self, part: Part) -> int:
+        """Return the tokens of a part; a text file counts as text, however it is stored."""
+        match part:
+            case Image():
+                return _IMAGE_TOKENS
+            case str() | Link() | File():
+                text = text_in(part)
+                if text is None and isinstance(part, File):
+                    return len(inline_data(part) or "") // _FILE_BYTES
+                return self.text(text or "")
+            case _:
+                assert_never(part)
+
+    def tool(self, offered: HasDefinition) -> int:
+        definition = offered.get_definition()
+        schema = definition.input_schema_json or ""
+        told = self.text(definition.name) + self.text(definition.description) + self.text(schema)
+        return told + _TOOL_TOKENS
+
+
+_NOT_COUNTED = (
+    "ContextOptions(count=…) {}; it must return the tokens of any text, an int of at least 0"
+)
+
+
+def _counted(count: Count, text: str) -> int:
+    """Return the tokens of a text by the application's own tokenizer. Raises ContextError."""
+    try:
+        given: Any = count(text)
+    except Exception as raised:
+        raise ContextError(_NOT_COUNTED.format(f"raised {type(raised).__name__}")) from raised
+    if not isinstance(given, SupportsIndex):
+        raise ContextError(_NOT_COUNTED.format(f"returned a {type(given).__name__}"))
+    if index(given) < 0:
+        raise ContextError(_NOT_COUNTED.format("returned less than 0"))
+    return index(given)

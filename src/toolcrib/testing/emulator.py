@@ -13,10 +13,10 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from toolcrib.agent import Agent
-from toolcrib.agent.context import read_result
 from toolcrib.agent.handover import is_handover, team_of
 from toolcrib.agent.output import unfenced
 from toolcrib.agent.picking import search_tools
+from toolcrib.agent.results import read_result
 from toolcrib.clients import client_for
 from toolcrib.errors import ToolError
 from toolcrib.hydration import ParseFailure, parse_json
