@@ -26,12 +26,11 @@ from toolcrib.agent.handover import (
     team_of,
 )
 from toolcrib.agent.inner import OuterRun, Runs, agent_tool, inner_run_id
-from toolcrib.agent.loop import AgentLabel
 from toolcrib.agent.output import OutputType
 from toolcrib.agent.picking import DEFERRED, AgentPicking, SearchTools
 from toolcrib.agent.results import NAME as READ_RESULT
 from toolcrib.agent.session import Session
-from toolcrib.agent.speaker import Deps, Speaker, check_given
+from toolcrib.agent.speaker import AgentLabel, Deps, Speaker, check_given
 from toolcrib.agent.stream import Drive, RunStream
 from toolcrib.clients import client_for
 from toolcrib.clients.base import models_of

@@ -120,14 +120,14 @@ class Planning(Run):
             if self._spending.seconds_left == 0.0:  # a run would have ended by now
                 limit = limit or "seconds"
             offer = permitted(self._toolbox.offer(reply.offer, reply.tool_calls), self._choice)
-            typed = self._terms.output
+            typed = self._typed
             answers = [] if typed is None else typed.calls_in(reply)
             asked = [call for call in reply.tool_calls if call not in answers]
-            calls = once(await self._hydrated(asked, offer), self._terms.heirs)
+            calls = once(await self._hydrated(asked, offer), self._speaker.heirs)
         finally:
             self._close()
         limit = limit or over_limit(
-            self._terms.limits, self._saved.speakers, calls, self._terms.heirs
+            self._terms.limits, self._saved.speakers, calls, self._speaker.heirs
         )
         limit = limit or self._spending.begin_calls(calls)
         decided = await self._runner.foreseen(calls, context)
@@ -312,11 +312,11 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         """Return what the model would do first in a prepared run."""
         speaks = self.speaking_in(state)
         planning = Planning(
-            speaks.client,
+            speaks,
             speaks.bound(deps),
             state,
             open_toolbox=speaks.opening(state, None),
-            terms=self._terms(speaks, state, deps or {})._replace(steps=None),
+            terms=self._terms(state, deps or {})._replace(steps=None),
             listener=NOBODY,
             answers={},
         )
@@ -387,12 +387,12 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
             while True:
                 runner = runners[speaker.name]
                 run = Run(
-                    speaker.client,
+                    speaker,
                     runner if outer is None else runner.or_sinks(outer.around.sinks),
                     at,
                     open_toolbox=toolbox,
-                    terms=self._terms(speaker, at, deps or {}, tally)._replace(
-                        guards=guards, resumed=resumed
+                    terms=self._terms(at, deps or {})._replace(
+                        tally=tally, guards=guards, resumed=resumed
                     ),
                     listener=told,
                     answers=given,
@@ -450,23 +450,15 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
             runners[name] = runners[name].emulated_as(runners[before])
         return runners
 
-    def _terms(
-        self, speaks: Speaker, state: RunState, deps: Deps, tally: RunTally | None = None
-    ) -> RunTerms:
-        """Return the terms of a run while one member speaks: all speakers' strictest limits."""
+    def _terms(self, state: RunState, deps: Deps) -> RunTerms:
+        """Return the terms of a run, with the strictest limits of all its speakers."""
         limits = [self.first.limits, *(self.members[name].limits for name in state.speakers)]
         return RunTerms(
             strictest(limits) if state.speakers else self.first.limits,
-            speaks.output,
-            speaks.label,
+            deps,
             self.state_key,
-            speaks.asking(state),
             self.steps,
-            speaks.instructing(state, deps),
-            speaks.heirs,
-            tally,
-            speaks.keeper,
-            check_given=partial(self._check_given, deps),
+            partial(self._check_given, deps),
         )
 
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import dropwhile
 from types import MappingProxyType
-from typing import TypeAlias, assert_never, cast
+from typing import TypeAlias, TypeVar, assert_never, cast
 
 import msgspec
 import orjson
@@ -43,6 +43,9 @@ from toolcrib.values.record import (
     has_begun,
 )
 from toolcrib.values.run import RepairedText, RunState, saved_run
+from toolcrib.values.step import ArgumentsStep
+
+T = TypeVar("T")
 
 # What the model reads of its calls: results and errors as the content of tool messages.
 
@@ -88,12 +91,9 @@ def readable_call(
     )
     if malformed or not call.complete:
         call = msgspec.structs.replace(call, arguments="{}", complete=True, fault=None)
-    return _encodable(call) if code in _UNREAD else call
-
-
-def _encodable(call: ToolCall) -> ToolCall:
-    """Replace lone surrogates, which no file or provider can hold, in a name made up by a model."""
-    return msgspec.structs.replace(call, name=encodable(call.name))
+    if code in _UNREAD:  # a name made up by a model may have lone surrogates
+        return msgspec.structs.replace(call, name=encodable(call.name))
+    return call
 
 
 def result_message(
@@ -838,29 +838,25 @@ class _Before:
 class Restored:
     """Keeps, by call id, the arguments that waiting calls were restored or repaired to."""
 
-    def __init__(
-        self,
-        runner: ToolRunner,
-        restored: Mapping[str, JsonObject],
-        repaired: Mapping[str, RepairedText],
-        pinned: Mapping[str, dict[str, JsonValue]],
-    ) -> None:
+    def __init__(self, runner: ToolRunner, state: RunState) -> None:
         self._runner = runner
         self._known: dict[str, JsonObject] = {}
         self._repaired: dict[str, RepairedText] = {}
-        self._pinned: dict[str, dict[str, JsonValue]] = {}
-        self.take(restored, repaired, pinned)
+        self._pinned: dict[str, JsonObject] = {}
+        self.take(state)
 
-    def take(
-        self,
-        restored: Mapping[str, JsonObject],
-        repaired: Mapping[str, RepairedText],
-        pinned: Mapping[str, dict[str, JsonValue]],
-    ) -> None:
+    def take(self, made: RunState | ArgumentsStep) -> None:
         """Take over arguments that were restored or repaired elsewhere."""
-        self._known |= restored
-        self._repaired |= repaired
-        self._pinned |= pinned
+        self._known |= made.restored
+        self._repaired |= made.repaired
+        self._pinned |= made.pinned
+
+    def kept(self, calls: Iterable[ToolCall]) -> ArgumentsStep:
+        """Return what is known of the arguments of the calls that still wait."""
+        ids = [call.id for call in calls]
+        return ArgumentsStep(
+            _only(ids, self._known), _only(ids, self._repaired), _only(ids, self._pinned)
+        )
 
     async def hydrate(self, call: ToolCall, offer: Offer) -> HydrationResult:
         """Hydrate a call; one that was hydrated before gets the same arguments again."""
@@ -876,18 +872,6 @@ class Restored:
         if isinstance(result, Hydrated) and told.repaired_arguments is not None:
             self._repaired[call.id] = RepairedText(told.repaired_arguments, told.repaired_by)
         return result
-
-    def restored(self, calls: Iterable[ToolCall]) -> dict[str, JsonObject]:
-        """Return the restored arguments of the calls that still wait."""
-        return {call.id: self._known[call.id] for call in calls if call.id in self._known}
-
-    def repaired(self, calls: Iterable[ToolCall]) -> dict[str, RepairedText]:
-        """Return the repaired arguments of the calls that still wait."""
-        return {call.id: self._repaired[call.id] for call in calls if call.id in self._repaired}
-
-    def pinned(self, calls: Iterable[ToolCall]) -> dict[str, dict[str, JsonValue]]:
-        """Return what default factories made for the calls that still wait."""
-        return {call.id: self._pinned[call.id] for call in calls if call.id in self._pinned}
 
     def text(self, call: ToolCall) -> str:
         """Return the arguments as they were validated: a provider can be sent these again."""
@@ -905,6 +889,10 @@ class Restored:
         return await repair(result, offer, _Before(known), pinned=pinned)
 
 
+def _only(ids: Iterable[str], known: Mapping[str, T]) -> dict[str, T]:
+    return {each: known[each] for each in ids if each in known}
+
+
 async def edit_fault(
     runner: ToolRunner, state: RunState, request: ApprovalRequest, answer: Approve
 ) -> CallError | None:
@@ -916,7 +904,7 @@ async def edit_fault(
     call = next((call for call in found if call.id == request.call_id), None)
     if request.run_id != state.run_id or call is None or call.name not in runner.catalog:
         return None
-    restored = Restored(runner, state.restored, state.repaired, state.pinned)
+    restored = Restored(runner, state)
     result = await restored.hydrate(call, Offer.of([runner.catalog[call.name]]))
     if not isinstance(result, Hydrated):
         return None

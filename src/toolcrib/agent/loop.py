@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, assert_never
 
 import msgspec
 
 from toolcrib.agent.background import Awaited, BackgroundCalls
-from toolcrib.agent.context import ContextKeeper, ContextView
+from toolcrib.agent.context import ContextView
 from toolcrib.agent.handover import handed_to, once, over_limit
 from toolcrib.agent.history import (
     NOT_MADE,
@@ -27,8 +26,9 @@ from toolcrib.agent.history import (
     check_as_asked,
 )
 from toolcrib.agent.inner import OuterRun
-from toolcrib.agent.output import OutputType, PartialAnswer, TakenAnswer, complaint_of
+from toolcrib.agent.output import PartialAnswer, TakenAnswer, complaint_of
 from toolcrib.agent.picking import OpenToolbox, Toolbox, is_search
+from toolcrib.agent.speaker import AgentLabel, Deps, Speaker
 from toolcrib.agent.spending import WHOLE, LimitReached, MadeCalls, Spending, replied
 from toolcrib.agent.stream import Listener, Watch
 from toolcrib.errors import (
@@ -52,13 +52,11 @@ from toolcrib.values.context import (
     StepRunner,
     replays,
 )
-from toolcrib.values.decision import Answer, ApprovalRequest
+from toolcrib.values.decision import Answer
 from toolcrib.values.definition import HasDefinition, ToolDefinition
-from toolcrib.values.json import encodable
 from toolcrib.values.message import (
     ArgumentsPart,
     ChatRequest,
-    LLMClient,
     Message,
     Offer,
     ReasoningPart,
@@ -74,7 +72,6 @@ from toolcrib.values.run import (
     RunError,
     RunRecord,
     RunResult,
-    RunSettings,
     RunStarted,
     RunState,
     RunStatus,
@@ -86,22 +83,6 @@ from toolcrib.values.step import ArgumentsStep, ReplyStep, ToolsStep, in_backgro
 from toolcrib.values.typed import check_type
 
 # Where the calls of a run come from: which agent, turn, model and prompt.
-
-
-class AgentLabel(msgspec.Struct, frozen=True):
-    """Says what an agent is called in records, and whether they may refer to its prompts' text."""
-
-    name: str = ""
-    version: str = ""
-    record_prompts: bool = False
-
-    def __post_init__(self) -> None:
-        for option, text in (("name", self.name), ("version", self.version)):
-            if not isinstance(text, str):
-                raise ToolcribError(f"{option}= is a str: {option}='…'")
-            msgspec.structs.force_setattr(self, option, encodable(text))
-        if not isinstance(self.record_prompts, bool):
-            raise ToolcribError("record_prompts= is True or False")
 
 
 class Origins:
@@ -202,32 +183,22 @@ def permitted(offer: Offer, choice: ToolChoice) -> Offer:
 
 
 class RunTerms(NamedTuple):
-    """Holds the terms of a run: its agent's, and `settings` that include the run's own.
+    """Holds the terms of a run, besides those of the agent that speaks.
 
-    `heirs` maps handover tools to the agents that they hand over to. `tally` is the tally to
-    continue, if another agent has spoken before in this process. If `resumed`, the run was given a
-    state, and another process may have executed this part before. `check_given` raises BindingError
-    unless the run is given the capabilities that it was given when a stored reply was made.
+    `limits` are the strictest of all speakers. `tally` is the tally to continue, if another agent
+    has spoken before in this process. If `resumed`, the run was given a state, and another process
+    may have executed this part before. `check_given` raises BindingError unless the run is given
+    the capabilities that it was given when a stored reply was made.
     """
 
     limits: Limits
-    output: OutputType | None
-    label: AgentLabel
-    state_key: bytes | None = None
-    settings: RunSettings = RunSettings()
-    steps: StepRunner | None = None
-    instruct: Callable[[], Awaitable[str]] | None = None
-    heirs: Mapping[str, str] = MappingProxyType({})
+    deps: Deps
+    state_key: bytes | None
+    steps: StepRunner | None
+    check_given: Callable[[Iterable[str]], None]
     tally: RunTally | None = None
-    context: ContextKeeper | None = None
     guards: tuple[Guard, ...] = ()
     resumed: bool = False
-    check_given: Callable[[Iterable[str]], None] | None = None
-
-
-def _approved(state: RunState) -> Iterator[ApprovalRequest]:
-    """Yield the questions whose approval suspended calls began with."""
-    return (each.approval[0] for each in state.suspended.values() if each.approval is not None)
 
 
 class Run:
@@ -235,7 +206,7 @@ class Run:
 
     def __init__(
         self,
-        client: LLMClient,
+        speaker: Speaker,
         runner: ToolRunner,
         state: RunState,
         *,
@@ -245,10 +216,11 @@ class Run:
         answers: Mapping[str, Answer],
         outer: OuterRun | None = None,
     ) -> None:
-        self._client = client
+        self._speaker, self._client, self._typed = speaker, speaker.client, speaker.output
         self._runner = runner
         self._terms = terms
-        self._settings = terms.settings.of_requests
+        self._settings = speaker.asking(state)
+        self._instruct = speaker.instructing(state, terms.deps)
         self._open_toolbox = open_toolbox
         self._toolbox = Toolbox.of(runner.catalog, state.offered)
         self.heir: str | None = None
@@ -258,7 +230,7 @@ class Run:
         self._emit, self._streaming = listener.emit, listener.streaming
         self._run_id = state.run_id
         self._started_at, self._started = time.time(), time.monotonic()
-        self._origins = Origins(terms.label, state)
+        self._origins = Origins(speaker.label, state)
         self._records = list(state.records)
         self._marks = list(state.marks)
         self._instructions = state.instructions
@@ -274,7 +246,7 @@ class Run:
         self._calling = False
         self._untouched = bool(state.pending)  # nothing that it waited for has been decided since
         self._cancels = 0
-        self._restored = Restored(runner, state.restored, state.repaired, state.pinned)
+        self._restored = Restored(runner, state)
         self._history = ConversationHistory(state.messages, self._restored.text)
         self._watch = Watch(self._emit, self._records, state, self._tally)
         self._given = answers
@@ -291,7 +263,7 @@ class Run:
         listener.reached_by(self._background.cancel)
         self._view: ContextView | None = None
         self._choice = ToolChoice()
-        answer = "" if terms.output is None else terms.output.definition.name
+        answer = "" if self._typed is None else self._typed.definition.name
         self._made = MadeCalls(terms.limits, state, answer)
         self._scope = self._scope_of(answers, outer)
         # With steps, each stored reply sets these for its calls; calls of a saved run have none.
@@ -306,10 +278,12 @@ class Run:
     def _scope_of(self, answers: Mapping[str, Answer], outer: OuterRun | None) -> CallScope:
         """Return the scope of this run's calls, which is within the scope of an `outer` run."""
         state = self._saved
+        began_with = (each.approval[0] for each in state.suspended.values() if each.approval)
+        asked = {each.id: each for each in (*state.pending, *began_with)}
         return CallScope(
             self._tally,
             answers,
-            {each.id: each for each in (*state.pending, *_approved(state))},
+            asked,
             self._watch,
             approver=None if outer is None or self._runner.approver else outer.around.approver,
             suspended=state.suspended,
@@ -327,7 +301,7 @@ class Run:
         Raises the provider's failure, with `.state`, and CancelledError.
         """
         self._cancels = cancel_requests()
-        label, resumed = self._terms.label, self._saved.turn > 0
+        label, resumed = self._speaker.label, self._saved.turn > 0
         self._emit(RunStarted(self._run_id, label.name, label.version, resumed))
         ended: tuple[RunStatus, str | None] | None = None
         self._begin()
@@ -362,15 +336,15 @@ class Run:
         """Taint the outer runs if this run is tainted, and open its view of the conversation."""
         if self._tally.tainted:
             taint(self._tally)  # its history is tainted, so whoever reads its answer is, too
-        if self._terms.context is not None:
+        if self._speaker.keeper is not None:
             spending = self._spending
-            opened = self._terms.context.open(self._run_id, self._caller.id, spending, self._steps)
+            opened = self._speaker.keeper.open(self._run_id, self._caller.id, spending, self._steps)
             self._view = opened
 
     def _close(self) -> None:
         self._toolbox.close()
-        if self._terms.context is not None and self._view is not None:
-            self._terms.context.close(self._view, self._run_id)
+        if self._speaker.keeper is not None and self._view is not None:
+            self._speaker.keeper.close(self._view, self._run_id)
 
     async def _outcome(self) -> tuple[RunStatus, str | None]:
         """Return how the run ended, and by which limit, once nothing of it runs any more.
@@ -435,13 +409,13 @@ class Run:
 
     async def _take_instructions(self) -> None:
         """Put the instructions of a starting run in their place; they do not change after that."""
-        if self._terms.instruct is None:
+        if self._instruct is None:
             return
         if self._steps is None:
-            text = await self._terms.instruct()
+            text = await self._instruct()
         else:
-            text = await self._steps.run("instructions", self._terms.instruct, str)
-        typed, given = self._terms.output, self._history.messages[1:2]
+            text = await self._steps.run("instructions", self._instruct, str)
+        typed, given = self._typed, self._history.messages[1:2]
         own = typed is None or text != typed.instructions or given == (Message.system(text),)
         self._history.instruct(text, replacing=own and self._instructions == "replacing")
         self._instructions = "first" if text else "none"
@@ -458,8 +432,8 @@ class Run:
             status=status,
             started_at=self._started_at,
             seconds=None if begins else time.monotonic() - self._started,
-            agent=self._terms.label.name,
-            agent_version=self._terms.label.version,
+            agent=self._speaker.label.name,
+            agent_version=self._speaker.label.version,
             model=self._client.model,
             provider="" if last is None else last.provider,
             prompt_digest="" if begins else self._origins.prompt_digest(messages, self._toolbox),
@@ -508,7 +482,7 @@ class Run:
             if self._takes_call(reply):
                 return
             if not reply.tool_calls:
-                typed = self._terms.output is not None
+                typed = self._typed is not None
                 if reply.finish in _CUT or (typed and reply.finish not in WHOLE):
                     raise LimitReached(reply.finish)
                 if self._background.are_open:  # too early: ask again, with their results
@@ -573,14 +547,16 @@ class Run:
 
     def _heir(self) -> str | None:
         """Return the agent that continues from here, if it was handed over to."""
-        return handed_to(self._history.messages, self._terms.heirs) if self._terms.heirs else None
+        return (
+            handed_to(self._history.messages, self._speaker.heirs) if self._speaker.heirs else None
+        )
 
     def _takes_call(self, reply: Reply) -> bool:
         """Return whether a call of the reply is the answer.
 
         A call that should be the answer but is not gets its result here.
         """
-        typed, hook = self._terms.output, self._runner.on_exception
+        typed, hook = self._typed, self._runner.on_exception
         found = None if typed is None else typed.judge(reply, hook)
         if isinstance(found, TakenAnswer) and self._background.are_open:
             found = {found.result.call_id or "": _TOO_EARLY}
@@ -598,7 +574,7 @@ class Run:
 
     def _accepts(self, reply: Reply) -> bool:
         """Read the answer; an empty one, or one of another type, goes back to the model."""
-        if self._terms.output is None:
+        if self._typed is None:
             if reply.text.strip():
                 return True
             self._complain(_EMPTY, "empty_reply")
@@ -607,9 +583,9 @@ class Run:
         if len(answers) == 1:
             restorer = reply.offer.output
             hook = self._runner.on_exception
-            self._output, complaint = self._terms.output.read(answers[0], restorer, hook)
+            self._output, complaint = self._typed.read(answers[0], restorer, hook)
             if complaint is None:
-                self._answer = self._terms.output.told(answers[0], restorer)
+                self._answer = self._typed.told(answers[0], restorer)
         else:
             said = (
                 f"{len(answers)} texts may each be the answer"
@@ -638,7 +614,7 @@ class Run:
         turn = self._spending.turn
         before = self._tally.inner  # demands made before a fork were met, whatever was called
         called = bool(self._records or self._background.begun or before.calls or before.turns)
-        self._choice = self._terms.settings.choice(called=called)
+        self._choice = self._settings.choice(called=called)
         request = self._request()
         if self._view is not None:
             fitting = await self._view.fit(request)
@@ -650,7 +626,7 @@ class Run:
         )
         reply = self._history.with_new_ids(reply, request.id_prefix)
         model = reply.model or self._client.model
-        said = "" if self._terms.output is None else self._terms.output.text_of(reply)
+        said = "" if self._typed is None else self._typed.text_of(reply)
         if said and self._streaming:
             self._watch.text(said)
         self._emit(ReplyFinished(turn, reply.finish, reply.usage, model, reply.provider))
@@ -663,10 +639,10 @@ class Run:
             self._history.messages,
             self._toolbox.tools,
             self._choice,
-            settings=self._settings,
-            parallel_calls=self._terms.settings.parallel_tool_calls,
+            settings=self._settings.of_requests,
+            parallel_calls=self._settings.parallel_tool_calls,
             id_prefix=f"{self._run_id}_{self._spending.turn - 1}_",
-            output=None if self._terms.output is None else self._terms.output.format,
+            output=None if self._typed is None else self._typed.format,
             search_tool=self._toolbox.search_tool,
             deferred=self._toolbox.deferred,
         )
@@ -693,7 +669,7 @@ class Run:
         self._makes_arguments, self._marked = step.makes_arguments, step.background
         if asked:
             return asked[0]
-        if step.given and self._terms.check_given is not None:
+        if step.given:
             self._terms.check_given(step.given)
         self._tally.take_up(step.elapsed)
         if self._streaming and step.reply.text:
@@ -703,7 +679,7 @@ class Run:
 
     def _definition(self, name: str) -> ToolDefinition | None:
         """Return the definition of a tool that the model may be shown, or of the answer tool."""
-        typed = self._terms.output
+        typed = self._typed
         if typed is not None and name == typed.definition.name:
             return typed.definition
         return self._toolbox.definition(name)
@@ -758,8 +734,8 @@ class Run:
         if saved is not None:
             check_as_asked(saved, calls)
             check_answers(saved, self._given)
-        if self._terms.heirs:
-            calls = once(calls, self._terms.heirs)
+        if self._speaker.heirs:
+            calls = once(calls, self._speaker.heirs)
         scope = self._origins.scope(self._scope, self._history.messages, self._toolbox)
         stuck = None if replays(self._steps) else self._stuck(asked, calls, saved)
         limit = stuck or self._spending.begin_calls(calls)
@@ -794,7 +770,7 @@ class Run:
         Calls of a saved state, which were asked about, are not limited for repetition.
         """
         limit = None if saved else self._made.limit(self._history.messages, asked)
-        limits, heirs = self._terms.limits, self._terms.heirs
+        limits, heirs = self._terms.limits, self._speaker.heirs
         return limit or over_limit(limits, self._saved.speakers, calls, heirs)
 
     async def _keep_choice(self, steps: StepRunner) -> None:
@@ -822,19 +798,17 @@ class Run:
 
         async def work() -> ArgumentsStep:
             done.extend([await self._restored.hydrate(call, offer) for call in asked])
-            made, marked = self._restored, self._marked
-            return ArgumentsStep(
-                made.restored(asked),
-                made.repaired(asked),
-                made.pinned(asked),
-                in_background(asked, self._definition) if marked is None else marked,
+            marked = self._marked
+            return msgspec.structs.replace(
+                self._restored.kept(asked),
+                background=in_background(asked, self._definition) if marked is None else marked,
             )
 
         step = await self._steps.run(f"arguments {self._spending.turn}", work, ArgumentsStep)
         self._marked = step.background
         if done:
             return done
-        self._restored.take(step.restored, step.repaired, step.pinned)
+        self._restored.take(step)
         return [await self._restored.hydrate(call, offer) for call in asked]
 
     def _fail(self, error: Exception) -> None:
@@ -881,7 +855,7 @@ class Run:
         """Return the run's present state."""
         pending = tuple(request for waits in self._waiting for request in waits.requests)
         suspended = {w.record.id: w.suspended for w in self._waiting if w.suspended is not None}
-        waiting = self._history.unanswered()
+        kept = self._restored.kept(self._history.unanswered())
         heir = self._heir()
         return RunState(
             run_id=self._run_id,
@@ -894,11 +868,11 @@ class Run:
             offered=self._toolbox.names,
             elapsed=self._tally.elapsed,
             pending=pending,
-            restored=self._restored.restored(waiting),
-            repaired=self._restored.repaired(waiting),
+            restored=kept.restored,
+            repaired=kept.repaired,
             origin=self._origins.last,
             choice=self._toolbox.choice,
-            pinned=self._restored.pinned(waiting),
+            pinned=kept.pinned,
             corrections=self._corrections,
             suspended=suspended,
             settings=self._saved.settings,
@@ -925,12 +899,12 @@ class Run:
         return RunResult(
             status=status,
             text=text,
-            output=text if self._terms.output is None else self._output,
+            output=text if self._typed is None else self._output,
             messages=state.messages,
             usage=state.usage,
             records=state.records,
             pending=state.pending,
             state=state,
             limit=limit,
-            agent=state.speakers[-1] if state.speakers else self._terms.label.name,
+            agent=state.speakers[-1] if state.speakers else self._speaker.label.name,
         )

@@ -17,10 +17,9 @@ import msgspec
 from toolcrib.agent.context import ContextKeeper
 from toolcrib.agent.handover import handed_to, handover_name, within_catalog
 from toolcrib.agent.history import split_system
-from toolcrib.agent.loop import AgentLabel
 from toolcrib.agent.output import OutputType, without_output
 from toolcrib.agent.picking import AgentPicking, OpenToolbox, Toolbox
-from toolcrib.errors import BindingError, SourceError
+from toolcrib.errors import BindingError, SourceError, ToolcribError
 from toolcrib.runner import ToolRunner
 from toolcrib.values.context import PolicyContext, StepRunner
 from toolcrib.values.json import Veiled, encodable
@@ -37,6 +36,22 @@ checked at run time.
 """
 _TO_COME = Message.system("")
 """Reserves the place of instructions that are a function of the run, until it begins."""
+
+
+class AgentLabel(msgspec.Struct, frozen=True):
+    """Says what an agent is called in records, and whether they may refer to its prompts' text."""
+
+    name: str = ""
+    version: str = ""
+    record_prompts: bool = False
+
+    def __post_init__(self) -> None:
+        for option, text in (("name", self.name), ("version", self.version)):
+            if not isinstance(text, str):
+                raise ToolcribError(f"{option}= is a str: {option}='…'")
+            msgspec.structs.force_setattr(self, option, encodable(text))
+        if not isinstance(self.record_prompts, bool):
+            raise ToolcribError("record_prompts= is True or False")
 
 
 class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
