@@ -319,7 +319,6 @@ class ContextView:
         return piece
 
     def _measure(self, request: ChatRequest) -> None:
-        """Measure what a request has besides its messages."""
         asked = request.settings
         told = (request.tools, request.output, asked.provider_tools, asked.extra)
         if self._offered[0] != told:
@@ -363,7 +362,6 @@ class ContextView:
                     self._shorten(at, self._largest // _HEAD_SHARE, self._largest)
 
     async def _make_room(self) -> None:
-        """Make a request fit, as far as that is possible."""
         if self._total > self._room:
             self._leave_out()
         while self._total > self._room and self._summarizer and self._spending:
@@ -493,7 +491,6 @@ class ContextView:
         return begin
 
     def _left_out(self, at: int, text: str) -> str:
-        """Return the id of a result of which something is left out."""
         id_ = self._ids.get(at)
         if id_ is None:
             id_ = self._ids[at] = _id_of(text)

@@ -442,7 +442,6 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
     def _runners(
         self, state: RunState, deps: Deps | None, guards: Iterable[Guard]
     ) -> dict[str, ToolRunner]:
-        """Return the runner of each member in a run. Raises BindingError."""
         runners = {name: each.bound(deps) for name, each in self.members.items()}
         for guard in guards:
             runners = {name: each.asking_first(guard) for name, each in runners.items()}

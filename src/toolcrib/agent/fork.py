@@ -367,7 +367,6 @@ def _tally(
     tainted: bool,
     run_id: str,
 ) -> RunTally:
-    """Return the tally that the new run begins with."""
     return RunTally(
         run_id or f"run_{os.urandom(8).hex()}",
         os.urandom(16).hex(),
@@ -490,7 +489,6 @@ def _below(places: Iterable[str], others: Collection[str]) -> Iterator[str]:
 
 
 def _without(arguments: JsonObject, pointers: Iterable[str]) -> JsonObject:
-    """Return arguments without the members that these JSON Pointers lead to, if any."""
     left = json_copy(canonical_json(arguments))
     for pointer in pointers:
         *steps, last = steps_of(pointer)

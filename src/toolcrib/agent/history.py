@@ -332,7 +332,6 @@ class ConversationHistory:
         return readable_call(call, outcome, error)
 
     def _last_assistant(self) -> int:
-        """Return the index of the assistant message of this turn, or -1."""
         position = len(self._messages) - 1
         while position >= 0 and self._messages[position].role == "tool":
             position -= 1
@@ -527,7 +526,6 @@ def _is_untold(result: Message) -> bool:
 
 
 def _said(messages: Iterable[Message]) -> list[tuple[object, ...]]:
-    """Return what was said and called, without the results."""
     said = (message for message in messages if message.role != "tool")
     return [(m.role, m.content, tuple(call.id for call in m.tool_calls), *m.parts) for m in said]
 
@@ -812,8 +810,6 @@ def changed(field: str, why: str) -> SourceError:
 
 
 class _RestoredBefore(msgspec.Struct, frozen=True):
-    """An argument restorer for one call whose arguments were restored before."""
-
     arguments: JsonObject
 
     def restore(self, arguments: JsonObject) -> JsonObject:

@@ -634,7 +634,6 @@ class Run:
         return reply
 
     def _request(self) -> ChatRequest:
-        """Return the next request, with the whole history."""
         return ChatRequest(
             self._history.messages,
             self._toolbox.tools,
@@ -852,7 +851,6 @@ class Run:
         return self._result_of(status, limit, self._state())
 
     def _state(self) -> RunState:
-        """Return the run's present state."""
         pending = tuple(request for waits in self._waiting for request in waits.requests)
         suspended = {w.record.id: w.suspended for w in self._waiting if w.suspended is not None}
         kept = self._restored.kept(self._history.unanswered())

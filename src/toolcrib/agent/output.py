@@ -340,7 +340,6 @@ class PartialValue:
         return [value]
 
     def _note_quotes(self, piece: str) -> None:
-        """Note whether the text so far ends within a string."""
         at = int(self._escaped and bool(piece))
         self._escaped = self._escaped and not piece
         for found in _QUOTES.finditer(piece, at):

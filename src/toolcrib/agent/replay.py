@@ -95,7 +95,6 @@ def _told(message: Message) -> str:
 def _calls(
     state: RunState, said: Sequence[Message]
 ) -> tuple[tuple[ToolInvocationRecord, ...], tuple[UnrecordedCall, ...]]:
-    """Return what is known of the calls of a reply, in order."""
     records = {record.id: record for record in state.records}
     recorded: list[ToolInvocationRecord] = []
     others: list[UnrecordedCall] = []

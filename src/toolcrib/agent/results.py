@@ -247,7 +247,6 @@ def read_result() -> Tool[..., Any]:
 
 
 def _found(text: str, search: str, start: int, stop: int) -> list[FoundText]:
-    """Return the first places of a text in another one, with the text around them."""
     found: list[FoundText] = []
     at = text.find(search, start, stop)
     while at >= 0 and len(found) < _MOST_FOUND:

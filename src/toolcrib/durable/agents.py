@@ -233,7 +233,6 @@ class DurableAgents(Closing):
         return state.run_id
 
     async def _added(self, agent: str, state: RunState) -> bool:
-        """Store a run that has not begun; return False if its id already exists."""
         return await self._store.add(StoredRun.new(agent, state, self._sign(agent)))
 
     async def _begun(self, run: StoredRun) -> list[ToolInvocationRecord]:
@@ -497,7 +496,6 @@ class DurableAgents(Closing):
         await self._store.aclose()
 
     async def _serve(self) -> None:
-        """Poll the store for work."""
         beat = 0.0
         while True:
             try:
@@ -530,7 +528,6 @@ class DurableAgents(Closing):
                     segment.end(known[segment.fence])
 
     async def _work(self, worker: str, slots: asyncio.Semaphore, run_id: str, number: int) -> None:
-        """Execute one segment of a run, from its stored state to its next one."""
         async with slots:
             over = await self._work_on(worker, run_id, number)
         if not over:  # others find it under way, and continue it
@@ -636,7 +633,6 @@ class DurableAgents(Closing):
         return self._agent(agent).team.signature
 
     def _checked(self, run: StoredRun) -> StoredRun:
-        """Return a run. Raises SourceError for a changed row, if its agent is here."""
         if run.agent in self._agents:
             run.check(self._sign(run.agent))
         return run
@@ -795,7 +791,6 @@ def _ran_agent(record: ToolInvocationRecord) -> bool:
 
 
 def _check_whose(run: StoredRun, state: RunState) -> None:
-    """Raise SourceError unless a state belongs to this run and its caller."""
     if (state.run_id, state.caller.id) != (run.id, run.caller):
         raise SourceError(f"the state of run {run.id} belongs to another run or another caller")
 
