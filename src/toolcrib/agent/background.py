@@ -80,11 +80,6 @@ class BackgroundCalls:
         self.arrived: list[Message] = list(state.arrived)
 
     @property
-    def are_open(self) -> bool:
-        """Whether the model has yet to be told some of the results."""
-        return bool(self._open)
-
-    @property
     def open_ids(self) -> Collection[str]:
         """The ids of calls whose results the model has yet to be told."""
         return self._open.keys()

@@ -17,12 +17,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from toolcrib.agent.results import LOST, NAME, UNKNOWN, ResultReader, ResultStore, read_result
-from toolcrib.agent.spending import Spending, replied
+from toolcrib.agent.spending import Spending
 from toolcrib.agent.tokenizer import (
     TOKEN_BYTES,
     Meter,
@@ -165,7 +165,7 @@ class Summarizer:
         `keep` stores it. Raises ClientError, also if the model gives no text or half of one, and
         TypeError for a client that gives no Reply.
         """
-        id_ = _summary_id(text)
+        id_ = _id_of(text, "s")
         known = self._known.get(f"{caller}\n{id_}")
         if known is None and self._store is not None:
             known = await self._store.read(caller, id_)
@@ -174,9 +174,8 @@ class Summarizer:
         asked = (Message.system(_ASK), Message.user(text))
         request = ChatRequest(asked, settings=Settings(max_tokens=most))
         who = "the client that summarises"
-        ask = self._client.chat
         reply = await spending.paid(
-            self._client, lambda: replied(ask, request, cancel_requests(), who)
+            self._client, self._client.chat, request, cancel_requests(), who
         )
         spending.use(reply.usage)
         if reply.finish != "stop":
@@ -194,7 +193,7 @@ class Summarizer:
         If its run has steps, this happens after the step: otherwise a run resumed elsewhere would
         find it here without knowing what was spent for it.
         """
-        id_ = _summary_id(text)
+        id_ = _id_of(text, "s")
         if self._store is not None:
             await self._store.keep(caller, {id_: summary})
             return
@@ -203,10 +202,6 @@ class Summarizer:
         self._known[key] = summary
         while self._size > _REMEMBERED:
             self._size -= len(self._known.pop(next(iter(self._known))))
-
-
-def _summary_id(text: str) -> str:
-    return f"s_{sha256_hex(text)[:20]}"
 
 
 def transcript(messages: Sequence[Message]) -> str:
@@ -297,17 +292,14 @@ class ContextView:
         if caller != self._caller:
             return None
         if id not in self._texts:
-            return self._own_text(id)
+            texts = (_whole_text(m) for m in self._whole if m.from_tool and m.name != NAME)
+            return next((text for text in texts if text and _id_of(text, "r") == id), None)
         text = self._texts[id]
         if text is None and self._store is not None:
             text = await self._store.read(caller, id)
         if text is None:
             raise ToolError(LOST, retryable=False)
         return text
-
-    def _own_text(self, id: str) -> str | None:  # noqa: A002
-        texts = (_whole_text(m) for m in self._whole if m.from_tool and m.name != NAME)
-        return next((text for text in texts if text and _id_of(text) == id), None)
 
     def page(self, text: str) -> str:
         """Return the beginning of a text, as much as one result may have."""
@@ -493,7 +485,7 @@ class ContextView:
     def _left_out(self, at: int, text: str) -> str:
         id_ = self._ids.get(at)
         if id_ is None:
-            id_ = self._ids[at] = _id_of(text)
+            id_ = self._ids[at] = _id_of(text, "r")
             if self._store is None:
                 self._texts[id_] = text
             else:
@@ -536,12 +528,12 @@ def _whole_text(message: Message) -> str:
     return encodable("\n\n".join(text for text in texts if text))
 
 
-def _id_of(text: str) -> str:
-    """Return the id of a result for its mark.
+def _id_of(text: str, kind: Literal["r", "s"]) -> str:
+    """Return the id of a result for its mark, or of the text that a summary covers.
 
     It is a hash of the whole text, so unlike the call's id it is the same in every run.
     """
-    return f"r_{sha256_hex(text)[:20]}"
+    return f"{kind}_{sha256_hex(text)[:20]}"
 
 
 def _named(part: Part) -> str:

@@ -26,7 +26,7 @@ from toolcrib.runner.stopped import Stopped, rejection
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
 from toolcrib.values.content import Part
 from toolcrib.values.context import RunTally, ToolApproval
-from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Ask, Caller, OuterCall
+from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Ask, OuterCall
 from toolcrib.values.json import JsonObject, JsonValue, canonical_json, digest, encodable, to_plain
 from toolcrib.values.message import Message, Offer, Reply
 from toolcrib.values.record import (
@@ -311,11 +311,13 @@ class ConversationHistory:
             message = given.get(call.id) or (
                 handle_message(call) if call.id in begun else result_message(call, outcome, told)
             )
-            if message is not None and untrusted:
+            if message is None:
+                continue
+            if untrusted:
                 message = msgspec.structs.replace(message, untrusted=True)
-            if message is not None and call.id in loads:
+            if call.id in loads:
                 message = msgspec.structs.replace(message, loads=loads[call.id])
-            results += [] if message is None else [message]
+            results.append(message)
         self._messages[position:] = [msgspec.structs.replace(asked, tool_calls=calls), *results]
 
     def _readable(
@@ -461,8 +463,10 @@ def joined(turns: Iterable[RunTurn]) -> tuple[Message, ...]:
     messages: list[Message] = []
     for turn in turns:
         ids = [call.id for message in turn.messages for call in message.tool_calls]
-        free = (f"{turn.run_id or 'call'}_{number}" for number in itertools.count())
-        new = {id_: _other(free, known.union(ids)) for id_ in ids if id_ in known}
+        taken = known.union(ids)
+        numbered = (f"{turn.run_id or 'call'}_{number}" for number in itertools.count())
+        free = (id_ for id_ in numbered if id_ not in taken)
+        new = {id_: next(free) for id_ in ids if id_ in known}
         known.update(ids, new.values())
         messages += (_with_ids(m, new) for m in turn.messages) if new else turn.messages
     return tuple(messages)
@@ -475,8 +479,12 @@ def call_ids(messages: Iterable[Message]) -> set[str]:
 
 def told(messages: Iterable[Message]) -> set[tuple[str | None, str, tuple[Part, ...]]]:
     """Return the calls that are over, or may be, each with its result."""
-    results = (m for m in messages if m.role == "tool" and not _is_untold(m))
-    return {(m.call_id, m.content, m.parts) for m in results}
+    results = (message for message in messages if message.role == "tool")
+    return {
+        (m.call_id, m.content, m.parts)
+        for m in results
+        if not (m.is_error and m.content in _UNTOLD)  # it has not begun, and may still run
+    }
 
 
 def told_error(messages: Sequence[Message], call_id: str) -> tuple[str, str] | None:
@@ -520,18 +528,9 @@ def _extend(
     )
 
 
-def _is_untold(result: Message) -> bool:
-    """Return whether a result says that its call has not begun, and may still run."""
-    return result.is_error and result.content in _UNTOLD
-
-
 def _said(messages: Iterable[Message]) -> list[tuple[object, ...]]:
     said = (message for message in messages if message.role != "tool")
     return [(m.role, m.content, tuple(call.id for call in m.tool_calls), *m.parts) for m in said]
-
-
-def _other(free: Iterator[str], known: set[str]) -> str:
-    return next(id_ for id_ in free if id_ not in known)
 
 
 def _with_ids(message: Message, new: Mapping[str, str]) -> Message:
@@ -571,31 +570,7 @@ _ROUNDED = 1e-9
 
 def check_state(state: RunState) -> None:
     """Raise SourceError, naming the field, for a state whose parts contradict one another."""
-    tally = state.tally
-    counted = {
-        "turn": state.turn,
-        "elapsed": state.elapsed,
-        "tally.calls": tally.calls,
-        "tally.cost": tally.cost,
-        "tally.tokens": tally.tokens,
-        "corrections": state.corrections,
-        **{
-            f"tally.inner.{name}": getattr(tally.inner, name) for name in ("turns", "calls", "cost")
-        },
-        **{f"tally.inner.per_tool['{name}']": n for name, n in tally.inner.per_tool.items()},
-        **{
-            f"tally.inner.cost_per_tool['{name}']": n
-            for name, n in tally.inner.cost_per_tool.items()
-        },
-        **{f"usage.{name}": getattr(state.usage, name) for name in state.usage.__struct_fields__},
-        **{f"tally.per_tool['{name}']": n for name, n in tally.per_tool.items()},
-        **{f"tally.cost_per_tool['{name}']": n for name, n in tally.cost_per_tool.items()},
-        **{
-            f"suspended['{call_id}'].times": each.times for call_id, each in state.suspended.items()
-        },
-        **{f"tally.seconds_per_tool['{name}']": n for name, n in tally.seconds_per_tool.items()},
-    }
-    for name, number in counted.items():
+    for name, number in _counts(state):
         if not -_ROUNDED <= number < math.inf:
             raise changed(name, "it is not a valid count")
     for field, why, wrong in _contradictions(state):
@@ -613,13 +588,39 @@ def check_state(state: RunState) -> None:
         check_state(inner)
 
 
+def _counts(state: RunState) -> Iterator[tuple[str, float]]:
+    tally, inner = state.tally, state.tally.inner
+    yield from (("turn", state.turn), ("elapsed", state.elapsed))
+    for of, values, names in (
+        ("tally.", tally, ("calls", "cost", "tokens")),
+        ("", state, ("corrections",)),
+        ("tally.inner.", inner, ("turns", "calls", "cost")),
+        ("usage.", state.usage, state.usage.__struct_fields__),
+    ):
+        yield from ((f"{of}{name}", getattr(values, name)) for name in names)
+    for of, numbers in (
+        ("tally.inner.per_tool", inner.per_tool),
+        ("tally.inner.cost_per_tool", inner.cost_per_tool),
+        ("tally.per_tool", tally.per_tool),
+        ("tally.cost_per_tool", tally.cost_per_tool),
+        ("tally.seconds_per_tool", tally.seconds_per_tool),
+    ):
+        yield from ((f"{of}['{name}']", number) for name, number in numbers.items())
+    yield from ((f"suspended['{id_}'].times", each.times) for id_, each in state.suspended.items())
+
+
 _Doubts: TypeAlias = Iterator[tuple[str, str, bool]]
 """For a state: each field, what would be wrong with it, and whether it is."""
 
 
 def _contradictions(state: RunState) -> _Doubts:
     tally, caller = state.tally, state.caller
-    foreign = any(_is_anothers(record, caller) for record in state.records)
+    foreign = any(
+        record.caller != caller.id
+        # records without an origin are older than the roles in them
+        or (record.origin is not None and record.caller_roles != caller.roles)
+        for record in state.records
+    )
     yield "caller", "the records have another caller", foreign
     emulated = state.emulated or not any(record.emulated for record in state.records)
     yield "emulated", "the records say that results were made up", not emulated
@@ -634,7 +635,8 @@ def _contradictions(state: RunState) -> _Doubts:
         yield f"records[{at}].name", "its call has another name", renamed
     yield "turn", "it does not fit the turns of the calls", _is_another_turn(state)
     yield from _miscounted(state, names)
-    answered = {record.approval_id: record for record in state.records if _is_for_run(record)}
+    for_run = {FOR_RUN, FOR_RUN_EXACTLY}
+    answered = {r.approval_id: r for r in state.records if not for_run.isdisjoint(r.notes)}
     for at, given in enumerate(tally.approved):
         told_by = answered.get(given.id)
         unknown = told_by is None or given != _approval_in(told_by, given, tally)
@@ -700,10 +702,6 @@ def _is_other(one: object, other: object) -> bool:
     return canonical_json(to_plain(one)) != canonical_json(to_plain(other))
 
 
-def _is_for_run(record: ToolInvocationRecord) -> bool:
-    return FOR_RUN in record.notes or FOR_RUN_EXACTLY in record.notes
-
-
 def _approval_in(
     record: ToolInvocationRecord, given: ToolApproval, tally: RunTally
 ) -> ToolApproval:
@@ -730,16 +728,6 @@ def _is_another_turn(state: RunState) -> bool:
     asked = 0 if state.origin is None else state.origin.turn
     is_other = bool(state.pending and asked) and asked != state.turn
     return is_other or state.turn < max((*made, asked))
-
-
-def _is_anothers(record: ToolInvocationRecord, caller: Caller) -> bool:
-    """Return whether a record names another caller.
-
-    Records without an origin are older than the roles in them.
-    """
-    return record.caller != caller.id or (
-        record.origin is not None and record.caller_roles != caller.roles
-    )
 
 
 _ARGUMENTS = frozenset(("id", "arguments", "arguments_digest"))

@@ -29,7 +29,7 @@ from toolcrib.agent.inner import OuterRun
 from toolcrib.agent.output import PartialAnswer, TakenAnswer, complaint_of
 from toolcrib.agent.picking import OpenToolbox, Toolbox, is_search
 from toolcrib.agent.speaker import AgentLabel, Deps, Speaker
-from toolcrib.agent.spending import WHOLE, LimitReached, MadeCalls, Spending, replied
+from toolcrib.agent.spending import WHOLE, LimitReached, MadeCalls, Spending
 from toolcrib.agent.stream import Listener, Watch
 from toolcrib.errors import (
     AnswerError,
@@ -330,16 +330,16 @@ class Run:
             raise
         finally:
             self._close()
-        return self._end(*ended) if self.heir is None else self._result(*ended)
+        return self._end(*ended) if self.heir is None else self._result(*ended, self._state())
 
     def _begin(self) -> None:
         """Taint the outer runs if this run is tainted, and open its view of the conversation."""
         if self._tally.tainted:
             taint(self._tally)  # its history is tainted, so whoever reads its answer is, too
         if self._speaker.keeper is not None:
-            spending = self._spending
-            opened = self._speaker.keeper.open(self._run_id, self._caller.id, spending, self._steps)
-            self._view = opened
+            self._view = self._speaker.keeper.open(
+                self._run_id, self._caller.id, self._spending, self._steps
+            )
 
     def _close(self) -> None:
         self._toolbox.close()
@@ -485,14 +485,14 @@ class Run:
                 typed = self._typed is not None
                 if reply.finish in _CUT or (typed and reply.finish not in WHOLE):
                     raise LimitReached(reply.finish)
-                if self._background.are_open:  # too early: ask again, with their results
+                if self._background.open_ids:  # too early: ask again, with their results
                     await self._arrive("one")
                 elif self._accepts(reply):
                     return
                 continue
             if self._history.unanswered():
                 await self._call_tools(reply.offer)
-            elif self._background.are_open:  # its answer was a call
+            elif self._background.open_ids:  # its answer was a call
                 await self._arrive("one")
 
     async def _ask_in_turn(self) -> Reply:
@@ -558,15 +558,14 @@ class Run:
         """
         typed, hook = self._typed, self._runner.on_exception
         found = None if typed is None else typed.judge(reply, hook)
-        if isinstance(found, TakenAnswer) and self._background.are_open:
-            found = {found.result.call_id or "": _TOO_EARLY}
-            self._history.settle({}, apart=found, untrusted=self._tally.tainted)
-            return False
         if isinstance(found, TakenAnswer):
-            self._output, self._answer = found.value, found.text
-            self._history.append(found.result, untrusted=self._tally.tainted)
-            return True
-        if found is not None:
+            if not self._background.open_ids:
+                self._output, self._answer = found.value, found.text
+                self._history.append(found.result, untrusted=self._tally.tainted)
+                return True
+            early = {found.result.call_id or "": _TOO_EARLY}
+            self._history.settle({}, apart=early, untrusted=self._tally.tainted)
+        elif found is not None:
             self._history.settle({}, apart=found, untrusted=self._tally.tainted)
             if not self._history.unanswered():
                 self._correct("corrections")
@@ -648,7 +647,7 @@ class Run:
 
     async def _replied(self, request: ChatRequest) -> Reply:
         ask = self._streamed if self._streaming else self._client.chat
-        return await self._spending.paid(self._client, lambda: replied(ask, request, self._cancels))
+        return await self._spending.paid(self._client, ask, request, self._cancels)
 
     async def _kept_reply(self, request: ChatRequest, steps: StepRunner) -> Reply:
         """Ask as a step of the run; for a stored reply, the offer is made again."""
@@ -819,8 +818,13 @@ class Run:
             error.state = result.state
 
     def _end(self, status: RunStatus, limit: str | None = None) -> RunResult:
-        if status == "failed" and self._untouched:
-            return self._told(self._result_of(status, limit, self._saved))
+        state = self._saved if status == "failed" and self._untouched else self._ended(status)
+        result = self._result(status, limit, state)
+        self._emit(Done(result))
+        return result
+
+    def _ended(self, status: RunStatus) -> RunState:
+        """Return the state of a run in which every call has a result, unless the run waits."""
         if status != "waiting":
             self._waiting = ()  # none of them waits any more
             code = ErrorCode.BUDGET_EXCEEDED if status == "limited" else ErrorCode.CANCELLED
@@ -832,11 +836,7 @@ class Run:
                 self._settle(error)
         self._background.close()
         self._tell_later()
-        return self._told(self._result(status, limit))
-
-    def _told(self, result: RunResult) -> RunResult:
-        self._emit(Done(result))
-        return result
+        return self._state()
 
     def _settle(self, error: CallError | None = None) -> None:
         self._history.settle(
@@ -846,9 +846,6 @@ class Run:
             begun=self._background.begun,
             untrusted=self._tally.tainted,
         )
-
-    def _result(self, status: RunStatus, limit: str | None) -> RunResult:
-        return self._result_of(status, limit, self._state())
 
     def _state(self) -> RunState:
         pending = tuple(request for waits in self._waiting for request in waits.requests)
@@ -888,7 +885,7 @@ class Run:
             given=self._saved.given,
         )
 
-    def _result_of(self, status: RunStatus, limit: str | None, state: RunState) -> RunResult:
+    def _result(self, status: RunStatus, limit: str | None, state: RunState) -> RunResult:
         if self._terms.state_key is not None:
             state = state.signed(self._terms.state_key)
         text = self._history.text

@@ -63,6 +63,9 @@ MONEY: Final = "money"
 """The limit on the cost of model requests, which only a caller's budget has, not `Limits`."""
 
 
+Ask: TypeAlias = Callable[[ChatRequest], Awaitable[Reply]]
+
+
 class LimitReached(Exception):  # noqa: N818  an outcome; it never leaves the run
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -165,15 +168,23 @@ class Spending:
         self.give_back(Expense().plus(more.expense, -1))
         self.use_within(call_id, more.usage)
 
-    async def paid(self, client: LLMClient, ask: Callable[[], Awaitable[Reply]]) -> Reply:
-        """Return the reply of a client, if there is money left for it, once it is paid for.
+    async def paid(
+        self,
+        client: LLMClient,
+        ask: Ask,
+        request: ChatRequest,
+        cancels: int,
+        who: str = "the client",
+    ) -> Reply:
+        """Return what a client replies to a request, if money is left for it, once it is paid for.
 
+        `ask` asks the client, in a task with `cancels` earlier cancellation requests.
         Raises LimitReached if there is none, and what a paying policy raises. A run with steps
         waits for the store of budgets as its steps do, so that no reply is lost because the store
         is away for a while.
         """
         if not self._paying:
-            return await ask()
+            return await _replied(ask, request, cancels, who)
         context = PolicyContext(self._caller, self._tally)
         asked = ModelRequest(os.urandom(16).hex(), models_of(client))
         for policy in self._paying:
@@ -185,7 +196,7 @@ class Spending:
                     f"{type(policy).__name__}.may_ask must return True or False, but returned a"
                     f" {type(may).__name__}: no request is sent"
                 )
-        reply = await ask()
+        reply = await _replied(ask, request, cancels, who)
         model = reply.model or client.model
         answered = msgspec.structs.replace(asked, model=model, usage=reply.usage)
         pays = [patiently(self._steps, partial(p.pay, answered, context)) for p in self._paying]
@@ -249,13 +260,8 @@ WHOLE = ("tool_calls", "stop")
 """How whole replies end. A typed answer is read only from these: half a reply may be JSON, too."""
 
 
-async def replied(
-    ask: Callable[[ChatRequest], Awaitable[Reply]],
-    request: ChatRequest,
-    cancels: int,
-    who: str = "the client",
-) -> Reply:
-    """Return the reply of a client, in a task with `cancels` earlier cancellation requests.
+async def _replied(ask: Ask, request: ChatRequest, cancels: int, who: str) -> Reply:
+    """Return the reply of a client.
 
     Raises what the client raises, and ClientError and TypeError for something that is not an
     assistant's reply.
