@@ -130,7 +130,8 @@ def fork_of(
     after = next((mark for mark in state.marks if mark.turn > at.turn), None) or _end_of(state)
     messages, opened = _kept_messages(state, at, after)
     offering = next((m for m in state.marks if at.reopen and m.turn == at.turn), after)
-    if opened and not at.reopen and _hands_over(messages, heirs):
+    results = answered(messages)[1].values() if opened and not at.reopen else ()
+    if any(each.name in heirs and not each.is_error for each in results):
         raise ToolcribError(
             f"turn {at.turn} hands the conversation over while other calls of it wait: give"
             " reopen=True, to decide all of them again"
@@ -140,7 +141,7 @@ def fork_of(
     spent = _spent(state, closed, after.turn - 1)
     mine = [record for record in state.records if has_begun(record)]
     kept, known = {r.id for r in closed}, {*(r.id for r in mine), *state.suspended}
-    effects = [
+    effects = [  # calls that have begun, of tools that do more than read
         *_effects((each for each in mine if each.id not in kept), opened, team),
         *_effects_within(state, team),
         *_effects((each for each in begun if each.id not in known), opened, team),
@@ -148,11 +149,12 @@ def fork_of(
     before = () if state.fork is None else state.fork.effects
     tainted = team.is_untrusted((*messages, *later))
     usage = _usage_by(state, after, later)
+    end = len(messages) - (at.prompt is not None)  # what came later is told before a prompt
     tally = _tally(state, closed, spent, usage, tainted=tainted, run_id=at.fork_id)
     return RunState(
         run_id=tally.run_id,
         turn=0,
-        messages=messages if opened else _told(messages, later, at),
+        messages=messages if opened else (*messages[:end], *later, *messages[end:]),
         usage=usage,
         tally=tally,
         caller=state.caller,
@@ -254,11 +256,6 @@ def _is_answer(state: RunState, turn: int, kept: Sequence[Message]) -> bool:
     return turn > 0 and last.content == TAKEN and last.call_id not in ran
 
 
-def _hands_over(messages: Sequence[Message], heirs: Collection[str]) -> bool:
-    _, results = answered(messages)
-    return any(each.name in heirs and not each.is_error for each in results.values())
-
-
 def _later(state: RunState, kept: Sequence[Message]) -> tuple[Message, ...]:
     """Return later results of background calls that the kept messages still show as running.
 
@@ -281,14 +278,6 @@ def _usage_by(state: RunState, after: TurnMark, later: Iterable[Message]) -> Usa
         if record.id in told and record.spent is not None:
             usage += record.spent.usage.beyond(after.running.get(record.id, Usage()))
     return usage
-
-
-def _told(
-    messages: tuple[Message, ...], later: tuple[Message, ...], at: ForkPoint
-) -> tuple[Message, ...]:
-    """Return the messages with what came later, before a prompt."""
-    end = len(messages) - (at.prompt is not None)
-    return (*messages[:end], *later, *messages[end:])
 
 
 def _without_later(kept: tuple[Message, ...]) -> tuple[Message, ...]:
@@ -316,15 +305,11 @@ def _reopened(state: RunState, turn: int, kept: Sequence[Message]) -> frozenset[
         if record.repaired or "restored" in record.notes:
             why = "its arguments were repaired, or converted from a provider's view of its schema"
             raise ToolcribError(f"call '{record.id}' cannot be reopened: {why}; {_TO_BE_ASKED}")
-    waiting = frozenset() if turn != state.turn else _waiting(state)
-    opened = frozenset(record.id for record in decided) | waiting
+    waiting = state.pending if turn == state.turn else ()
+    opened = frozenset((*(r.id for r in decided), *(w.call_in(state.run_id) for w in waiting)))
     if not opened or not turn:
         raise ToolcribError(f"no call of turn {turn} was decided: {_TO_BE_ASKED}")
     return opened
-
-
-def _waiting(state: RunState) -> frozenset[str]:
-    return frozenset(each.call_in(state.run_id) for each in state.pending)
 
 
 def _turn_of(record: ToolInvocationRecord) -> int:
@@ -408,7 +393,6 @@ def _seconds(
 def _effects(
     records: Iterable[ToolInvocationRecord], opened: Collection[str], team: KnowsTools
 ) -> Iterator[Effect]:
-    """Yield calls that have begun, of tools that do more than read."""
     for record in records:
         tool, by = record.name, "" if record.origin is None else record.origin.agent
         if team.only_reads(tool, by):
@@ -427,7 +411,6 @@ def _effects(
 
 
 def _effects_within(state: RunState, team: KnowsTools) -> Iterator[Effect]:
-    """Yield calls that have begun and are suspended, of tools that do more than read."""
     speaks = state.speakers[-1] if state.speakers else ""
     for call_id, each in state.suspended.items():
         tool = each.call.tool
@@ -494,13 +477,10 @@ def _without(arguments: JsonObject, pointers: Iterable[str]) -> JsonObject:
         *steps, last = steps_of(pointer)
         node: Any = left
         for step in steps:
-            node = _member(node, step)
+            if isinstance(node, list):
+                node = node[int(step)] if step.isdecimal() and int(step) < len(node) else None
+            else:
+                node = node.get(step) if isinstance(node, dict) else None
         if isinstance(node, dict):
             node.pop(last, None)
     return left
-
-
-def _member(node: Any, step: str) -> Any:
-    if isinstance(node, list):
-        return node[int(step)] if step.isdecimal() and int(step) < len(node) else None
-    return node.get(step) if isinstance(node, dict) else None

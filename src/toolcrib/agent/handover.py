@@ -66,10 +66,11 @@ def handover_name(agent: str) -> str:
 
 def handover_tools(handovers: Iterable[HandsOver | str]) -> Catalog:
     """Return the tools by which a model hands over to each of these agents."""
-    named = [
-        (each, "") if isinstance(each, str) else (each.name, each.description) for each in handovers
+    tools = [
+        _tool(each, "") if isinstance(each, str) else _tool(each.name, each.description)
+        for each in handovers
     ]
-    return Catalog([_tool(name, purpose) for name, purpose in named], source="handovers=")
+    return Catalog(tools, source="handovers=")
 
 
 def is_handover(tool: Tool[..., Any]) -> bool:
@@ -191,17 +192,14 @@ def once(calls: Sequence[HydrationResult], heirs: Mapping[str, str]) -> list[Hyd
     kept: list[HydrationResult] = []
     handed = False
     for call in calls:
-        if isinstance(call, Hydrated) and call.definition.name in heirs:
-            kept.append(_refused(call) if handed else call)
-            handed = True
+        hands = isinstance(call, Hydrated) and call.definition.name in heirs
+        if hands and handed:
+            error = HydrationError(Stage.RUN, ErrorCode.NOT_RUNNABLE, _SECOND)
+            kept.append(Rejected(call.call, (error,), call.provenance, call.definition))
         else:
             kept.append(call)
+        handed = handed or hands
     return kept
-
-
-def _refused(call: Hydrated) -> Rejected:
-    error = HydrationError(Stage.RUN, ErrorCode.NOT_RUNNABLE, _SECOND)
-    return Rejected(call.call, (error,), call.provenance, call.definition)
 
 
 def over_limit(
@@ -223,8 +221,8 @@ def strictest(limits: Iterable[Limits]) -> Limits:
     each = list(limits)
     found: dict[str, Any] = {}
     for name in Limits.__struct_fields__:
-        given = [value for one in each if (value := getattr(one, name)) is not None]
-        found[name] = min(given) if given else None
+        given = (getattr(one, name) for one in each)
+        found[name] = min((value for value in given if value is not None), default=None)
     return Limits(**found)
 
 
@@ -252,7 +250,8 @@ def check_speakers(state: RunState, team: Mapping[str, Mapping[str, str]]) -> No
             )
     tools = {tool: name for heirs in team.values() for tool, name in heirs.items()}
     done = [each for each in state.records if each.status == "completed" and each.name in tools]
-    if done and state.pending and done[-1].id in _last_asked(state.messages):
+    last = next((m.tool_calls for m in reversed(state.messages) if m.role == "assistant"), ())
+    if done and state.pending and any(call.id == done[-1].id for call in last):
         done.pop()  # it waits for the other calls of its reply
     if [tools[each.name] for each in done] != list(speakers[1:]):
         raise changed("speakers", "the records of the run have other handovers")
@@ -266,9 +265,3 @@ def check_speakers(state: RunState, team: Mapping[str, Mapping[str, str]]) -> No
         raise changed("speakers", "a call of the run was made by another agent")
     if state.pending and asked is not None and asked != speakers[-1]:
         raise changed("speakers", "the calls that wait were made by another agent")
-
-
-def _last_asked(messages: Sequence[Message]) -> frozenset[str]:
-    """Return the ids of the calls of the last reply."""
-    asked = next((m.tool_calls for m in reversed(messages) if m.role == "assistant"), ())
-    return frozenset(call.id for call in asked)

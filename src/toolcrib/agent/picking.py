@@ -93,9 +93,6 @@ class Toolbox:
     def close(self) -> None:
         """End the toolbox with its run."""
 
-    def _put(self, tools: tuple[HasDefinition, ...]) -> None:
-        self.tools, self._told = tools, _NOTHING
-
 
 _NOTHING = (Offer(), Offer())
 """The offer that a client reported, and the offer that it stands for."""
@@ -471,7 +468,8 @@ class PickedToolbox(Toolbox):
             in_order = self._picking.in_order(more)
             new = (self._scored.get(name) or Candidate(name, None, _FOUND) for name in in_order)
             self.choice = (self.choice or Choice()).with_offered(new)
-            self._put((*self.tools, *(self._catalog[name] for name in in_order)))
+            self.tools = (*self.tools, *(self._catalog[name] for name in in_order))
+            self._told = _NOTHING
         return bool(more)
 
     def known(self, names: Iterable[str]) -> frozenset[str]:
