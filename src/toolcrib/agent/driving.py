@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -22,7 +21,6 @@ from toolcrib.agent.history import check_state, error_content
 from toolcrib.agent.inner import OuterRun, is_agent
 from toolcrib.agent.loop import Run, RunTerms, permitted
 from toolcrib.agent.output import TAKEN
-from toolcrib.agent.picking import OpenToolbox
 from toolcrib.agent.prompt import asked_message
 from toolcrib.agent.speaker import Deps, Speaker
 from toolcrib.agent.spending import LimitReached
@@ -111,7 +109,7 @@ class Planning(Run):
         context = PolicyContext(self._caller, self._tally)
         try:
             await self._take_instructions()
-            self._toolbox = await self._open_toolbox(context)
+            self._toolbox = await self._opened()
             limit = self._spending.begin_turn()
             try:
                 reply = await self._ask()
@@ -315,7 +313,6 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
             speaks,
             speaks.bound(deps),
             state,
-            open_toolbox=speaks.opening(state, None),
             terms=self._terms(state, deps or {})._replace(steps=None),
             listener=NOBODY,
             answers={},
@@ -325,9 +322,8 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
     def begun(self, state: RunState, deps: Deps | None, outer: OuterRun | None = None) -> Drive:
         """Return the function that drives a prepared run. Raises BindingError."""
         speaks = self.speaking_in(state)
-        opened = self._opening(speaks, state, outer)
         again = outer is not None and outer.around.scope.went_before  # and the runs within it, too
-        return self._driven(speaks, state, opened, {}, deps, outer, resumed=again)
+        return self._driven(speaks, state, {}, deps, outer, resumed=again)
 
     def resumed(
         self,
@@ -353,21 +349,19 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         if handed and state.origin is not None:  # it has not taken over yet
             state = speaks.taking_over(state, self.members[state.speakers[-2]])
         begins = handed or not state.turn
-        opened = self._opening(speaks, state, outer) if begins else speaks.reopening(state)
-        return self._driven(speaks, state, opened, answers, deps, outer, resumed=True)
-
-    def _opening(self, speaks: Speaker, state: RunState, outer: OuterRun | None) -> OpenToolbox:
-        return speaks.opening(state, self.steps if outer is None else None)
+        if not begins:
+            speaks.check_offered(state)
+        return self._driven(speaks, state, answers, deps, outer, begins=begins, resumed=True)
 
     def _driven(
         self,
         speaks: Speaker,
         state: RunState,
-        opened: OpenToolbox,
         answers: Mapping[str, Answer],
         deps: Deps | None,
         outer: OuterRun | None,
         *,
+        begins: bool = True,
         resumed: bool,
     ) -> Drive:
         """Return the function that drives a run in which `speaks` continues, then its heirs."""
@@ -375,13 +369,16 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         if state.fork is not None:
             guards = (*guards, RepeatGuard(state.fork))
         runners = self._runners(state, deps, guards)
-        if deps or state.given:
-            state = self._given(state, deps or {})
+        if deps or state.given:  # the state names what a run is given, as far as a tool needs it
+            needed = self._needed()
+            check_given_again(state.given, needed, deps or {})
+            names = {*state.given, *given_names(needed, deps or {})}
+            state = msgspec.structs.replace(state, given=tuple(sorted(names)))
         if state.emulated and not runners[speaks.name].emulates:
             raise SourceError(MADE_UP)
 
         async def drive(listener: Listener) -> RunResult:
-            speaker, at, toolbox, given, told = speaks, state, opened, answers, listener
+            speaker, at, first, given, told = speaks, state, begins, answers, listener
             tally: RunTally | None = None
             offered: dict[str, tuple[str, ...]] = {}  # keeps what a provider has read in its place
             while True:
@@ -390,9 +387,8 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
                     speaker,
                     runner if outer is None else runner.or_sinks(outer.around.sinks),
                     at,
-                    open_toolbox=toolbox,
                     terms=self._terms(at, deps or {})._replace(
-                        tally=tally, guards=guards, resumed=resumed
+                        tally=tally, guards=guards, begins=first, resumed=resumed
                     ),
                     listener=told,
                     answers=given,
@@ -405,25 +401,11 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
                 runners[speaker.name] = runners[speaker.name].emulated_as(runner)
                 offered[by.name] = result.state.offered
                 at = speaker.taking_over(result.state, by, offered.get(speaker.name, ()))
-                toolbox, given = self._opening(speaker, at, outer), {}
+                first, given = True, {}
                 told = _going_on(listener)
                 listener.emit(HandedOver(speaker.name, by.name, speaker.label.version))
 
         return drive
-
-    def _given(self, state: RunState, deps: Deps) -> RunState:
-        """Return the state with the names of what a run is given, as far as a tool needs it.
-
-        Raises BindingError if the run is not given something that it was given before.
-        """
-        needed = self._needed()
-        check_given_again(state.given, needed, deps)
-        given = {*state.given, *given_names(needed, deps)}
-        return msgspec.structs.replace(state, given=tuple(sorted(given)))
-
-    def _check_given(self, deps: Deps, before: Iterable[str]) -> None:
-        """Raise BindingError unless a run is given again what it was given `before`."""
-        check_given_again(before, self._needed(), deps)
 
     def _needed(self) -> dict[type, set[str]]:
         """Return the interfaces that tools need, each with its places: `tool.parameter`.
@@ -457,7 +439,7 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
             deps,
             self.state_key,
             self.steps,
-            partial(self._check_given, deps),
+            lambda before: check_given_again(before, self._needed(), deps),
         )
 
 

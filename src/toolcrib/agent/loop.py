@@ -27,7 +27,7 @@ from toolcrib.agent.history import (
 )
 from toolcrib.agent.inner import OuterRun
 from toolcrib.agent.output import PartialAnswer, TakenAnswer, complaint_of
-from toolcrib.agent.picking import OpenToolbox, Toolbox, is_search
+from toolcrib.agent.picking import Toolbox, is_search
 from toolcrib.agent.speaker import AgentLabel, Deps, Speaker
 from toolcrib.agent.spending import WHOLE, LimitReached, MadeCalls, Spending
 from toolcrib.agent.stream import Listener, Watch
@@ -186,9 +186,10 @@ class RunTerms(NamedTuple):
     """Holds the terms of a run, besides those of the agent that speaks.
 
     `limits` are the strictest of all speakers. `tally` is the tally to continue, if another agent
-    has spoken before in this process. If `resumed`, the run was given a state, and another process
-    may have executed this part before. `check_given` raises BindingError unless the run is given
-    the capabilities that it was given when a stored reply was made.
+    has spoken before in this process. If it `begins`, the agent has said nothing in the run yet. If
+    `resumed`, the run was given a state, and another process may have executed this part before.
+    `check_given` raises BindingError unless the run is given the capabilities that it was given
+    when a stored reply was made.
     """
 
     limits: Limits
@@ -198,6 +199,7 @@ class RunTerms(NamedTuple):
     check_given: Callable[[Iterable[str]], None]
     tally: RunTally | None = None
     guards: tuple[Guard, ...] = ()
+    begins: bool = True
     resumed: bool = False
 
 
@@ -210,7 +212,6 @@ class Run:
         runner: ToolRunner,
         state: RunState,
         *,
-        open_toolbox: OpenToolbox,
         terms: RunTerms,
         listener: Listener,
         answers: Mapping[str, Answer],
@@ -221,7 +222,6 @@ class Run:
         self._terms = terms
         self._settings = speaker.asking(state)
         self._instruct = speaker.instructing(state, terms.deps)
-        self._open_toolbox = open_toolbox
         self._toolbox = Toolbox.of(runner.catalog, state.offered)
         self.heir: str | None = None
         self._answer: str | None = None  # the text of a typed answer, in the terms of its type
@@ -341,6 +341,14 @@ class Run:
                 self._run_id, self._caller.id, self._spending, self._steps
             )
 
+    async def _opened(self) -> Toolbox:
+        """Return what this agent offers in the run, if it begins to speak, or offered before."""
+        context = PolicyContext(self._caller, self._tally)
+        if not self._terms.begins:
+            return self._speaker.reopened(self._saved, context)
+        steps = None if self._steps is None else self._terms.steps
+        return await self._speaker.opened(self._saved, context, steps)
+
     def _close(self) -> None:
         self._toolbox.close()
         if self._speaker.keeper is not None and self._view is not None:
@@ -391,8 +399,7 @@ class Run:
             async with limit:
                 await self._take_instructions()
                 await self._begin_step()  # it may pick its tools here
-                context = PolicyContext(self._caller, self._tally)
-                self._toolbox = await self._open_toolbox(context)
+                self._toolbox = await self._opened()
                 saved = self._saved
                 again = saved.turn > 0 and saved.choice is not None  # it was not handed back
                 told = again and self._toolbox.names == saved.offered

@@ -6,7 +6,7 @@ of it is answered as if it did not exist. Whatever is picked, policies decide at
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cache
 from itertools import chain, islice
@@ -96,9 +96,6 @@ class Toolbox:
 
 _NOTHING = (Offer(), Offer())
 """The offer that a client reported, and the offer that it stands for."""
-
-OpenToolbox: TypeAlias = Callable[[PolicyContext], Awaitable[Toolbox]]
-"""Makes the toolbox of one run from the run's caller and its spending so far."""
 
 
 # `search_tools`: the tool by which a model asks for more tools, if only some are offered.

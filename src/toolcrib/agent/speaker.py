@@ -18,7 +18,7 @@ from toolcrib.agent.context import ContextKeeper
 from toolcrib.agent.handover import handed_to, handover_name, within_catalog
 from toolcrib.agent.history import split_system
 from toolcrib.agent.output import OutputType, without_output
-from toolcrib.agent.picking import AgentPicking, OpenToolbox, Toolbox
+from toolcrib.agent.picking import AgentPicking, Toolbox
 from toolcrib.errors import BindingError, SourceError, ToolcribError
 from toolcrib.runner import ToolRunner
 from toolcrib.values.context import PolicyContext, StepRunner
@@ -156,47 +156,46 @@ class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
         check_given(missing, "give it with deps={Interface: implementation}")
         return runner
 
-    def opening(self, state: RunState, steps: StepRunner | None) -> OpenToolbox:
-        """Return the function that opens the toolbox of a run in which this agent begins to speak.
+    async def opened(
+        self, state: RunState, context: PolicyContext, steps: StepRunner | None
+    ) -> Toolbox:
+        """Return the toolbox of a run in which this agent begins to speak.
 
         The toolbox has all tools, or those picked for what was said; `state` names what was offered
-        before.
+        before. Picking is a step: what was picked once stays on offer, as far as it still exists.
         """
         catalog, picking = self.runner.catalog, self.picking
-        before = state.offered
-        if picking is not None:
-            chosen = _names_in(self.asking(state).tool_choice)
-            before = (*before, *(name for name in chosen if name not in before))
+        if picking is None:
+            return Toolbox(catalog, tuple(catalog))
+        chosen = _names_in(self.asking(state).tool_choice)
+        before = (*state.offered, *(name for name in chosen if name not in state.offered))
+        begin = partial(picking.begin, state.messages, before, context, begun=state.turn > 0)
+        if steps is None:
+            return await begin()
+        made: list[Toolbox] = []
 
-        async def opened(context: PolicyContext) -> Toolbox:
-            if picking is None:
-                return Toolbox(catalog, tuple(catalog))
-            begin = partial(picking.begin, state.messages, before, begun=state.turn > 0)
-            if steps is None:
-                return await begin(context)
-            return await _picked(begin, picking, context, steps)
+        async def work() -> ToolsStep:
+            made.append(await begin())
+            return ToolsStep(made[0].names, made[0].choice)
 
-        return opened
+        step = await steps.run("tools", work, ToolsStep)
+        there = [name for name in step.names if name in catalog]
+        return made[0] if made else picking.reopen(there, context, step.choice)
 
-    def reopening(self, state: RunState) -> OpenToolbox:
-        """Return the function that opens the toolbox of a resumed run, with what it was offered.
-
-        Raises SourceError for a tool that no longer exists.
-        """
-        catalog, picking = self.runner.catalog, self.picking
-        offered = tuple(dict.fromkeys(state.offered))
-        gone = [name for name in offered if name not in catalog]
+    def check_offered(self, state: RunState) -> None:
+        """Raise SourceError if a tool that a saved run was offered no longer exists."""
+        gone = [name for name in state.offered if name not in self.runner.catalog]
         if gone:
             raise SourceError(
                 f"the run was offered the tool '{gone[0]}', which this agent does not have"
             )
 
-        async def opened(context: PolicyContext) -> Toolbox:
-            if picking is not None:
-                return picking.reopen(offered, context, state.choice)
-            return Toolbox.of(catalog, offered)
-
-        return opened
+    def reopened(self, state: RunState, context: PolicyContext) -> Toolbox:
+        """Return the toolbox of a resumed run, with what it was offered."""
+        offered = tuple(dict.fromkeys(state.offered))
+        if self.picking is not None:
+            return self.picking.reopen(offered, context, state.choice)
+        return Toolbox.of(self.runner.catalog, offered)
 
     def is_handed(self, state: RunState) -> bool:
         """Return whether a run was handed over to this agent, which has said nothing since."""
@@ -228,24 +227,6 @@ def check_given(missing: str, why: str, who: str = "") -> None:
     if missing:
         named = f"{who}: " if who else ""
         raise BindingError(f"{named}{missing}, which must be given to each run; {why}")
-
-
-async def _picked(
-    begin: Callable[[PolicyContext], Awaitable[Toolbox]],
-    picking: AgentPicking,
-    context: PolicyContext,
-    steps: StepRunner,
-) -> Toolbox:
-    """Pick as a step of the run: what was picked once stays on offer, as far as it still exists."""
-    opened: list[Toolbox] = []
-
-    async def work() -> ToolsStep:
-        opened.append(await begin(context))
-        return ToolsStep(opened[0].names, opened[0].choice)
-
-    step = await steps.run("tools", work, ToolsStep)
-    there = [name for name in step.names if name in picking.runner.catalog]
-    return opened[0] if opened else picking.reopen(there, context, step.choice)
 
 
 def _names_in(choice: ToolChoice | None) -> tuple[str, ...]:
