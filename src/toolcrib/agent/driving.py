@@ -39,12 +39,10 @@ from toolcrib.values.json import JsonObject, Veiled, keyed_digest
 from toolcrib.values.message import ChatRequest, FinishReason, Message, Plan, Reply, Usage
 from toolcrib.values.record import MADE_UP, CallError, ToolInvocationRecord
 from toolcrib.values.run import (
-    Event,
     HandedOver,
     RunOptions,
     RunResult,
     RunSettings,
-    RunStarted,
     RunState,
 )
 from toolcrib.values.typed import check_each, check_type
@@ -106,7 +104,7 @@ class Planning(Run):
     async def plan(self) -> RunPlan:
         """Return what the model wants. Raises ClientError, ContextError, and what a sink raises."""
         self._begin()
-        context = PolicyContext(self._caller, self._tally)
+        context = PolicyContext(self._caller, self.tally)
         try:
             await self._take_instructions()
             self._toolbox = await self._opened()
@@ -378,7 +376,7 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
             raise SourceError(MADE_UP)
 
         async def drive(listener: Listener) -> RunResult:
-            speaker, at, first, given, told = speaks, state, begins, answers, listener
+            speaker, at, first, given = speaks, state, begins, answers
             tally: RunTally | None = None
             offered: dict[str, tuple[str, ...]] = {}  # keeps what a provider has read in its place
             while True:
@@ -390,7 +388,7 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
                     terms=self._terms(at, deps or {})._replace(
                         tally=tally, guards=guards, begins=first, resumed=resumed
                     ),
-                    listener=told,
+                    listener=listener,
                     answers=given,
                     outer=outer,
                 )
@@ -402,7 +400,6 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
                 offered[by.name] = result.state.offered
                 at = speaker.taking_over(result.state, by, offered.get(speaker.name, ()))
                 first, given = True, {}
-                told = _going_on(listener)
                 listener.emit(HandedOver(speaker.name, by.name, speaker.label.version))
 
         return drive
@@ -441,16 +438,6 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
             self.steps,
             lambda before: check_given_again(before, self._needed(), deps),
         )
-
-
-def _going_on(listener: Listener) -> Listener:
-    """Return the listener for an agent that continues a run: a run is reported as begun once."""
-
-    def tell(event: Event) -> None:
-        if not isinstance(event, RunStarted):
-            listener.emit(event)
-
-    return listener._replace(emit=tell)
 
 
 def _names(offered: Sequence[str]) -> tuple[str, ...]:

@@ -231,11 +231,6 @@ class ConversationHistory:
     def messages(self) -> tuple[Message, ...]:
         return tuple(self._messages)
 
-    @property
-    def text(self) -> str:
-        """The text of the last message, if it is the assistant's."""
-        return last_text(self._messages)
-
     def instruct(self, text: str, *, replacing: bool) -> None:
         """Put the instructions, if there are any, in place of the reserved first message.
 

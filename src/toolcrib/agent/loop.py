@@ -24,6 +24,7 @@ from toolcrib.agent.history import (
     Restored,
     check_answers,
     check_as_asked,
+    last_text,
 )
 from toolcrib.agent.inner import OuterRun
 from toolcrib.agent.output import PartialAnswer, TakenAnswer, complaint_of
@@ -115,7 +116,7 @@ class Origins:
 
         Calls that a resumed run was asked for earlier keep their origin.
         """
-        prompt = self._prompt_of(messages, toolbox.tools)
+        prompt = self.prompt(messages, toolbox.tools)
         choice = self._choice_of(toolbox.choice)
         origin = self.last or Origin(agent=self._label.name, agent_version=self._label.version)
         if not origin.prompt_digest:
@@ -133,13 +134,8 @@ class Origins:
             scope, origin=origin, choice=toolbox.choice, attachments=attachments
         )
 
-    def prompt_digest(self, messages: Sequence[Message], toolbox: Toolbox) -> str:
-        """Return the digest of the present prompt."""
-        return self._prompt_of(messages, toolbox.tools).digest
-
-    def _prompt_of(
-        self, messages: Sequence[Message], tools: tuple[HasDefinition, ...]
-    ) -> Attachment:
+    def prompt(self, messages: Sequence[Message], tools: tuple[HasDefinition, ...]) -> Attachment:
+        """Return the present prompt."""
         count = len(self._read)
         if count and (len(messages) < count or messages[count - 1] != self._read[-1]):
             count, self._said = 0, []
@@ -235,8 +231,9 @@ class Run:
         self._marks = list(state.marks)
         self._instructions = state.instructions
         self._caller = state.caller
-        self._tally = terms.tally or state.tally.copied()  # a saved state may be resumed again
-        self._tally.started = time.monotonic() - state.elapsed
+        # An heir continues this tally. A saved state may be resumed again, so it is copied.
+        self.tally = terms.tally or state.tally.copied()
+        self.tally.started = time.monotonic() - state.elapsed
         self._steps: StepRunner | None = None
         if outer is None and terms.steps is not None:  # else it is within an outer step
             self._steps = BegunSteps(terms.steps, self._begin_step)
@@ -248,12 +245,12 @@ class Run:
         self._cancels = 0
         self._restored = Restored(runner, state)
         self._history = ConversationHistory(state.messages, self._restored.text)
-        self._watch = Watch(self._emit, self._records, state, self._tally)
+        self._watch = Watch(self._emit, self._records, state, self.tally)
         self._given = answers
         self._spending = Spending(
             terms.limits,
             state,
-            self._tally,
+            self.tally,
             runner=runner,
             outer=outer,
             steps=terms.steps,
@@ -270,18 +267,13 @@ class Run:
         self._makes_arguments = True
         self._marked: tuple[str, ...] | None = None
 
-    @property
-    def tally(self) -> RunTally:
-        """What the run has spent: the tally that an heir continues."""
-        return self._tally
-
     def _scope_of(self, answers: Mapping[str, Answer], outer: OuterRun | None) -> CallScope:
         """Return the scope of this run's calls, which is within the scope of an `outer` run."""
         state = self._saved
         began_with = (each.approval[0] for each in state.suspended.values() if each.approval)
         asked = {each.id: each for each in (*state.pending, *began_with)}
         return CallScope(
-            self._tally,
+            self.tally,
             answers,
             asked,
             self._watch,
@@ -302,7 +294,8 @@ class Run:
         """
         self._cancels = cancel_requests()
         label, resumed = self._speaker.label, self._saved.turn > 0
-        self._emit(RunStarted(self._run_id, label.name, label.version, resumed))
+        if self._terms.tally is None:  # else another agent has reported that it began
+            self._emit(RunStarted(self._run_id, label.name, label.version, resumed))
         ended: tuple[RunStatus, str | None] | None = None
         self._begin()
         try:
@@ -334,8 +327,8 @@ class Run:
 
     def _begin(self) -> None:
         """Taint the outer runs if this run is tainted, and open its view of the conversation."""
-        if self._tally.tainted:
-            taint(self._tally)  # its history is tainted, so whoever reads its answer is, too
+        if self.tally.tainted:
+            taint(self.tally)  # its history is tainted, so whoever reads its answer is, too
         if self._speaker.keeper is not None:
             self._view = self._speaker.keeper.open(
                 self._run_id, self._caller.id, self._spending, self._steps
@@ -343,7 +336,7 @@ class Run:
 
     async def _opened(self) -> Toolbox:
         """Return what this agent offers in the run, if it begins to speak, or offered before."""
-        context = PolicyContext(self._caller, self._tally)
+        context = PolicyContext(self._caller, self.tally)
         if not self._terms.begins:
             return self._speaker.reopened(self._saved, context)
         steps = None if self._steps is None else self._terms.steps
@@ -433,7 +426,7 @@ class Run:
         self, status: RunStatus | Literal["running", "handed_over"], limit: str | None = None
     ) -> None:
         begins, parent, last = status == "running", CALLING.get(), self._origins.last
-        messages, fork = self._history.messages, self._saved.fork
+        messages, tools, fork = self._history.messages, self._toolbox.tools, self._saved.fork
         record = RunRecord(
             run_id=self._run_id,
             status=status,
@@ -443,13 +436,13 @@ class Run:
             agent_version=self._speaker.label.version,
             model=self._client.model,
             provider="" if last is None else last.provider,
-            prompt_digest="" if begins else self._origins.prompt_digest(messages, self._toolbox),
+            prompt_digest="" if begins else self._origins.prompt(messages, tools).digest,
             caller=self._caller.id,
             caller_roles=self._caller.roles,
             parent_run_id="" if parent is None else parent.tally.run_id,
             parent_call_id="" if parent is None else parent.call_id,
             turns=self._spending.turn,
-            calls=self._tally.calls,
+            calls=self.tally.calls,
             usage=self._spending.usage,
             limit=limit,
             forked_from="" if fork is None else fork.run_id,
@@ -485,7 +478,7 @@ class Run:
             reply = await self._ask_in_turn()
             self._check_cancelled()
             self._origins.of_reply(reply, self._client.model, self._spending.turn)
-            self._history.append(reply.message, untrusted=self._tally.tainted)
+            self._history.append(reply.message, untrusted=self.tally.tainted)
             if self._takes_call(reply):
                 return
             if not reply.tool_calls:
@@ -537,7 +530,7 @@ class Run:
         """Add results of background calls to the history, unless other calls in it wait."""
         if self._background.arrived and not self._history.unanswered():
             for message in self._background.take():
-                self._history.append(message, untrusted=self._tally.tainted)
+                self._history.append(message, untrusted=self.tally.tainted)
 
     def _mark_turn(self) -> None:
         """Note where a turn begins, so that somebody may go back to it."""
@@ -545,7 +538,7 @@ class Run:
             turn=self._spending.turn,
             at=len(self._history.messages),
             usage=self._spending.usage,
-            elapsed=self._tally.elapsed,
+            elapsed=self.tally.elapsed,
             corrections=self._corrections,
             offered=len(self._toolbox.tools),
             running=self._spending.used_within(self._background.open_ids),
@@ -568,12 +561,12 @@ class Run:
         if isinstance(found, TakenAnswer):
             if not self._background.open_ids:
                 self._output, self._answer = found.value, found.text
-                self._history.append(found.result, untrusted=self._tally.tainted)
+                self._history.append(found.result, untrusted=self.tally.tainted)
                 return True
             early = {found.result.call_id or "": _TOO_EARLY}
-            self._history.settle({}, apart=early, untrusted=self._tally.tainted)
+            self._history.settle({}, apart=early, untrusted=self.tally.tainted)
         elif found is not None:
-            self._history.settle({}, apart=found, untrusted=self._tally.tainted)
+            self._history.settle({}, apart=found, untrusted=self.tally.tainted)
             if not self._history.unanswered():
                 self._correct("corrections")
         return False
@@ -618,7 +611,7 @@ class Run:
 
     async def _ask(self) -> Reply:
         turn = self._spending.turn
-        before = self._tally.inner  # demands made before a fork were met, whatever was called
+        before = self.tally.inner  # demands made before a fork were met, whatever was called
         called = bool(self._records or self._background.begun or before.calls or before.turns)
         self._choice = self._settings.choice(called=called)
         request = self._request()
@@ -664,7 +657,7 @@ class Run:
             asked.append(await self._replied(request))
             return ReplyStep.of(
                 asked[0],
-                self._tally.elapsed,
+                self.tally.elapsed,
                 self._definition,
                 given=self._saved.given,
                 makes_arguments=self._runner.makes_arguments,
@@ -676,7 +669,7 @@ class Run:
             return asked[0]
         if step.given:
             self._terms.check_given(step.given)
-        self._tally.take_up(step.elapsed)
+        self.tally.take_up(step.elapsed)
         if self._streaming and step.reply.text:
             self._watch.text(step.reply.text)
         offer = offer_of(self._client, request, step.reply)
@@ -851,7 +844,7 @@ class Run:
             error,
             loads=self._toolbox.loads,
             begun=self._background.begun,
-            untrusted=self._tally.tainted,
+            untrusted=self.tally.tainted,
         )
 
     def _state(self) -> RunState:
@@ -865,10 +858,10 @@ class Run:
             messages=self._history.messages,
             usage=self._spending.usage,
             records=tuple(self._records),
-            tally=self._tally.copied(),  # left-behind work may still run, and taint
+            tally=self.tally.copied(),  # left-behind work may still run, and taint
             caller=self._caller,
             offered=self._toolbox.names,
-            elapsed=self._tally.elapsed,
+            elapsed=self.tally.elapsed,
             pending=pending,
             restored=kept.restored,
             repaired=kept.repaired,
@@ -886,7 +879,7 @@ class Run:
             or any(record.emulated for record in self._records),
             instructions=self._instructions,
             arrived=tuple(
-                msgspec.structs.replace(m, untrusted=m.untrusted or self._tally.tainted)
+                msgspec.structs.replace(m, untrusted=m.untrusted or self.tally.tainted)
                 for m in self._background.arrived
             ),
             given=self._saved.given,
@@ -895,7 +888,7 @@ class Run:
     def _result(self, status: RunStatus, limit: str | None, state: RunState) -> RunResult:
         if self._terms.state_key is not None:
             state = state.signed(self._terms.state_key)
-        text = self._history.text
+        text = last_text(self._history.messages)
         if status == "completed" and self._answer is not None:
             text = self._answer
         return RunResult(

@@ -340,13 +340,8 @@ class Session(Generic[A]):
         """
         saved = self._saved()
         signature = self._signature(saved)
-        if not (
-            saved.offered
-            or saved.turns
-            or saved.speaker
-            or saved.instructed is not None
-            or signature
-        ):
+        more = (saved.offered, saved.turns, saved.speaker, signature)
+        if not any(more) and saved.instructed is None:
             return msgspec.json.encode(saved.messages).decode()
         return msgspec.json.encode(msgspec.structs.replace(saved, signature=signature)).decode()
 

@@ -327,16 +327,14 @@ class MadeCalls:
             if is_handle(message):
                 continue  # it is answered later
             asked = self._open.pop(message.call_id or "", None)
-            if asked is not None:
-                self._answered(asked, message)
+            if asked is None:
+                continue
+            told, tool = hash((asked, message.result_text, message.parts)), asked[0]
+            self._repeated = self._repeated + 1 if told in self._told else 0
+            self._told.add(told)
+            self._made.add(asked)
+            self._failed[tool] = self._failed.get(tool, 0) + 1 if message.is_error else 0
         self._at = len(messages)
-
-    def _answered(self, asked: _Asked, result: Message) -> None:
-        told = hash((asked, result.result_text, result.parts))
-        self._repeated = self._repeated + 1 if told in self._told else 0
-        self._told.add(told)
-        self._made.add(asked)
-        self._failed[asked[0]] = self._failed.get(asked[0], 0) + 1 if result.is_error else 0
 
 
 def _first_own(state: RunState) -> int:

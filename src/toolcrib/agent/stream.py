@@ -453,8 +453,12 @@ def run_sync(awaitable: Awaitable[T]) -> T:
         raise TypeError(
             f"awaitable must be what agent.run(…) gives, or an async call; {came(awaitable)}"
         )
+
+    async def awaited() -> T:
+        return await awaitable
+
     if not _is_in_a_loop():  # outside of `except`, so that errors have no other context
-        return asyncio.run(_await(awaitable))
+        return asyncio.run(awaited())
     close = getattr(awaitable, "close", None)
     if close is not None:
         close()  # otherwise Python warns that it was never awaited
@@ -469,7 +473,3 @@ def _is_in_a_loop() -> bool:
     except RuntimeError:
         return False
     return True
-
-
-async def _await(awaitable: Awaitable[T]) -> T:
-    return await awaitable

@@ -182,7 +182,7 @@ class DurableAgents(Closing):
         state = self._agent(agent).prepare(
             prompt, history=history, caller=caller, run_id=run_id, speaker=speaker, **options
         )
-        if not await self._added(agent, state):
+        if not await self._store.add(StoredRun.new(agent, state, self._sign(agent))):
             known = await self._store.run(state.run_id)
             self._check(known, known.last)
             _check_same(known, agent, state)
@@ -227,13 +227,9 @@ class DurableAgents(Closing):
                 )
             raise ToolcribError(f"run {run_id} cannot be forked: it {done}")
         state = forks.team.forked(last, at, await self._begun(run))
-        if await self._added(name, state):
-            return state.run_id
-        await self._is_forked(run_id, name, at)  # somebody else was first
+        if not await self._store.add(StoredRun.new(name, state, self._sign(name))):
+            await self._is_forked(run_id, name, at)  # somebody else was first
         return state.run_id
-
-    async def _added(self, agent: str, state: RunState) -> bool:
-        return await self._store.add(StoredRun.new(agent, state, self._sign(agent)))
 
     async def _begun(self, run: StoredRun) -> list[ToolInvocationRecord]:
         """Return the calls of a run that began according to its log."""
@@ -434,7 +430,8 @@ class DurableAgents(Closing):
             approved_by=by,
             ended_at=now,
         )
-        stands = await _written(self._ledger(await self._store.run(run_id)), told)
+        writing = self._ledger(await self._store.run(run_id)).write(told)
+        stands = None if writing is None else await writing
         if stands is not None and stands != told:
             raise ToolcribError(f"call {call_id} has ended in the meantime: it is {stands.status}")
 
@@ -650,7 +647,8 @@ class DurableAgents(Closing):
         """
         if run.agent in self._agents:
             self._agent(run.agent).team.check_saved(state)
-        _check_whose(run, state)
+        if (state.run_id, state.caller.id) != (run.id, run.caller):
+            raise SourceError(f"the state of run {run.id} belongs to another run or another caller")
         self._checked(run)
 
     def _agent(self, name: str) -> Agent:
@@ -790,11 +788,6 @@ def _ran_agent(record: ToolInvocationRecord) -> bool:
     return known or _is_unknown(record) or RESOLVED in record.notes
 
 
-def _check_whose(run: StoredRun, state: RunState) -> None:
-    if (state.run_id, state.caller.id) != (run.id, run.caller):
-        raise SourceError(f"the state of run {run.id} belongs to another run or another caller")
-
-
 def _check_same(run: StoredRun, agent: str, asked: RunState) -> None:
     """Raise ToolcribError unless a run is what is asked for under its id."""
     known = run.last
@@ -829,11 +822,6 @@ def _beginning(state: RunState) -> tuple[Message, ...]:
     return state.messages[state.instructions in ("first", "replacing") : end]
 
 
-async def _written(ledger: Ledger, record: ToolInvocationRecord) -> ToolInvocationRecord | None:
-    pending = ledger.write(record)
-    return None if pending is None else await pending
-
-
 def _events_of(
     step: KeptStep, seen: set[object], handed: list[HandedOver], agent: Agent | None
 ) -> Iterator[Event]:
@@ -853,10 +841,7 @@ def _events_of(
         yield ReplyFinished(turn, reply.finish, reply.usage, reply.model, reply.provider)
     kept = step.call
     if kept is not None:
-        asked: Iterable[ApprovalRequest] = (
-            () if kept.request is None else (kept.request, *kept.others)
-        )
-        for request in asked:
+        for request in () if kept.request is None else (kept.request, *kept.others):
             if request.id not in seen:
                 seen.add(request.id)
                 yield ApprovalRequested(request)

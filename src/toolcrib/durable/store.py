@@ -436,21 +436,11 @@ class RunStore:
 
     async def retire(self, worker: str) -> None:
         """Mark a worker as dead, so that others take over what it has begun."""
-
-        def retired(transaction: Transaction) -> None:
-            transaction.execute(_TAKE_BACK, id=worker)
-            transaction.execute(_RETIRE, id=worker)
-
-        await self._database.transact(retired)
+        await self._database.transact(lambda t: _take_back(t, _RETIRE, worker))
 
     async def leave(self, worker: str) -> None:
         """Forget a worker; others may give what it had only given to the engine."""
-
-        def left(transaction: Transaction) -> None:
-            transaction.execute(_TAKE_BACK, id=worker)
-            transaction.execute(_LEAVE, id=worker)
-
-        await self._database.transact(left)
+        await self._database.transact(lambda t: _take_back(t, _LEAVE, worker))
 
     async def open(self) -> None:
         """Open the database now, creating its tables."""
@@ -522,6 +512,11 @@ def _go_on(transaction: Transaction, run: StoredRun) -> None:
     text = msgspec.json.encode({row["id"]: msgspec.Raw(row["answer"]) for row in given}).decode()
     named = {"id": run.id, "segment": run.segment, "status": "waiting", "now": time.time()}
     transaction.execute(_NEXT, **named, answers=text)
+
+
+def _take_back(transaction: Transaction, last: str, worker: str) -> None:
+    transaction.execute(_TAKE_BACK, id=worker)
+    transaction.execute(last, id=worker)
 
 
 def _let_lapse(transaction: Transaction) -> None:
