@@ -569,11 +569,7 @@ class ContextKeeper:
         _log.debug("tokens of %s are %s: %s", *told)
 
     def open(
-        self,
-        run_id: str,
-        caller: str,
-        spending: Spending,
-        steps: StepRunner | None = None,
+        self, run_id: str, caller: str, spending: Spending, steps: StepRunner | None = None
     ) -> ContextView:
         """Return the view of a run, which charges its spending to `spending`; `close` must follow.
 

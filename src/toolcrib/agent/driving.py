@@ -38,13 +38,7 @@ from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject, Veiled, keyed_digest
 from toolcrib.values.message import ChatRequest, FinishReason, Message, Plan, Reply, Usage
 from toolcrib.values.record import MADE_UP, CallError, ToolInvocationRecord
-from toolcrib.values.run import (
-    HandedOver,
-    RunOptions,
-    RunResult,
-    RunSettings,
-    RunState,
-)
+from toolcrib.values.run import HandedOver, RunOptions, RunResult, RunSettings, RunState
 from toolcrib.values.typed import check_each, check_type
 
 _HISTORY = "a list of Message: result.messages, or of OpenAI's form toolcrib.wire.decode_messages"
@@ -367,10 +361,11 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         if state.fork is not None:
             guards = (*guards, RepeatGuard(state.fork))
         runners = self._runners(state, deps, guards)
+        deps = deps or {}
         if deps or state.given:  # the state names what a run is given, as far as a tool needs it
             needed = self._needed()
-            check_given_again(state.given, needed, deps or {})
-            names = {*state.given, *given_names(needed, deps or {})}
+            check_given_again(state.given, needed, deps)
+            names = {*state.given, *given_names(needed, deps)}
             state = msgspec.structs.replace(state, given=tuple(sorted(names)))
         if state.emulated and not runners[speaks.name].emulates:
             raise SourceError(MADE_UP)
@@ -385,7 +380,7 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
                     speaker,
                     runner if outer is None else runner.or_sinks(outer.around.sinks),
                     at,
-                    terms=self._terms(at, deps or {})._replace(
+                    terms=self._terms(at, deps)._replace(
                         tally=tally, guards=guards, begins=first, resumed=resumed
                     ),
                     listener=listener,

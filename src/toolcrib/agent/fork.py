@@ -122,11 +122,7 @@ def fork_of(
     ToolcribError for a turn that does not exist, or that cannot be continued this way, and
     SourceError for a state that does not say where its turns began.
     """
-    _check_marks(state, at.turn)
-    if at.fork_id == state.run_id:
-        raise ToolcribError(
-            f"fork_id= {at.fork_id!r} is the id of the run that is forked: choose another"
-        )
+    _check_at(state, at)
     after = next((mark for mark in state.marks if mark.turn > at.turn), None) or _end_of(state)
     messages, opened = _kept_messages(state, at, after)
     offering = next((m for m in state.marks if at.reopen and m.turn == at.turn), after)
@@ -195,7 +191,7 @@ def _was_stood_in(record: ToolInvocationRecord) -> bool:
     return runs and record.error.code not in _NEVER_BEGAN
 
 
-def _check_marks(state: RunState, turn: int) -> None:
+def _check_at(state: RunState, at: ForkPoint) -> None:
     if len(state.speakers) > 1:
         raise ToolcribError(
             f"run {state.run_id} was handed over to '{state.speakers[-1]}': it cannot be forked"
@@ -204,8 +200,12 @@ def _check_marks(state: RunState, turn: int) -> None:
         raise SourceError(
             "the saved state does not say where its turns began: it was saved by an earlier version"
         )
-    if turn > state.turn:
-        raise ToolcribError(f"run {state.run_id} has no turn {turn}: it has {state.turn}")
+    if at.turn > state.turn:
+        raise ToolcribError(f"run {state.run_id} has no turn {at.turn}: it has {state.turn}")
+    if at.fork_id == state.run_id:
+        raise ToolcribError(
+            f"fork_id= {at.fork_id!r} is the id of the run that is forked: choose another"
+        )
 
 
 def _end_of(state: RunState) -> TurnMark:

@@ -77,25 +77,6 @@ def error_content(error: CallError, told: str = "") -> str:
     return orjson.dumps({"error": body}).decode()
 
 
-def readable_call(
-    call: ToolCall, outcome: Outcome | None, error: CallError | None = None
-) -> ToolCall:
-    """Return the call as history keeps it.
-
-    Arguments that are not JSON are not sent back to a provider.
-    """
-    error = outcome.error if isinstance(outcome, Failed) else error
-    code = None if error is None else error.code
-    malformed = code in _MALFORMED or (
-        code in _UNREAD and isinstance(parse_arguments(call.arguments), ParseFailure)
-    )
-    if malformed or not call.complete:
-        call = msgspec.structs.replace(call, arguments="{}", complete=True, fault=None)
-    if code in _UNREAD:  # a name made up by a model may have lone surrogates
-        return msgspec.structs.replace(call, name=encodable(call.name))
-    return call
-
-
 def result_message(
     call: ToolCall, outcome: Outcome | None, error: CallError | None
 ) -> Message | None:
@@ -322,11 +303,23 @@ class ConversationHistory:
         error: CallError | None,
         begun: Collection[str],
     ) -> ToolCall:
-        """Return the call as history keeps it; a waiting call stays as sent, to be read again."""
+        """Return the call as history keeps it; a waiting call stays as sent, to be read again.
+
+        Arguments that are not JSON are not sent back to a provider.
+        """
         ended = outcome is not None and not isinstance(outcome, Waiting)
         if ended or call.id in begun:
             call = msgspec.structs.replace(call, arguments=self._text_of(call))
-        return readable_call(call, outcome, error)
+        error = outcome.error if isinstance(outcome, Failed) else error
+        code = None if error is None else error.code
+        malformed = code in _MALFORMED or (
+            code in _UNREAD and isinstance(parse_arguments(call.arguments), ParseFailure)
+        )
+        if malformed or not call.complete:
+            call = msgspec.structs.replace(call, arguments="{}", complete=True, fault=None)
+        if code in _UNREAD:  # a name made up by a model may have lone surrogates
+            call = msgspec.structs.replace(call, name=encodable(call.name))
+        return call
 
     def _last_assistant(self) -> int:
         position = len(self._messages) - 1

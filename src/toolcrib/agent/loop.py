@@ -45,14 +45,7 @@ from toolcrib.runner.running import CALLING, taint
 from toolcrib.runner.stopped import record_end
 from toolcrib.threads import cancel_requests
 from toolcrib.values.call import HydrationResult, ToolCall
-from toolcrib.values.context import (
-    BegunSteps,
-    Guard,
-    PolicyContext,
-    RunTally,
-    StepRunner,
-    replays,
-)
+from toolcrib.values.context import BegunSteps, Guard, PolicyContext, RunTally, StepRunner, replays
 from toolcrib.values.decision import Answer
 from toolcrib.values.definition import HasDefinition, ToolDefinition
 from toolcrib.values.message import (
@@ -758,10 +751,7 @@ class Run:
             self._emit(ToolsOffered(self._toolbox.names, self._toolbox.choice))
 
     def _stuck(
-        self,
-        asked: Sequence[ToolCall],
-        calls: Sequence[HydrationResult],
-        saved: RunState | None,
+        self, asked: Sequence[ToolCall], calls: Sequence[HydrationResult], saved: RunState | None
     ) -> str | None:
         """Return the limit on repetition or handovers that keeps these calls from being made.
 

@@ -34,13 +34,7 @@ from toolcrib.schema import Parameter, compile_validator, derive_input
 from toolcrib.tools import Tool, tool_of
 from toolcrib.values.call import HydrationError, Rejected, ToolCall
 from toolcrib.values.definition import Annotations, ToolDefinition
-from toolcrib.values.json import (
-    JsonObject,
-    JsonValue,
-    canonical_bytes,
-    canonical_json,
-    kept_apart,
-)
+from toolcrib.values.json import JsonObject, JsonValue, canonical_bytes, canonical_json, kept_apart
 from toolcrib.values.message import (
     ArgumentsPart,
     ChatRequest,

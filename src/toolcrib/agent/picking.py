@@ -380,12 +380,7 @@ class AgentPicking:
         )
 
     def _at_first(
-        self,
-        before: Iterable[str],
-        wanted: Iterable[str],
-        context: PolicyContext,
-        *,
-        begun: bool,
+        self, before: Iterable[str], wanted: Iterable[str], context: PolicyContext, *, begun: bool
     ) -> list[str]:
         """Return what was offered before, in its order, then what is newly wanted, best first.
 

@@ -235,13 +235,7 @@ def read_result() -> Tool[..., Any]:
             return {"start": begin, "end": last, "size": len(text), "text": "", "found": found}
         piece = results.page(text[start:stop])
         at = min(start, len(text))
-        return {
-            "start": at,
-            "end": at + len(piece),
-            "size": len(text),
-            "text": piece,
-            "found": [],
-        }
+        return {"start": at, "end": at + len(piece), "size": len(text), "text": piece, "found": []}
 
     return read
 

@@ -48,14 +48,7 @@ from toolcrib.values.decision import Caller
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.message import ChatRequest, LLMClient, Message, Reply, Usage
 from toolcrib.values.record import Expense, SpentWithin, SuspendedCall
-from toolcrib.values.run import (
-    Event,
-    Limits,
-    RunState,
-    UsageReported,
-    saved_run,
-    spent_in,
-)
+from toolcrib.values.run import Event, Limits, RunState, UsageReported, saved_run, spent_in
 from toolcrib.values.typed import check_type
 
 _NOTHING, _A_TURN = Expense(), Expense(turns=1)

@@ -15,14 +15,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import (
-    AsyncIterator,
-    Callable,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Self, TypeVar, Unpack
 
@@ -63,13 +56,7 @@ from toolcrib.storage import UnreachableError, storable
 from toolcrib.values.content import Prompt
 from toolcrib.values.decision import ANONYMOUS, Answer, ApprovalRequest, Caller
 from toolcrib.values.message import Message
-from toolcrib.values.record import (
-    Attachment,
-    CallError,
-    Ledger,
-    ToolInvocationRecord,
-    has_begun,
-)
+from toolcrib.values.record import Attachment, CallError, Ledger, ToolInvocationRecord, has_begun
 from toolcrib.values.run import (
     ApprovalRequested,
     Done,

@@ -27,13 +27,7 @@ import msgspec
 from toolcrib.errors import ApprovalError, ErrorCode, SourceError, ToolcribError
 from toolcrib.runner.approval import checked_answer
 from toolcrib.storage import SqlDatabase, Transaction, storable
-from toolcrib.values.decision import (
-    Answer,
-    ApprovalRequest,
-    Approve,
-    LimitedApprove,
-    Refuse,
-)
+from toolcrib.values.decision import Answer, ApprovalRequest, Approve, LimitedApprove, Refuse
 from toolcrib.values.json import Veiled, sha256_hex
 from toolcrib.values.run import RunState, check_signature
 
