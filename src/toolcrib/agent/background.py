@@ -183,11 +183,6 @@ class BackgroundCalls:
         await asyncio.wait([running.task])
         return runs
 
-    def take(self) -> list[Message]:
-        """Return what the model is still to be told, once."""
-        told, self.arrived = self.arrived, []
-        return told
-
     def close(self) -> None:
         """Report all of them with what is known of their results."""
         for call_id in [*self._open]:

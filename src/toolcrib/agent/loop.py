@@ -521,8 +521,10 @@ class Run:
 
     def _tell_later(self) -> None:
         """Add results of background calls to the history, unless other calls in it wait."""
-        if self._background.arrived and not self._history.unanswered():
-            for message in self._background.take():
+        arrived = self._background.arrived
+        if arrived and not self._history.unanswered():
+            self._background.arrived = []
+            for message in arrived:
                 self._history.append(message, untrusted=self.tally.tainted)
 
     def _mark_turn(self) -> None:

@@ -243,11 +243,6 @@ class Best(NamedTuple):
     denied: list[tuple[str, str]]
 
 
-def candidate(picked: PickResult) -> Candidate:
-    """Return a pick in the form that records hold."""
-    return Candidate.of(picked.definition.name, picked.score, picked.reason)
-
-
 def _why(deny: Deny) -> str:
     return f"denied by {deny.policy or 'a policy'}: {deny.reason}"
 
@@ -364,7 +359,8 @@ class AgentPicking:
     def _choice(self, best: Best, offered: Iterable[str], called: Iterable[str]) -> Choice:
         """Return why these are offered: the scores of those picked, the source of the others."""
         on_offer, used = dict.fromkeys(offered), frozenset(called)
-        candidates = [c for c in map(candidate, best.kept) if c.name in on_offer]
+        told = (Candidate.of(p.definition.name, p.score, p.reason) for p in best.kept)
+        candidates = [c for c in told if c.name in on_offer]
         picked = {c.name for c in candidates}
         for name in on_offer:
             if name not in picked:
@@ -482,9 +478,9 @@ class PickedToolbox(Toolbox):
         self._names.update(self._new(names))  # at once: other searches of this turn need room, too
         if found and self._names.isdisjoint(names):
             raise ToolError("no more tools can be offered in this run")
-        for one in map(candidate, found):
-            why = f"{_FOUND}: {one.reason}" if one.reason else _FOUND
-            self._scored[one.name] = Candidate.of(one.name, one.score, why)
+        for name, p in zip(names, found, strict=True):
+            why = f"{_FOUND}: {p.reason}" if p.reason else _FOUND
+            self._scored[name] = Candidate.of(name, p.score, why)
         return [p.definition for p in found if p.definition.name in self._names]
 
     def _new(self, names: Iterable[str]) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import ClassVar
 
 import msgspec
@@ -64,22 +65,18 @@ def replayed(state: RunState) -> tuple[ReplayedTurn, ...]:
     begin = marks[0].at if marks else len(messages)
     while begin and messages[begin - 1].by_user:
         begin -= 1
+    end = TurnMark(state.turn + 1, len(messages), state.usage, state.elapsed)
     turns: list[ReplayedTurn] = []
-    for at, mark in enumerate(marks):
-        later = marks[at + 1] if at + 1 < len(marks) else None
-        end = len(messages) if later is None else later.at
-        elapsed, usage = (
-            (state.elapsed, state.usage) if later is None else (later.elapsed, later.usage)
-        )
-        called, unrecorded = _calls(state, messages[mark.at : end])
+    for mark, later in pairwise([*marks, end]):
+        called, unrecorded = _calls(state, messages[mark.at : later.at])
         turn = ReplayedTurn(
             turn=mark.turn,
             before=tuple(_told(m) for m in messages[begin : mark.at] if m.by_user),
             text=messages[mark.at].content,
             calls=called,
             unrecorded=unrecorded,
-            seconds=max(0.0, elapsed - mark.elapsed) if known else None,
-            usage=usage.beyond(mark.usage) if known else None,
+            seconds=max(0.0, later.elapsed - mark.elapsed) if known else None,
+            usage=later.usage.beyond(mark.usage) if known else None,
         )
         turns.append(turn)
         begin = mark.at
