@@ -209,11 +209,10 @@ def over_limit(
     heirs: Mapping[str, str],
 ) -> str | None:
     """Return the limit that keeps a run from one more handover, if these calls have one."""
-    most = limits.handovers
-    if most is None or len(speakers) <= most:
+    if limits.handovers is None or len(speakers) <= limits.handovers:
         return None
-    handed = (call for call in calls if isinstance(call, Hydrated))
-    return "handovers" if any(call.definition.name in heirs for call in handed) else None
+    hands = any(isinstance(call, Hydrated) and call.definition.name in heirs for call in calls)
+    return "handovers" if hands else None
 
 
 def strictest(limits: Iterable[Limits]) -> Limits:

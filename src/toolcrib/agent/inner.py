@@ -120,7 +120,7 @@ def agent_tool(
             log_raised(f"agent '{name}'", error)
             said = f"The agent failed ({type(error).__name__})."
             last = ended[-1].state if ended else known
-            raise ToolError(said + _made(() if last is None else last.records)) from error
+            raise ToolError(said + _made(last.records if last else ())) from error
         finally:
             last = ended[-1].state if ended else known
             if within is not None:

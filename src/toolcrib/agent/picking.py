@@ -105,7 +105,6 @@ _NOTHING = (Offer(), Offer())
 
 NAME = "search_tools"
 _SHOWN = 300
-_LONGEST_QUERY = 1_000
 
 
 def is_search(outcome: Outcome) -> TypeGuard[Completed]:
@@ -136,7 +135,7 @@ _SEARCH_INPUT: JsonObject = {
         "query": {
             "type": "string",
             "minLength": 1,
-            "maxLength": _LONGEST_QUERY,
+            "maxLength": 1_000,
             "description": "What the tool should do, in a few words.",
         },
         "limit": {

@@ -144,7 +144,6 @@ def _name(caller: str, id_: str) -> str:
 # the beginning, because adding a tool later would change the beginning of each request.
 
 NAME = "read_result"
-_LONGEST_SEARCH = 200
 _MOST_FOUND = 10
 _AROUND = 80  # characters on each side of a match
 UNKNOWN = "This run has no shortened result of that id."
@@ -190,7 +189,7 @@ _INPUT: JsonObject = {
         },
         "search": {
             "type": "string",
-            "maxLength": _LONGEST_SEARCH,
+            "maxLength": 200,
             "default": "",
             "description": "Only find this text, and say where it is.",
         },
