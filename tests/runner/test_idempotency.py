@@ -1065,13 +1065,13 @@ def test_no_more_default_values_are_kept_than_said_and_only_for_their_call() -> 
     calls = [msgspec.structs.replace(CALL, id=f"c{n}") for n in range(4)]
     for call in calls[:3]:
         made = FactoryValues()
-        assert made.value("/day", partial(str, call.id), AsItIs()) == call.id
+        assert made.value("/day", partial(str, call.id), AsItIs) == call.id
         cache.pin(key_of("run_1", call.id), call, "ada", made)
     cache.pin(key_of("run_1", "c3"), calls[3], "ada", None)  # nothing to keep
 
     def again(run_id: str, call: ToolCall, caller: str = "ada") -> object:
         made = cache.pinned(run_id, call, caller)
-        return None if made is None else made.value("/day", lambda: "anew", AsItIs())
+        return None if made is None else made.value("/day", lambda: "anew", AsItIs)
 
     assert [again("run_1", call) for call in calls] == [None, "c1", "c2", None]
     assert again("run_2", calls[2]) is None
