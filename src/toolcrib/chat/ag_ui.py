@@ -275,9 +275,7 @@ class _Events:
     def _call(self, event: ToolCallStarted) -> Iterator[core.BaseEvent]:
         self._calls_follow = False
         yield core.ToolCallStartEvent(
-            tool_call_id=event.id,
-            tool_call_name=event.name,
-            parent_message_id=self._reply or None,
+            tool_call_id=event.id, tool_call_name=event.name, parent_message_id=self._reply or None
         )
         delta = _as_text(event.arguments)
         if delta is not None:

@@ -514,12 +514,7 @@ def description(operations: Sequence[_Operation]) -> dict[str, Any]:
         path = each.path.replace(":path}", "}")
         paths.setdefault(path, {})[each.method.lower()] = _described(each, path, of)
     info = {"title": "Chat", "version": "1", "description": "Conversations with an agent."}
-    return {
-        "openapi": "3.1.0",
-        "info": info,
-        "paths": paths,
-        "components": {"schemas": components},
-    }
+    return {"openapi": "3.1.0", "info": info, "paths": paths, "components": {"schemas": components}}
 
 
 def _described(operation: _Operation, path: str, of: dict[Any, Any]) -> dict[str, Any]:

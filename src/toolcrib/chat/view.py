@@ -21,14 +21,7 @@ import orjson
 from toolcrib.agent.history import known_error, told_error
 from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.definition import ToolDefinition
-from toolcrib.values.json import (
-    JsonObject,
-    JsonValue,
-    Veiled,
-    canonical_json,
-    encodable,
-    to_plain,
-)
+from toolcrib.values.json import JsonObject, JsonValue, Veiled, canonical_json, encodable, to_plain
 from toolcrib.values.record import Origin, ToolInvocationRecord, result_with_parts
 from toolcrib.values.rule import KeptRule
 from toolcrib.values.run import (
@@ -393,11 +386,7 @@ class TurnView:
                 **({} if known is None else {"arguments": bounded(known.arguments)}),
             }
             made += self._change(call_id, changes)
-        return [
-            *made,
-            self._set(["status"], status),
-            self._set(["note"], _BROKEN_OFF[status]),
-        ]
+        return [*made, self._set(["status"], status), self._set(["note"], _BROKEN_OFF[status])]
 
     def _reply(self, event: ReplyFinished) -> list[Operation]:
         self._join()

@@ -98,10 +98,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "runs start": ("toolcrib runs start desk 'My tea was cold.' --agents shop.py:agents",),
     "runs list": ("toolcrib runs list --status waiting",),
     "runs show": ("toolcrib runs show run_77 --store postgresql+psycopg://db/runs",),
-    "runs replay": (
-        "toolcrib runs replay run_77",
-        "toolcrib runs replay state.json --json",
-    ),
+    "runs replay": ("toolcrib runs replay run_77", "toolcrib runs replay state.json --json"),
     "runs answer": (
         "toolcrib runs answer apr_5f0c --yes --by grace",
         "toolcrib runs answer apr_5f0c --no --reason 'ask sales'",

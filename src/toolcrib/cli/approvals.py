@@ -19,13 +19,7 @@ from typing import Annotated, TypeAlias, TypeVar
 import msgspec
 import typer
 
-from toolcrib.approvals import (
-    ApprovalStore,
-    KeptRule,
-    shown_arguments,
-    shown_request,
-    shown_rule,
-)
+from toolcrib.approvals import ApprovalStore, KeptRule, shown_arguments, shown_request, shown_rule
 from toolcrib.cli.options import DATABASE, JsonOption, UnusableError, check_holds, state_key
 from toolcrib.cli.render import out, print_json, printable, when
 from toolcrib.errors import ApprovalError, SourceError
@@ -49,8 +43,7 @@ StoreOption: TypeAlias = Annotated[
     str, typer.Option("--store", metavar="URL", help="The database, as an SQLAlchemy URL.")
 ]
 ByOption: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--by", metavar="NAME", help="Who answers. Default: your login name."),
+    str | None, typer.Option("--by", metavar="NAME", help="Who answers. Default: your login name.")
 ]
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
@@ -97,8 +90,7 @@ def approve(  # noqa: PLR0913  one for each option
         typer.Option("--arguments", metavar="JSON", help="Run it with these arguments instead."),
     ] = None,
     for_run: Annotated[
-        bool,
-        typer.Option("--for-run", help="Do not ask about this tool again in this run."),
+        bool, typer.Option("--for-run", help="Do not ask about this tool again in this run.")
     ] = False,
     for_run_exactly: Annotated[
         bool,

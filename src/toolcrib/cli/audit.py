@@ -388,11 +388,7 @@ def _attempt(attempt: Attempt, *, again: bool, over: bool) -> Iterator[StoryLine
     if record.arguments is not None:
         marked = f" (defaults: {', '.join(record.defaulted)})" if record.defaulted else ""
         given = f"{short_json(record.arguments)}{marked}"
-    yield StoryLine(
-        when(record.started_at),
-        "asked again" if again else "asked",
-        given,
-    )
+    yield StoryLine(when(record.started_at), "asked again" if again else "asked", given)
     if attempt.differs:
         yield StoryLine("", "differs", "; ".join(_other(*each) for each in attempt.differs.items()))
     if record.decision is not None:

@@ -338,10 +338,7 @@ def verify(
 
 
 def head(
-    *,
-    log: LogOption = DATABASE,
-    key_file: KeyFileOption = None,
-    as_json: JsonOption = False,
+    *, log: LogOption = DATABASE, key_file: KeyFileOption = None, as_json: JsonOption = False
 ) -> None:
     """Print the head without checking the whole log. Keep it elsewhere, for a later --head."""
     found = of_log(log, log_to_read(log, key_file), lambda audit: audit.head())
@@ -352,10 +349,7 @@ def head(
 
 
 def migrate(
-    *,
-    log: LogOption = DATABASE,
-    key_file: KeyFileOption = None,
-    as_json: JsonOption = False,
+    *, log: LogOption = DATABASE, key_file: KeyFileOption = None, as_json: JsonOption = False
 ) -> None:
     """Verify an older log and bring it to the newest format, which seals its start and its end."""
     done = of_log(log, log_to_read(log, key_file), lambda audit: audit.migrate())

@@ -103,8 +103,7 @@ ConsentOption: TypeAlias = Annotated[
     typer.Option("--yes/--no", help="Approve or refuse every risky call without asking."),
 ]
 LogOption: TypeAlias = Annotated[
-    str,
-    typer.Option("--log", metavar="URL", envvar=LOG, help="The log, as an SQLAlchemy URL."),
+    str, typer.Option("--log", metavar="URL", envvar=LOG, help="The log, as an SQLAlchemy URL.")
 ]
 RecordOption: TypeAlias = Annotated[
     str | None,
@@ -331,9 +330,7 @@ def _of_document(where: str) -> Catalog:
     return catalog
 
 
-def each_source(
-    tools: list[str] | None,
-) -> Iterator[tuple[str, Catalog | list[ImportedForm]]]:
+def each_source(tools: list[str] | None) -> Iterator[tuple[str, Catalog | list[ImportedForm]]]:
     """Load the sources, or the kit if there is none. Definitions in a file are returned unchecked.
 
     Raises UnusableError for a source that cannot be loaded.

@@ -27,11 +27,7 @@ from toolcrib.cli.options import (
     load_for_picking,
 )
 from toolcrib.cli.render import err, out, print_json, printable
-from toolcrib.errors import (
-    PickError,
-    SourceError,
-    no_such,
-)
+from toolcrib.errors import PickError, SourceError, no_such
 from toolcrib.pick import SCORERS, PickOptions, PickResult, explain_pick, pick_tools
 from toolcrib.pick.evaluation import (
     Figures,
@@ -428,11 +424,7 @@ def _quality_cells(quality: Quality | None) -> tuple[str, ...]:
 
 def _threshold_cells(found: Threshold) -> tuple[str, str, str]:
     auc = _NOTHING if found.auc is None else _part(found.auc)
-    return (
-        f"{found.kept_empty} of {found.needless}",
-        f"{found.lost} of {found.found}",
-        auc,
-    )
+    return (f"{found.kept_empty} of {found.needless}", f"{found.lost} of {found.found}", auc)
 
 
 def _part(value: float) -> str:

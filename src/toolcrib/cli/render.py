@@ -196,10 +196,7 @@ def milliseconds(record: ToolInvocationRecord) -> str:
 
 
 _MAY_HAVE_RUN = "stopped before its outcome was known; it may have run."
-_ENDINGS = {
-    "waiting": "The run is waiting for an approval.",
-    "cancelled": "Cancelled.",
-}
+_ENDINGS = {"waiting": "The run is waiting for an approval.", "cancelled": "Cancelled."}
 
 
 class Screen:

@@ -15,11 +15,7 @@ from rich.table import Table
 
 from toolcrib.cli.options import JsonOption, ToolsOption, UnusableError, load_catalog
 from toolcrib.cli.render import err, one_line, out, print_json, printable, shortened
-from toolcrib.errors import (
-    ErrorCode,
-    WireError,
-    no_such,
-)
+from toolcrib.errors import ErrorCode, WireError, no_such
 from toolcrib.schema.lower import Effect, Loss
 from toolcrib.values.json import to_plain
 from toolcrib.values.message import ChatRequest, Message, Offer, Reply

@@ -66,10 +66,7 @@ _LIBRARIES = ("pint", "simpleeval")
 
 @names_wrong_types
 def catalog(
-    root: str | Path = ".",
-    *,
-    database: str | Path | None = None,
-    weather: bool | None = None,
+    root: str | Path = ".", *, database: str | Path | None = None, weather: bool | None = None
 ) -> Catalog:
     """Return the tools for time, arithmetic, units and the files below `root`, bound to what they
     need.

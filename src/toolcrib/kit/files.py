@@ -561,11 +561,7 @@ class JailedFolder:
 
     def search(self, query: str, path: str) -> FileMatches:
         parts = self._resolved(path, NO_FILE)
-        with (
-            told(NO_FILE),
-            opened_folder(self.root, parts[:-1]) as above,
-            Reading() as reading,
-        ):
+        with told(NO_FILE), opened_folder(self.root, parts[:-1]) as above, Reading() as reading:
             found = Search(query, self.limits.search, reading)
             if not parts or is_folder(parts[-1], above):
                 with opened_folder(self.root, parts) as folder:

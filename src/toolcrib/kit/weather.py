@@ -88,12 +88,7 @@ class WeatherService(Protocol):
         ("Is it sunny in Los Angeles today?", {"place": "Los Angeles"}),
     ],
 )
-async def get_weather(
-    place: str,
-    days: int = 3,
-    *,
-    service: WeatherService,
-) -> Forecast:
+async def get_weather(place: str, days: int = 3, *, service: WeatherService) -> Forecast:
     """Get the current weather and the forecast for a place: temperature, rain, snow, wind.
 
     Args:

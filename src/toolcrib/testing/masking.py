@@ -19,13 +19,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from toolcrib.clients import Outgoing
-from toolcrib.clients.server import (
-    HARMLESS,
-    SECRET_MEMBER,
-    in_base64,
-    longest_word,
-    parts_of,
-)
+from toolcrib.clients.server import HARMLESS, SECRET_MEMBER, in_base64, longest_word, parts_of
 from toolcrib.urls import SECRET_NAME, SECRET_VARIABLE, login_of, passwords_in
 
 # The parts of a request that must never be in a file.

@@ -319,10 +319,7 @@ def _is_part(part: Any, of_user: bool) -> bool:
         case {
             "type": "input_audio",
             "input_audio": {"data": str(data), "format": "wav" | "mp3"},
-        } | {
-            "type": "input_audio",
-            "input_audio": str(data),
-        }:
+        } | {"type": "input_audio", "input_audio": str(data)}:
             return of_user and bool(data)
         case {"type": "file", "file": {"filename": str(), "file_data": str(url)}}:
             return of_user and url.startswith("data:")
