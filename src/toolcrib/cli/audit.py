@@ -24,18 +24,8 @@ from toolcrib.audit import (
     Origin,
     RunRecord,
 )
-from toolcrib.cli.audit_check import (
-    check_inclusion,
-    checkpoint,
-    exit_if_changed,
-    export,
-    head,
-    keygen,
-    migrate,
-    prove,
-    prune,
-    verify,
-)
+from toolcrib.cli import audit_check
+from toolcrib.cli.audit_check import exit_if_changed
 from toolcrib.cli.options import (
     DATABASE,
     CallerOption,
@@ -58,7 +48,6 @@ from toolcrib.cli.options import (
 )
 from toolcrib.cli.render import (
     answered,
-    error_text,
     milliseconds,
     one_line,
     out,
@@ -233,11 +222,7 @@ class CallStory:
         for number, attempt in enumerate(self.attempts):
             over = bool(ends) and ends[0] < attempt.entries[0].seq
             yield from _attempt(attempt, again=number > 0, over=over)
-        facts = (
-            *_facts(self.record),
-            *_defined(self.record, self.attachments),
-            *_background(self.record, self.attachments),
-        )
+        facts = tuple(_facts(self.record, self.attachments))
         yield from (StoryLine("", what, text) for what, text in facts if text)
         for caller in self.callers:
             made = caller.record
@@ -251,7 +236,6 @@ class CallStory:
 
 
 def _differing(one: ToolInvocationRecord, told: ToolInvocationRecord) -> dict[str, Any]:
-    """Return the fields in which a record differs from the one that a story is told by."""
     return {
         field: getattr(one, field)
         for field in _WHOSE
@@ -426,11 +410,13 @@ def _event(entry: AuditEntry) -> StoryLine:
             return StoryLine(when(record.ended_at), "waits", f"for an answer{_question(record)}")
     took = f" ({milliseconds(record)})" if record.seconds is not None else ""
     texts = [short_json(result_with_parts(record))] if record.status == "completed" else []
-    texts += [] if record.error is None else [error_text(record.error)]
+    texts += [] if record.error is None else [one_line(str(record.error))]
     return StoryLine(when(record.ended_at or entry.at), record.status, f"{'; '.join(texts)}{took}")
 
 
-def _facts(record: ToolInvocationRecord) -> Iterator[tuple[str, str]]:
+def _facts(
+    record: ToolInvocationRecord, attachments: Mapping[str, Attachment]
+) -> Iterator[tuple[str, str]]:
     yield "repaired", f"by {record.repaired_by or 'a repairer'}" if record.repaired else ""
     yield "read with", ", ".join(note for note in record.notes if note not in _FOR_RUN)
     validator = record.validator
@@ -439,16 +425,11 @@ def _facts(record: ToolInvocationRecord) -> Iterator[tuple[str, str]]:
         checked += f", compiled {when(validator.compiled_at)}"
     mode = f" (mode {record.no_schema_mode})" if record.no_schema_mode else ""
     yield "validated", checked if record.validated else f"no{mode}"
-
-
-def _defined(
-    record: ToolInvocationRecord, attachments: Mapping[str, Attachment]
-) -> Iterator[tuple[str, str]]:
-    """Yield the definition that was in force, and the idempotency key of the call."""
     definition = _attached(attachments, record.definition_digest)
     described = f": {definition['description']}" if definition.get("description") else ""
     yield "definition", f"{record.definition_digest}{shortened(described)}"
     yield "key", f"{record.idempotency_key} ({record.key_scope})" if record.idempotency_key else ""
+    yield from _background(record, attachments)
 
 
 def _background(
@@ -521,7 +502,7 @@ def _decided(decision: Decision | None) -> str:
 
 def _planned(record: ToolInvocationRecord) -> str:
     if record.status == "rejected" and record.error is not None:
-        return f"it was planned, and rejected: {error_text(record.error)}".rstrip(".")
+        return f"it was planned, and rejected: {one_line(str(record.error))}".rstrip(".")
     return "it was only planned, never started"
 
 
@@ -531,16 +512,16 @@ def _stopped(record: ToolInvocationRecord) -> str:
         return "the log does not say why"
     unfit = error.stage in _BEFORE_ALL or error.code is ErrorCode.APPROVAL_MISMATCH
     if record.edited and unfit:
-        return f"{record.approved_by} changed its arguments: {error_text(error)}"
+        return f"{record.approved_by} changed its arguments: {one_line(str(error))}"
     if error.stage in _BEFORE_ALL:
-        return error_text(error)
+        return one_line(str(error))
     if isinstance(record.decision, Deny):
         return decided
     if error.code is ErrorCode.APPROVAL_REFUSED:
         who = record.approved_by or "whoever was asked"
         why = f" ({record.refusal})" if record.refusal else ""
         return f"{who} refused it{why}, after {decided}" if decided else f"{who} refused it{why}"
-    stopped = _NOT_RUN.get(error.code) or error_text(error)
+    stopped = _NOT_RUN.get(error.code) or one_line(str(error))
     return f"{decided}, and {stopped}" if isinstance(record.decision, Ask) else stopped
 
 
@@ -552,14 +533,8 @@ def _question(record: ToolInvocationRecord) -> str:
 
 SHOWN = 50
 _COLUMNS = {
-    "time": False,
-    "run": False,
-    "call": False,
-    "tool": False,
-    "outcome": False,
-    "decision": True,
-    "took": False,
-    "entry": False,
+    name: name == "decision"
+    for name in ("time", "run", "call", "tool", "outcome", "decision", "took", "entry")
 }
 
 app = typer.Typer(no_args_is_help=True, help="Read, check and export the audit log.")
@@ -697,19 +672,10 @@ def _print_stories(calls: list[CallStory], runs: list[tuple[RunRecord, bool]]) -
 
 def _row(entry: AuditEntry) -> tuple[str, ...]:
     record = entry.record
-    return tuple(
-        _cell(text)
-        for text in (
-            when(record.started_at),
-            record.run_id,
-            record.id,
-            record.name,
-            outcome(record),
-            decision_of(record),
-            milliseconds(record),
-            f"{entry.seq}" if entry.intact else f"{entry.seq} ({CHANGED})",
-        )
-    )
+    ids = (record.run_id, record.id, record.name)
+    ended = (outcome(record), decision_of(record), milliseconds(record))
+    number = f"{entry.seq}" if entry.intact else f"{entry.seq} ({CHANGED})"
+    return tuple(map(_cell, (when(record.started_at), *ids, *ended, number)))
 
 
 def _cell(text: str) -> str:
@@ -718,24 +684,23 @@ def _cell(text: str) -> str:
 
 def _story(call: CallStory) -> dict[str, Any]:
     record = call.record
-    entries = [to_plain(entry) for entry in call.entries]
-    about = {"run_id": record.run_id, "id": record.id, "name": record.name}
     attached = {
         digest: {"kind": found.kind, "text": json.loads(found.text)}
         for digest, found in call.attachments.items()
     }
-    callers = [_story(caller) for caller in call.callers]
     return {
-        **about,
+        "run_id": record.run_id,
+        "id": record.id,
+        "name": record.name,
         "why": call.why(),
-        "entries": entries,
+        "entries": [to_plain(entry) for entry in call.entries],
         "attempts": [
             {"entries": [entry.seq for entry in attempt.entries], "differs": attempt.differs}
             for attempt in call.attempts
         ],
         "whole": call.whole,
         "attachments": attached,
-        "called_by": callers,
+        "called_by": [_story(caller) for caller in call.callers],
     }
 
 
@@ -744,23 +709,19 @@ def _print_story(call: CallStory) -> None:
     title.append(_cell(f"  {ids_of(call.record)}"), style="dim")
     out.print(title)
     for line in call.lines():
-        _print_line(line)
+        text = Text().append(f"  {line.at:<24}  ", style="dim")
+        text.append(f"{line.what:<11} ", style="bold")
+        text.append(one_line(line.text))
+        text.rstrip()
+        out.print(text)
 
 
-def _print_line(line: StoryLine) -> None:
-    text = Text().append(f"  {line.at:<24}  ", style="dim")
-    text.append(f"{line.what:<11} ", style="bold")
-    text.append(one_line(line.text))
-    text.rstrip()
-    out.print(text)
-
-
-app.command("verify")(verify)
-app.command("head")(head)
-app.command("migrate")(migrate)
-app.command("keygen")(keygen)
-app.command("checkpoint")(checkpoint)
-app.command("prove")(prove)
-app.command("verify-inclusion")(check_inclusion)
-app.command("export")(export)
-app.command("prune")(prune)
+app.command("verify")(audit_check.verify)
+app.command("head")(audit_check.head)
+app.command("migrate")(audit_check.migrate)
+app.command("keygen")(audit_check.keygen)
+app.command("checkpoint")(audit_check.checkpoint)
+app.command("prove")(audit_check.prove)
+app.command("verify-inclusion")(audit_check.check_inclusion)
+app.command("export")(audit_check.export)
+app.command("prune")(audit_check.prune)

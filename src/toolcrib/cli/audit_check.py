@@ -138,11 +138,8 @@ def checkpoint(
     key = SigningKey.load(signing_key)
     new = None if rotates_to is None else SigningKey.load(rotates_to)
     earlier = None if after is None else read_checkpoint("--after", after)
-
-    async def signed(audit: AuditLog) -> str:
-        return await audit.checkpoint(key, after=earlier, rotates_to=new)
-
-    note = of_log(log, log_to_read(log, key_file), signed)
+    opened = log_to_read(log, key_file)
+    note = of_log(log, opened, lambda a: a.checkpoint(key, after=earlier, rotates_to=new))
     _give(note, file, Checkpoint.read, as_json=as_json)
     if as_json:
         made = Checkpoint.read(note)
@@ -321,7 +318,8 @@ def verify(
     if jsonl is not None:
         where, found = str(jsonl), _verify_file(jsonl, key_file, kept, filtered=filtered)
     else:
-        where, found = without_password(log), _verify_log(log, key_file, kept, signed)
+        where, opened = without_password(log), log_to_read(log, key_file, damaged=True)
+        found = of_log(log, opened, lambda audit: audit.verify(head=kept, checkpoint=signed))
     if as_json:
         about = {"log": where, "ok": found.ok, "sealed": found.sealed or filtered}
         print_json({**about, **to_plain(found)})
@@ -459,14 +457,6 @@ def _say(where: str, found: Verification, *, filtered: bool, kept: Head | None) 
     place = "" if found.fault.seq is None else f"entry {found.fault.seq}: "
     out.print(one_line(f"{where}: {place}{found.fault.what}"))
     out.print(f"{_entries(found.checked)} checked before it")
-
-
-def _verify_log(
-    log: str, key_file: Path | None, head: Head | None, checkpoint: Checkpoint | None
-) -> Verification:
-    """Return what is found in a log. Raises UncheckedError if the log cannot be checked."""
-    opened = log_to_read(log, key_file, damaged=True)
-    return of_log(log, opened, lambda audit: audit.verify(head=head, checkpoint=checkpoint))
 
 
 def _verify_file(

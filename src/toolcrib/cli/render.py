@@ -26,7 +26,7 @@ from toolcrib.agent.history import is_cut_short, told_error
 from toolcrib.errors import ErrorCode
 from toolcrib.values.decision import INVISIBLE, Allow, ApprovalRequest, Ask, Deny
 from toolcrib.values.json import JsonValue
-from toolcrib.values.record import CallError, ToolInvocationRecord, result_with_parts
+from toolcrib.values.record import ToolInvocationRecord, result_with_parts
 from toolcrib.values.run import (
     ApprovalRequested,
     Done,
@@ -151,14 +151,10 @@ def call_line(record: ToolInvocationRecord) -> Text:
     if record.error is not None:
         cancelled = record.error.code is ErrorCode.CANCELLED
         ran = " It did not run." if cancelled and not is_cut_short(record) else ""
-        line.append(f" → {error_text(record.error)}{ran}", style="red")
+        line.append(f" → {one_line(str(record.error))}{ran}", style="red")
     else:
         line.append(f" → {short_json(result_with_parts(record))}")
     return line
-
-
-def error_text(error: CallError) -> str:
-    return one_line(str(error))
 
 
 def _decision(record: ToolInvocationRecord) -> str:

@@ -45,7 +45,7 @@ from toolcrib.cli.options import (
 )
 from toolcrib.cli.render import (
     err,
-    error_text,
+    one_line,
     out,
     print_json,
     print_rows,
@@ -218,8 +218,10 @@ def check(
     except RequestError as error:
         raise UnusableError(f"--provider: {error}") from None
     if as_json:
+        plain = [to_plain(finding) for finding in findings]
+        told = {"tools": len(given), "counts": _counts(findings), "findings": plain}
         origins = {name: one.origin for name, one in imported.items()}
-        print_json(_plain(findings, len(given)) | ({"imported": origins} if origins else {}))
+        print_json(told | ({"imported": origins} if origins else {}))
     else:
         _show_findings(findings)
         _show_trust(imported, whole=len(imported) == len(given))
@@ -279,14 +281,6 @@ def show_trust(imported: Mapping[str, Imported]) -> None:
     for name, one in imported.items():
         trust = "ReadOnly" if one.claims else "Trusted"
         typer.echo(f'    trust={{"{name}": {trust}("{one.origin}")}}')
-
-
-def _plain(findings: list[Finding], tools: int) -> dict[str, Any]:
-    return {
-        "tools": tools,
-        "counts": _counts(findings),
-        "findings": [to_plain(finding) for finding in findings],
-    }
 
 
 def _show_findings(findings: list[Finding]) -> None:
@@ -536,7 +530,7 @@ def _why(record: ToolInvocationRecord, catalog: Catalog, *, of_kit: bool) -> str
     """Return why a call did not complete, and what can be done about it."""
     if record.error is None:
         return "it is waiting for an approval"
-    text = error_text(record.error)
+    text = one_line(str(record.error))
     names = catalog.names
     if record.error.code is ErrorCode.UNKNOWN_TOOL:
         likely = did_you_mean(record.name, names)
