@@ -440,7 +440,7 @@ def test_the_version_of_a_source_that_is_not_installed(
     def absent(name: str) -> str:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr("toolcrib.cli.app.version", absent)
+    monkeypatch.setattr("toolcrib.cli.doctor.version", absent)
     assert toolcrib("--version") == (0, "toolcrib, run from source, not installed\n", "")
 
 

@@ -19,7 +19,6 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any
 
 import typer
@@ -154,10 +153,8 @@ explain(app)
 
 def _version(wanted: bool) -> None:
     if wanted:
-        try:
-            typer.echo(f"toolcrib {version('toolcrib')}")
-        except PackageNotFoundError:
-            typer.echo("toolcrib, run from source, not installed")
+        found = doctor.version_of("toolcrib")
+        typer.echo(f"toolcrib {found}" if found else "toolcrib, run from source, not installed")
         raise typer.Exit
 
 

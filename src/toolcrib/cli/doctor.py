@@ -102,7 +102,7 @@ def _told() -> dict[str, Any]:
     file = Path(urlsplit(DATABASE).path.lstrip("/"))
     return {
         "toolcrib": {
-            "version": _version("toolcrib") or "run from source, not installed",
+            "version": version_of("toolcrib") or "run from source, not installed",
             "python": platform.python_version(),
             "system": platform.platform(terse=True),
         },
@@ -139,12 +139,12 @@ def _extras() -> dict[str, str]:
             if extra and name and extra[1] not in _GROUPS:
                 needed.setdefault(extra[1], []).append(name[0])
     return {
-        extra: "installed" if all(map(_version, names)) else f"pip install 'toolcrib[{extra}]'"
+        extra: "installed" if all(map(version_of, names)) else f"pip install 'toolcrib[{extra}]'"
         for extra, names in sorted(needed.items())
     }
 
 
-def _version(name: str) -> str | None:
+def version_of(name: str) -> str | None:
     try:
         return version(name)
     except PackageNotFoundError:
@@ -213,7 +213,11 @@ def install(
     ) as bar:
         steps = _Steps(bar)
         path = fetch(steps, force=force)
-        missed = _fetch_needle(steps, force=force)
+        missed = ""
+        try:
+            fetch(steps, force=force, source=NEEDLE)
+        except SourceError as error:
+            missed = str(error)
     if missed:
         err.print(f"{missed}. The embedded model works without Needle, but makes more mistakes.")
     if as_json:
@@ -224,15 +228,6 @@ def install(
         out.print(f"Installed the embedded model: {path}")
     else:
         out.print(f"The embedded model is already installed: {path}")
-
-
-def _fetch_needle(steps: _Steps, *, force: bool) -> str | None:
-    """Fetch Needle. If that fails, return the reason; the embedded model works without it."""
-    try:
-        fetch(steps, force=force, source=NEEDLE)
-    except SourceError as error:
-        return str(error)
-    return None
 
 
 class _Steps:
