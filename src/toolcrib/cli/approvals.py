@@ -7,20 +7,25 @@ command approves everything that happens to be waiting.
 
 from __future__ import annotations
 
-import asyncio
 import getpass
 import re
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
 from typing import Annotated, TypeAlias, TypeVar
 
 import msgspec
 import typer
 
 from toolcrib.approvals import ApprovalStore, KeptRule, shown_arguments, shown_request, shown_rule
-from toolcrib.cli.options import DATABASE, JsonOption, UnusableError, check_holds, state_key
+from toolcrib.cli.options import (
+    DATABASE,
+    JsonOption,
+    UnusableError,
+    check_holds,
+    state_key,
+    with_open,
+)
 from toolcrib.cli.render import out, print_json, printable, when
 from toolcrib.errors import ApprovalError, SourceError
 from toolcrib.hydration import ParseFailure, parse_arguments
@@ -44,6 +49,10 @@ StoreOption: TypeAlias = Annotated[
 ]
 ByOption: TypeAlias = Annotated[
     str | None, typer.Option("--by", metavar="NAME", help="Who answers. Default: your login name.")
+]
+ArgumentsOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--arguments", metavar="JSON", help="Run it with these arguments instead."),
 ]
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
@@ -85,10 +94,7 @@ def approve(  # noqa: PLR0913  one for each option
     *,
     store: StoreOption = DATABASE,
     by: ByOption = None,
-    arguments: Annotated[
-        str | None,
-        typer.Option("--arguments", metavar="JSON", help="Run it with these arguments instead."),
-    ] = None,
+    arguments: ArgumentsOption = None,
     for_run: Annotated[
         bool, typer.Option("--for-run", help="Do not ask about this tool again in this run.")
     ] = False,
@@ -287,13 +293,8 @@ def _with(url: str, work: Callable[[ApprovalStore], Awaitable[T]], *, keyed: boo
     close it."""
     check_holds("approvals", url, "it holds no approvals")
     key = state_key(url, make=False) if keyed else None  # a new key has signed nothing
-
-    async def opened() -> T:
-        async with aclosing(ApprovalStore(url, state_key=key)) as approvals:
-            return await work(approvals)
-
     try:
-        return asyncio.run(opened())
+        return with_open(ApprovalStore(url, state_key=key), work)
     except SourceError as error:
         raise SourceError(f"{without_password(url)}: {error}") from error
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import os
 import secrets
@@ -11,7 +10,14 @@ import socket
 import sys
 import webbrowser
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, aclosing, suppress
+from contextlib import (
+    AsyncExitStack,
+    ExitStack,
+    contextmanager,
+    nullcontext,
+    redirect_stdout,
+    suppress,
+)
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Protocol, TypeAlias
@@ -44,6 +50,7 @@ from toolcrib.cli.options import (
     rules_in,
     state_key,
     store_of_runs,
+    with_open,
 )
 from toolcrib.cli.render import Screen, err, print_json, printable
 from toolcrib.clients import Transport, client_for
@@ -71,7 +78,7 @@ _MOST_OFFERED = 3  # models listed in one line
 _GRACE = 5.0  # seconds that calls of durable runs get to end
 _RESUME = "/resume"  # typed to go on with a turn that failed
 _ENDS = ("/quit", "/exit")  # typed to end the conversation, like Ctrl-D
-
+_REPORTED = ("status", "text", "limit", "records", "usage", "pending")  # of a result, with --json
 
 _Prompt: TypeAlias = Annotated[
     str | None, typer.Argument(help="What to ask. Without it, a conversation starts.")
@@ -187,9 +194,8 @@ def chat(  # noqa: PLR0913  the options of a command
             made = canonical_json(
                 [str(Path.cwd()), model, *(tools or (None,)), str(database), pick, scorer]
             )
-            conversation, runs = loop.run(go_on(agent, asker, where, made, prompt))
-            session, begin = conversation.session, conversation.turn
-            left = [conversation.open_turn(run) for run in runs]
+            conversation, unfinished = loop.run(go_on(agent, asker, where, made, prompt))
+            session, begin, left = conversation.session, conversation.turn, [*unfinished]
         else:
             session = Session(agent)
             begin = functools.partial(_Turn, session)
@@ -218,7 +224,7 @@ def who_answers(model: str) -> str:
     return f"{text} Also available: --model {shown}{more} (toolcrib doctor)."
 
 
-@contextlib.contextmanager
+@contextmanager
 def _opened(
     model: str,
     runner: ToolRunner,
@@ -230,7 +236,7 @@ def _opened(
     key: bytes | None,
 ) -> Iterator[tuple[asyncio.Runner, Agent]]:
     """Open an agent and the event loop that it runs in. Close both at the end."""
-    with contextlib.ExitStack() as stack:
+    with ExitStack() as stack:
         transport = None
         if cassette_file is not None:
             transport = stack.enter_context(
@@ -375,7 +381,7 @@ def _finish(loop: asyncio.Runner) -> None:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
 
-    with contextlib.suppress(KeyboardInterrupt):
+    with suppress(KeyboardInterrupt):
         loop.run(others())
 
 
@@ -383,9 +389,9 @@ def _answer(terminal: _Terminal, turn: Turn) -> RunResult:
     loop, as_json = terminal.loop, terminal.as_json
     first = terminal.model == "local" and not terminal.session.messages
     screen = Screen("loading the embedded model …" if first else "thinking …")
-    show = _silent if as_json else screen.show
+    show = (lambda _event: None) if as_json else screen.show  # then only the end is printed
     terminal.asker.screen = None if as_json else screen
-    no_output = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
+    no_output = redirect_stdout(sys.stderr) if as_json else nullcontext()
     interrupted = False
     try:
         with no_output:  # a tool's own output is not part of the one JSON value
@@ -400,7 +406,7 @@ def _answer(terminal: _Terminal, turn: Turn) -> RunResult:
     finally:
         screen.close()
     if as_json:
-        print_json(_report(result))
+        print_json(to_plain({name: getattr(result, name) for name in _REPORTED}))
     elif told := next(filter(None, map(no_terminal, result.records)), ""):
         err.print(told)
     if interrupted:
@@ -437,23 +443,6 @@ class _Turn:
         if self._stream is None:
             raise asyncio.CancelledError
         return await self._stream.result()
-
-
-def _report(result: RunResult) -> object:
-    return to_plain(
-        {
-            "status": result.status,
-            "text": result.text,
-            "limit": result.limit,
-            "records": result.records,
-            "usage": result.usage,
-            "pending": result.pending,
-        }
-    )
-
-
-def _silent(_event: Event) -> None:
-    """Show nothing, since with `--json` only the end is printed."""
 
 
 # `toolcrib serve`: the agent loop behind a page in the browser, on this machine.
@@ -522,7 +511,7 @@ def serve(  # noqa: PLR0913  the options of a command
         import_module("toolcrib.durable").DurableAgents(where, {"chat": agent}) if durable else None
     )
     try:
-        asyncio.run(_open(chat.ThreadStore(where)))
+        with_open(chat.ThreadStore(where), lambda threads: threads.list(""))
     except SourceError as error:
         raise UnusableError(f"--store {without_password(where)}: {error}") from None
     listening = listening_at(host, port, given=f"--host {host} --port {port}", free="--port 0")
@@ -535,12 +524,6 @@ def serve(  # noqa: PLR0913  the options of a command
     with suppress(KeyboardInterrupt):
         asyncio.run(_serve(app, listening, agent, (log, keeps), runs))
     return 0
-
-
-async def _open(threads: Any) -> None:
-    """Open the store once, and close it again. Raises SourceError if conversations cannot be stored."""
-    async with aclosing(threads):
-        await threads.list("")
 
 
 async def _serve(

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable
 from contextlib import aclosing, suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from toolcrib.agent import Agent, Session
 from toolcrib.cli.options import store_of_runs
@@ -33,15 +33,6 @@ _KEPT = ("completed", "limited", "waiting")
 CALLER = Caller("cli")
 
 
-class OpenRun(NamedTuple):
-    """A run of a conversation that waits, or whose process is gone."""
-
-    conversation: str
-    id: str
-    asked: str
-    waits: bool
-
-
 class DurableConversation:
     """Keeps what was said, and makes the turns. `name` is both the conversation's and its agent's."""
 
@@ -54,13 +45,12 @@ class DurableConversation:
     def turn(self, text: str) -> DurableTurn:
         return DurableTurn(self, text)
 
-    def open_turn(self, run: OpenRun) -> DurableTurn:
-        """Return a turn that goes on with an open run."""
-        return DurableTurn(self, run.asked, run.id)
-
 
 class DurableTurn:
-    """One run of a conversation, which this process works on while it is shown."""
+    """One run of a conversation, which this process works on while it is shown.
+
+    It goes on with the open run `run_id`, or begins a new one.
+    """
 
     def __init__(self, conversation: DurableConversation, text: str, run_id: str = "") -> None:
         self._of = conversation
@@ -174,38 +164,45 @@ async def _gone(durable: DurableAgents, request_id: str) -> None:
 
 async def go_on(
     agent: Agent, ask: Approver, store: str, made: str, prompt: str | None
-) -> tuple[DurableConversation, list[OpenRun]]:
-    """Return the conversation to go on with and its open runs, oldest first, and print them. Where
-    none is open, return a new conversation.
+) -> tuple[DurableConversation, list[DurableTurn]]:
+    """Return the conversation to go on with and turns that go on with its open runs, oldest first,
+    and print them. Where none is open, return a new conversation.
 
     It is the newest conversation that was begun with the same options (`made`). With a prompt, it
     is the one that was asked the same and has no answer yet.
     """
     prefix = f"chat_{sha256_hex(made)[:8]}_"
     found = await _open_runs(store)
-    mine = [run for run in found if run.conversation.startswith(prefix)]
-    if prompt is not None:
-        mine = [run for run in mine if run.asked == prompt]
-    name = mine[-1].conversation if mine else f"{prefix}{os.urandom(4).hex()}"
-    left = [run for run in mine if run.conversation == name]
+    mine = [
+        run
+        for run, asked in found.items()
+        if run.agent.startswith(prefix) and prompt in (None, asked)
+    ]
+    name = mine[-1].agent if mine else f"{prefix}{os.urandom(4).hex()}"
+    left = [run for run in mine if run.agent == name]
     for run in left:
-        waits = " It is waiting for an answer." if run.waits else ""
-        err.print(printable(f"Continuing {run.id}: {shortened(run.asked)}{waits}"))
+        waits = " It is waiting for an answer." if run.status == "waiting" else ""
+        err.print(printable(f"Continuing {run.id}: {shortened(found[run])}{waits}"))
     others = [run.id for run in found if run not in left]
     if others:
         told = "with other options or another prompt" if prompt else "with other options"
         err.print(printable(f"Also open, started {told}: {', '.join(others)} (toolcrib runs list)"))
-    return DurableConversation(store, name, agent, ask), left
+    conversation = DurableConversation(store, name, agent, ask)
+    return conversation, [DurableTurn(conversation, found[run], run.id) for run in left]
 
 
-async def _open_runs(store: str) -> list[OpenRun]:
-    """Return the open runs of conversations, oldest first."""
+async def _open_runs(store: str) -> dict[StoredRun, str]:
+    """Return the open runs of conversations, oldest first, and what was asked.
+
+    They wait, or their processes are gone.
+    """
     async with aclosing(import_module("toolcrib.durable").DurableAgents(store, {})) as durable:
         found = [run for status in _OPEN for run in await durable.list(status)]
     mine = [run for run in found if run.agent.startswith("chat_") and run.caller == CALLER.id]
-    return [_open(run) for run in sorted(mine, key=lambda run: run.created_at)]
+    mine.sort(key=lambda run: run.created_at)
+    return {run: _said_last(run) for run in mine}
 
 
-def _open(run: StoredRun) -> OpenRun:
-    said = [m.text for m in RunState.from_json(run.state).messages if m.by_user]
-    return OpenRun(run.agent, run.id, said[-1] if said else "", run.status == "waiting")
+def _said_last(run: StoredRun) -> str:
+    messages = RunState.from_json(run.state).messages
+    return next((m.text for m in reversed(messages) if m.by_user), "")

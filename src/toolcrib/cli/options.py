@@ -19,8 +19,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, aclosing, closing
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from importlib import import_module
@@ -34,6 +34,7 @@ import typer
 from toolcrib import kit
 from toolcrib.approvals import ApprovalStore, TerminalApprover
 from toolcrib.audit import AuditFilter, AuditLog, Head
+from toolcrib.closing import Closing
 from toolcrib.errors import (
     DefinitionError,
     ErrorCode,
@@ -58,6 +59,7 @@ from toolcrib.values.json import check_key
 from toolcrib.values.record import RecordStatus, ToolInvocationRecord
 
 T = TypeVar("T")
+S = TypeVar("S", bound=Closing)
 KEY = "TOOLCRIB_AUDIT_KEY"
 LOG = "TOOLCRIB_AUDIT"  # the name of an environment variable
 DATABASE = "sqlite:///crib.db"
@@ -273,7 +275,8 @@ def _load(where: str) -> Catalog:
     if where.startswith(_MCP):
         return _checked(where, lambda: _of_servers(where.removeprefix(_MCP)))
     if where.startswith(_OPENAPI):
-        return _checked(where, lambda: _of_document(where.removeprefix(_OPENAPI)))
+        command, document = "toolcrib.bridges.openapi.command", where.removeprefix(_OPENAPI)
+        return _checked(where, lambda: import_module(command).catalog_of(document))
     search_beside(where)
     return _checked(where, lambda: discover(where))
 
@@ -322,12 +325,6 @@ def _tell_waiting() -> None:
         typer.echo(
             "toolcrib: waiting for the MCP server to list its tools (Ctrl-C to stop)", err=True
         )
-
-
-def _of_document(where: str) -> Catalog:
-    """Return the tools of an OpenAPI document."""
-    catalog: Catalog = import_module("toolcrib.bridges.openapi.command").catalog_of(where)
-    return catalog
 
 
 def each_source(tools: list[str] | None) -> Iterator[tuple[str, Catalog | list[ImportedForm]]]:
@@ -455,17 +452,12 @@ def rules_in(url: str | None, consent: bool | None = None) -> ApprovalStore | No
         raise UnusableError("--rules keeps answers to questions: leave out --yes and --no")
     try:
         rules = ApprovalStore(url, state_key=state_key(url))
-        asyncio.run(_opened(rules))
+        with_open(rules, lambda opened: opened.rules(caller=""))
     except UnusableError as error:
         raise UnusableError(f"--rules {error}") from None
     except SourceError as error:
         raise UnusableError(f"--rules {without_password(url)}: {error}") from None
     return rules
-
-
-async def _opened(rules: ApprovalStore) -> None:
-    async with rules:
-        await rules.rules(caller="")
 
 
 def _kept_key(file: Path) -> bytes:
@@ -561,8 +553,14 @@ def filter_of(
         call_id=call,
         tool=tool,
         caller=caller,
-        status=_status(status),
-        code=None if code is None else _code(code),
+        status=one_of(
+            _STATUSES,
+            status,
+            f"--status {status}: unknown status; use one of {', '.join(_STATUSES)}",
+        ),
+        code=one_of(
+            ErrorCode, code, f"--code {code}: unknown error code; use one of {', '.join(ErrorCode)}"
+        ),
         since=None if since is None else moment("--since", since),
         until=None if until is None else moment("--until", until),
     )
@@ -607,7 +605,7 @@ def log_to_write(url: str | None, key_file: Path | None) -> AuditLog | None:
     key = key_of(key_file)
     try:
         log = AuditLog(url, key=key)
-        with_log(log, AuditLog.open)
+        with_open(log, AuditLog.open)
     except SourceError as error:
         raise UnusableError(f"--audit {without_password(url)}: {error}") from None
     return log
@@ -631,7 +629,7 @@ def of_log(url: str, log: AuditLog, work: Callable[[AuditLog], Awaitable[T]]) ->
     """Return the result of `work` on a log that exists, and close the log. Errors name the log.
     Raises UncheckedError if the log could not be read, which says nothing about its entries."""
     try:
-        return with_log(log, work)
+        return with_open(log, work)
     except (UnreachableError, MissingExtraError) as error:
         raise UncheckedError(f"{_named(url)}: {error}") from None
     except UnusableError:
@@ -640,14 +638,23 @@ def of_log(url: str, log: AuditLog, work: Callable[[AuditLog], Awaitable[T]]) ->
         raise SourceError(f"{_named(url)}: {error}") from error
 
 
-def with_log(log: AuditLog, work: Callable[[AuditLog], Awaitable[T]]) -> T:
-    """Return the result of `work` on the log, and close the log."""
+def with_open(store: S, work: Callable[[S], Awaitable[T]]) -> T:
+    """Return the result of `work` on what a database keeps, and close it."""
 
     async def opened() -> T:
-        async with log:
-            return await work(log)
+        async with aclosing(store):
+            return await work(store)
 
     return asyncio.run(opened())
+
+
+def one_of(known: Iterable[T], given: str | None, told: str) -> T | None:
+    """Return the known value that is given, if one is given. Raises UnusableError if there is none
+    such, with the text to tell."""
+    found = next((value for value in known if value == given), None)
+    if found is None and given is not None:
+        raise UnusableError(told)
+    return found
 
 
 def named_entry(wanted: str | None, seq: int | None) -> str:
@@ -689,21 +696,3 @@ def key_of(file: Path | None) -> bytes | None:
     if not key:
         raise UnusableError(f"--key-file {file}: it is empty")
     return key
-
-
-def _status(given: str | None) -> RecordStatus | None:
-    if given is None:
-        return None
-    for known in _STATUSES:
-        if given == known:
-            return known
-    raise UnusableError(f"--status {given}: unknown status; use one of {', '.join(_STATUSES)}")
-
-
-def _code(given: str) -> ErrorCode:
-    try:
-        return ErrorCode(given)
-    except ValueError:
-        raise UnusableError(
-            f"--code {given}: unknown error code; use one of {', '.join(ErrorCode)}"
-        ) from None

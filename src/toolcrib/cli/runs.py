@@ -19,7 +19,13 @@ import typer
 
 from toolcrib.agent import Agent
 from toolcrib.agent.replay import ReplayedTurn, replayed
-from toolcrib.cli.approvals import ByOption, check_name, edited_arguments, show_request
+from toolcrib.cli.approvals import (
+    ArgumentsOption,
+    ByOption,
+    check_name,
+    edited_arguments,
+    show_request,
+)
 from toolcrib.cli.listening import ended_by_signals, leave, stop_work
 from toolcrib.cli.options import (
     RUNS,
@@ -28,7 +34,9 @@ from toolcrib.cli.options import (
     UnusableError,
     check_holds,
     check_url,
+    one_of,
     search_beside,
+    with_open,
 )
 from toolcrib.cli.render import (
     call_line,
@@ -70,6 +78,14 @@ AgentsOption: TypeAlias = Annotated[
     ),
 ]
 RunArgument: TypeAlias = Annotated[str, typer.Argument(metavar="RUN", help="The run's id.")]
+NewRunOption: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--run",
+        metavar="ID",
+        help="The id of the new run; a run with this id is started only once.",
+    ),
+]
 
 
 @app.command("start")
@@ -82,14 +98,7 @@ def start(
     caller: Annotated[
         str, typer.Option("--caller", metavar="ID", help="On behalf of this caller.")
     ] = "cli",
-    run: Annotated[
-        str,
-        typer.Option(
-            "--run",
-            metavar="ID",
-            help="The id of the new run; a run with this id is started only once.",
-        ),
-    ] = "",
+    run: NewRunOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Begin a run and print its id. A worker does the rest."""
@@ -128,21 +137,12 @@ def fork(  # noqa: PLR0913  one for each option
         str, typer.Option("--agent", metavar="AGENT", help="Continue with this agent instead.")
     ] = "",
     store: StoreOption = RUNS,
-    fork_id: Annotated[
-        str,
-        typer.Option(
-            "--run",
-            metavar="ID",
-            help="The id of the new run; a run with this id is started only once.",
-        ),
-    ] = "",
+    fork_id: NewRunOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Begin a run that goes on from an earlier turn of another one, and print its id."""
     check_url(store)
-    wanted = next((known for known in get_args(Repeat) if known == repeat), None)
-    if wanted is None:
-        raise UnusableError("--repeat must be one of deny, ask, allow")
+    wanted = one_of(get_args(Repeat), repeat, "--repeat must be one of deny, ask, allow")
     made: dict[str, Any] = {"turn": turn, "prompt": prompt, "reopen": reopen, "repeat": wanted}
     forked = _with(
         store,
@@ -174,9 +174,7 @@ def list_runs(
 ) -> None:
     """List the runs, oldest first: id, status, agent, caller, since when, and why it ended."""
     statuses = import_module("toolcrib.durable").STATUSES
-    wanted = next((known for known in statuses if known == status), None)
-    if wanted is None and status is not None:
-        raise UnusableError(f"--status must be one of {', '.join(statuses)}")
+    wanted = one_of(statuses, status, f"--status must be one of {', '.join(statuses)}")
     found = _stored(store, lambda durable: durable.list(wanted))
     if as_json:
         print_json([_told(run) for run in found])
@@ -228,7 +226,10 @@ def replay(
     The last saved state is shown, whoever signed it. A run under way has saved one when it last
     waited or stopped.
     """
-    state = _saved(Path(run)) if run.endswith(".json") else _stored(store, _last(run))
+    if run.endswith(".json"):
+        state = _saved(Path(run))
+    else:
+        state = _stored(store, lambda durable: durable.show(run)).last
     turns = replayed(state)
     pending = state.pending
     if as_json:
@@ -256,10 +257,7 @@ def answer(
     yes: Annotated[bool, typer.Option("--yes/--no", help="Whether the call may run.")],
     store: StoreOption = RUNS,
     by: ByOption = None,
-    arguments: Annotated[
-        str | None,
-        typer.Option("--arguments", metavar="JSON", help="Run it with these arguments instead."),
-    ] = None,
+    arguments: ArgumentsOption = None,
     reason: Annotated[
         str,
         typer.Option(
@@ -316,8 +314,7 @@ def resolve(
     """Record in the log what a person knows about the outcome of a call that was interrupted."""
     known = {} if agents is None else _agents(agents)
     name = check_name(by)
-    work = _resolved(run, call, happened=happened, by=name)
-    _stored(store, work, known)
+    _stored(store, lambda durable: durable.resolve(run, call, happened=happened, by=name), known)
     out.print(printable(f"{call}: it {'was' if happened else 'was not'} done, according to {name}"))
 
 
@@ -392,13 +389,6 @@ def _saved(path: Path) -> RunState:
         raise SourceError(f"{path}: {error}") from None
 
 
-def _last(run: str) -> Callable[[DurableAgents], Awaitable[RunState]]:
-    async def last(durable: DurableAgents) -> RunState:
-        return (await durable.show(run)).last
-
-    return last
-
-
 def _indented(text: str) -> str:
     """Indent the further lines of a text, so that none looks like a line of a call or a turn."""
     return spoken(text).replace("\n", "\n  ")
@@ -418,12 +408,6 @@ def _show_turn(turn: ReplayedTurn) -> None:
         out.print(call_line(record))
     for call in turn.unrecorded:
         out.print(f"… {one_line(call.name)}  {one_line(call.code)}")
-
-
-def _resolved(
-    run: str, call: str, *, happened: bool, by: str
-) -> Callable[[DurableAgents], Awaitable[None]]:
-    return lambda durable: durable.resolve(run, call, happened=happened, by=by)
 
 
 async def _shown(
@@ -451,15 +435,8 @@ def _stored(
 def _with(
     url: str, work: Callable[[DurableAgents], Awaitable[T]], agents: Mapping[str, Agent]
 ) -> T:
-    durable = import_module("toolcrib.durable").DurableAgents(url, agents)
-
-    async def opened() -> T:
-        try:
-            return await work(durable)
-        finally:
-            await durable.aclose()
-
-    return asyncio.run(opened())
+    durable: DurableAgents = import_module("toolcrib.durable").DurableAgents(url, agents)
+    return with_open(durable, work)
 
 
 def _agents(where: str) -> dict[str, Agent]:
