@@ -13,13 +13,12 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from importlib.util import find_spec
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from weakref import WeakSet
 
 import msgspec
 
-from toolcrib.connections import Pool, connector_class, is_closed
+from toolcrib.connections import Pool, aiohttp_library, connector_class, is_closed
 from toolcrib.errors import CapabilityError, MissingExtraError, SourceError
 from toolcrib.threads import cancel_requests, in_thread
 from toolcrib.tools import capability
@@ -36,9 +35,9 @@ from toolcrib.values.typed import Checked, names_wrong_types
 Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
 
-_NOT_PUBLIC_4 = tuple(
+_SPECIAL = tuple(
     map(
-        IPv4Network,
+        ip_network,
         (
             "0.0.0.0/8",  # this network; Linux connects 0.0.0.0 to itself
             "10.0.0.0/8",  # private
@@ -58,14 +57,6 @@ _NOT_PUBLIC_4 = tuple(
             "198.51.100.0/24",  # documentation
             "203.0.113.0/24",  # documentation
             "224.0.0.0/3",  # multicast, reserved, broadcast
-        ),
-    )
-)
-_GLOBAL_6 = IPv6Network("2000::/3")  # all that IANA has assigned
-_NOT_PUBLIC_6 = tuple(
-    map(
-        IPv6Network,
-        (
             "2001::/23",  # protocol assignments: Teredo, ORCHID, benchmarks
             "2001:db8::/32",  # documentation
             "2002::/16",  # 6to4: an IPv4 address in disguise
@@ -74,6 +65,7 @@ _NOT_PUBLIC_6 = tuple(
         ),
     )
 )
+_GLOBAL_6 = IPv6Network("2000::/3")  # all that IANA has assigned
 _NAT64 = IPv6Network("64:ff9b::/96")  # RFC 6052: how an IPv6 network reaches IPv4
 
 
@@ -84,10 +76,10 @@ def is_public(address: Address) -> bool:
         inner = address.ipv4_mapped
         if address in _NAT64:
             inner = IPv4Address(int(address) & 0xFFFF_FFFF)
-        if inner is None:
-            return address in _GLOBAL_6 and not any(address in net for net in _NOT_PUBLIC_6)
-        address = inner
-    return not any(address in net for net in _NOT_PUBLIC_4)
+        if inner is None and address not in _GLOBAL_6:
+            return False
+        address = inner or address
+    return not any(address in network for network in _SPECIAL)
 
 
 def may_reach(host: str, private: tuple[Network, ...]) -> bool:
@@ -189,7 +181,7 @@ class GuardedHttp:
         keep: bool = False,
     ) -> None:
         if find_spec("aiohttp") is None:
-            raise _missing()
+            raise MissingExtraError("http", "toolcrib.kit.GuardedHttp")
         if isinstance(allow, str) or isinstance(private, str):
             raise SourceError("allow and private must be lists, not a single string")
         self.limits = limits or HttpLimits()
@@ -229,12 +221,12 @@ class GuardedHttp:
         if url is None or _origin_of(url) not in self._allowed:
             raise Unanswered(_NOT_ALLOWED, retryable=False, sent=False)
         request = _Request(method, url.with_fragment(None), headers, body)
-        library = _aiohttp()
+        library = aiohttp_library()
         try:
             async with asyncio.timeout(self.limits.seconds):
                 return await self._answered(request)
         except _NotTaken as not_taken:
-            failure = not_taken.why
+            failure = str(not_taken)
         except TimeoutError:
             failure = _TOO_SLOW
         except library.ClientSSLError:
@@ -255,8 +247,7 @@ class GuardedHttp:
         )
 
     async def _answered(self, request: _Request) -> HttpAnswer:
-        """Send a request on a connection of its own, or on a kept one. If that was closed
-        meanwhile, use the next."""
+        """Send a request on its own connection, or on a kept one that was not closed meanwhile."""
         if self._pool is None or request.method not in _READING:
             async with _session(self._private, keep=False) as session:
                 return await self._sent(request, session)
@@ -265,7 +256,7 @@ class GuardedHttp:
             request.fresh = False
             try:
                 return await self._sent(request, kept.session, kept.read)
-            except (_aiohttp().ClientError, OSError) as error:
+            except (aiohttp_library().ClientError, OSError) as error:
                 over = request.fresh or request.status or kept.session.closed
                 if over or not is_closed(error):
                     raise
@@ -307,11 +298,7 @@ class GuardedHttp:
 
 
 class _NotTaken(Exception):  # noqa: N818  an outcome that never leaves this file
-    """There is an answer, and it cannot be used."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why = why
+    """There is an answer, and it cannot be used; the text says why."""
 
 
 _READING = ("GET", "HEAD")
@@ -328,7 +315,7 @@ def _once() -> ClientMiddlewareType:
     async def send(request: ClientRequest, handler: ClientHandlerType) -> ClientResponse:
         nonlocal sent
         if sent:
-            raise _aiohttp().ServerDisconnectedError
+            raise aiohttp_library().ServerDisconnectedError
         sent = True
         return await handler(request)
 
@@ -350,19 +337,14 @@ class _Request:
         self.status = 0
 
 
-class _Gate:
-    """Makes the sockets of connections, to allowed addresses only."""
-
-    def __init__(self, private: tuple[Network, ...]) -> None:
-        self._private = private
-
-    def __call__(self, info: tuple[Any, ...]) -> socket.socket:
-        family, kind, protocol, _name, address = info
-        if not may_reach(str(address[0]), self._private):
-            raise OSError(_REFUSED)
-        made = socket.socket(family, kind, protocol)
-        made.setblocking(False)
-        return made
+def _socket(private: tuple[Network, ...], info: tuple[Any, ...]) -> socket.socket:
+    """Make the socket of a connection, to an allowed address only."""
+    family, kind, protocol, _name, address = info
+    if not may_reach(str(address[0]), private):
+        raise OSError(_REFUSED)
+    made = socket.socket(family, kind, protocol)
+    made.setblocking(False)
+    return made
 
 
 class _Resolver:
@@ -400,7 +382,7 @@ def _session(private: tuple[Network, ...], *, keep: bool) -> ClientSession:
     """Return a session that shares no connection, cookie or resolved name with another one. It
     tells each request, as its `trace_request_ctx`, about the connection. Without `keep` it is for
     one request."""
-    library = _aiohttp()
+    library = aiohttp_library()
     steps = library.TraceConfig(trace_config_ctx_factory=_request_of)
     steps.on_connection_create_start.append(_connecting)
     steps.on_connection_create_end.append(_connected)
@@ -408,7 +390,7 @@ def _session(private: tuple[Network, ...], *, keep: bool) -> ClientSession:
     session: ClientSession = library.ClientSession(
         connector=connector_class()(
             resolver=_Resolver(),
-            socket_factory=_Gate(private),
+            socket_factory=partial(_socket, private),
             use_dns_cache=False,
             force_close=not keep,
         ),
@@ -474,15 +456,3 @@ def _url(text: str, *, encoded: bool = False) -> URL | None:
     except ValueError:
         return None
     return url
-
-
-def _aiohttp() -> ModuleType:
-    try:
-        import aiohttp
-    except ImportError:
-        raise _missing() from None
-    return aiohttp
-
-
-def _missing() -> MissingExtraError:
-    return MissingExtraError("http", "toolcrib.kit.GuardedHttp")
