@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,29 @@ from children import Talking
 from waiting import until
 
 from toolcrib import ALL, CallContext, tool
-from toolcrib.chat.view import applied
+from toolcrib.chat.view import Operation
 
 Json = dict[str, Any]
+
+
+def applied(state: Any, operations: Iterable[Operation]) -> Any:
+    """Return a state with operations applied, as a page does it."""
+    for operation in operations:
+        path, value = operation["path"], operation["value"]
+        if not path:
+            state = deepcopy(value)
+            continue
+        place = state
+        for name in path[:-1]:
+            place = place[int(name)] if isinstance(place, list) else place[name]
+        last: Any = int(path[-1]) if isinstance(place, list) else path[-1]
+        if operation["type"] == "append-text":
+            place[last] += value
+        elif isinstance(place, list) and last == len(place):
+            place.append(deepcopy(value))
+        else:
+            place[last] = deepcopy(value)
+    return state
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from assistant_stream.assistant_stream_chunk import UpdateStateChunk
 from assistant_stream.serialization.data_stream import DataStreamEncoder
-from chat.chat_helpers import endless_tool, page_of, serving
+from chat.chat_helpers import applied, endless_tool, page_of, serving
 from openapi_spec_validator import validate
 from rows import each_row
 from starlette.applications import Starlette
@@ -31,7 +31,7 @@ from toolcrib.approvals import ApprovalStore, answer_later
 from toolcrib.chat import chat_app, stream_response
 from toolcrib.chat.doors import NOT_A_CLIENTS
 from toolcrib.chat.threads import ThreadStore
-from toolcrib.chat.view import ShownTurn, TurnView, applied, new_turn
+from toolcrib.chat.view import ShownTurn, TurnView, new_turn
 from toolcrib.errors import ProviderError, ToolcribError
 from toolcrib.testing import ScriptedClient, call
 from toolcrib.values.decision import Approve

@@ -10,13 +10,13 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
-from chat.chat_helpers import Late, Page, page_of, serving
+from chat.chat_helpers import Late, Page, applied, page_of, serving
 
 from toolcrib import ALL, Agent, CallContext, Session, ToolRunner, tool
 from toolcrib.approvals import ApprovalStore
 from toolcrib.chat import chat_app
 from toolcrib.chat.threads import ThreadStore
-from toolcrib.chat.view import TurnView, applied
+from toolcrib.chat.view import TurnView
 from toolcrib.errors import ProviderError, SourceError
 from toolcrib.testing import ScriptedClient, call
 from toolcrib.values.call import ToolCall

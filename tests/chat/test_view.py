@@ -8,6 +8,7 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
+from chat.chat_helpers import applied
 from hypothesis import given
 from hypothesis import strategies as st
 from rows import each_row
@@ -21,7 +22,6 @@ from toolcrib.chat.view import (
     Operation,
     ReadBack,
     TurnView,
-    applied,
     new_turn,
     readable,
 )

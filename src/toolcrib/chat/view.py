@@ -400,11 +400,9 @@ class TurnView:
         replies = self.turn.setdefault("replies", [])  # a turn of an older version has none
         replies.append(reply)
         made = [_operation("set", ["replies", str(len(replies) - 1)], deepcopy(reply))]
-        return (
-            made
-            if self.turn["model"] == event.model
-            else [*made, self._set(["model"], event.model)]
-        )
+        if self.turn["model"] != event.model:
+            made.append(self._set(["model"], event.model))
+        return made
 
     def _say(self, kind: str, text: str) -> list[Operation]:
         text = encodable(text)
@@ -691,23 +689,3 @@ def _exact(value: JsonValue) -> str:
     """Return a value as JSON, with all its digits and signs."""
     text = json.dumps(value, ensure_ascii=False)
     return text if text == encodable(text) else json.dumps(value)
-
-
-def applied(state: Any, operations: Iterable[Operation]) -> Any:
-    """Return a state with operations applied, as a page does it: for tests, and for saved views."""
-    for operation in operations:
-        path, value = operation["path"], operation["value"]
-        if not path:
-            state = deepcopy(value)
-            continue
-        place = state
-        for name in path[:-1]:
-            place = place[int(name)] if isinstance(place, list) else place[name]
-        last: Any = int(path[-1]) if isinstance(place, list) else path[-1]
-        if operation["type"] == "append-text":
-            place[last] += value
-        elif isinstance(place, list) and last == len(place):
-            place.append(deepcopy(value))
-        else:
-            place[last] = deepcopy(value)
-    return state
