@@ -169,10 +169,6 @@ def _round(value: Number, places: int = 0) -> Number:
     return round(value, places) if places else round(value)
 
 
-def _constant(node: ast.Constant) -> Number:
-    return _bounded(node.value)
-
-
 def _no_tuple(_node: ast.Tuple) -> Number:
     raise ToolError(_COMMAS)
 
@@ -188,18 +184,11 @@ _OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
     ast.USub: operator.neg,
     ast.UAdd: operator.pos,
 }
+_OF_MATH = ("sqrt", "sin", "cos", "tan", "log", "log10", "exp", "floor", "ceil")
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
-    "sqrt": math.sqrt,
-    "sin": math.sin,
-    "cos": math.cos,
-    "tan": math.tan,
-    "log": math.log,
-    "log10": math.log10,
-    "exp": math.exp,
+    **{name: getattr(math, name) for name in _OF_MATH},
     "abs": abs,
     "round": _round,
-    "floor": math.floor,
-    "ceil": math.ceil,
     "min": min,
     "max": max,
 }
@@ -223,5 +212,5 @@ def _evaluator() -> Any:
         names=_CONSTANTS,
     )
     made.nodes = {kind: made.nodes[kind] for kind in _NODES}
-    made.nodes |= {ast.Constant: _constant, ast.Tuple: _no_tuple}
+    made.nodes |= {ast.Constant: lambda node: _bounded(node.value), ast.Tuple: _no_tuple}
     return made

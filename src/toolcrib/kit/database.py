@@ -314,8 +314,7 @@ class ReadOnlyDatabase:
         return answer
 
     def _answer(self, question: Mapping[str, Any]) -> Any:
-        """Return the process's answer, or an error for its end. Raises CapabilityError if there is
-        no answer."""
+        """Return the process's answer, or an error for its end. Raises CapabilityError."""
         asked = {
             **question,
             "uri": f"{self.path.as_uri()}?mode=ro",  # as_uri() escapes what a URI reserves

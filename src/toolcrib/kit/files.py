@@ -153,8 +153,7 @@ class _Descriptors:
             return len(self._left)
 
     def settle(self) -> frozenset[_Identity]:
-        """Return the files that others have open in this process. Files that were left and are free
-        are closed."""
+        """Close the files that were left and are free; return those that others have open."""
         with self._lock:
             open_ = _open_files()
             ours = self._reading | self._left
@@ -424,7 +423,9 @@ class Search:
                 if self._is_over():
                     self.truncated = True
                     return
-                self._try(name, opened, (*parts, *inside, name))
+                # what cannot be read is left out: a pipe, a link, a file in use
+                with suppress(OSError, CapabilityError), self._reading.file(name, opened) as stream:
+                    self.within(stream, (*parts, *inside, name))
 
     def within(self, stream: BinaryIO, parts: tuple[str, ...]) -> None:
         """Search one open file. A binary file has no lines, and so no matches."""
@@ -450,14 +451,6 @@ class Search:
             shown = printable(self._cut(line.rstrip("\r"), at))
             self.matches.append({"path": shown_path(parts), "line": number, "text": shown})
 
-    def _try(self, name: str, folder: int, parts: tuple[str, ...]) -> None:
-        """Search a file, and skip it if it cannot be read (a pipe, a link, a file in use)."""
-        try:
-            with self._reading.file(name, folder) as stream:
-                self.within(stream, parts)
-        except (OSError, CapabilityError):
-            pass
-
     def _is_over(self) -> bool:
         return (
             len(self.matches) >= self._limits.matches
@@ -477,8 +470,7 @@ class Search:
 
 
 def _unfolded(line: str, at: int) -> int:
-    """Return the position in a line of the character at `at` in the casefolded line, in which some
-    get longer."""
+    """Return where in a line the character is that is at `at` in the casefolded, longer line."""
     for place, character in enumerate(line):
         at -= len(character.casefold())
         if at < 0:
@@ -549,7 +541,14 @@ class JailedFolder:
     def read_text(self, path: str) -> TextFile:
         parts = self._resolved(path, NO_FILE)
         most = self.limits.file_bytes
-        with told(NO_FILE), self._file(parts) as stream:
+        if not parts:
+            raise CapabilityError(NOT_A_FILE)
+        with (
+            told(NO_FILE),
+            opened_folder(self.root, parts[:-1]) as folder,
+            Reading() as reading,
+            reading.file(parts[-1], folder) as stream,
+        ):
             size = os.fstat(stream.fileno()).st_size
             content = stream.read(most + 1)
         if looks_binary(content):
@@ -582,17 +581,6 @@ class JailedFolder:
         except ValueError:
             raise CapabilityError(OUTSIDE) from None
 
-    @contextmanager
-    def _file(self, parts: tuple[str, ...]) -> Iterator[BinaryIO]:
-        if not parts:
-            raise CapabilityError(NOT_A_FILE)
-        with (
-            opened_folder(self.root, parts[:-1]) as folder,
-            Reading() as reading,
-            reading.file(parts[-1], folder) as stream,
-        ):
-            yield stream
-
     def _entry(self, parts: tuple[str, ...], entry: os.DirEntry[str]) -> FolderEntry:
         kind: Literal["file", "folder", "other"] = "other"
         size = 0
@@ -608,8 +596,7 @@ class JailedFolder:
         return {"name": printable(entry.name), "kind": kind, "size": size}
 
     def _facts(self, parts: tuple[str, ...], entry: os.DirEntry[str]) -> tuple[int, int]:
-        """Return the mode and size of an entry. For a link, return those of its target, if that may
-        be read."""
+        """Return an entry's mode and size; for a link its target's, if that may be read."""
         facts = entry.stat(follow_symlinks=False)
         if stat.S_ISLNK(facts.st_mode):
             target = self._resolved("/".join((*parts, entry.name)), NO_FILE)

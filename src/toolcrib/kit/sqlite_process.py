@@ -14,6 +14,7 @@ import sqlite3
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
+from functools import partial
 from typing import Any, TypeAlias
 
 Answer: TypeAlias = dict[str, Any]
@@ -87,8 +88,7 @@ def _opened(uri: str, limits: Answer) -> sqlite3.Connection:
 
 
 def _meet_virtual_tables(database: sqlite3.Connection) -> None:
-    """Open each virtual table before writing is denied, since some prepare writing statements at
-    first use."""
+    """Open each virtual table before writing is denied, as some prepare to write at first use."""
     names = [name for (name,) in database.execute(_VIRTUAL_TABLES)]
     for name in (*_FUNCTION_TABLES, *names):
         quoted = name.replace('"', '""')
@@ -111,24 +111,18 @@ def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
 
 
-class _TextCutter:
-    """Cuts a text while it is read, so that a row of many long ones is never completely in memory."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-
-    def __call__(self, raw: bytes) -> str:
-        most = self._most
-        if len(raw) <= most:
-            return _text(raw)
-        text = _text(raw[: 4 * (most + 1)])  # a character has at most 4 bytes
-        return text if len(text) <= most else f"{text[:most]}… (cut, it has {len(raw)} bytes)"
+def _cut(most: int, raw: bytes) -> str:
+    """Cut a text while it is read, so that a row of many long ones is never completely in memory."""
+    if len(raw) <= most:
+        return _text(raw)
+    text = _text(raw[: 4 * (most + 1)])  # a character has at most 4 bytes
+    return text if len(text) <= most else f"{text[:most]}… (cut, it has {len(raw)} bytes)"
 
 
 def _rows(
     database: sqlite3.Connection, sql: str, parameters: Sequence[Any], limits: Answer
 ) -> Answer:
-    database.text_factory = _TextCutter(limits["cell_characters"])
+    database.text_factory = partial(_cut, limits["cell_characters"])
     with closing(database.execute(sql, parameters)) as cursor:
         if cursor.description is None:
             raise _Refused("NO_QUERY")
@@ -158,8 +152,7 @@ def _cell(value: Any) -> Any:
 
 
 def _described(database: sqlite3.Connection, limits: Answer) -> Answer:
-    """Return the tables. A table whose columns do not fit is listed without them, to leave room for
-    others."""
+    """Return the tables; one whose columns do not fit without them, to leave room for others."""
     tables: list[Answer] = []
     truncated = False
     left = limits["result_bytes"]

@@ -105,8 +105,7 @@ def find_zone(name: str) -> str:
 
 @cache
 def _zones() -> Mapping[str, str]:
-    """Return IANA names by their folded form, then by city. If two have the same city, the shorter
-    name counts."""
+    """Return IANA names by their folded form, and by city; of two with one city, the shorter."""
     names = sorted(available_timezones() - _NO_ZONES, key=lambda n: (n.count("/"), n))
     if not names:
         raise MissingExtraError("kit", "the tool 'current_time' (time zones)")

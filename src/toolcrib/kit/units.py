@@ -64,8 +64,7 @@ def read_factors(text: str) -> list[Factor] | None:
 
 
 def _spelled(name: str) -> Factor:
-    """Return the words of a name, without those that state a power or only say how the rest is
-    meant."""
+    """Return a name's words without those that state its power, or how the rest is meant."""
     words = re.split(r"[\s_-]+", name.strip().removeprefix("°") or name)
     power = 1
     if len(words) > 1 and words[0].lower() in _POWERS_BEFORE:
@@ -205,8 +204,7 @@ class _Measure(NamedTuple):
 
 @cache
 def _registry() -> Registry:
-    """Build pint's registry at the first conversion, since importing and building it takes half a
-    second."""
+    """Build pint's registry at the first conversion, since that takes half a second."""
     try:
         import pint
     except ImportError:

@@ -249,8 +249,7 @@ class OpenMeteo:
         }
 
     async def _find(self, place: str) -> _Place:
-        """Return the first place with this name that lies where the rest of the text says. Raises
-        ToolError."""
+        """Return the first place of this name where the rest of the text says. Raises ToolError."""
         name, *regions = (part.strip() for part in _COMMA.split(place))
         if not name:
             raise ToolError(_UNKNOWN_PLACE)
