@@ -44,14 +44,11 @@ _ANEW = "record it again"
 _LINE = re.compile(r"[^\n]*\n+|[^\n]+")
 
 
-class RecordedRequest(
-    Veiled,
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    omit_defaults=True,
-    forbid_unknown_fields=True,
-):
+class _InFile(Veiled, msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """An object in the file."""
+
+
+class RecordedRequest(_InFile, frozen=True, kw_only=True):
     """A request without its headers. `body` is its JSON, and `base64` any other body."""
 
     veiled: ClassVar[tuple[str, ...]] = ("url", "body", "base64")
@@ -62,14 +59,7 @@ class RecordedRequest(
     base64: str = ""
 
 
-class RecordedResponse(
-    Veiled,
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    omit_defaults=True,
-    forbid_unknown_fields=True,
-):
+class RecordedResponse(_InFile, frozen=True, kw_only=True):
     """A response.
 
     `error` says how its connection broke, and `retryable` whether trying again may help. `left`
@@ -97,13 +87,10 @@ class RecordedResponse(
         body = b"".join(chunks)
         sizes = [len(chunk) for chunk in chunks] if len(chunks) > 1 else []
         try:
-            text = _LINE.findall(body.decode())
+            more["text"] = _LINE.findall(body.decode())
         except UnicodeDecodeError:
-            coded = base64.b64encode(body).decode()
-            return RecordedResponse(
-                status=status, headers=headers, base64=coded, chunks=sizes, **more
-            )
-        return RecordedResponse(status=status, headers=headers, text=text, chunks=sizes, **more)
+            more["base64"] = base64.b64encode(body).decode()
+        return RecordedResponse(status=status, headers=headers, chunks=sizes, **more)
 
     def pieces(self) -> list[bytes]:
         """Return the body in the pieces in which it arrived. Raises ValueError if the lengths do
@@ -122,9 +109,7 @@ class RecordedResponse(
         return [body[start:end] for start, end in itertools.pairwise(ends)]
 
 
-class Exchange(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
+class Exchange(_InFile, frozen=True, kw_only=True):
     """A request, and its answer, or the `error` in place of one. `left` is how many seconds after
     sending it the program left, if there was neither."""
 
@@ -135,7 +120,7 @@ class Exchange(
     left: bool | float = False
 
 
-class _CassetteFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _CassetteFile(_InFile, frozen=True, kw_only=True):
     toolcrib_cassette: int
     exchanges: list[Exchange]
 
@@ -227,12 +212,10 @@ def asked(request: Outgoing, secrets: Iterable[str]) -> RecordedRequest:
     body = b"".join(masked([request.body], secrets))
     url = masked_url(request.url, secrets)
     try:
-        return RecordedRequest(
-            method=request.method, url=url, body=json.loads(body) if body else None
-        )
+        content: dict[str, Any] = {"body": json.loads(body) if body else None}
     except (ValueError, RecursionError):
-        coded = base64.b64encode(body).decode()
-        return RecordedRequest(method=request.method, url=url, base64=coded)
+        content = {"base64": base64.b64encode(body).decode()}
+    return RecordedRequest(method=request.method, url=url, **content)
 
 
 def path_of(request: RecordedRequest) -> str:
@@ -281,8 +264,7 @@ def _stands_for(old: Any, new: Any) -> bool:
 
 
 def _may_be(text: str, first: str, *more: str) -> bool:
-    """Return whether a text consists of these pieces, in order, with other text without blanks in
-    between."""
+    """Return whether a text is these pieces in order, with texts without blanks in between."""
     if not more:
         return text == first
     at, end = len(first), len(text) - len(more[-1])
@@ -325,8 +307,7 @@ def _compared(body: Any, compare: Compare | None) -> Any:
 
 
 def _places(old: Any, new: Any, at: str) -> Iterator[tuple[str, Any, Any]]:
-    """Return JSON Pointers to the differences with both values, and nothing below a place that
-    differs."""
+    """Yield JSON Pointers to differences with both values, and nothing below one."""
     if _stands_for(old, new) or _stands_for(new, old):
         return
     if isinstance(old, dict) and isinstance(new, dict):
@@ -346,8 +327,7 @@ def _line(at: str, old: Any, new: Any) -> str:
 
 
 def _shown(value: Any, other: Any) -> str:
-    """Return the value as JSON. Of a long text, return the part around the difference to the other
-    value."""
+    """Return the value as JSON; of a long text, the part around the difference to the other."""
     if value is _MISSING:
         return "nothing"
     if isinstance(value, str) and isinstance(other, str) and len(value) > _LONGEST:
