@@ -71,6 +71,9 @@ _LAST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 _UNANSWERED: Final = (
     "The result of this call is unknown. Make it again only if the user asks for it."
 )
+_ANOTHER_WAITS: Final = (
+    "another run of this thread is waiting for an answer: answer it first, then send this again"
+)
 _ASIDE: Final = ("activity", "reasoning")  # shown on a page, but not part of what was said
 _ENVELOPE: Final = ("metadata", "encryptedValue")
 
@@ -222,7 +225,7 @@ class _Front:
                 if isinstance(event, Done) and event.result.status == "waiting":
                     waits = event.result.state
                     if not await self._store.keep_waiting(caller.id, given.thread_id, waits):
-                        raise _another_waits()
+                        raise ChatError(409, "busy", _ANOTHER_WAITS)
                 for told in events.of(event):
                     yield _line(told)
         except ToolcribError as error:
@@ -401,13 +404,6 @@ def _failed(error: ToolcribError) -> core.BaseEvent:
 
 def _no_question() -> ChatError:
     return ChatError(404, "unknown_interrupt", "no run of this thread is waiting for an answer")
-
-
-def _another_waits() -> ChatError:
-    told = (
-        "another run of this thread is waiting for an answer: answer it first, then send this again"
-    )
-    return ChatError(409, "busy", told)
 
 
 def _plain(message: dict[str, Any]) -> dict[str, Any]:
