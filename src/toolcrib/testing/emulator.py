@@ -106,6 +106,5 @@ class ToolEmulator:
 
 
 def _is_ours(tool: Tool[..., Any]) -> bool:
-    """Return whether a tool is one of the library's own, which have no effects: the search for
-    tools, reading on in a result, a handover."""
+    """Return whether a tool is the library's own, without effects: search, read on, hand over."""
     return tool is search_tools() or tool is read_result() or is_handover(tool)

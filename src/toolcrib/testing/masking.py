@@ -384,8 +384,7 @@ def _leaves(event: _LocatedValue) -> Iterator[_Leaf]:
 
 
 def _hide(leaves: list[_Leaf], secrets: list[str]) -> Iterator[_LocatedValue]:
-    """Yield the events whose texts it changes. A secret is masked in its first piece, and removed
-    from the others."""
+    """Yield the events that it changes: a secret's first piece becomes a mask, others nothing."""
     pieces = [leaf.holder[leaf.key].encode("utf-8", "surrogatepass") for leaf in leaves]
     spans = places(b"".join(pieces), secrets)
     if not spans:
