@@ -41,9 +41,9 @@ from toolcrib.cli.options import (
     ToolNameOption,
     UntilOption,
     UnusableError,
-    filter_of,
     log_to_read,
     named_entry,
+    narrowed,
     of_log,
 )
 from toolcrib.cli.render import (
@@ -214,13 +214,10 @@ class CallStory:
     def lines(self) -> Iterator[StoryLine]:
         """Yield the lines that say when the call was asked for, what was decided and by whom, and
         how it ended."""
-        ends = [
-            entry.seq
-            for entry in self.entries
-            if has_begun(entry.record) and is_final(entry.record)
-        ]
+        ended = (e.seq for e in self.entries if has_begun(e.record) and is_final(e.record))
+        end = next(ended, None)
         for number, attempt in enumerate(self.attempts):
-            over = bool(ends) and ends[0] < attempt.entries[0].seq
+            over = end is not None and end < attempt.entries[0].seq
             yield from _attempt(attempt, again=number > 0, over=over)
         facts = tuple(_facts(self.record, self.attachments))
         yield from (StoryLine("", what, text) for what, text in facts if text)
@@ -435,8 +432,7 @@ def _facts(
 def _background(
     record: ToolInvocationRecord, attachments: Mapping[str, Attachment]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the caller, agent, model and prompt. Of a text that is not in the log, only the digest
-    is shown."""
+    """Yield caller, agent, model and prompt; of a text that is not in the log, only the digest."""
     yield "roles", ", ".join(record.caller_roles)
     origin = record.origin
     if origin is None:
@@ -458,8 +454,7 @@ def _background(
 def _offered(
     record: ToolInvocationRecord, attachments: Mapping[str, Attachment]
 ) -> Iterator[tuple[str, str]]:
-    """Yield why the model was offered this tool, which other tools it was offered, and which were
-    left out."""
+    """Yield why the model was offered this tool, and which others were offered or left out."""
     origin = record.origin or Origin()
     if record.picked is not None:
         yield "picked", _candidate(record.picked)
@@ -563,17 +558,9 @@ def list_calls(  # noqa: PLR0913  the options of a command line
     column is the number of the entry, for `show --entry`. Entries that are not as they were written
     are marked, and the exit code is then 1.
     """
-    which = filter_of(
-        run=run,
-        call=call,
-        tool=tool,
-        caller=caller,
-        status=status,
-        code=code,
-        since=since,
-        until=until,
-    )
-    which = msgspec.structs.replace(which, newest=True, latest=True, limit=limit)
+    named = AuditFilter(run_id=run, call_id=call, tool=tool, caller=caller, limit=limit)
+    which = narrowed(named, status=status, code=code, since=since, until=until)
+    which = msgspec.structs.replace(which, newest=True, latest=True)
     opened = log_to_read(log, key_file)
     rows = of_log(log, opened, lambda audit: audit.entries(which))
     if as_json:

@@ -20,10 +20,10 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Annotated, BinaryIO, TypeAlias
 
-import msgspec
 import typer
 
 from toolcrib.audit import (
+    AuditFilter,
     AuditLog,
     Checkpoint,
     Head,
@@ -53,12 +53,12 @@ from toolcrib.cli.options import (
     UnusableError,
     check_no_pipe,
     existing_file,
-    filter_of,
     head_of,
     key_of,
     log_to_read,
     moment,
     named_entry,
+    narrowed,
     of_log,
 )
 from toolcrib.cli.render import err, json_text, one_line, out, print_json, printable, when
@@ -379,17 +379,8 @@ def export(  # noqa: PLR0913  the options of a command line
     `verify --jsonl FILE` checks them. With --json, the output is JSON about what was written to
     FILE.
     """
-    which = filter_of(
-        run=run,
-        call=call,
-        tool=tool,
-        caller=caller,
-        status=status,
-        code=code,
-        since=since,
-        until=until,
-    )
-    which = msgspec.structs.replace(which, limit=limit)
+    named = AuditFilter(run_id=run, call_id=call, tool=tool, caller=caller, limit=limit)
+    which = narrowed(named, status=status, code=code, since=since, until=until)
     file = _named(file)
     if file is None and as_json:
         raise UnusableError("--json needs a FILE to write the export to")
@@ -506,8 +497,7 @@ async def _print_lines(lines: AsyncIterator[tuple[str, bool]]) -> int:
 
 
 async def _write_lines(lines: AsyncIterator[tuple[str, bool]], target: Path) -> tuple[int, int]:
-    """Write the lines to a file. Return how many entries were written, and how many of them were
-    changed."""
+    """Write the lines to a file; return how many entries were written, and how many changed."""
     written = changed = 0
     try:
         with _opened(target) as file:

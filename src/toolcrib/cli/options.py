@@ -291,8 +291,7 @@ def search_beside(where: str) -> None:
 
 
 def _checked(where: str, load: Callable[[], Catalog]) -> Catalog:
-    """Load tools, with anything that is printed meanwhile going to stderr. Raises UnusableError if
-    there are none."""
+    """Load tools; what they print goes to stderr. Raises UnusableError if there are none."""
     try:
         with contextlib.redirect_stdout(sys.stderr):
             found = load()
@@ -512,8 +511,7 @@ def check_holds(table: str, url: str, absent: str) -> None:
 
 
 def _tables(file: Path) -> list[str] | None:
-    """Return the names of the tables in a SQLite database. Return None if it cannot be read;
-    opening it will then report the error."""
+    """Return the tables of a SQLite file; None if it cannot be read, as opening it will report."""
     query = "SELECT name FROM sqlite_master WHERE type = 'table'"
     try:
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
@@ -536,23 +534,17 @@ def check_was_log(url: str) -> None:
         raise SourceError(f"{_named(url)}: {absent}")
 
 
-def filter_of(
+def narrowed(
+    which: AuditFilter,
     *,
-    run: str | None,
-    call: str | None,
-    tool: str | None,
-    caller: str | None,
     status: str | None,
     code: str | None,
     since: str | None,
     until: str | None,
 ) -> AuditFilter:
-    """Return the filter that the options describe. Raises UnusableError for an unknown value."""
-    return AuditFilter(
-        run_id=run,
-        call_id=call,
-        tool=tool,
-        caller=caller,
+    """Return the filter with what else the options say. Raises UnusableError for unknown values."""
+    return msgspec.structs.replace(
+        which,
         status=one_of(
             _STATUSES,
             status,
