@@ -43,20 +43,16 @@ class ModelServer(NamedTuple):
 
     name: str
     url: str
-    path: str
-    listed: str
-    called: str
-    model: str
+    path: str = "/v1/models"
+    listed: str = "data"
+    called: str = "id"
+    model: str = "{url}/v1#{model}"
 
 
 _SERVERS = (
     ModelServer("Ollama", OLLAMA_URL, "/api/tags", "models", "name", "ollama:{model}"),
-    ModelServer(
-        "LM Studio", "http://localhost:1234", "/v1/models", "data", "id", "{url}/v1#{model}"
-    ),
-    ModelServer(
-        "llama.cpp", "http://localhost:8080", "/v1/models", "data", "id", "{url}/v1#{model}"
-    ),
+    ModelServer("LM Studio", "http://localhost:1234"),
+    ModelServer("llama.cpp", "http://localhost:8080"),
 )
 
 
@@ -231,8 +227,7 @@ def install(
 
 
 class _Steps:
-    """Shows the current step as a bar on stderr. Without a terminal, prints a line when a step
-    begins."""
+    """Shows the current step as a bar on stderr, or without a terminal as a line."""
 
     def __init__(self, bar: Progress) -> None:
         self._bar = bar
