@@ -242,8 +242,7 @@ def seconds_of(span: str) -> float:
 
 
 def _give_rule(request_id: str, answer: Approve, store: str, *, sure: bool, as_json: bool) -> None:
-    """Show the pattern of a rule, ask at the terminal whether it is meant unless `sure`, then give
-    it."""
+    """Show a rule's pattern, ask at the terminal whether it is meant unless `sure`, and give it."""
     pending = _with(store, lambda approvals: approvals.pending(), keyed=True)
     asked = next((request for request in pending if request.id == request_id), None)
     opened = () if answer.always is None else answer.always.open
@@ -282,15 +281,13 @@ def _answer(
 
 
 def _masked(edited: JsonObject, asked: list[ApprovalRequest]) -> JsonObject:
-    """Return an edit as it may be shown: values that the request did not show are masked, since
-    they may be secret."""
+    """Mask the values of an edit that the request did not show, since they may be secret."""
     known = {n for request in asked for n, value in request.arguments.items() if value != MASK}
     return {name: value if name in known else MASK for name, value in edited.items()}
 
 
 def _with(url: str, work: Callable[[ApprovalStore], Awaitable[T]], *, keyed: bool = False) -> T:
-    """Open the store, with the key of rules if `keyed`; return the result of `work` on it, and
-    close it."""
+    """Return the result of `work` on the store, opened with the key of rules if `keyed`."""
     check_holds("approvals", url, "it holds no approvals")
     key = state_key(url, make=False) if keyed else None  # a new key has signed nothing
     try:

@@ -202,9 +202,8 @@ def chat(  # noqa: PLR0913  the options of a command
         terminal = _Terminal(loop, session, begin, asker, model, as_json)
         if prompt is None:
             return _converse(terminal, left)
-        return (
-            0 if _answer(terminal, left[-1] if left else begin(prompt)).status == "completed" else 1
-        )
+        result = _answer(terminal, left[-1] if left else begin(prompt))
+        return 0 if result.status == "completed" else 1
 
 
 def who_answers(model: str) -> str:
@@ -291,8 +290,7 @@ class _Terminal(NamedTuple):
 
 
 class _Asker:
-    """An approver that shows all earlier output before it asks, since the run is ahead of the
-    screen."""
+    """An approver that first shows all earlier output, since the run is ahead of the screen."""
 
     def __init__(self, ask: Approver) -> None:
         self._ask = ask

@@ -120,8 +120,7 @@ class DurableTurn:
         raise ToolcribError("the run has ended without a result")
 
     async def _answered(self, durable: DurableAgents, result: RunResult) -> bool:
-        """Ask a question of the run until somebody answers it, here or in another process. Return
-        whether it was answered."""
+        """Ask a question until it is answered, here or elsewhere; return whether it was."""
         known = {request.id for request in await durable.pending()}
         request = next((each for each in result.pending if each.id in known), None)
         if request is None:  # all were answered or have lapsed; the run goes on soon

@@ -61,9 +61,8 @@ def ended_by_signals(end: Callable[[int], object]) -> Iterator[None]:
     """Call `end` at Ctrl-C or SIGTERM. The code that follows still runs."""
     loop = asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM)
-    with suppress(
-        NotImplementedError
-    ):  # on Windows Ctrl-C cancels, and open runs are found by their lease
+    # on Windows Ctrl-C cancels, and open runs are found by their lease
+    with suppress(NotImplementedError):
         for number in signals:
             loop.add_signal_handler(number, end, number)
     try:

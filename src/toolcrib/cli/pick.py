@@ -348,8 +348,7 @@ def progress() -> Progress:
 
 @contextmanager
 def _steps(bar: Progress, what: str, total: int) -> Iterator[Callable[[], None]]:
-    """Show a bar for the current measurement, or print a line when it begins if there is no
-    terminal."""
+    """Show a bar for a measurement, or without a terminal print a line when it begins."""
     text = printable(what)
     if not err.is_terminal:
         err.print(f"{text} ({total} questions) …")

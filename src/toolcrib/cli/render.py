@@ -209,9 +209,7 @@ class Screen:
         self._in_text = False
         self._asked: dict[str, asyncio.Event] = {}
         self._asking = 0
-        self._started: dict[
-            str, str
-        ] = {}  # calls that have started and whose end was not shown yet
+        self._started: dict[str, str] = {}  # calls whose end was not shown yet
 
     @contextlib.asynccontextmanager
     async def question(self, request: ApprovalRequest) -> AsyncIterator[None]:

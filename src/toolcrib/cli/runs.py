@@ -379,8 +379,7 @@ def _several(count: int, options: tuple[str, ...]) -> int:
 
 
 def _saved(path: Path) -> RunState:
-    """Return the state in a file. Raises UnusableError, or SourceError for a file that is no saved
-    state."""
+    """Return the state in a file. Raises UnusableError, or SourceError if it is no saved state."""
     try:
         return RunState.from_json(path.read_bytes())
     except OSError as error:
@@ -440,8 +439,7 @@ def _with(
 
 
 def _agents(where: str) -> dict[str, Agent]:
-    """Return the agents that `--agents` names. A single agent is listed under its own name, or
-    `agent`."""
+    """Return the agents that `--agents` names; a single one under its own name, or as `agent`."""
     source, colon, name = where.rpartition(":")
     if not colon:
         source, name = where, "agents"

@@ -284,8 +284,7 @@ def show_trust(imported: Mapping[str, Imported]) -> None:
 
 
 def _show_findings(findings: list[Finding]) -> None:
-    """Print a table on a terminal, or one line for each finding in a file, a pipe or a narrow
-    terminal."""
+    """Print a table on a terminal, and a line for each row in a file or on a narrow terminal."""
     for tool, own in groupby(findings, key=lambda finding: finding.tool):
         out.print(Text(printable(tool) or "all tools together", style="bold"))
         rows = _merged(own)
@@ -314,8 +313,7 @@ def _table(rows: list[_Row]) -> Table:
 
 
 def _merged(findings: Iterable[Finding]) -> list[_Row]:
-    """Merge equal findings for several providers into one row, and those of a schema for several
-    places."""
+    """Merge equal findings for several providers, or of a schema in several places, into rows."""
     merged: dict[tuple[str, ...], tuple[Finding, list[str]]] = {}
     for f in findings:
         _, providers = merged.setdefault((f.effect, f.rule, f.pointer, f.message), (f, []))
@@ -413,8 +411,7 @@ def _old(file: Path) -> Lock | None:
 
 
 def _was_a_lock(file: Path) -> bool:
-    """Return whether a file is empty, or a lock that cannot be read, such as one with merge
-    conflicts."""
+    """Return whether a file is empty, or an unreadable lock, such as one with merge conflicts."""
     try:
         text = file.read_bytes()
     except OSError:

@@ -165,8 +165,7 @@ _CONVERSATION = msgspec.json.Decoder(_Conversation | tuple[Message, ...])
 
 
 def _conversation(file: Path) -> tuple[Message, ...]:
-    """Return the messages in a file, which is a list of them or an object with such a list, like a
-    saved run."""
+    """Return the messages in a file: a list of them, or an object with one, like a saved run."""
     try:
         found = _CONVERSATION.decode(_read(file).removeprefix(codecs.BOM_UTF8))
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
