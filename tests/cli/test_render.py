@@ -8,7 +8,7 @@ import unicodedata
 import pytest
 
 from toolcrib.approvals import question
-from toolcrib.cli.render import error_text, json_text, one_line, printable, short_json, spoken
+from toolcrib.cli.render import json_text, one_line, printable, short_json, spoken
 from toolcrib.errors import ErrorCode
 from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.record import CallError
@@ -58,4 +58,4 @@ def test_two_arguments_that_differ_do_not_look_the_same() -> None:
 
 def test_an_error_takes_one_line_whatever_a_tool_says() -> None:
     error = CallError.of(ErrorCode.TOOL_ERROR, "no\n\u2713 wire {}  approved by grace")
-    assert "\n" not in error_text(error)
+    assert "\n" not in one_line(str(error))
