@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import os
 import secrets
@@ -10,14 +11,6 @@ import socket
 import sys
 import webbrowser
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import (
-    AsyncExitStack,
-    ExitStack,
-    contextmanager,
-    nullcontext,
-    redirect_stdout,
-    suppress,
-)
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Protocol, TypeAlias
@@ -223,7 +216,7 @@ def who_answers(model: str) -> str:
     return f"{text} Also available: --model {shown}{more} (toolcrib doctor)."
 
 
-@contextmanager
+@contextlib.contextmanager
 def _opened(
     model: str,
     runner: ToolRunner,
@@ -235,7 +228,7 @@ def _opened(
     key: bytes | None,
 ) -> Iterator[tuple[asyncio.Runner, Agent]]:
     """Open an agent and the event loop that it runs in. Close both at the end."""
-    with ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         transport = None
         if cassette_file is not None:
             transport = stack.enter_context(
@@ -325,7 +318,8 @@ def _converse(terminal: _Terminal, left: list[Turn]) -> int:
     err.print(f"{printable(terminal.model)}, with {names}. Ctrl-D ends.")
     typed, worst = sys.stdin.isatty(), 0
     if typed:
-        with suppress(ImportError):  # without readline a terminal cuts lines after 4,095 bytes
+        # without readline a terminal cuts lines after 4,095 bytes
+        with contextlib.suppress(ImportError):
             import_module("readline")
     failed: RunState | None = None
     while True:
@@ -379,7 +373,7 @@ def _finish(loop: asyncio.Runner) -> None:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
 
-    with suppress(KeyboardInterrupt):
+    with contextlib.suppress(KeyboardInterrupt):
         loop.run(others())
 
 
@@ -389,7 +383,7 @@ def _answer(terminal: _Terminal, turn: Turn) -> RunResult:
     screen = Screen("loading the embedded model …" if first else "thinking …")
     show = (lambda _event: None) if as_json else screen.show  # then only the end is printed
     terminal.asker.screen = None if as_json else screen
-    no_output = redirect_stdout(sys.stderr) if as_json else nullcontext()
+    no_output = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
     interrupted = False
     try:
         with no_output:  # a tool's own output is not part of the one JSON value
@@ -519,7 +513,7 @@ def serve(  # noqa: PLR0913  the options of a command
     err.print(f"{address}\nCtrl-C ends.", soft_wrap=True, highlight=False)
     if opens:
         webbrowser.open(address)
-    with suppress(KeyboardInterrupt):
+    with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_serve(app, listening, agent, (log, keeps), runs))
     return 0
 
@@ -529,7 +523,7 @@ async def _serve(
 ) -> None:
     """Serve until Ctrl-C. Then cancel what runs, store it, and close everything. Durable runs are
     not cancelled: calls under way get time to end, and the next server goes on with the runs."""
-    async with AsyncExitStack() as stack:
+    async with contextlib.AsyncExitStack() as stack:
         if runs is not None:
             stack.callback(leave)
         stack.push_async_callback(close_all, *held)
