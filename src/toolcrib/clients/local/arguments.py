@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolcrib.clients.local.model import Completion, Model, TooLongError
+from toolcrib.clients.local.reading import properties_of
 from toolcrib.errors import RequestError
 from toolcrib.schema.references import resolve_ref
 from toolcrib.values.definition import Example, ToolDefinition
@@ -24,7 +25,8 @@ from toolcrib.values.message import Settings
 _TYPES = frozenset(("object", "array", "string", "integer", "number", "boolean", "null"))
 _LENGTHS = ("minLength", "maxLength", "minItems", "maxItems")
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
-_SAFE_INTEGER = 2**53
+_SAFE = 2**53
+"""From here on a float may differ from the number that was written."""
 _DEEPEST = 24
 
 # Otherwise the engine would allow any white space, in which small models get lost.
@@ -145,7 +147,7 @@ def _exact(value: JsonValue) -> bool:
     if isinstance(value, str):
         return not any("\ud800" <= c <= "\udfff" for c in value)
     if isinstance(value, int | float):
-        return abs(value) < _SAFE_INTEGER
+        return abs(value) < _SAFE
     if isinstance(value, list):
         return all(map(_exact, value))
     if isinstance(value, dict):
@@ -168,16 +170,13 @@ _LONGEST_RUN = 8
 _NUMBER = re.compile(r"(?<![\w.])-?\d{1,3}(?:,\d{3})+(?:\.\d+)?(?!\d)|-?\d+(?:\.\d+)?")
 _GLUED = re.compile(r"-?\d+(?:[.,]\d+)*([^\d\W]+|°\w*)")
 _FEWEST = 2
-_SAFE = 2**53
-"""From here on a float may differ from the number that was written."""
 
 
 def narrowed(definition: ToolDefinition, request: str) -> dict[str, JsonObject]:
     """Return the schema to write under for each copied parameter for which the request has a
     candidate."""
     found: dict[str, JsonObject] = {}
-    properties = (definition.input_schema or {}).get("properties")
-    for name, schema in properties.items() if isinstance(properties, dict) else ():
+    for name, schema in properties_of(definition).items():
         if isinstance(schema, dict) and _is_copied(definition, name, schema):
             only = _narrow(schema, request)
             if only is not None:
@@ -222,11 +221,10 @@ def numbers(text: str, *, whole: bool) -> list[int | float]:
 
 
 def _is_copied(definition: ToolDefinition, name: str, schema: JsonObject) -> bool:
-    pairs = [(example.arguments, example.request) for example in definition.examples]
     given = [
-        (arguments[name], request)
-        for arguments, request in pairs
-        if name in arguments and ("default" not in schema or arguments[name] != schema["default"])
+        (each.arguments[name], each.request)
+        for each in definition.examples
+        if name in each.arguments and each.arguments[name] != schema.get("default", ...)
     ]
     return len(given) >= _FEWEST and all(_stands_in(value, text) for value, text in given)
 

@@ -229,27 +229,21 @@ class ToolChooser:
         if not tools:
             return []
         offered: _Offered = self._indexes.get(tools)
-        whole = offered.whole.nearness(self._vectors.embed([_plain(request)]), _COUNTED)
-        masked = offered.masked.nearness(self._vectors.embed([request.lower()]), 1)
+        found: dict[str | None, tuple[ToolDefinition | None, Sequence[RequestReading]]]
+        found = {r.definition.name: (r.definition, r.read(request)) for r in offered.readers}
+        found[None] = None, ()
+        masked = {name: read[0].masked for name, (_, read) in found.items() if read}
         ranked = []
-        for owner, near in whole.items():
-            if owner == _NOBODY:
-                if not must:
-                    score = _MASKED * masked[owner] + (1 - _MASKED) * near - _UNREAD
-                    ranked.append(RankedTool(score, None))
-                continue
-            readings = offered.readers[owner].read(request)
-            bare, cost = masked[owner], _UNREAD
-            if readings:
-                text = self._vectors.embed([readings[0].masked.lower()])
-                bare = max(bare, offered.masked.nearness(text, 1)[owner])
-                cost = readings[0].share
-            score = _MASKED * bare + (1 - _MASKED) * near - cost
-            ranked.append(RankedTool(score, tools[owner].get_definition(), readings))
+        for name, (near, bare) in self.nearness(request, tools, masked).items():
+            tool, read = found[name]
+            if tool or not must:
+                score = _MASKED * bare + (1 - _MASKED) * near
+                score -= read[0].share if read else _UNREAD
+                ranked.append(RankedTool(score, tool, read))
         return sorted(ranked, key=lambda choice: -choice.score)
 
     def nearness(
-        self, request: str, tools: Sequence[HasDefinition], masked: Mapping[str, str]
+        self, request: str, tools: Sequence[HasDefinition], masked: Mapping[str | None, str]
     ) -> dict[str | None, tuple[float, float]]:
         """Return how near each tool is, with and without values. The key None stands for no tool.
 
@@ -262,7 +256,7 @@ class ToolChooser:
         for owner, near in whole.items():
             name = None if owner == _NOBODY else offered.readers[owner].definition.name
             other = bare[owner]
-            if name is not None and name in masked:
+            if name in masked:
                 text = self._vectors.embed([masked[name].lower()])
                 other = max(other, offered.masked.nearness(text, 1)[owner])
             found[name] = (near, other)
@@ -616,8 +610,7 @@ class LocalClient(PlanningClient):
         certain = calls and best.score * calls[0].chance >= CERTAIN
         if not calls or not (question == agreed if agreed else certain):
             return _said(question, offer)
-        text = json.dumps(calls[0].arguments, ensure_ascii=False)
-        return _call(request, tool, Completion(text, True, 0, 0), offer)
+        return _call(request, tool, Completion(_json(calls[0].arguments), True, 0, 0), offer)
 
     def _read(
         self, request: ChatRequest, best: RankedTool, offer: Offer, given_up: threading.Event
@@ -626,14 +619,12 @@ class LocalClient(PlanningClient):
         asked, tool, must = _last_request(request.messages), best.tool, _must(request)
         if tool is None:
             return _said(NO_FIT, offer)
-        bare = not best.readings and _reads(tool) and not lacking(tool, {})
-        if bare and not leaves_out(asked, {}):
-            return _call(request, tool, Completion("{}", True, 0, 0), offer)
-        reading = _sure(best, asked)
-        if reading is not None:
-            written = Completion(json.dumps(reading.arguments, ensure_ascii=False), True, 0, 0)
-            return _call(request, tool, written, offer)
-        if _reads(tool) and not best.readings and not must:
+        bare = not best.readings and _reads(tool)
+        complete = bare and not (lacking(tool, {}) or leaves_out(asked, {}))
+        sure = {} if complete else _sure(best, asked)
+        if sure is not None:
+            return _call(request, tool, Completion(_json(sure), True, 0, 0), offer)
+        if bare and not must:
             return _said(_ask(tool, {}), offer)
         written = self._filled(request, asked, tool, given_up)
         if not must and not (written.whole and _agreed(best, tool, asked, written.text)):
@@ -708,8 +699,9 @@ class _Weigher:
         self, asked: str, ranked: Sequence[RankedTool], tools: Sequence[HasDefinition]
     ) -> dict[str | None, tuple[float, float]]:
         some = [one for one in ranked if one.tool and one.readings][:_MASKED_TOOLS]
-        masked = {one.tool.name: one.readings[0].masked for one in some if one.tool}
-        return self._chooser.nearness(asked, tools, masked)
+        return self._chooser.nearness(
+            asked, tools, {one.tool.name: one.readings[0].masked for one in some if one.tool}
+        )
 
 
 def _weigher() -> _Weigher | None:
@@ -766,13 +758,11 @@ def _is_vague(choice: RankedTool, asked: str) -> bool:
     return len(texts) == len(values) > 0 and all(t.islower() and t.isalpha() for t in texts)
 
 
-def _sure(choice: RankedTool, asked: str) -> RequestReading | None:
-    """Return the best reading if it is complete, uses everything that was said, and no other is as
-    good."""
+def _sure(choice: RankedTool, asked: str) -> JsonObject | None:
+    """Return the arguments of the best reading if it is complete, uses everything that was said,
+    and no other is as good."""
     tool, readings = choice.tool, choice.readings
-    if tool is None:
-        return None
-    if not readings:
+    if tool is None or not readings:
         return None
     best = readings[0]
     if lacking(tool, best.arguments) or leaves_out(asked, best.arguments):
@@ -782,7 +772,7 @@ def _sure(choice: RankedTool, asked: str) -> RequestReading | None:
     if best.unread > _UNKNOWN_WORDS:
         return None
     close = [r for r in readings[1:] if r.share < best.share + _MARGIN]
-    return None if close else best
+    return None if close else best.arguments
 
 
 def _agreed(choice: RankedTool, tool: ToolDefinition, asked: str, text: str) -> bool:

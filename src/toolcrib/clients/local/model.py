@@ -121,7 +121,7 @@ def install(
     which says what to do, if the model cannot be fetched, is not the expected file, or cannot be
     written.
     """
-    tell = progress or _silent
+    tell = progress or (lambda _step: None)
     target = model_path(source)
     try:
         if is_installed(source) and not (force and _sha256(target, tell) != source.sha256):
@@ -327,10 +327,6 @@ def _drop_leftovers(target: Path) -> None:
                 part.unlink()
 
 
-def _silent(_step: Step) -> None:
-    """Ignore the progress, since nobody asked for it."""
-
-
 T = TypeVar("T")
 _CONTEXT = 2048
 _MOST_THREADS = 8
@@ -399,10 +395,7 @@ def model_at(path: Path) -> Model:
     """Return the model of this file, which all its holders share. It is not loaded yet."""
     place = path.resolve()
     with _models_lock:
-        model = _models.get(place)
-        if model is None:
-            model = _models[place] = Model(place)
-        return model
+        return _models.setdefault(place, Model(place))
 
 
 def check_engine() -> None:

@@ -21,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from toolcrib.clients.local.reading import lacking, properties_of
 from toolcrib.errors import MissingExtraError, SourceError
 from toolcrib.pick.rerank import onnx_session
 from toolcrib.pick.scorer import numpy
@@ -182,11 +183,9 @@ def _arguments(text: str) -> JsonObject:
 
 
 def _told(tool: ToolDefinition, *, samples: bool) -> dict[str, Any]:
-    schema = tool.input_schema or {}
-    properties, required = schema.get("properties"), schema.get("required")
-    named = required if isinstance(required, list) else []
+    required = lacking(tool, {})
     told: dict[str, Any] = {}
-    for name, part in properties.items() if isinstance(properties, dict) else ():
+    for name, part in properties_of(tool).items():
         kind, members = kind_of(part)
         text = str(part.get("description", "")) if isinstance(part, dict) else ""
         if members:
@@ -196,7 +195,7 @@ def _told(tool: ToolDefinition, *, samples: bool) -> dict[str, Any]:
         if samples and said and not members:
             text = f"{text.rstrip('.')} e.g. {', '.join(map(repr, [*said][:_SAMPLES]))}."
         kind = {"integer": "number"}.get(kind, kind) or "string"
-        told[name] = {"type": kind, "description": text, "required": name in named}
+        told[name] = {"type": kind, "description": text, "required": name in required}
     return {"name": tool.name, "description": tool.description, "parameters": told}
 
 

@@ -170,9 +170,14 @@ def pattern_of(definition: ToolDefinition, example: Example) -> Pattern | None:
     return Pattern(example, tuple(items), made, fixed)
 
 
-def _property(definition: ToolDefinition, name: str) -> JsonObject:
+def properties_of(definition: ToolDefinition) -> JsonObject:
+    """Return the schemas of a tool's parameters."""
     properties = (definition.input_schema or {}).get("properties")
-    found = properties.get(name) if isinstance(properties, dict) else None
+    return properties if isinstance(properties, dict) else {}
+
+
+def _property(definition: ToolDefinition, name: str) -> JsonObject:
+    found = properties_of(definition).get(name)
     return found if isinstance(found, dict) else {}
 
 
@@ -197,7 +202,8 @@ def _gaps(
         for j in range(i, min(len(said), i + _LONGEST)):
             if request[said[i].start : said[j].end].casefold() == value.casefold():
                 texts = tuple(map(str, members)) if isinstance(members, list) else ()
-                kind: Kind = "member" if texts else _kind(said[i : j + 1])
+                symbols = {token.kind for token in said[i : j + 1]} == {"number", "mark"}
+                kind: Kind = "member" if texts else "symbols" if symbols else "words"
                 gap = Gap(name, -1, kind, value, texts, quoted=said[i].quote > 0)
                 return {i: (j + 1, gap)}, ()
     return _computed(name, value, said)
@@ -222,13 +228,6 @@ def _computed(
     return (places, (*recipe, value[at:])) if places else None
 
 
-def _kind(value: Sequence[Token]) -> Kind:
-    kinds = {token.kind for token in value}
-    if kinds == {"number", "mark"}:
-        return "symbols"
-    return "words"
-
-
 def lacking(definition: ToolDefinition, arguments: JsonObject) -> list[str]:
     """Return the required parameters without a value."""
     required = (definition.input_schema or {}).get("required")
@@ -238,10 +237,9 @@ def lacking(definition: ToolDefinition, arguments: JsonObject) -> list[str]:
 def leaves_out(request: str, arguments: JsonObject) -> bool:
     """Return whether a number or a quotation of the request is missing in the arguments, or only a
     part of a number is there."""
-    said = tokens(request)
-    written = tokens(json.dumps(arguments, ensure_ascii=False))
-    used = {number_of(t.text) for t in written if t.kind == "number"}
-    words = json.dumps(arguments, ensure_ascii=False).casefold()
+    said, text = tokens(request), json.dumps(arguments, ensure_ascii=False)
+    used = {number_of(t.text) for t in tokens(text) if t.kind == "number"}
+    words = text.casefold()
     missed = any(
         (number_of(t.text) not in used and t.text not in words) or _is_changed(said, at, words)
         for at, t in enumerate(said)
@@ -329,18 +327,16 @@ class RequestReader:
 
     def read(self, request: str) -> list[RequestReading]:
         """Return the readings of a request, the cheapest first, each with different arguments."""
-        found = [r for p in self.patterns if (r := self.laid(request, p, {})) is not None]
-        return _distinct(found)
+        return _distinct([r for p in self.patterns if (r := self.laid(request, p, {}))])
 
     def follow(self, request: str, before: JsonObject) -> list[RequestReading]:
         """Return the readings of a request that leaves out what an earlier call said."""
-        found = [r for p in self.patterns if (r := self.laid(request, p, before)) is not None]
-        found = [r for r in found if r.arguments != before and not r.pattern.made]
-        texts = [[v for v in r.arguments.values() if isinstance(v, str)] for r in found]
-        return sorted(
-            _distinct([r for r, t in zip(found, texts, strict=True) if len({*t}) == len(t)]),
-            key=lambda r: r.cost,
-        )
+        found = []
+        for reading in (self.laid(request, p, before) for p in self.patterns if not p.made):
+            if reading and reading.arguments != before:
+                texts = [v for v in reading.arguments.values() if isinstance(v, str)]
+                found += [reading] if len({*texts}) == len(texts) else []
+        return sorted(_distinct(found), key=lambda r: r.cost)
 
     def laid(self, request: str, pattern: Pattern, before: JsonObject) -> RequestReading | None:
         """Return the cheapest alignment of a request with a pattern.

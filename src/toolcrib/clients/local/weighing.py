@@ -24,6 +24,7 @@ from toolcrib.clients.local.reading import (
     lacking,
     leaves_out,
     patterns_of,
+    properties_of,
     tokens,
 )
 from toolcrib.pick.words import spaced_name
@@ -144,9 +145,8 @@ def _likelihood(score: Sequence[float]) -> tuple[float, float]:
 
 def _in_order(tool: ToolDefinition, arguments: JsonObject) -> JsonObject:
     """Return the arguments in the order of the parameters, as the model would write them."""
-    properties = (tool.input_schema or {}).get("properties")
-    order = [*properties] if isinstance(properties, dict) else []
-    return {name: arguments[name] for name in (*order, *arguments) if name in arguments}
+    order = (*properties_of(tool), *arguments)
+    return {name: arguments[name] for name in order if name in arguments}
 
 
 def likely_of(ranked: Sequence[RankedTool], near: Nearness) -> list[RankedTool]:
@@ -188,22 +188,17 @@ def _says_all(tool: ToolDefinition, asked: str, arguments: JsonObject) -> bool:
 
 def can_write(tool: ToolDefinition) -> bool:
     """Return whether each required parameter is of a kind that can be written."""
-    properties = (tool.input_schema or {}).get("properties")
-    parts = properties if isinstance(properties, dict) else {}
-    return all(kind_of(parts.get(name))[0] for name in lacking(tool, {}))
+    return all(kind_of(properties_of(tool).get(name))[0] for name in lacking(tool, {}))
 
 
 def allowed(tool: ToolDefinition, asked: str, around: frozenset[str]) -> dict[str, list[JsonValue]]:
     """Return the allowed values of each parameter that can be written."""
-    schema = tool.input_schema or {}
-    properties = schema.get("properties")
-    patterns = patterns_of(tool)
-    only = narrowed(tool, asked)
-    names = [tool.name, *(properties if isinstance(properties, dict) else ())]
+    properties, patterns, only = properties_of(tool), patterns_of(tool), narrowed(tool, asked)
+    names = [tool.name, *properties]
     about = {t.text for t in tokens(f"{' '.join(map(spaced_name, names))} {tool.description}")}
     plain = (around | about) - {t.text for t in tokens(asked) if t.quote}
     found: dict[str, list[JsonValue]] = {}
-    for name, part in properties.items() if isinstance(properties, dict) else ():
+    for name, part in properties.items():
         recipes = [p.made[name] for p in patterns if name in p.made]
         kind, members = kind_of(part)
         values: Sequence[JsonValue]
@@ -235,8 +230,7 @@ def _is_like(samples: Sequence[Sequence[Token]], piece: Sequence[Token]) -> bool
 def _pieces(runs_: Sequence[JsonValue], plain: frozenset[str]) -> list[str]:
     """Return the pieces that have more than small words and the words around values in examples."""
     found: list[str] = []
-    for piece in runs_:
-        text = piece if isinstance(piece, str) else ""
+    for text in (piece for piece in runs_ if isinstance(piece, str)):
         owner = text[:-2] if text.endswith(("'s", "’s")) else text
         for form in (text, owner):
             if any(not t.is_small and t.text not in plain for t in tokens(form)):
