@@ -13,9 +13,10 @@ tool nests below it, and a task that is discarded takes its span with it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextvars import ContextVar, Token
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from toolcrib.errors import ErrorCode, MissingExtraError
 from toolcrib.values.definition import offered_tools
@@ -99,12 +100,15 @@ class OpenTelemetry:
         if record.status in ("planned", "rejected"):
             return  # nobody was asked to run it, so it is no execution
         self._leave()
+        key = record.run_id, record.id, record.started_at
+        # a name that no tool has was made up by a model, and there is no end of such names
+        name = f"{OPERATION} {record.name}" if record.definition_digest else OPERATION
         if record.status == "started":
-            self._begin(record)
+            self._enter(key, name, self._known_first(record))
             return
-        opened = _find(self, _key(record))
+        opened = _find(self, key)
         if opened is None:
-            span = self._start(record, round(record.started_at * 1e9))
+            span = self._start(name, self._known_first(record), round(record.started_at * 1e9))
             ended_at = record.started_at if record.ended_at is None else record.ended_at
             self._end(span, record, round(ended_at * 1e9))
             return
@@ -122,24 +126,19 @@ class OpenTelemetry:
         Must be called in the task that the run is driven in.
         """
         self._leave()
-        opened = _find(self, _key_of_run(record))
+        key = INVOCATION, record.run_id, record.started_at
+        opened = _find(self, key)
         if record.status == "running":
-            started_ns = time.time_ns()
-            self._enter(_key_of_run(record), self._start_run(record, started_ns), started_ns)
+            agent = record.agent or self._agent_name
+            name = f"{INVOCATION} {encodable(agent)}" if agent else INVOCATION
+            attributes = _of_run(record, self._agent_name)
+            self._enter(key, name, {"gen_ai.operation.name": INVOCATION, **attributes})
         elif opened is not None:
             opened.ended = True
             try:
                 self._end_run(opened.span, record)
             finally:
                 self._leave()
-
-    def _start_run(self, record: RunRecord, at: int) -> Span:
-        agent = record.agent or self._agent_name
-        name = f"{INVOCATION} {encodable(agent)}" if agent else INVOCATION
-        attributes = {"gen_ai.operation.name": INVOCATION, **_of_run(record, self._agent_name)}
-        kind = self._otel.trace.SpanKind.INTERNAL
-        span: Span = self._tracer.start_span(name, kind=kind, attributes=attributes, start_time=at)
-        return span
 
     def _end_run(self, span: Span, record: RunRecord) -> None:
         span.set_attributes(_of_run(record, self._agent_name))
@@ -157,21 +156,16 @@ class OpenTelemetry:
             span.set_status(self._otel.trace.StatusCode.ERROR, "The run failed.")
         span.end()
 
-    def _begin(self, record: ToolInvocationRecord) -> None:
+    def _enter(self, key: _Key, name: str, attributes: Mapping[str, Any]) -> None:
         started_ns = time.time_ns()
-        self._enter(_key(record), self._start(record, started_ns), started_ns)
-
-    def _enter(self, key: _Key, span: Span, started_ns: int) -> None:
+        span = self._start(name, attributes, started_ns)
         opened = _OpenSpan(self, key, span, started_ns)
         opened.ours = _OPEN.set(opened)
         inside = self._otel.trace.set_span_in_context(span)
         opened.theirs = self._otel.context.attach(inside)
 
-    def _start(self, record: ToolInvocationRecord, at: int) -> Span:
-        # a name that no tool has was made up by a model, and there is no end of such names
-        name = f"{OPERATION} {record.name}" if record.definition_digest else OPERATION
+    def _start(self, name: str, attributes: Mapping[str, Any], at: int) -> Span:
         kind = self._otel.trace.SpanKind.INTERNAL
-        attributes = self._known_first(record)
         span: Span = self._tracer.start_span(name, kind=kind, attributes=attributes, start_time=at)
         return span
 
@@ -268,14 +262,6 @@ def _find(owner: OpenTelemetry, key: _Key) -> _OpenSpan | None:
     return None
 
 
-def _key(record: ToolInvocationRecord) -> _Key:
-    return record.run_id, record.id, record.started_at
-
-
-def _key_of_run(record: RunRecord) -> _Key:
-    return INVOCATION, record.run_id, record.started_at
-
-
 def _of_run(record: RunRecord, agent_name: str) -> dict[str, str]:
     origin = Origin(
         agent=record.agent,
@@ -315,14 +301,9 @@ def _known_last(record: ToolInvocationRecord) -> _Attributes:
 
 
 def _measured(record: ToolInvocationRecord) -> _Attributes:
-    attributes: _Attributes = {
-        "gen_ai.operation.name": OPERATION,
-        "gen_ai.tool.name": record.name,
-    }
     code = _code(record)
-    if code is not None:
-        attributes["error.type"] = code.value
-    return attributes
+    failed: _Attributes = {} if code is None else {"error.type": code.value}
+    return {"gen_ai.operation.name": OPERATION, "gen_ai.tool.name": record.name, **failed}
 
 
 def _code(record: ToolInvocationRecord) -> ErrorCode | None:
@@ -333,17 +314,10 @@ def _code(record: ToolInvocationRecord) -> ErrorCode | None:
     return record.error.code if record.error is not None and record.status == "failed" else None
 
 
-class _Api(NamedTuple):
-    """The three modules of opentelemetry-api."""
-
-    context: Any
-    metrics: Any
-    trace: Any
-
-
-def _opentelemetry() -> _Api:
+def _opentelemetry() -> SimpleNamespace:
+    """Return the three modules of opentelemetry-api. Raises MissingExtraError without it."""
     try:
         from opentelemetry import context, metrics, trace
     except ImportError:
         raise MissingExtraError("otel", "OpenTelemetry") from None
-    return _Api(context, metrics, trace)
+    return SimpleNamespace(context=context, metrics=metrics, trace=trace)
