@@ -144,13 +144,12 @@ class SigningKey:
             raise SourceError(f"{file}: it cannot be read ({type(error).__name__})") from None
         if others:
             raise SourceError(f"{file}: others can read this key: chmod 600 it")
-        parts = text.split("+")
-        if len(parts) < 5 or parts[:2] != ["PRIVATE", "KEY"]:
-            raise SourceError(f"{file}: it is not a signing key: `toolcrib audit keygen` makes one")
-        signing = SigningKey._of(parts[2], _key_bytes("+".join(parts[4:])))
-        if signing.public.id.hex() != parts[3]:
-            raise SourceError(f"{file}: it is not a signing key: `toolcrib audit keygen` makes one")
-        return signing
+        parts = text.split("+", 4)
+        if len(parts) == 5 and parts[:2] == ["PRIVATE", "KEY"]:
+            signing = SigningKey._of(parts[2], _key_bytes(parts[4]))
+            if signing.public.id.hex() == parts[3]:
+                return signing
+        raise SourceError(f"{file}: it is not a signing key: `toolcrib audit keygen` makes one")
 
     @staticmethod
     def _of(name: str, seed: bytes) -> SigningKey:
@@ -435,21 +434,16 @@ def _check_name(name: str) -> None:
 def _parsed(text: str) -> Checkpoint:
     lines = text.split("\n")
     more = lines[3:-1]
-    rotates_to = None
-    if len(lines) < 4 or lines[-1] or not lines[0] or not _SIZE.fullmatch(lines[1]):
-        raise SourceError(
-            "it is not a checkpoint, which has name, size and root of a log, and signatures"
-        )
-    if more:
-        if len(more) > 1 or not more[0].startswith(_ROTATES):
+    if len(lines) > 3 and not lines[-1] and lines[0] and _SIZE.fullmatch(lines[1]):
+        if len(more) > 1 or not all(each.startswith(_ROTATES) for each in more):
             raise SourceError("the checkpoint has a line that this toolcrib cannot read")
-        rotates_to = PublicKey.parse(more[0].removeprefix(_ROTATES))
-    checkpoint = Checkpoint(lines[0], int(lines[1]), _bytes(lines[2]), rotates_to)
-    if checkpoint.text != text or len(checkpoint.root) != len(tree.EMPTY):
-        raise SourceError(
-            "it is not a checkpoint, which has name, size and root of a log, and signatures"
-        )
-    return checkpoint
+        rotates_to = PublicKey.parse(more[0].removeprefix(_ROTATES)) if more else None
+        checkpoint = Checkpoint(lines[0], int(lines[1]), _bytes(lines[2]), rotates_to)
+        if checkpoint.text == text and len(checkpoint.root) == len(tree.EMPTY):
+            return checkpoint
+    raise SourceError(
+        "it is not a checkpoint, which has name, size and root of a log, and signatures"
+    )
 
 
 def _signatures(note: str) -> list[tuple[str, bytes]]:
@@ -461,11 +455,10 @@ def _signatures(note: str) -> list[tuple[str, bytes]]:
     found = []
     for line in lines[:-1]:
         name, _, signature = line.removeprefix(_DASH).partition(" ")
-        if not line.startswith(_DASH) or not _NAME.fullmatch(name):
+        made = _bytes(signature) if line.startswith(_DASH) and _NAME.fullmatch(name) else b""
+        if len(made) <= _ID:
             raise SourceError("the checkpoint has a line that is not a signature")
-        found.append((name, _bytes(signature)))
-        if len(found[-1][1]) <= _ID:
-            raise SourceError("the checkpoint has a line that is not a signature")
+        found.append((name, made))
     if lines[-1]:
         raise SourceError("the checkpoint was cut: its last line has no end")
     return found

@@ -381,19 +381,20 @@ def _plain(value: object) -> Any:
 _sorted = msgspec.json.Encoder(order="sorted", enc_hook=_plain).encode
 _EXPONENT = re.compile(rb"e[+-]?[0-9]+[,}\]]")
 _WHOLE = re.compile(rb"\.0[,}\]]")
-_told = msgspec.json.Decoder(Summary)
-_record = msgspec.json.Decoder(ToolInvocationRecord)
-_pruned = msgspec.json.Decoder(Pruned)
-_genesis = msgspec.json.Decoder(Genesis)
-_attachment = msgspec.json.Decoder(Attachment)
-_run = msgspec.json.Decoder(RunRecord)
+# Each reads the text of its kind, and raises one of UNREADABLE for anything else.
+summary_of = msgspec.json.Decoder(Summary).decode
+pruned_of = msgspec.json.Decoder(Pruned).decode
+genesis_of = msgspec.json.Decoder(Genesis).decode
+_record_of = msgspec.json.Decoder(ToolInvocationRecord).decode
+_attachment_of = msgspec.json.Decoder(Attachment).decode
+_run_of = msgspec.json.Decoder(RunRecord).decode
 Kept: TypeAlias = ToolInvocationRecord | Pruned | Genesis | Attachment | RunRecord
-_DECODERS: dict[type, Any] = {
-    ToolInvocationRecord: _record,
-    Pruned: _pruned,
-    Genesis: _genesis,
-    Attachment: _attachment,
-    RunRecord: _run,
+_READ: dict[type, Any] = {
+    ToolInvocationRecord: _record_of,
+    Pruned: pruned_of,
+    Genesis: genesis_of,
+    Attachment: _attachment_of,
+    RunRecord: _run_of,
 }
 
 
@@ -412,7 +413,7 @@ def read_again(record: Kept) -> tuple[str, Kept]:
         text = _sorted(record)
         if _may_differ(record, text):
             text = canonical_json(msgspec.to_builtins(record, enc_hook=_plain)).encode()
-        known: Kept = _DECODERS[type(record)].decode(text)
+        known: Kept = _READ[type(record)](text)
         if isinstance(known, ToolInvocationRecord):
             check_arguments(known)
         return text.decode(), known
@@ -441,11 +442,6 @@ def _may_differ(record: Kept, text: bytes) -> bool:
 
 def _is_doubtful(text: bytes) -> bool:
     return bool(b"null" in text or _EXPONENT.search(text) or _WHOLE.search(text))
-
-
-def summary_of(text: str) -> Summary:
-    """Read a record's text. Raises one of UNREADABLE for anything else."""
-    return _told.decode(text)
 
 
 def summed_up(record: ToolInvocationRecord) -> Summary:
@@ -509,7 +505,7 @@ def entry_of(row: tuple[Any, ...], *, intact: bool = True) -> AuditEntry:
     """Return the entry of a row of ENTRY. Raises SourceError if it cannot be read."""
     seq, at, text, previous, own = row
     try:
-        record = _record.decode(text)
+        record = _record_of(text)
         check_arguments(record)
         return AuditEntry(seq, at, record, previous, own, intact)
     except (*UNREADABLE, TypeError, ValueError):
@@ -524,7 +520,7 @@ def attached(row: tuple[Any, ...]) -> Attachment:
     """
     seq, text = row
     with suppress(*UNREADABLE, TypeError, ValueError):
-        attachment = _attachment.decode(text)
+        attachment = _attachment_of(text)
         if attachment.genuine:
             return attachment
     raise SourceError(f"entry {seq} of the audit log is not as it was written: verify the log")
@@ -534,15 +530,5 @@ def run_of(row: tuple[Any, ...]) -> RunRecord:
     """Return the run of a row (number, text). Raises SourceError if it cannot be read."""
     seq, text = row
     with suppress(*UNREADABLE, TypeError, ValueError):
-        return _run.decode(text)
+        return _run_of(text)
     raise SourceError(f"entry {seq} of the audit log cannot be read: verify the log")
-
-
-def pruned_of(text: str) -> Pruned:
-    """Read the text of a Pruned. Raises one of UNREADABLE for anything else."""
-    return _pruned.decode(text)
-
-
-def genesis_of(text: str) -> Genesis:
-    """Read the text of a Genesis. Raises one of UNREADABLE for anything else."""
-    return _genesis.decode(text)
