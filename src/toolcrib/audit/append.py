@@ -77,7 +77,6 @@ from toolcrib.values.record import (
     standing,
 )
 
-Oldest: TypeAlias = Callable[[], Sequence[tuple[Any, ...]]]
 Generation: TypeAlias = tuple[str, int | None]
 S = TypeVar("S")
 T = TypeVar("T")
@@ -209,7 +208,7 @@ class StoredState(NamedTuple):
     sealed: str
     log_id: str
 
-    def generation(self, oldest: Oldest) -> Generation:
+    def generation(self, oldest: Callable[[], Sequence[tuple[Any, ...]]]) -> Generation:
         """Return the log's id and the number of its oldest entry.
 
         The result changes when entries are pruned or another log replaces this one, whoever did it.
@@ -218,7 +217,7 @@ class StoredState(NamedTuple):
         return self.log_id, first
 
 
-def oldest_ahead(transaction: Transaction) -> Oldest:
+def oldest_ahead(transaction: Transaction) -> Callable[[], Sequence[tuple[Any, ...]]]:
     """Request the number of the oldest entry, in a separate statement.
 
     A statement that waits for a lock sees the locked row as it is afterwards, but everything else as
@@ -279,9 +278,7 @@ def _check_follows(known: Mapping[str, State], state: State, read: tree.Read) ->
     follows = state.head.seq > newest.head.seq
     if newest.format > 1:
         follows = follows and state.format == newest.format
-        follows = follows and (
-            tree.Tree(state.size, read).root_at(newest.size).hex() == newest.root
-        )
+        follows = follows and tree.Tree(state.size, read).root_at(newest.size).hex() == newest.root
     if not follows:
         raise SourceError(_PUT_BACK)
 
@@ -623,7 +620,7 @@ def grown(transaction: Transaction, seal: Seal, old: int) -> tuple[int, bytes, b
     state = state_of(transaction, seal)
     if state is None or state.format == 1:
         raise SourceError("the audit log has no tree: it is empty, or must be migrated first")
-    known = tree.stored(transaction, state.size)
+    known = tree.Tree(state.size, partial(tree.tiles, transaction))
     before = known.root_at(old) if 0 < old <= state.size else None
     return state.size, bytes.fromhex(state.root), before
 
@@ -636,21 +633,19 @@ def proved(
     Raises SourceError if the entry is not in the log, was changed, or is not in the checkpoint's tree.
     """
     state = state_of(transaction, seal)
-    if state is None or state.format == 1 or not state.first <= seq <= state.head.seq:
+    rows: Sequence[tuple[Any, ...]] = ()
+    if state is not None and state.format > 1 and state.first <= seq <= state.head.seq:
+        rows = transaction.tuples(_NUMBERED, numbers=[seq])
+    if state is None or not rows:
         raise SourceError(f"there is no entry {seq} in the audit log's tree")
-    rows = transaction.tuples(_NUMBERED, numbers=[seq])
-    if not rows:
-        raise SourceError(f"there is no entry {seq} in the audit log's tree")
-    if not seal.fits(rows[0]):
-        raise SourceError(f"entry {seq} of the audit log was changed: verify the log")
-    _, at, text, _, _ = rows[0]
+    _, at, text, _, _ = CheckedLog(transaction, seal, state).unchanged(rows[0])
     index = seq - state.first
     if not 0 <= index < checkpoint.size:
         raise SourceError(
             f"entry {seq} of the audit log came after the checkpoint: take a later one"
         )
     told = leaf(seq, at, text)
-    proof = tree.stored(transaction, checkpoint.size).inclusion(index)
+    proof = tree.Tree(checkpoint.size, partial(tree.tiles, transaction)).inclusion(index)
     hashed = tree.leaf_hash(seq, at, text)
     if tree.root_of_inclusion(hashed, index, checkpoint.size, proof) != checkpoint.root:
         raise SourceError(f"entry {seq} is not in the log of the checkpoint: verify the log")

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from toolcrib.audit.append import (
+    PAGE,
     CallKeys,
     GroupWriter,
     Left,
@@ -59,7 +60,7 @@ from toolcrib.values.record import Attachment, ToolInvocationRecord, is_ended_by
 from toolcrib.values.run import RunRecord
 from toolcrib.values.typed import came, check_each, check_type
 
-_PAGE = 100  # a record may have 4 MB
+T = TypeVar("T")
 _PAUSE = 0.25  # seconds after which writers waiting for SQLite's lock look again
 _RECORD = "a ToolInvocationRecord"
 _LINES = "the lines of an export, each a text: a list of them, or a file opened as text"
@@ -181,9 +182,7 @@ class AuditLog(Closing):
         """Return the record that `begin` would return for this call or key, and claim nothing."""
         check_type("call", call, ToolInvocationRecord | str, f"{_RECORD}, or its key")
         asked = CallKeys.under(call) if isinstance(call, str) else CallKeys.of(call)
-        found = await self._database.transact(
-            lambda t: standing_under(t, self._seal, asked), write=False
-        )
+        found = await self._read(lambda t: standing_under(t, self._seal, asked))
         return None if found is None else found.record
 
     def mac(self, *parts: str) -> str:
@@ -230,9 +229,7 @@ class AuditLog(Closing):
     async def checked_runs(self, run_id: str) -> list[tuple[RunRecord, bool]]:
         """Return the records of a run, even changed ones, each with whether it is unchanged."""
         check_type("run_id", run_id, str, "a text, a run's id")
-        rows = await self._database.transact(
-            lambda t: t.tuples(_OF_RUN, run_id=column(run_id)), write=False
-        )
+        rows = await self._read(lambda t: t.tuples(_OF_RUN, run_id=column(run_id)))
         fits = _Neighbours(self._seal)
         return [(run_of((row[0], row[2])), fits(row)) for row in rows]
 
@@ -246,9 +243,7 @@ class AuditLog(Closing):
         wanted = list(dict.fromkeys(digest for digest in given if digest))
         if not wanted:
             return {}
-        rows = await self._database.transact(
-            lambda t: t.tuples(_ATTACHED, digests=wanted), write=False
-        )
+        rows = await self._read(lambda t: t.tuples(_ATTACHED, digests=wanted))
         return {found.digest: found for found in map(attached, rows)}
 
     async def last(
@@ -301,18 +296,16 @@ class AuditLog(Closing):
         fits = _Neighbours(self._seal)
         behind, more, first = -1, True, None
         while more:
-            query = _select(AuditFilter(after=behind), behind=None, limit=_PAGE, calls=False)
-            page, end, generation = await self._database.transact(
-                partial(_with_end, query), write=False
-            )
+            query = _select(AuditFilter(after=behind), behind=None, limit=PAGE, calls=False)
+            page, end, generation = await self._read(partial(_with_end, query))
             first = generation if first is None else first
             if generation != first:
                 raise SourceError("the audit log was pruned while it was exported: export it again")
             for row in page:
                 yield _line(row), fits(row)
-            behind, more = page[-1][0] if page else behind, len(page) == _PAGE
+            behind, more = page[-1][0] if page else behind, len(page) == PAGE
         if end is not None:  # as they were when the last page was read
-            yield _end_line(*end), self._seal.fits_state(*end)
+            yield _exported("the head", partial(end_line, *end)), self._seal.fits_state(*end)
 
     async def checkpoint(
         self, key: SigningKey, *, after: str | None = None, rotates_to: SigningKey | None = None
@@ -325,9 +318,8 @@ class AuditLog(Closing):
         check_type("key", key, SigningKey, "a SigningKey")
         check_type("rotates_to", rotates_to, SigningKey | None, "a SigningKey")
         earlier = None if after is None else Checkpoint.read(after)
-        size, root, before = await self._database.transact(
-            lambda t: grown(t, self._seal, 0 if earlier is None else earlier.size), write=False
-        )
+        old = 0 if earlier is None else earlier.size
+        size, root, before = await self._read(lambda t: grown(t, self._seal, old))
         if earlier is not None and before != earlier.root:
             raise SourceError("the log does not continue that of the earlier checkpoint: verify it")
         rotated = None if rotates_to is None else rotates_to.public
@@ -341,10 +333,9 @@ class AuditLog(Closing):
         """
         check_type("seq", seq, int, "an entry's number")
         given = Checkpoint.read(checkpoint)
-        found = await self._database.transact(
-            lambda t: proved(t, self._seal, seq, given), write=False
-        )
-        return Proof(*found, checkpoint).text
+        return Proof(
+            *await self._read(lambda t: proved(t, self._seal, seq, given)), checkpoint
+        ).text
 
     async def verify(
         self, *, head: Head | None = None, checkpoint: Checkpoint | None = None
@@ -356,9 +347,7 @@ class AuditLog(Closing):
         _check_head(head)
         check_type("checkpoint", checkpoint, Checkpoint | None, _CHECKPOINT)
         try:
-            return await self._database.transact(
-                lambda t: verify_database(t, self._seal, head, checkpoint), write=False
-            )
+            return await self._read(lambda t: verify_database(t, self._seal, head, checkpoint))
         except UnreachableError:
             raise
         except SourceError as error:
@@ -366,7 +355,7 @@ class AuditLog(Closing):
 
     async def head(self) -> Head:
         """Return the last entry's number and hash, to be stored elsewhere."""
-        state = await self._database.transact(lambda t: state_of(t, self._seal), write=False)
+        state = await self._read(lambda t: state_of(t, self._seal))
         return GENESIS if state is None else state.head
 
     async def migrate(self) -> bool:
@@ -386,9 +375,7 @@ class AuditLog(Closing):
         time.
         """
         check_type("before", before, float | int, "a time, in seconds since the epoch")
-        left: Left | None = await self._database.transact(
-            lambda t: checked_to_prune(t, self._seal, before), write=False
-        )
+        left: Left | None = await self._read(lambda t: checked_to_prune(t, self._seal, before))
         pruned = 0
         while left is not None:
             part = partial(_pruned, self._seal, before, left)
@@ -447,6 +434,9 @@ class AuditLog(Closing):
     def _grown(self, old: int) -> tuple[int, bytes, bytes | None]:
         return self._database.transact_here(lambda t: grown(t, self._seal, old), write=False)
 
+    async def _read(self, work: Callable[[Transaction], T]) -> T:
+        return await self._database.transact(work, write=False)
+
     async def _pages(
         self, asked: AuditFilter, *, calls: bool
     ) -> AsyncIterator[tuple[tuple[Any, ...], bool]]:
@@ -457,9 +447,9 @@ class AuditLog(Closing):
         fits = _Neighbours(self._seal)
         left, behind = asked.limit, None
         while left is None or left > 0:
-            size = _PAGE if left is None else min(left, _PAGE)
+            size = PAGE if left is None else min(left, PAGE)
             query = _select(asked, behind=behind, limit=size, calls=calls)
-            page = await self._database.transact(partial(_rows, query), write=False)
+            page = await self._read(partial(_rows, query))
             for row in page:
                 yield row, fits(row)
             if len(page) < size:
@@ -561,18 +551,14 @@ def _with_end(
 
 def _line(row: tuple[Any, ...]) -> str:
     seq, at, text, previous, own = row[:5]
-    try:
-        return line(Head(seq, own), at, previous, text) + "\n"
-    except (TypeError, ValueError):
-        failure = f"entry {seq} of the audit log cannot be read: verify the log"
-    raise SourceError(failure)
+    return _exported(f"entry {seq}", lambda: line(Head(seq, own), at, previous, text))
 
 
-def _end_line(state: State, seal: str) -> str:
+def _exported(what: str, text: Callable[[], str]) -> str:
     try:
-        return end_line(state, seal) + "\n"
+        return f"{text()}\n"
     except (TypeError, ValueError):
-        failure = "the head of the audit log cannot be read: verify the log"
+        failure = f"{what} of the audit log cannot be read: verify the log"
     raise SourceError(failure)
 
 

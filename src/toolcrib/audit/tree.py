@@ -155,11 +155,6 @@ class Tree:
         return self._tiles.get(place, b"")
 
 
-def stored(transaction: Transaction, size: int) -> Tree:
-    """Return the tree of a log's first entries from the database, unchecked."""
-    return Tree(size, lambda places: tiles(transaction, places))
-
-
 def read_ahead(transaction: Transaction, size: int) -> Read:
     """Return a function that reads tiles as they are before this transaction writes any.
 

@@ -19,17 +19,16 @@ from typing import Any
 import msgspec
 
 from toolcrib.audit import index, tree
-from toolcrib.audit.append import Left, pages, state_of
+from toolcrib.audit.append import PAGE, Left, pages, state_of
 from toolcrib.audit.checkpoint import Checkpoint
 from toolcrib.audit.entry import (
     BEGUN,
-    COLUMNS,
-    ENTRY,
     FORMAT,
     GENESIS,
     KINDS,
     NOTHING,
     PRUNED,
+    ROW,
     UNREADABLE,
     Fault,
     Head,
@@ -49,11 +48,7 @@ from toolcrib.errors import SourceError
 from toolcrib.storage import Transaction, UnreachableError
 from toolcrib.values.json import canonical_json
 
-_PAGE = 100  # a record may have 4 MB
-_ROWS = (
-    f"SELECT {ENTRY}, {', '.join(COLUMNS)} FROM audit_entries"  # noqa: S608  only our own names
-    " WHERE seq > :after ORDER BY seq LIMIT :limit"
-)
+_ROWS = f"SELECT {ROW} FROM audit_entries WHERE seq > :after ORDER BY seq LIMIT :limit"  # noqa: S608
 
 
 class FaultFound(Exception):  # noqa: N818  this module's own vocabulary
@@ -92,7 +87,10 @@ class Checker:
         ):
             raise FaultFound("the entry cannot be read", seq)
         self._link(seq, previous)
-        head = self._hashed(Head(seq - 1, previous), at, text)
+        try:
+            head = self._seal.entry(Head(seq - 1, previous), at, text)
+        except (TypeError, ValueError):
+            raise FaultFound("the entry cannot be read", seq) from None
         if head.hash != own:
             raise FaultFound(
                 "the entry was changed after it was written, or the log has another key", seq
@@ -122,12 +120,6 @@ class Checker:
         elif seq == self.head.seq + 1 and previous != self.head.hash:
             raise FaultFound("the entry does not follow from the one before", seq)
 
-    def _hashed(self, previous: Head, at: float, text: str) -> Head:
-        try:
-            return self._seal.entry(previous, at, text)
-        except (TypeError, ValueError):
-            raise FaultFound("the entry cannot be read", previous.seq + 1) from None
-
     def _columns(self, seq: int, text: str, previous: str) -> tuple[str, ...]:
         try:
             told = summary_of(text)
@@ -135,7 +127,7 @@ class Checker:
                 note = pruned_of(text)
                 self._start = Head(note.through, note.hash)
             elif told.status == BEGUN:
-                self._begins(Head(seq - 1, previous), text)
+                self._begins(seq, previous, text)
             elif seq == 0:
                 raise FaultFound("the log does not begin with its genesis", seq)
         except UNREADABLE:
@@ -143,15 +135,12 @@ class Checker:
         self.last = told
         return columns_of(told)
 
-    def _begins(self, previous: Head, text: str) -> None:
+    def _begins(self, seq: int, previous: str, text: str) -> None:
         """Check that a genesis is the first entry, or is where an older log was migrated."""
-        note = genesis_of(text)
-        before = NOTHING if previous.seq < 0 else Head(note.through, note.hash)
-        if note.format != FORMAT or previous != before:
-            raise FaultFound(
-                "the genesis is not in the place where it was written", previous.seq + 1
-            )
-        if previous == NOTHING:
+        note, behind = genesis_of(text), Head(seq - 1, previous)
+        if note.format != FORMAT or behind != (Head(note.through, note.hash) if seq else NOTHING):
+            raise FaultFound("the genesis is not in the place where it was written", seq)
+        if behind == NOTHING:
             self._start = NOTHING
         self.format = note.format
 
@@ -199,8 +188,8 @@ class Grown:
 
     def _pruned(self, count: int) -> None:
         """Check the leaves of removed entries, of which nothing else is left."""
-        for first in range(0, count, _PAGE * tree.WIDTH):
-            last = min(first + _PAGE * tree.WIDTH, count)
+        for first in range(0, count, PAGE * tree.WIDTH):
+            last = min(first + PAGE * tree.WIDTH, count)
             self._extend(tree.leaves(self._transaction, first, last))
 
     def _extend(self, hashes: Sequence[bytes]) -> None:
@@ -326,7 +315,7 @@ def verify_lines(
 
 def _pages(transaction: Transaction) -> Iterator[Sequence[tuple[Any, ...]]]:
     """Yield pages of rows; an unreadable page is read row by row, up to the broken one."""
-    after, limit = -(2**63), _PAGE
+    after, limit = -(2**63), PAGE
     while True:
         try:
             page = transaction.tuples(_ROWS, after=after, limit=limit)
@@ -362,10 +351,8 @@ def _state(transaction: Transaction, seal: Seal) -> State | FaultFound | None:
 
 def _check_state(state: State | FaultFound | None, checker: Checker) -> None:
     last = checker.head
-    if isinstance(state, FaultFound) and last != GENESIS:
-        raise FaultFound(state.fault.what, last.seq + 1)
     if isinstance(state, FaultFound):
-        raise state
+        raise FaultFound(state.fault.what, None if last == GENESIS else last.seq + 1)
     if state is None:
         raise FaultFound("nothing was ever written to this log, or all of it was erased")
     if state.head != last:
@@ -378,8 +365,7 @@ def _check_state(state: State | FaultFound | None, checker: Checker) -> None:
 
 def _check_count(transaction: Transaction, checker: Checker) -> None:
     """Count all entries: one numbered below all others, or not at all, is on no page."""
-    sql = "SELECT count(*) FROM audit_entries WHERE seq <> 0"
-    ((found,),) = transaction.tuples(sql)
+    ((found,),) = transaction.tuples("SELECT count(*) FROM audit_entries WHERE seq <> 0")
     if found != checker.checked:
         raise FaultFound(f"there are {found} entries, but only {checker.checked} are in order")
 
