@@ -414,7 +414,6 @@ def _with_output(wire: Wire, native: NativeOutput) -> Wire:
 
 
 def _checked_size(name: str, value: int) -> int:
-    """Return a number of bytes. Raises RequestError for any other value."""
     check_type(name, value, int, "a number of bytes")
     if isinstance(value, bool) or value < 0:
         raise RequestError(f"{name} must be a number of bytes, 0 or more")
@@ -422,8 +421,6 @@ def _checked_size(name: str, value: int) -> int:
 
 
 def _naming(wire: Wire, reasons: Iterable[str]) -> Wire:
-    """Return the wire with these natural finish reasons added. Raises RequestError for a single
-    string."""
     if isinstance(reasons, str):
         raise RequestError(f"natural_reasons must be a list: [{reasons!r}]")
     added = frozenset(reason.lower() for reason in reasons)
@@ -514,9 +511,7 @@ class WireClient(PlanningClient):
         self._transport = transport or AiohttpTransport(timeouts)
         self._retries = retries
         self._own = _Own(_checked_size("history_bytes", history_bytes))
-        self._provider = (
-            f"{self.wire.name} at {urlsplit(self._base).hostname or 'an unknown server'}"
-        )
+        self._provider = f"{self.wire.name} at {address.hostname or 'an unknown server'}"
         self._offered: tuple[HasDefinition, ...] = ()
 
     @property
@@ -604,7 +599,6 @@ class WireClient(PlanningClient):
     def _encoded(
         self, request: ChatRequest, until: float | None, *, stream: bool
     ) -> tuple[Outgoing, Callable[[Response], Decoder]]:
-        """Return the request as it is sent, and the decoder for its answer."""
         request = self._completed(request)
         memo = self._own.memo
         sent = encode(self.wire, request, model=self._model, stream=stream, memo=memo)

@@ -10,6 +10,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from functools import partial
 from operator import attrgetter
@@ -66,7 +67,6 @@ from toolcrib.wire import (
 
 
 def _with_key(wire: Wire, key: str, options: Options) -> Options:
-    """Return the options with the headers that carry the key, if there is one."""
     return with_headers(wire.auth(key) if key else {}, options)
 
 
@@ -132,11 +132,10 @@ class OpenAIClient(WireClient):
             base, options = over_sdk(sdk, options, base_url=base_url, api_key=api_key)
         else:
             base = base_of(base_url)
-        is_openai = same_server(checked_url(base), OPENAI_URL)
-        wire = _wire(api, is_openai=is_openai)
+        base = checked_url(base)
+        wire = _wire(api, is_openai=same_server(base, OPENAI_URL))
         if sdk is None:
-            key = key_for(checked_url(base), base_url, api_key)
-            options = _with_key(wire, key, options)
+            options = _with_key(wire, key_for(base, base_url, api_key), options)
         super().__init__(wire, model, base_url=base, **options)
 
 
@@ -302,14 +301,8 @@ class OllamaClient(WireClient):
         **options: Unpack[Options],
     ) -> None:
         key = key_of(api_key, looked_up=False, needed=False)
-        super().__init__(
-            OLLAMA,
-            model,
-            base_url=_url(
-                given_or(base_url, os.environ.get("OLLAMA_HOST", "").strip() or OLLAMA_URL)
-            ),
-            **_with_key(OLLAMA, key, options),
-        )
+        host = given_or(base_url, os.environ.get("OLLAMA_HOST", "").strip() or OLLAMA_URL)
+        super().__init__(OLLAMA, model, base_url=_url(host), **_with_key(OLLAMA, key, options))
 
 
 def _url(host: str) -> str:
@@ -579,7 +572,9 @@ class EmbeddingsClient(Closing):
         return self._rows(bytes(body), len(texts))
 
     def _rows(self, body: bytes, count: int) -> list[list[float]]:
-        data = _data(body)
+        data = None
+        with suppress(msgspec.DecodeError, RecursionError):  # whose texts may quote the answer
+            data = msgspec.json.decode(body, type=_Answer).data
         if data is None:
             raise self._wrong("does not have OpenAI's format")
         if sorted(row.index for row in data) != list(range(count)):
@@ -602,13 +597,6 @@ class _Row(msgspec.Struct):
 
 class _Answer(msgspec.Struct):
     data: list[_Row]
-
-
-def _data(body: bytes) -> list[_Row] | None:
-    try:
-        return msgspec.json.decode(body, type=_Answer).data
-    except (msgspec.DecodeError, RecursionError):  # the texts of these errors may quote the answer
-        return None
 
 
 # What a reply costs. Prices are those included in genai-prices. Nothing is fetched.
@@ -648,12 +636,9 @@ def cost_of(
         is_url = provider.lower().startswith(("http://", "https://"))
         key = "provider_api_url" if is_url else "provider_id"
         where[key] = _PROVIDERS.get(provider, provider)
-    try:
-        price: Decimal = library.calc_price(
-            tokens, name.removeprefix("models/"), **where
-        ).total_price
-    except LookupError:
-        return None
+    price: Decimal | None = None
+    with suppress(LookupError):
+        price = library.calc_price(tokens, name.removeprefix("models/"), **where).total_price
     return price
 
 

@@ -80,7 +80,11 @@ class SdkTransport:
     """Sends requests for paths below `base` through an SDK's client."""
 
     def __init__(self, sdk: SdkClient) -> None:
-        package = _package_of(sdk)
+        package = next((name for name in _roots(type(sdk)) if name in _PACKAGES), None)
+        if package is None:
+            raise RequestError(
+                f"sdk= takes a client of {' or '.join(_PACKAGES)}, not {type(sdk)!r}"
+            )
         if not inspect.iscoroutinefunction(getattr(sdk, "post", None)):
             raise RequestError(
                 f"{type(sdk).__name__} is synchronous: pass the asynchronous client, Async…"
@@ -88,8 +92,9 @@ class SdkTransport:
         self.base = str(sdk.base_url).rstrip("/")
         self._sdk = sdk
         self._package: Any = sys.modules[package]
-        self._http: Any = _http_library(self._package.DefaultAsyncHttpxClient)
-        self._answer: Any = self._http.Response
+        roots = _roots(self._package.DefaultAsyncHttpxClient)
+        # httpx, or the library in its place
+        self._http: Any = sys.modules[next(name for name in roots if name.startswith("httpx"))]
         self._sent: tuple[str, ...] = ()
 
     async def send(self, request: Outgoing) -> Response:
@@ -100,7 +105,7 @@ class SdkTransport:
         try:
             response = await self._sdk.post(
                 path,
-                cast_to=self._answer,
+                cast_to=self._http.Response,
                 body=json.loads(request.body),  # Azure, Vertex and Bedrock read and change it
                 options=options,
                 stream=True,
@@ -139,20 +144,8 @@ class SdkTransport:
         return AuthenticationError(f"{who} sent no request ({what}): check its credentials")
 
 
-def _http_library(client: type) -> Any:
-    """Return httpx, or the library in its place, from which the SDK's HTTP client comes."""
-    return sys.modules[next(name for name in _roots(client) if name.startswith("httpx"))]
-
-
 def _roots(kind: type) -> list[str]:
     return [base.__module__.partition(".")[0] for base in kind.__mro__]
-
-
-def _package_of(sdk: object) -> str:
-    package = next((name for name in _roots(type(sdk)) if name in _PACKAGES), None)
-    if package is None:
-        raise RequestError(f"sdk= takes a client of {' or '.join(_PACKAGES)}, not {type(sdk)!r}")
-    return package
 
 
 class _SdkResponse:

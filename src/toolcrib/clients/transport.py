@@ -13,7 +13,7 @@ import math
 import zlib
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from importlib import import_module
-from types import ModuleType
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from urllib.parse import urlsplit
 
@@ -152,7 +152,9 @@ def open_session() -> aiohttp.ClientSession:
     The deadline of a request is its `trace_request_ctx`.
     """
     library = aiohttp_library()
-    steps = library.TraceConfig(trace_config_ctx_factory=_deadline_of)
+    steps = library.TraceConfig(
+        trace_config_ctx_factory=lambda trace_request_ctx: trace_request_ctx
+    )
     steps.on_connection_create_start.append(_on_connecting)
     steps.on_connection_create_end.append(_on_connected)
     steps.on_connection_reuseconn.append(_on_connected)
@@ -165,10 +167,6 @@ def open_session() -> aiohttp.ClientSession:
         trace_configs=[steps],
     )
     return session
-
-
-def _deadline_of(trace_request_ctx: RequestDeadline) -> RequestDeadline:
-    return trace_request_ctx
 
 
 async def _on_connecting(_session: object, deadline: RequestDeadline, _event: object) -> None:
@@ -365,6 +363,7 @@ class AiohttpTransport:
     async def send(self, request: Outgoing) -> Response:
         kept, server = await self._pool.kept(), request.server
         session, proxy = kept.session, self._proxy(server, request.url)
+        body = request.body  # a large one is written in pieces, so that other tasks can run
         while True:
             deadline = RequestDeadline(self._timeouts, request.until)
             cancels = cancel_requests()
@@ -373,7 +372,7 @@ class AiohttpTransport:
                     response = await session.request(
                         request.method,
                         request.url,
-                        data=_body(request.body),
+                        data=body if len(body) <= _LARGE else io.BytesIO(body),
                         headers=request.headers,
                         allow_redirects=False,
                         proxy=proxy,
@@ -425,16 +424,6 @@ class AiohttpTransport:
         return self._proxies[server]
 
 
-def _stopped() -> Iterator[bytes]:
-    raise ValueError("the connection broke in the middle of the reply")
-
-
-def _body(data: bytes) -> bytes | io.BytesIO:
-    """Return a large body as a file, which is written in pieces, so that other tasks can run in
-    between."""
-    return data if len(data) <= _LARGE else io.BytesIO(data)
-
-
 class _AiohttpResponse:
     def __init__(
         self, response: aiohttp.ClientResponse, server: str, deadline: RequestDeadline, kept: Kept
@@ -458,7 +447,11 @@ class _AiohttpResponse:
                         data = await content.readany()
                 if not data and packed.whole:
                     return
-                for piece in packed.feed(data) if data else _stopped():
+                if not data:
+                    text = f"{self._server}: the connection broke in the middle of the reply"
+                    failure = ConnectionFailed(text)
+                    break
+                for piece in packed.feed(data):
                     yield piece
                     if is_large(piece):
                         async with self._deadline.reading():
@@ -540,10 +533,7 @@ class SigningTransport:
 
     def _signed(self, request: Outgoing) -> dict[str, str]:
         sending = self._library.awsrequest.AWSRequest(
-            method=request.method,
-            url=request.url,
-            data=request.body,
-            headers=dict(request.headers),
+            method=request.method, url=request.url, data=request.body, headers=dict(request.headers)
         )
         sign = self._library.auth.SigV4Auth(self._frozen(), self._service, self._region)
         sign.add_auth(sending)
@@ -570,15 +560,9 @@ class SigningTransport:
         raise failure
 
 
-class _Library(msgspec.Struct, frozen=True):
-    auth: ModuleType
-    awsrequest: ModuleType
-    session: ModuleType
-
-
-def _library() -> _Library:
+def _library() -> SimpleNamespace:
+    names = ("auth", "awsrequest", "session")
     try:
-        names = ("auth", "awsrequest", "session")
-        return _Library(*(import_module(f"botocore.{name}") for name in names))
+        return SimpleNamespace(**{name: import_module(f"botocore.{name}") for name in names})
     except ImportError:
         raise MissingExtraError("bedrock", "signing requests with AWS credentials") from None
