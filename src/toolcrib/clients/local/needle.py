@@ -129,7 +129,6 @@ class _Loaded(msgspec.Struct, frozen=True):
         return self.encoder.run(None, {"encoder_input_ids": given})[0]
 
     def scores(self, hidden: Any, rows: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Return the log-likelihood of each token in each row."""
         np = numpy()
         wide = max(map(len, rows))
         ids = np.array([[_END, _CALL, *row, *[0] * (wide - len(row))] for row in rows], "int32")

@@ -442,7 +442,6 @@ class RequestReader:
         return cost + (0.15 if long else 0.8) * (1 - max(0.0, near))
 
     def _taken(self, token: Token, *, long: bool) -> float:
-        """Return the cost of taking a token into a gap for words."""
         if token.kind != "word":
             return 0.3 if token.kind == "mark" else 0.9
         if token.is_small:

@@ -263,7 +263,6 @@ def _computed(
 
 
 def _infixes(tool: ToolDefinition, name: str) -> list[str]:
-    """Return the marks between two numbers in the examples' values."""
     found: dict[str, None] = {}
     for value in (example.arguments.get(name) for example in tool.examples):
         said = tokens(value) if isinstance(value, str) else ()
