@@ -167,14 +167,9 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         head = {"hash": self.head.hash, "seq": self.head.seq}
         if self.format == 1:
             return head
-        return {
-            **head,
-            "first": self.first,
-            "format": self.format,
-            "keys": self.keys,
-            "log": self.log,
-            "root": self.root,
-        }
+        told = msgspec.structs.asdict(self) | head
+        del told["head"]
+        return told
 
 
 class _Written(NamedTuple):

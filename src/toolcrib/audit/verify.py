@@ -175,12 +175,11 @@ class Grown:
         if self._signed is not None and self._signed.size > size:
             told = f"{self._signed.size} entries, but the log has {size}"
             raise FaultFound(f"entries are gone: the checkpoint is of {told}")
-        if size != self._state.size or self._tree.root().hex() != self._state.root:
+        ((found,),) = self._transaction.tuples("SELECT count(*) FROM audit_tiles")
+        stored = (self._state.size, self._state.root, found)
+        if (size, self._tree.root().hex(), tree.count_of_tiles(size)) != stored:
             raise FaultFound("the tree of the log does not fit its entries")
         self._compare(self._tree.edge())
-        ((found,),) = self._transaction.tuples("SELECT count(*) FROM audit_tiles")
-        if found != tree.count_of_tiles(size):
-            raise FaultFound("the tree of the log does not fit its entries")
         for digest, number in index.pairs(self._transaction, self._seal, self._state.keys):
             self._add(digest, number, -1)
         if self._sum:
