@@ -392,10 +392,12 @@ def with_headers(own: Mapping[str, str], options: Options) -> Options:
     return {**options, "headers": merged(own, checked_headers(options.get("headers") or {}))}
 
 
-def _trusting(wire: Wire) -> Wire:
-    if wire.text_calls is None:
+def _with_text_calls(wire: Wire, syntax: TextSyntax | str | None, *, trusted: bool) -> Wire:
+    if syntax is not None:
+        wire = msgspec.structs.replace(wire, text_calls=syntax_of(syntax))
+    if trusted and wire.text_calls is None:
         raise RequestError("text_calls_trusted needs text_calls, the syntax of the calls to trust")
-    return msgspec.structs.replace(wire, text_calls_trusted=True)
+    return msgspec.structs.replace(wire, text_calls_trusted=True) if trusted else wire
 
 
 def _with_output(wire: Wire, native: NativeOutput) -> Wire:
@@ -494,19 +496,15 @@ class WireClient(PlanningClient):
         prompt_media: Iterable[str] | None = None,
         history_bytes: int = REMEMBERED_BYTES,
     ) -> None:
-        self.wire = _with_output(_naming(wire_of(wire), natural_reasons), native_output)
-        if text_calls is not None:
-            self.wire = msgspec.structs.replace(self.wire, text_calls=syntax_of(text_calls))
-        if text_calls_trusted:
-            self.wire = _trusting(self.wire)
-        self.wire = _with_media(self.wire, "result", result_media)
-        self.wire = _with_media(self.wire, "prompt", prompt_media)
+        wire = _with_output(_naming(wire_of(wire), natural_reasons), native_output)
+        wire = _with_text_calls(wire, text_calls, trusted=text_calls_trusted)
+        wire = _with_media(_with_media(wire, "result", result_media), "prompt", prompt_media)
         check_type("settings", settings, Settings, "a Settings, such as Settings(temperature=0)")
         self.settings = settings
         self._model = model
         self._base = checked_url(base_url)
         address = urlsplit(self._base)
-        self.wire = self.wire.at(address.hostname or "", address.port)
+        self.wire = wire.at(address.hostname or "", address.port)
         self._headers = checked_headers(headers or {})
         self._transport = transport or AiohttpTransport(timeouts)
         self._retries = retries

@@ -415,11 +415,8 @@ class RequestReader:
             case "member":
                 return 0.0 if text.casefold() in map(str.casefold, gap.members) else None
             case "symbols":
-                plain = all(token.kind != "word" for token in piece)
-                some = any(token.kind == "number" for token in piece)
-                some = some and any(token.kind == "mark" for token in piece)
-                balanced = text.count("(") == text.count(")")
-                return 0.0 if plain and some and balanced else None
+                some = {token.kind for token in piece} == {"number", "mark"}
+                return 0.0 if some and text.count("(") == text.count(")") else None
             case "words":
                 samples = self._all_samples if follows else self._samples[gap.name]
                 near = 1.0 if quotes != {0} else max(self._likeness(text, s) for s in samples)
