@@ -141,7 +141,7 @@ class OpenAIClient(WireClient):
 
 def base_of(base_url: str | None) -> str:
     """Return the given address, or that of the environment, or OpenAI's own."""
-    return given_or(base_url, os.environ.get("OPENAI_BASE_URL", "").strip() or OPENAI_URL)
+    return given_or(base_url, OPENAI_URL, "OPENAI_BASE_URL")
 
 
 def key_for(base: str, base_url: str | None, api_key: str | None) -> str:
@@ -197,8 +197,7 @@ class AnthropicClient(WireClient):
         if sdk is not None:
             base, options = over_sdk(sdk, options, base_url=base_url, api_key=api_key)
         else:
-            known = os.environ.get("ANTHROPIC_BASE_URL", "").strip() or ANTHROPIC_URL
-            base = given_or(base_url, known)
+            base = given_or(base_url, ANTHROPIC_URL, "ANTHROPIC_BASE_URL")
             own = same_server(checked_url(base), ANTHROPIC_URL)
             auth = _auth(api_key, looked_up=base_url is None or own, needed=own)
             options = with_headers(auth, options)
@@ -301,7 +300,7 @@ class OllamaClient(WireClient):
         **options: Unpack[Options],
     ) -> None:
         key = key_of(api_key, looked_up=False, needed=False)
-        host = given_or(base_url, os.environ.get("OLLAMA_HOST", "").strip() or OLLAMA_URL)
+        host = given_or(base_url, OLLAMA_URL, "OLLAMA_HOST")
         super().__init__(OLLAMA, model, base_url=_url(host), **_with_key(OLLAMA, key, options))
 
 

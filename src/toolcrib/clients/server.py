@@ -39,14 +39,15 @@ def names_server(url: str) -> bool:
     return bool(whole) and url.isprintable() and not {" ", "#"} & set(url)
 
 
-def given_or(base_url: str | None, known: str) -> str:
-    """Return the given base URL, or the known one. Raises RequestError for an empty one, as from an
-    unset variable, since the request would go to another server."""
+def given_or(base_url: str | None, known: str, variable: str = "") -> str:
+    """Return the given base URL, or that of the variable, or the known one. Raises RequestError for
+    an empty one that is given, as from an unset variable, since the request would go to another
+    server."""
     if base_url is not None and not base_url.strip():
         raise RequestError(
             "base_url= is empty: name a server, or leave it out to use the default one"
         )
-    return known if base_url is None else base_url
+    return (os.environ.get(variable, "").strip() or known) if base_url is None else base_url
 
 
 def checked_url(url: str) -> str:
