@@ -53,7 +53,7 @@ from toolcrib.failures import log_over_time
 from toolcrib.hydration import Repairer, repair
 from toolcrib.runner.account import account_of, count_begun
 from toolcrib.runner.execute import left_running
-from toolcrib.runner.executor import Executor, ToolPlan
+from toolcrib.runner.executor import Executor, ToolPlan, follow, late_end
 from toolcrib.runner.idempotency import (
     ELSEWHERE,
     AlreadyCompleted,
@@ -64,7 +64,6 @@ from toolcrib.runner.idempotency import (
     goes_on_no_more,
     told_again,
 )
-from toolcrib.runner.late import follow, late_end
 from toolcrib.runner.output import CheckedOutput, check_output, report_unusable, views
 from toolcrib.runner.policy import (
     FORK,
@@ -78,10 +77,9 @@ from toolcrib.runner.policy import (
     reserve_each,
     settle_all,
 )
-from toolcrib.runner.question import CallQuestion, take_begun_with
+from toolcrib.runner.question import CallQuestion, Setup, take_begun_with
 from toolcrib.runner.recorder import DONE, CallFacts, SinkResult, to_the_end
 from toolcrib.runner.running import CALLING, Calling, leave_call, taint
-from toolcrib.runner.setup import Setup
 from toolcrib.runner.stopped import (
     NotRecorded,
     Stopped,

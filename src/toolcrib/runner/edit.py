@@ -22,8 +22,16 @@ import msgspec
 
 from toolcrib.errors import ErrorCode
 from toolcrib.hydration import added_to, hydrate
-from toolcrib.runner.left import Besides, LeftDefaults
-from toolcrib.runner.shown import ABSENT, Shown, Steps, json_in, part_at, steps_of
+from toolcrib.runner.left import (
+    ABSENT,
+    Besides,
+    LeftDefaults,
+    Shown,
+    Steps,
+    json_in,
+    part_at,
+    steps_of,
+)
 from toolcrib.runner.stopped import ExceptionHook, Stopped
 from toolcrib.schema.derive.factories import AddedDefaults, FactoryValues, Made
 from toolcrib.schema.derive.plain import is_mark

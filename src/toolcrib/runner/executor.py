@@ -18,9 +18,10 @@ tool's fault. The tool is not told and continues; the error is raised once the c
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, ClassVar, Protocol, TypeAlias
 from weakref import ref
@@ -56,20 +57,21 @@ from toolcrib.runner.stopped import (
     model_text,
     safe_error,
 )
-from toolcrib.threads import CallThread, LeftWork, Work, cancel_requests, is_stop
+from toolcrib.threads import CallThread, Ending, LeftWork, Work, cancel_requests, is_stop
 from toolcrib.tools import Catalog, Entry, Need, PerCall, Tool, check_implements
 from toolcrib.values.call import Hydrated, ToolCall
 from toolcrib.values.content import ToolContent
 from toolcrib.values.context import CallContext, CallScope, Observer, PolicyContext, Surroundings
 from toolcrib.values.decision import ApprovalRequest
-from toolcrib.values.definition import Visibility
-from toolcrib.values.json import JsonValue
-from toolcrib.values.record import CallError, Outcome
+from toolcrib.values.definition import ToolDefinition, Visibility
+from toolcrib.values.json import JsonObject, JsonValue
+from toolcrib.values.record import CallError, Completed, Failed, Outcome
 
 _STILL_RUNNING = (
     "The tool was told to stop but did not. It was left running, and its outcome is unknown."
 )
 _LOOK_FIRST = " It may still finish: check whether it did before you call it again."
+_LOOK = 0.05  # seconds between checks whether the loop has closed
 
 
 Made: TypeAlias = tuple[PerCall, tuple[Need, ...]]
@@ -564,3 +566,161 @@ class CallWatch:
         except BaseException as raised:  # noqa: BLE001  raised once the call is over
             self._observer = None
             self._failed(as_failure(raised))
+
+
+# A stand-in for each tool: the one executor that starts no tool's code.
+#
+# Rule: everything around a tool stays the same (policies, approvals, time limits, the check and the
+# views of its result), and the outside world is left alone. No capability is opened, no ledger is
+# asked, and nothing is taken from a store of budgets. Such a call never begins: its record has no
+# idempotency key, and carries the note `emulated`.
+
+StandIn: TypeAlias = Callable[[ToolDefinition, JsonObject], Any]
+"""Returns the value of a call of this tool with these effective arguments.
+
+It may also return an awaitable, or a generator of parts whose last part is the value.
+"""
+
+
+class EmulatingExecutor(Executor):
+    """Runs `stand_in` for the tools of a catalog, except for library tools that `spares` names."""
+
+    emulates = True
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        timeout: float | None,
+        reporter: Reporter,
+        *,
+        max_result_bytes: int,
+        stand_in: StandIn,
+        spares: Callable[[Tool[..., Any]], bool],
+    ) -> None:
+        super().__init__(catalog, timeout, reporter, max_result_bytes=max_result_bytes)
+        self.stand_in = stand_in
+        self.spares = spares
+        plans = [plan_of(entry, timeout) for entry in catalog.entries]
+        self.plans = {
+            plan.tool.definition.name: plan
+            if spares(plan.tool)
+            else msgspec.structs.replace(plan, plain=False, emulated=True)
+            for plan in plans
+        }
+
+    def over(self, catalog: Catalog) -> Executor:
+        return EmulatingExecutor(
+            catalog,
+            self.timeout,
+            self._reporter,
+            max_result_bytes=self._max_bytes,
+            stand_in=self.stand_in,
+            spares=self.spares,
+        )
+
+    async def _with(
+        self, context: CallContext, plan: ToolPlan, hydrated: Hydrated, instance: Any
+    ) -> Any:
+        if self.spares(plan.tool):
+            return await super()._with(context, plan, hydrated, instance)
+        definition = hydrated.definition
+        parts = Parts(context.call_id, definition.visible, context.observer, self._max_bytes)
+        return await limited(self._value(plan, hydrated, parts), plan.limit)
+
+    async def _value(self, plan: ToolPlan, hydrated: Hydrated, parts: Parts) -> Any:
+        made = called(lambda: self.stand_in(hydrated.definition, hydrated.arguments))
+        made = await awaited(made)
+        if inspect.isgenerator(made) or isinstance(made, AsyncIterator):
+            return await parts.last(_each(made)) if plan.tool.streaming else await _last(made)
+        return await parts.last(_each(iter([made]))) if plan.tool.streaming else made
+
+
+async def _each(made: Any) -> AsyncGenerator[Any, None]:
+    if isinstance(made, AsyncIterator):
+        async for part in made:
+            yield part
+    else:
+        for part in made:
+            yield part
+
+
+async def _last(made: Any) -> Any:
+    last = None
+    async for last in _each(made):  # noqa: B007
+        pass
+    return last
+
+
+# A left-behind tool ends after its call: its end is added to what is known about the call.
+#
+# Rule: the end is worked out once, as if the tool had ended that way in time, and added in the event
+# loop of its call. If that loop has closed, or closes before the end is added, a new loop does it.
+
+
+def follow(
+    body: Work,
+    read: Callable[[Ending], Completed | Failed],
+    add: Callable[[Completed | Failed], Awaitable[bool]],
+) -> None:
+    """Add the end of a left-behind tool to its call once its `body` is over.
+
+    `read` returns the call's outcome, and is called once because reading may use up a value. `add`
+    returns False if the end could not be written.
+    """
+    loop = asyncio.get_running_loop()
+
+    def heard(value: Any, raised: BaseException | None) -> None:
+        ended: list[Completed | Failed] = []
+        added: list[bool] = []
+        over = threading.Event()
+        tasks = []  # a loop holds its tasks weakly
+
+        async def end() -> None:
+            if not ended:
+                ended.append(read((value, raised)))
+            added.append(await add(ended[0]))
+
+        ending = end()
+
+        async def in_loop() -> None:
+            try:
+                await ending
+            finally:
+                over.set()
+
+        driving = in_loop()
+        with suppress(RuntimeError):  # the loop has closed
+            loop.call_soon_threadsafe(lambda: tasks.append(loop.create_task(driving)))
+        while not (over.wait(_LOOK) or loop.is_closed()):
+            if not threading.main_thread().is_alive():
+                break  # the process ends, and nobody drives the loop
+        for each in (driving, ending):  # they may wait in a closed loop, or not have begun
+            with suppress(ValueError):
+                each.close()
+        if not any(added):
+            asyncio.run(end())
+
+    body.tell(heard)
+
+
+def late_end(
+    ending: Ending, plan: ToolPlan, hydrated: Hydrated, executor: Executor, *, late: bool
+) -> Stopped | None:
+    """Return how a call ended whose tool was left behind; None if the tool returned a value.
+
+    `late` says that it had run out of time; otherwise its caller was cancelled.
+    """
+    value, raised = ending
+    made = inspect.isawaitable(value)
+    if raised is None and not made:
+        return None
+    if inspect.iscoroutine(value):
+        value.close()  # a coroutine that nobody will await any more
+    told = made or not plan.tool.blocking  # it was told to stop; a thread cannot be told
+    if told and late and isinstance(raised, asyncio.CancelledError | TimeoutError | None):
+        raised = TimeLimitExceeded()
+    if raised is not None and not (told and isinstance(raised, asyncio.CancelledError)):
+        ended = executor.ended(raised, plan, hydrated, LeftWork(), cancels=cancel_requests())
+        if isinstance(ended, Stopped):
+            return ended
+    return Stopped(CallError.of(ErrorCode.CANCELLED))

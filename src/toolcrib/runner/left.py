@@ -1,28 +1,54 @@
-"""What an approver's edit leaves of a call's defaults: the very same values, of the same classes.
+"""What was shown of a call, and what an edit leaves of its defaults: the very same values.
+
+Rule: a part of an object keeps its place under its name. An item keeps its place in a list whose
+length did not change. If the length changed, unchanged items at the beginning and the end keep
+their places.
 
 Rule: what is left of a default is the `same` value. If an edit changes a part of a default, that
 default is first sent as a model could have sent it: what its class adds by itself is left out, the
 rest is written. If the tool gets the same default from that, the edit is applied to this call. If
 it does not, no arguments can express a part of the default, and nothing runs.
+
+Rule: values are the same if they are of one class, and the same in everything that they hold, as
+pickle takes them apart. Comparing JSON is not enough: it does not say which class of a union a
+value has, nor that a string was a `Decimal`.
 """
 
 from __future__ import annotations
 
+import copyreg
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from datetime import timezone
 from enum import Enum
-from typing import Any, NamedTuple
+from functools import cached_property, reduce
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from pydantic_core import TzInfo
 
 from toolcrib.errors import ErrorCode
 from toolcrib.hydration import added_to
-from toolcrib.runner.same import is_same, is_same_around
-from toolcrib.runner.shown import ABSENT, Shown, Steps, have_parts, json_in, part_at, steps_of
-from toolcrib.schema.derive.plain import MISSING, defaults_by_key, is_mark, parts_by_key
-from toolcrib.schema.references import pointer_of
+from toolcrib.schema.derive.plain import (
+    MISSING,
+    attributes_of,
+    classes_of,
+    defaults_by_key,
+    fields_by_key,
+    held_by,
+    is_mark,
+    is_object,
+    parts_by_key,
+    same_json,
+)
+from toolcrib.schema.references import pointer_of, read_text
 from toolcrib.values.call import Hydrated
-from toolcrib.values.json import JsonObject, canonical_json
+from toolcrib.values.json import JsonObject, canonical_json, has_rounded
 from toolcrib.values.record import CallError
 
+Steps: TypeAlias = tuple[str | int, ...]
+ABSENT: Final[Any] = object()
+_SCALARS: Final = frozenset((str, int, float, bool, bytes, type(None)))
+_MOST_COMPARED: Final = 1_000_000  # values; a default that holds more never counts as the same
 _LOST = (
     "The edit leaves the default at {} unchanged, but the tool would get a different value or type "
     "there. The call did not run."
@@ -31,6 +57,80 @@ _IN_PART = (
     "The edit changes part of the default at {}. The rest of that default cannot be sent as arguments: "
     "it would change at {}. Leave this default as it was shown. The call did not run."
 )
+
+
+class Shown:
+    """The arguments of a call as they were shown.
+
+    `origins` maps the places of its defaults to what a factory made there, or None without one;
+    `above` holds these places and all places around them. What is in `whole` is left or written as
+    a whole.
+    """
+
+    def __init__(self, hydrated: Hydrated) -> None:
+        added = added_to(hydrated)
+        self.arguments = hydrated.arguments
+        self.sent = hydrated.building.sent
+        self.given = added.given
+        self.asked = added.asked
+        self.origins = added.origins
+        self.above = {at[:depth] for at in added.origins for depth in range(len(at) + 1)}
+        self.whole = added.sets.union(hydrated.building.normalised)
+        self.same = SameJson()
+
+    def at(self, place: Steps) -> Any:
+        """Return what was shown at a place."""
+        return reduce(part_at, place, self.arguments)
+
+    def places(self, edited: Any, shown: Any, at: Steps | None) -> dict[Any, Any]:
+        """Map the steps in an edit to the old steps of the parts that kept their places.
+
+        The object or list was shown at `at`. A list that ends in a default there is a tuple, whose
+        items keep their places.
+        """
+        if isinstance(edited, dict):
+            return {name: name for name in edited}
+        if not isinstance(shown, list):
+            return {}
+        is_tuple = at is not None and (*at, len(shown) - 1) in self.origins
+        shorter, more = min(len(edited), len(shown)), len(shown) - len(edited)
+        if is_tuple or not more:
+            return {index: index for index in range(shorter)}
+        head = 0
+        while head < shorter and self.same(edited[head], shown[head]):
+            head += 1
+        tail = len(edited)
+        while tail > max(head, head - more) and self.same(edited[tail - 1], shown[tail - 1 + more]):
+            tail -= 1
+        moved = {index: index + more for index in range(tail, len(edited))}
+        return {index: index for index in range(head)} | moved
+
+
+def have_parts(one: Any, other: Any) -> bool:
+    """Return whether both are objects, or both are lists."""
+    return isinstance(one, dict | list) and isinstance(other, one.__class__)
+
+
+def steps_of(value: Any) -> Iterable[tuple[Any, Any]]:
+    """Return the parts of an object or a list with their names or indexes."""
+    return value.items() if isinstance(value, dict) else enumerate(value)
+
+
+def part_at(value: Any, step: Any) -> Any:
+    """Return a part of an object or a list; `ABSENT` if there is none."""
+    try:
+        return value[step]
+    except (LookupError, TypeError):
+        return ABSENT
+
+
+def json_in(text: Any) -> Any:
+    """Return the object or the list that a string holds as JSON, if it does."""
+    try:
+        found = read_text(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    return found if isinstance(found, dict | list) else None
 
 
 class Besides(Enum):
@@ -226,3 +326,122 @@ def _holds_what_was_left(part: _Pair) -> bool:
     there = sum(item in own and is_same(item, own[item]) for item in part.old)
     left = Counter(map(canonical_json, part.shown)) & Counter(map(canonical_json, part.edited))
     return there >= left.total()
+
+
+class SameJson:
+    """Compares JSON, each pair of containers once."""
+
+    def __init__(self) -> None:
+        # Keyed by identity; holding the two values keeps the identities valid.
+        self._known: dict[tuple[int, int], tuple[bool, Any, Any]] = {}
+
+    def __call__(self, one: Any, other: Any) -> bool:
+        """Return whether two values are the same JSON."""
+        if not (isinstance(one, dict | list) and isinstance(other, one.__class__)):
+            is_one_kind = one.__class__ is other.__class__
+            return same_json(one, other) and (
+                is_one_kind or not any(map(has_rounded, (one, other)))
+            )
+        key = id(one), id(other)
+        if key not in self._known:
+            steps = set(one) if isinstance(one, dict) else range(len(one))
+            others = set(other) if isinstance(other, dict) else range(len(other))
+            inner = (self(one[step], other[step]) for step in steps)
+            self._known[key] = steps == others and all(inner), one, other
+        return self._known[key][0]
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Return whether another value is and holds the same as this one.
+
+    An equal float may stand for a whole number, and pydantic's time zone for one of the same
+    offset, because type hints read them so.
+    """
+    pending = [(one, other)]
+    seen: dict[tuple[int, int], Any] = {}  # holding the values keeps their identities valid
+    try:
+        while pending:
+            pair = pending.pop()
+            if pair[0] is pair[1] or (key := (id(pair[0]), id(pair[1]))) in seen:
+                continue
+            seen[key] = pair
+            inner = _held(*pair) if len(seen) < _MOST_COMPARED else None
+            if inner is None:
+                return False
+            pending += inner
+    except Exception:  # noqa: BLE001  an author's class may raise anything
+        return False
+    return True
+
+
+def _held(one: Any, other: Any) -> Iterable[tuple[Any, Any]] | None:
+    """Return what two values hold, in pairs; None if they differ otherwise."""
+    kind = type(one)
+    if kind is int and type(other) is float:
+        return () if one == other else None
+    if kind is timezone and type(other) is TzInfo:  # how pydantic reads an offset
+        return () if one.utcoffset(None) == other.utcoffset(None) else None
+    if kind is not type(other):
+        return None
+    if kind in _SCALARS:
+        return () if repr(one) == repr(other) else None
+    if kind is dict or kind is set or kind is frozenset:
+        names = {name: name for name in other}
+        pairs = [(name, names.get(name, MISSING)) for name in one]
+        if kind is dict:
+            pairs += [(part, other.get(name, MISSING)) for name, part in one.items()]
+        return pairs if len(one) == len(other) else None
+    if kind is not list and kind is not tuple:
+        one, other = _reduced(one), _reduced(other)
+    return zip(one, other, strict=True) if len(one) == len(other) else None
+
+
+def _reduced(value: Any) -> list[Any]:
+    """Return what pickle reduces a value to.
+
+    Raises what that raises, and TypeError for an object that is pickled by name only.
+    """
+    kind: Any = type(value)
+    known = copyreg.dispatch_table.get(kind)
+    made: Any = known(value) if known else kind.__reduce_ex__(value, 4)
+    if not isinstance(made, tuple):
+        raise TypeError("it has only a name")
+    make, args, state, items, pairs = (*made, None, None, None)[:5]
+    if is_object(value) and (state is None or isinstance(state, dict)):
+        state = _attributes(value)
+    return [make, args, state, items and list(items), pairs and dict(pairs)]
+
+
+def _attributes(value: Any) -> tuple[dict[str, Any], Any]:
+    """Return what an object holds, declared or not, and its private attributes.
+
+    Attributes that only record what was sent are left out, and so is what a `cached_property`
+    computed.
+    """
+    kind = type(value)
+    held = held_by(value).items()
+    kept = {n: one for n, one in held if not isinstance(getattr(kind, n, None), cached_property)}
+    return kept, getattr(value, "__pydantic_private__", None)
+
+
+def is_same_around(one: Any, other: Any, shown: Any) -> bool:
+    """Return whether two values are of one class, and equal in what is not shown of them."""
+    try:
+        return is_same(_around(one, shown), _around(other, shown))
+    except Exception:  # noqa: BLE001  an author's class may raise anything
+        return False
+
+
+def _around(value: Any, shown: Any) -> list[Any]:
+    """Return a value's class and what it holds besides what is shown of it."""
+    if is_object(value):
+        named = {name for key, (name, _) in fields_by_key(value).items() if key in shown}
+        held, private = _attributes(value)
+        hidden = {n: one for n, one in held.items() if n not in named and n not in shown}
+        if isinstance(value, classes_of("pydantic.root_model", "RootModel")):
+            hidden = {"root": _around(attributes_of(value), shown)}
+        return [type(value), hidden, private]
+    make, args, state, *_ = _reduced(value)
+    names = dict.fromkeys(value) if isinstance(value, dict) else None
+    is_of_items = isinstance(value, tuple | set | frozenset)
+    return [type(value), make, () if is_of_items else args, state, names]

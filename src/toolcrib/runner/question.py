@@ -27,14 +27,25 @@ from toolcrib.runner.approval import (
     kept_rule,
     rule_for,
 )
-from toolcrib.runner.idempotency import EndedByAnswer
-from toolcrib.runner.policy import FORK, may_have_rule, steered, told_apart
-from toolcrib.runner.recorder import CallFacts
-from toolcrib.runner.setup import Setup
-from toolcrib.runner.stopped import Stopped, rejection
+from toolcrib.runner.executor import Executor
+from toolcrib.runner.idempotency import EndedByAnswer, IdempotencyCache, WriteAhead
+from toolcrib.runner.policy import (
+    FORK,
+    CountingPolicy,
+    LookingPolicy,
+    Policy,
+    ReservingPolicy,
+    may_have_rule,
+    steered,
+    told_apart,
+)
+from toolcrib.runner.recorder import CallFacts, Recorder
+from toolcrib.runner.running import Limiter
+from toolcrib.runner.stopped import Reporter, Stopped, rejection
+from toolcrib.tools import Catalog
 from toolcrib.values.call import Hydrated, Rejected
-from toolcrib.values.context import ToolApproval
-from toolcrib.values.decision import ApprovalRequest, Approve, Ask, Caller, Refuse
+from toolcrib.values.context import PayingPolicy, ToolApproval
+from toolcrib.values.decision import ApprovalRequest, Approve, Approver, Ask, Caller, Refuse
 from toolcrib.values.json import key_of
 from toolcrib.values.record import (
     ALWAYS,
@@ -53,6 +64,29 @@ _WAITS_WITHIN = CallError.of(
     "This call has already begun with that answer, and now waits for another approval. It was not"
     " begun again.",
 )
+
+
+class Setup(msgspec.Struct, frozen=True, eq=False):
+    """Holds what all calls of a runner share."""
+
+    catalog: Catalog
+    policies: tuple[Policy, ...]
+    at_once: tuple[Policy, ...]  # the policies that decide without awaiting
+    looking: tuple[LookingPolicy, ...]  # async policies, which share `policy_seconds`
+    policy_seconds: float
+    counting: tuple[CountingPolicy, ...]
+    reserving: tuple[ReservingPolicy, ...]
+    paying: tuple[PayingPolicy, ...]
+    approver: Approver | None
+    rules: KeepsRules | None
+    approval_seconds: float
+    limiter: Limiter
+    write_ahead: WriteAhead
+    executor: Executor
+    reporter: Reporter
+    cache: IdempotencyCache
+    max_result_bytes: int
+    recorder: Recorder
 
 
 class CallQuestion(msgspec.Struct):

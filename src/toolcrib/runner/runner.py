@@ -24,9 +24,8 @@ from toolcrib.hydration import Repairer, check_repairer, hydrate, repair
 from toolcrib.runner.account import keep_place
 from toolcrib.runner.approval import DEFAULT_SECONDS, check_approver
 from toolcrib.runner.call import Call
-from toolcrib.runner.emulated import EmulatingExecutor, StandIn
 from toolcrib.runner.execute import left_running
-from toolcrib.runner.executor import Executor
+from toolcrib.runner.executor import EmulatingExecutor, Executor, StandIn
 from toolcrib.runner.idempotency import IdempotencyCache, WriteAhead
 from toolcrib.runner.output import MAX_RESULT_BYTES
 from toolcrib.runner.policy import (
@@ -42,9 +41,9 @@ from toolcrib.runner.policy import (
     warn_of_misspelt,
     with_standard,
 )
+from toolcrib.runner.question import Setup
 from toolcrib.runner.recorder import Recorder
 from toolcrib.runner.running import CALLING, Limiter, is_tainted_here
-from toolcrib.runner.setup import Setup
 from toolcrib.runner.stopped import (
     NOT_ITS_OWN,
     ExceptionHook,
