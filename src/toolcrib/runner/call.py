@@ -93,7 +93,7 @@ from toolcrib.threads import MOST_LEFT_BEHIND, Ending, LeftWork, Work, cancel_re
 from toolcrib.values.call import Hydrated, HydrationResult, Rejected
 from toolcrib.values.context import Account, CallScope, PolicyContext, StepRunner, Surroundings
 from toolcrib.values.decision import Allow, Ask, Decision, Deny, OuterCall
-from toolcrib.values.definition import ALL
+from toolcrib.values.definition import ALL, Annotations
 from toolcrib.values.json import Veiled, key_of
 from toolcrib.values.record import (
     ALWAYS,
@@ -158,7 +158,10 @@ _NO_ROOM = (
 _STOOD_IN = (
     "The call began with the real tool and cannot be resumed here, where the tool is emulated."
 )
-_EVICTED = "This call has run before, and its result is no longer kept. It was not run again."
+_EVICTED = CallError.of(
+    ErrorCode.DUPLICATE_CALL,
+    "This call has run before, and its result is no longer kept. It was not run again.",
+)
 _BROKEN_OFF = CallError.of(
     ErrorCode.OUTCOME_UNKNOWN, "The call was interrupted by an error outside its tool."
 )
@@ -177,12 +180,8 @@ _HELD_UP = 60.0  # seconds that another writer of an unknown outcome may take
 _log = logging.getLogger("toolcrib.audit")
 
 
-class Recorded(msgspec.Struct, frozen=True):
-    """Holds the final outcome, the record for sinks other than the ledger, and what to raise."""
-
-    outcome: Outcome
-    record: ToolInvocationRecord | None
-    trouble: SinkResult = DONE
+Recorded: TypeAlias = tuple[Outcome, ToolInvocationRecord | None, SinkResult]
+"""The final outcome, the record for sinks other than the ledger, and what to raise."""
 
 
 class Call(Veiled, msgspec.Struct):
@@ -289,8 +288,7 @@ class Call(Veiled, msgspec.Struct):
             return await self._tell(outcome, outcome.record)
         if self.state in _NOT_BEGUN and isinstance(outcome, Failed):
             return await self._finalize_known(*await self._as_ledger_knows(outcome, ledger), ledger)
-        recorded = await self._recorded(outcome, ledger)
-        return await self._tell(recorded.outcome, recorded.record, recorded.trouble)
+        return await self._tell(*await self._recorded(outcome, ledger))
 
     async def _finalize_known(
         self, known: Failed | AlreadyCompleted, stop: SinkResult, ledger: Ledger
@@ -300,9 +298,8 @@ class Call(Veiled, msgspec.Struct):
             told = await self._replay(known.outcome)
             stop.check()
             return told
-        recorded = await self._recorded(known, ledger)
-        trouble = recorded.trouble if stop is DONE else recorded.trouble.and_then(stop)
-        return await self._tell(recorded.outcome, recorded.record, trouble)
+        outcome, record, trouble = await self._recorded(known, ledger)
+        return await self._tell(outcome, record, trouble.and_then(stop))
 
     async def finalize_begun(self) -> None:
         """Finalize a call that is not run here if it began before. Raises what a sink raises."""
@@ -354,9 +351,9 @@ class Call(Veiled, msgspec.Struct):
             if repairer is not None and not facts.hydrated.success:
                 await self._repair(facts.hydrated, repairer, cancels)
             hydrated, plan = self._plan(facts.hydrated)
-            earlier = self._claim(hydrated)
-            if earlier is not None:
-                return await self._in_ledger(hydrated) if earlier == "evicted" else earlier
+            known = self._claim(hydrated)
+            if known is not None:
+                return await self._in_ledger(hydrated, _EVICTED) if known == "evicted" else known
             decision = await self._look_up(hydrated) if setup.looking else self._decide(hydrated)
             if not isinstance(decision, Allow):
                 approved = await self._asked(hydrated, decision)
@@ -392,7 +389,11 @@ class Call(Veiled, msgspec.Struct):
         entered = Calling(tally, call_id, setup.limiter, facts.parent, slot, executor, facts, left)
         CALLING.set(entered)
         try:
-            refused = await self._reserve(hydrated) if setup.reserving else None
+            refused = None
+            if setup.reserving:
+                held = self.reserved = list[Release]()
+                steps = facts.steps_around
+                refused = await reserve_each(setup.reserving, hydrated, self.context, held, steps)
             if refused is not None:
                 return await self._denied(hydrated, refused)
             if setup.write_ahead.wanted:
@@ -447,14 +448,11 @@ class Call(Veiled, msgspec.Struct):
         begun = self.state == "begun" or bool(self.facts.key)
         stays = asked and self.facts.called_off and not goes_on
         cut = begun and steps is not None and (asked or goes_on) and not stays
-        self.again = cut and self._is_repeatable()
+        definition = self.facts.hydrated.definition
+        marks = Annotations() if definition is None else definition.annotations
+        self.again = cut and (marks.idempotent or marks.read_only)
         await record_end(self.finalize(self.ended(_CUT if cut else error)), leaves, cancels)
         return leaves
-
-    def _is_repeatable(self) -> bool:
-        definition = self.facts.hydrated.definition
-        marks = None if definition is None else definition.annotations
-        return marks is not None and (marks.idempotent or marks.read_only)
 
     async def _step(
         self, steps: StepRunner, cancels: int, repairer: Repairer | None
@@ -582,12 +580,12 @@ class Call(Veiled, msgspec.Struct):
             self.state = NEXT[self.state]["find unwritten"]
         return earlier
 
-    async def _in_ledger(self, hydrated: Hydrated) -> AlreadyCompleted:
-        """Return the ledger's outcome of an evicted call. Raises Stopped if there is none."""
+    async def _in_ledger(self, hydrated: Hydrated, otherwise: CallError) -> AlreadyCompleted:
+        """Return the ledger's outcome of the call. Raises Stopped if there is none."""
         key = key_of(self.scope.tally.run_id, hydrated.call.id)
         earlier = await self.setup.write_ahead.check(key, self.facts, hydrated)
         if earlier is None:
-            raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL, _EVICTED))
+            raise Stopped(otherwise)
         return earlier
 
     def _decide(self, hydrated: Hydrated, looked_up: Sequence[LookedUp] = ()) -> Decision:
@@ -656,13 +654,6 @@ class Call(Veiled, msgspec.Struct):
         self.state = NEXT[self.state]["count"]
         return None
 
-    async def _reserve(self, hydrated: Hydrated) -> Deny | None:
-        """Count the call in shared stores as well, unless nothing is left there."""
-        held: list[Release] = []
-        self.reserved = held
-        reserving, steps = self.setup.reserving, self.facts.steps_around
-        return await reserve_each(reserving, hydrated, self.context, held, steps)
-
     def _checked(self, plan: ToolPlan, value: Any) -> Completed | Failed:
         """Return the outcome of a call that gave `value`, which is read once: it may be used up."""
         facts, setup, definition = self.facts, self.setup, plan.tool.definition
@@ -687,13 +678,13 @@ class Call(Veiled, msgspec.Struct):
         ledger = self.setup.write_ahead.ledger
         if self.state == "unwritten" and ledger is not None:
             self.facts.key = self.key
-            recorded = await self._recorded(outcome, ledger)
+            stands, told, trouble = await self._recorded(outcome, ledger)
         else:
             self._settle(outcome)
-            recorded = Recorded(outcome, None)
-        stands = msgspec.structs.replace(recorded.outcome, replayed=True)
-        told = recorded.record if self.scope.steps is None else None  # they were told where it ran
-        return await self._tell(stands, told, recorded.trouble)
+            stands, told, trouble = outcome, None, DONE
+        stands = msgspec.structs.replace(stands, replayed=True)
+        told = told if self.scope.steps is None else None  # they were told where it ran
+        return await self._tell(stands, told, trouble)
 
     def _share(self, outcome: Outcome) -> None:
         """Update the run for a call that began earlier or elsewhere.
@@ -776,9 +767,8 @@ class Call(Veiled, msgspec.Struct):
             self._settle(outcome)
             unknown = self._unrecorded(written.error)
             if self.scope.steps is not None and unwritten:
-                return Recorded(outcome, None, written.only_stop())  # its step has stored it
-            told = None if unwritten else unknown.record
-            return Recorded(unknown, told, written.only_stop())
+                return outcome, None, written.only_stop()  # its step has stored it
+            return unknown, None if unwritten else unknown.record, written.only_stop()
         known = written.given
         if isinstance(known, ToolInvocationRecord) and known != outcome.record:
             likeness = compared(known, outcome.record, self.facts)
@@ -787,14 +777,14 @@ class Call(Veiled, msgspec.Struct):
                 if not unwritten:
                     self._share(stands)
                 self._settle(outcome, stands=stands)
-                return Recorded(stands, outcome.record if ran else None, written.only_stop())
+                return stands, outcome.record if ran else None, written.only_stop()
             # a call that ran without claiming the key must not contradict the record under it
             if not claims_key(self.facts.hydrated) if ran else likeness == "another":
                 return await self._another(ledger, written)
         if not ran and _began_elsewhere(outcome):
             self._share(outcome)
         self._settle(outcome, stands=outcome)
-        return Recorded(outcome, outcome.record, written)
+        return outcome, outcome.record, written
 
     async def _another(self, ledger: Ledger, written: SinkResult) -> Recorded:
         """End as `duplicate_call` and record that: another call ended under this key."""
@@ -804,7 +794,7 @@ class Call(Veiled, msgspec.Struct):
             again = await self.setup.recorder.write(ledger, outcome.record, self.facts)
         finally:
             self._settle(outcome, stands=outcome)
-        return Recorded(outcome, outcome.record, again.and_then(written.only_stop()))
+        return outcome, outcome.record, again.and_then(written.only_stop())
 
     def _unrecorded(self, raised: BaseException) -> Failed:
         """Return `outcome_unknown` for a call that ran and whose outcome could not be written."""
@@ -875,7 +865,7 @@ class Call(Veiled, msgspec.Struct):
         if ledger is None or getattr(ledger, "closed", False):
             ended._settle(outcome)  # noqa: SLF001  the same class
             return True
-        trouble = (await ended._recorded(outcome, ledger)).trouble  # noqa: SLF001  the same class
+        _, _, trouble = await ended._recorded(outcome, ledger)  # noqa: SLF001  the same class
         return trouble.error is None and trouble.cancelled is None
 
     def _rejected(self, rejected: Rejected) -> Stopped:
@@ -926,15 +916,8 @@ class Call(Veiled, msgspec.Struct):
             return approved
 
     async def _denied(self, hydrated: Hydrated, denial: Deny) -> AlreadyCompleted:
-        """Return the recorded outcome of a denied call that the ledger knows to have ended.
-
-        Raises Stopped if there is none.
-        """
         self.facts.decision = denial
-        earlier = await self.setup.write_ahead.check(self.key, self.facts, hydrated)
-        if earlier is None:
-            raise Stopped(CallError.of(denial.code))
-        return earlier
+        return await self._in_ledger(hydrated, CallError.of(denial.code))
 
     async def _look_again(self, approved: Hydrated, asked: Mapping[str, str]) -> Decision:
         """Ask the policies again about an approved call. Raises Stopped.

@@ -30,7 +30,6 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from hashlib import sha256
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
@@ -54,7 +53,7 @@ from toolcrib.threads import cancel_requests, is_stop
 from toolcrib.values.call import TOOL_CHANGED, FactoryMade, Hydrated, HydrationResult, ToolCall
 from toolcrib.values.content import Part, weight_of
 from toolcrib.values.decision import Caller
-from toolcrib.values.json import canonical_json, fresh, key_of
+from toolcrib.values.json import canonical_json, fresh, key_of, sha256_hex
 from toolcrib.values.record import (
     CallError,
     Completed,
@@ -83,14 +82,6 @@ ELSEWHERE = CallError.of(
     ErrorCode.OUTCOME_UNKNOWN,
     "Another process is resuming this waiting call, or may have. It was not resumed here.",
 )
-
-
-def claim_of(key: str, time: int) -> str:
-    """Return the key that claims to resume this key's call for the first, second … time.
-
-    It cannot equal a call's key, whose hashed text begins with a digit.
-    """
-    return "sha256:" + sha256(f"goes on {time} {key}".encode()).hexdigest()
 
 
 def goes_on_no_more(claim: str) -> None:
@@ -168,12 +159,6 @@ class _KeptCall(msgspec.Struct, frozen=True, eq=False, gc=False):
         )
 
 
-def _with_parts(kept: _KeptCall, outcome: Completed) -> _KeptCall:
-    size = kept.size + sum(map(weight_of, outcome.parts))
-    parts, seen = outcome.parts, outcome.model_parts
-    return msgspec.structs.replace(kept, size=size, parts=parts, model_parts=seen)
-
-
 class _EvictedCall(msgspec.Struct, frozen=True, eq=False, gc=False):
     """A call that has run, and whose outcome is no longer kept."""
 
@@ -229,24 +214,21 @@ class IdempotencyCache:
         """Keep the default factories' values of a waiting call, because they run once per call."""
         if not isinstance(pinned, FactoryValues):
             return
-        self.pins[key] = call, caller, pinned
-        with self._lock:
-            while len(self.pins) > self._limit:
-                del self.pins[next(iter(self.pins))]
+        self._add(self.pins, key, (call, caller, pinned), self._limit)
 
     def keep_answered(self, request_id: str, ended: EndedByAnswer) -> None:
         """Keep how a call ended by the answer to its question: an answered question is used up."""
-        self.answered[request_id] = ended
-        with self._lock:
-            while len(self.answered) > MAX_EVICTED:
-                del self.answered[next(iter(self.answered))]
+        self._add(self.answered, request_id, ended, MAX_EVICTED)
 
     def keep_asked(self, key: str) -> None:
         """Keep that somebody was asked about the call of this key."""
-        self.asked[key] = None
+        self._add(self.asked, key, None, MAX_EVICTED)
+
+    def _add(self, known: dict[str, T], key: str, value: T, most: int) -> None:
+        known[key] = value
         with self._lock:
-            while len(self.asked) > MAX_EVICTED:
-                del self.asked[next(iter(self.asked))]
+            while len(known) > most:
+                del known[next(iter(known))]
 
     def pinned(self, run_id: str, call: ToolCall, caller: str) -> FactoryValues | None:
         """Return the values that were pinned for this very call, if it waited here before."""
@@ -321,8 +303,9 @@ class IdempotencyCache:
         fingerprint = known[key].fingerprint
         kept = _KeptCall(key, fingerprint, record, value_json, model_json, notice, size, told)
         if record.parts and isinstance(outcome, Completed):
-            kept = _with_parts(kept, outcome)
-            size = kept.size
+            size += sum(map(weight_of, outcome.parts))
+            parts, seen = outcome.parts, outcome.model_parts
+            kept = msgspec.structs.replace(kept, size=size, parts=parts, model_parts=seen)
         known[key] = kept  # atomic: another thread may ask
         if self._unwritten:
             self._unwritten.discard(key)
@@ -393,9 +376,7 @@ class WriteAhead:
         of_call = partial(last, facts.came.id, run_id=facts.came.run_id, approval_id=request_id)
         found = await _looked_up(of_call)
         known = None if found is None else found.record
-        if known is None or not is_ended_by(known, request_id):
-            return None
-        if known.approved_by is None or known.error is None:
+        if known is None or known.error is None or not is_ended_by(known, request_id):
             return None
         return EndedByAnswer(known.error, known.approved_by, known.edited)
 
@@ -456,7 +437,8 @@ class WriteAhead:
         here = this_process()
         while True:
             times += 1
-            claim = claim_of(key, times)
+            # never a call's key, whose hashed text begins with a digit
+            claim = "sha256:" + sha256_hex(f"goes on {times} {key}")
             if claim in _going_on:
                 return False
             _going_on.add(claim)
@@ -469,10 +451,7 @@ class WriteAhead:
             facts.claim = ()
             _check(begun)
             known = _checked(begun.given)
-            process = known.process
-            if is_final(known):
-                return False
-            if process != here and not has_ended(process):
+            if is_final(known) or (known.process != here and not has_ended(known.process)):
                 return False
 
 

@@ -44,6 +44,7 @@ from toolcrib.values.record import CallError, Expense, ToolInvocationRecord
 from toolcrib.values.typed import came, takes
 
 _FAILED = "the policy failed"
+_UNCOUNTED = "the policy failed to count the call"
 _UNDECIDED = "the policy gave no decision"
 _DECISION = "Allow(), Ask(…) or Deny(…)"
 _REFUSAL = "None or Deny(…)"
@@ -398,13 +399,7 @@ def never_allowed(
         foresees = getattr(policy, "never_allows", None)
         if foresees is None:
             continue
-        try:
-            answer: object = foresees(definition, context)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as raised:  # noqa: BLE001  as in `decide`
-            log_raised(f"policy '{_name(policy)}'", raised)
-            return Deny(_FAILED, _name(policy))
+        answer = _called(policy, foresees, definition, context)
         if answer is not None:
             return _denied(policy, answer, _REFUSAL)
     return None
@@ -461,17 +456,10 @@ def count_all(
     If it returns a Deny, the policies that had counted the call have been told that it is over.
     """
     for at, policy in enumerate(policies):
-        try:
-            answer: object = policy.count(hydrated, context)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as raised:  # noqa: BLE001  as in `decide`
-            log_raised(f"policy '{_name(policy)}'", raised)
-            refused = Deny("the policy failed to count the call", _name(policy))
-        else:
-            if answer is None:
-                continue
-            refused = _denied(policy, answer, _REFUSAL)
+        answer = _called(policy, policy.count, hydrated, context, failed=_UNCOUNTED)
+        if answer is None:
+            continue
+        refused = _denied(policy, answer, _REFUSAL)
         give_back_all(policies[:at], hydrated, _refused(hydrated, context, refused), context)
         return refused
     return None
@@ -485,14 +473,9 @@ def give_back_all(
 ) -> None:
     """Tell each policy that a counted call is over and never began, or that it waits."""
     for policy in policies:
-        try:
-            give_back = getattr(policy, "give_back", None)
-            if give_back is not None:
-                give_back(hydrated, context)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as raised:  # noqa: BLE001  as in `settle_all`
-            log_raised(f"policy '{_name(policy)}'", raised)
+        give_back = getattr(policy, "give_back", None)
+        if give_back is not None:
+            _called(policy, give_back, hydrated, context)
     settle_all(policies, msgspec.structs.replace(record, seconds=None), context)
 
 
@@ -501,12 +484,20 @@ def settle_all(
 ) -> None:
     """Tell each policy that a counted call is over."""
     for policy in policies:
-        try:
-            policy.settle(record, context)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as raised:  # noqa: BLE001  a CancelledError would lose the outcome, too
-            log_raised(f"policy '{_name(policy)}'", raised)
+        _called(policy, policy.settle, record, context)
+
+
+def _called(
+    policy: Policy, method: Callable[..., object], *args: object, failed: str = _FAILED
+) -> object:
+    """Return what a method of a policy returns; if it raises, log that, and return a Deny."""
+    try:
+        return method(*args)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as raised:  # noqa: BLE001  a CancelledError would lose the outcome, too
+        log_raised(f"policy '{_name(policy)}'", raised)
+        return Deny(failed, _name(policy))
 
 
 def _refused(hydrated: Hydrated, context: PolicyContext, decision: Deny) -> ToolInvocationRecord:

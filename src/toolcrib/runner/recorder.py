@@ -122,7 +122,8 @@ class CallFacts(msgspec.Struct, gc=False):
         """
         came, fits = self.hydrated.provenance, isinstance(hydrated, Hydrated)
         now = hydrated.provenance.notes if fits else ()
-        kept = (n for n in came.notes if n not in now and not (fits and _is_on_arguments(n)))
+        old = ("normalised", "undeclared:") if fits else ()  # notes on the arguments themselves
+        kept = (note for note in came.notes if note not in now and not note.startswith(old))
         provenance = msgspec.structs.replace(
             hydrated.provenance,
             repaired=came.repaired,
@@ -319,18 +320,13 @@ class CallFacts(msgspec.Struct, gc=False):
             "picked": None if choice is None else choice.about(self.hydrated.call.name),
         }
 
-    def attachments(self) -> Iterator[tuple[str, Callable[[], Attachment]]]:
-        """Yield what the record refers to: a unique name, and what makes the attachment."""
+    def attachments(self) -> Iterator[tuple[str, Attachment | ToolDefinition]]:
+        """Yield what the record refers to, each with a unique name."""
         definition = self.hydrated.definition
         if definition is not None:
-            yield definition.digest, partial(_defined, definition)
+            yield definition.digest, definition
         for attachment in self.scope.attachments:
-            yield f"{attachment.run_id}/{attachment.digest}", partial(_as_it_is, attachment)
-
-
-def _is_on_arguments(note: str) -> bool:
-    """Return whether a note is about the arguments themselves, not about how they arrived."""
-    return note == "normalised" or note.startswith("undeclared:")
+            yield f"{attachment.run_id}/{attachment.digest}", attachment
 
 
 def _is_edit(answer: Approve, asked: ApprovalRequest) -> bool:
@@ -355,12 +351,11 @@ class SinkResult(NamedTuple):
 
     def check(self) -> None:
         """Raise the cancellation, or the error, if there was one."""
-        if self.cancelled is None and self.error is not None:
-            raise self.error
         if self.cancelled is not None and self.error is not None:
             raise_stop(self.cancelled, self.error)
-        if self.cancelled is not None:
-            raise self.cancelled
+        stop = self.error if self.cancelled is None else self.cancelled
+        if stop is not None:
+            raise stop
 
     def only_stop(self) -> SinkResult:
         """Return the same without the error, which is reported otherwise."""
@@ -491,14 +486,10 @@ class Recorder:
 
     async def attach(self, sink: Sink, facts: CallFacts) -> SinkResult:
         """Give a sink the attachments of a call's record that it keeps and does not have yet."""
-        told = DONE
-        if not self.lacks(sink, facts):
-            return told
-        names, wanted = self._attached[id(sink)], facts.attachments()
-        missing = [(n, make) for n, make in wanted if not self._has(sink, n)]
-        for name, make in missing:
+        told, names = DONE, self._attached[id(sink)]
+        for name, given in [each for each in facts.attachments() if not self._has(sink, each[0])]:
             generation = getattr(sink, "generation", None)
-            attached = await to_the_end(partial(_attach, cast("KeepsAttachments", sink), make))
+            attached = await to_the_end(partial(_attach, cast("KeepsAttachments", sink), given))
             if attached.error is None and generation == getattr(sink, "generation", None):
                 if len(names) >= _MOST_ATTACHED:
                     names.clear()  # a sink may get one twice
@@ -513,10 +504,8 @@ class Recorder:
         first failing sink raises.
         """
         facts = self.facts(hydrated, caller, scope, CALLING.get())
-        if isinstance(hydrated, Hydrated):
-            record = facts.record("planned")
-        else:
-            record = facts.record("rejected", error=rejection(hydrated))
+        error = None if isinstance(hydrated, Hydrated) else rejection(hydrated)
+        record = facts.record("planned" if error is None else "rejected", error=error)
         told = DONE
         for sink in self.sinks:
             told = told.and_then(await self.write(sink, record, facts))
@@ -547,16 +536,10 @@ class Recorder:
         return self._attached[id(sink)].get(name, self) == getattr(sink, "generation", None)
 
 
-def _attach(sink: KeepsAttachments, make: Callable[[], Attachment]) -> Awaitable[object] | None:
-    return sink.attach(make())
-
-
-def _defined(definition: ToolDefinition) -> Attachment:
-    return Attachment(definition.digest, "definition", definition.canonical(), definition.name)
-
-
-def _as_it_is(attachment: Attachment) -> Attachment:
-    return attachment
+def _attach(sink: KeepsAttachments, given: Attachment | ToolDefinition) -> Awaitable[object] | None:
+    if isinstance(given, ToolDefinition):
+        given = Attachment(given.digest, "definition", given.canonical(), given.name)
+    return sink.attach(given)
 
 
 def public_name(call: HydrationResult) -> str:

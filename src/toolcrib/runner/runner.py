@@ -81,8 +81,6 @@ from toolcrib.values.rule import KeepsRules
 from toolcrib.values.run import RunRecord, saved_run, spent_in
 from toolcrib.values.typed import check_each, check_type
 
-DEFAULT_TIMEOUT = 60.0
-POLICY_SECONDS = 10.0
 REMEMBERED = 1_000
 _CALLS = (ToolCall, Hydrated, Rejected)
 _PLANS = "a Plan (await client.tool_call(…)), or a list of results of hydrate"
@@ -116,23 +114,22 @@ class ToolRunner:
         approver: Approver | None = None,
         rules: KeepsRules | None = None,
         sinks: Sequence[Sink] = (),
-        timeout: float | None = DEFAULT_TIMEOUT,
+        timeout: float | None = 60.0,
         concurrency: int = 32,
         repairer: Repairer | None = None,
         remember: int = REMEMBERED,
         approval_seconds: float = DEFAULT_SECONDS,
-        policy_seconds: float = POLICY_SECONDS,
+        policy_seconds: float = 10.0,
         max_result_bytes: int = MAX_RESULT_BYTES,
         on_exception: ExceptionHook | None = None,
     ) -> None:
-        check_numbers(
-            timeout=timeout,
-            concurrency=concurrency,
-            remember=remember,
-            approval_seconds=approval_seconds,
-            policy_seconds=policy_seconds,
-            max_result_bytes=max_result_bytes,
-        )
+        if timeout is not None:
+            _check_seconds("timeout", timeout)
+        _check_seconds("approval_seconds", approval_seconds)
+        _check_seconds("policy_seconds", policy_seconds)
+        _check_whole("concurrency", concurrency, 1)
+        _check_whole("remember", remember, 0)
+        _check_whole("max_result_bytes", max_result_bytes, 1)
         check_hook(on_exception)
         sinks = checked_sinks(sinks)
         catalog = tools if isinstance(tools, Catalog) else Catalog(tools)
@@ -144,10 +141,9 @@ class ToolRunner:
             check_repairer(repairer)
         self._repairer = repairer
         self._keeper = _keeper(approver)
-        self._sinks = tuple(sinks)
+        self._sinks = sinks
         self._keeps_ledger = True
         write_ahead = WriteAhead(sinks)
-        self._recorder = Recorder(sinks, write_ahead.ledger)
         policies = with_standard(policy)
         warn_of_misspelt(policies, catalog.names)
         at_once, looking = apart(policies)
@@ -171,7 +167,7 @@ class ToolRunner:
             reporter=reporter,
             cache=IdempotencyCache(remember),
             max_result_bytes=max_result_bytes,
-            recorder=self._recorder,
+            recorder=Recorder(sinks, write_ahead.ledger),
         )
 
     def with_tools(self, *tools: ToolLike | Catalog) -> ToolRunner:
@@ -181,6 +177,12 @@ class ToolRunner:
         """
         return self.over(self.catalog.with_tools(*tools))
 
+    def _with(self, **changes: Any) -> ToolRunner:
+        """Return a runner with these changes of its `Setup`, which shares everything else."""
+        made = copy(self)
+        made._setup = replace(self._setup, **changes)  # noqa: SLF001  a copy made here
+        return made
+
     def over(self, tools: Catalog | Tools) -> ToolRunner:
         """Return a runner of these tools only, which shares everything but the tools.
 
@@ -189,10 +191,7 @@ class ToolRunner:
         """
         catalog = tools if isinstance(tools, Catalog) else Catalog(tools)
         catalog.check_bound()
-        made = copy(self)
-        executor = self._setup.executor.over(catalog)
-        made._setup = replace(self._setup, catalog=catalog, executor=executor)  # noqa: SLF001  a copy made here
-        return made
+        return self._with(catalog=catalog, executor=self._setup.executor.over(catalog))
 
     def with_sinks(self, *sinks: Sink) -> ToolRunner:
         """Return a runner that also writes its calls to these sinks, and shares everything else.
@@ -201,9 +200,9 @@ class ToolRunner:
         """
         every = (*self._sinks, *checked_sinks(sinks))
         write_ahead = WriteAhead(every if self._keeps_ledger else ())
-        made = copy(self)
-        made._sinks, made._recorder = every, Recorder(every, write_ahead.ledger)  # noqa: SLF001  a copy made here
-        made._setup = replace(self._setup, write_ahead=write_ahead, recorder=made._recorder)  # noqa: SLF001  a copy made here
+        recorder = Recorder(every, write_ahead.ledger)
+        made = self._with(write_ahead=write_ahead, recorder=recorder)
+        made._sinks = every  # noqa: SLF001  a copy made here
         return made
 
     def or_sinks(self, sinks: Sequence[Sink]) -> ToolRunner:
@@ -229,9 +228,8 @@ class ToolRunner:
     def with_approver(self, approver: Approver) -> ToolRunner:
         """Return a runner that asks this approver, and shares everything else."""
         check_approver(approver)
-        made = copy(self)
         rules = None if self.emulates else _rules_of(approver, self._setup.rules)
-        made._setup = replace(self._setup, approver=approver, rules=rules)  # noqa: SLF001  a copy made here
+        made = self._with(approver=approver, rules=rules)
         made._keeper = _keeper(approver)  # noqa: SLF001  a copy made here
         return made
 
@@ -245,7 +243,7 @@ class ToolRunner:
         outcomes, and takes nothing from budgets in a store except what models cost. No rule
         approves its calls, and no answer gives one.
         """
-        made, setup = copy(self), self._setup
+        setup = self._setup
         executor = EmulatingExecutor(
             setup.catalog,
             setup.executor.timeout,
@@ -254,10 +252,9 @@ class ToolRunner:
             stand_in=stand_in,
             spares=spares,
         )
+        cache = IdempotencyCache(REMEMBERED)
+        made = self._with(executor=executor, reserving=(), rules=None, cache=cache)
         made._keeps_ledger = False  # noqa: SLF001  a copy made here
-        made._setup = replace(  # noqa: SLF001
-            setup, executor=executor, reserving=(), rules=None, cache=IdempotencyCache(REMEMBERED)
-        )
         return made.with_sinks()
 
     def emulated_as(self, other: ToolRunner) -> ToolRunner:
@@ -272,12 +269,9 @@ class ToolRunner:
 
         Of equally strict decisions the first is reported. The policy must not count or reserve.
         """
-        made, policies = copy(self), (policy, *self._setup.policies)
+        policies = (policy, *self._setup.policies)
         at_once, looking = apart(policies)
-        made._setup = replace(  # noqa: SLF001  a copy made here
-            self._setup, policies=policies, at_once=at_once, looking=looking
-        )
-        return made
+        return self._with(policies=policies, at_once=at_once, looking=looking)
 
     @property
     def emulates(self) -> bool:
@@ -437,7 +431,7 @@ class ToolRunner:
             parent = CALLING.get()
             if parent is not None and is_tainted_here():
                 scope.tally.tainted = True
-            facts = self._recorder.facts(hydrated, caller, scope, parent)
+            facts = setup.recorder.facts(hydrated, caller, scope, parent)
             prepared = Call(setup, facts, PolicyContext(caller, scope.tally), scope, pinned)
             if scope.suspended:
                 keep_place(facts, prepared.account)
@@ -448,7 +442,7 @@ class ToolRunner:
 
     async def write_run(self, record: RunRecord) -> None:
         """Tell the sinks that watch runs that one begins or ends. Raises what a sink raises."""
-        await self._recorder.write_run(record)
+        await self._setup.recorder.write_run(record)
 
     async def record_plan(
         self, plan: Iterable[HydrationResult], *, caller: Caller = ANONYMOUS
@@ -469,7 +463,8 @@ class ToolRunner:
             told = plan.reply
             origin = Origin(model=told.model, provider=told.provider, prompt_digest=digest)
             scope = CallScope(RunTally(), origin=origin)
-        await _to_the_last(self._recorder.plan(hydrated, caller, scope) for hydrated in planned)
+        recorder = self._setup.recorder
+        await _to_the_last(recorder.plan(hydrated, caller, scope) for hydrated in planned)
 
     async def refuse_all(
         self,
@@ -487,8 +482,8 @@ class ToolRunner:
         """
 
         async def refuse(call: HydrationResult) -> None:
-            facts = self._recorder.facts(call, caller, scope, CALLING.get())
-            refused = Call(self._setup, facts, PolicyContext(caller, scope.tally), scope)
+            refused = self._call(call, caller, scope)
+            facts = refused.facts
             keep_place(facts, refused.account)
             suspended = scope.suspended.get(call.call.id)
             if began is not None:
@@ -512,9 +507,7 @@ class ToolRunner:
         """
 
         async def look(call: ToolCall) -> None:
-            facts = self._recorder.facts(self._unbuilt(call), caller, scope, CALLING.get())
-            made = Call(self._setup, facts, PolicyContext(caller, scope.tally), scope)
-            await made.finalize_begun()
+            await self._call(self._unbuilt(call), caller, scope).finalize_begun()
 
         await _to_the_last(map(look, calls))
 
@@ -542,9 +535,8 @@ class ToolRunner:
 
         tasks = [asyncio.ensure_future(one(at)) for at in range(len(given))]
         together = asyncio.gather(*tasks)
-        together.add_done_callback(
-            _look_at
-        )  # otherwise asyncio prints an error that a cancellation overtook
+        # otherwise asyncio prints an error that a cancellation overtook
+        together.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             return list(await together)
         except BaseException as raised:
@@ -561,6 +553,10 @@ class ToolRunner:
             await record_end(ended, raised, cancels)
             check_stop(raised, cancels)
             raise
+
+    def _call(self, call: HydrationResult, caller: Caller, scope: CallScope) -> Call:
+        facts = self._setup.recorder.facts(call, caller, scope, CALLING.get())
+        return Call(self._setup, facts, PolicyContext(caller, scope.tally), scope)
 
     def _hydrated(self, call: ToolCall) -> HydrationResult:
         return hydrate(call, self._setup.catalog, on_exception=self._hook)
@@ -625,30 +621,6 @@ def check_rules(rules: object, approver: object) -> None:
         "rules= must be a store that signs rules, such as ApprovalStore(url, state_key=…): "
         f"this {type(rules).__name__} cannot sign rules, or has no key"
     )
-
-
-def _look_at(future: asyncio.Future[Any]) -> None:
-    if not future.cancelled():
-        future.exception()
-
-
-def check_numbers(
-    *,
-    timeout: object,
-    concurrency: object,
-    remember: object,
-    approval_seconds: object,
-    policy_seconds: object,
-    max_result_bytes: object,
-) -> None:
-    """Raise ToolcribError with the name of the first value that is out of range."""
-    if timeout is not None:
-        _check_seconds("timeout", timeout)
-    _check_seconds("approval_seconds", approval_seconds)
-    _check_seconds("policy_seconds", policy_seconds)
-    _check_whole("concurrency", concurrency, 1)
-    _check_whole("remember", remember, 0)
-    _check_whole("max_result_bytes", max_result_bytes, 1)
 
 
 def checked_sinks(sinks: Iterable[Sink]) -> tuple[Sink, ...]:
