@@ -17,7 +17,7 @@ import asyncio
 import functools
 import inspect
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -76,15 +76,8 @@ from toolcrib.values.typed import takes
 
 DEFAULT_SECONDS = 7 * 24 * 3600.0
 _BOUND = (
-    "id",
-    "run_id",
-    "call_id",
-    "caller",
-    "tool",
-    "definition_digest",
-    "arguments_digest",
-    "arguments",
-    "defaults",
+    *("id", "run_id", "call_id", "caller", "tool", "definition_digest"),
+    *("arguments_digest", "arguments", "defaults"),
 )
 _CALL = frozenset(("run_id", "call_id", "tool"))
 _ANEW = (
@@ -94,8 +87,6 @@ _ANEW = (
 
 NO_RULE = "no rule can be given for this call"
 """Used where no rules are kept, and where the call's arrival or arguments are in doubt."""
-
-
 _NOT_KEPT = "The approval rule could not be saved. The call did not run."
 _BEYOND = "The approver is not allowed to approve the edited arguments. The call did not run."
 _MASKED_PART = (
@@ -185,18 +176,6 @@ def _holds_mark(value: JsonValue) -> bool:
     if isinstance(value, dict):
         return is_mark(value) or any(map(_holds_mark, value.values()))
     return isinstance(value, list) and any(map(_holds_mark, value))
-
-
-def _nobody(request: ApprovalRequest) -> CallError:
-    """Return the error of a call that has no approver.
-
-    If one reason to ask is that the tool was imported, the message says so and names `trust=`.
-    """
-    text = ErrorCode.APPROVAL_REQUIRED.info.text
-    imported = NOT_TRUSTED in request.reason
-    return CallError.of(
-        ErrorCode.APPROVAL_REQUIRED, f"{text[:-1]}: {NOT_TRUSTED}." if imported else text
-    )
 
 
 def request_id(request: ApprovalRequest, run: RunTally) -> str:
@@ -355,16 +334,17 @@ async def answer_to(
     asked. A yes expires with its question, unless the call has already begun with it. `failed` is
     called with what the approver raised.
     """
-    _check_shown(request, scope.asked)
+    _check_same(scope.asked.get(request.id, request), request)
     begun = scope.suspended.get(request.call_id)
     if begun is not None and begun.approval is not None:
-        return _answer_before(request, *begun.approval)
+        asked, yes = begun.approval
+        _check_same(asked, request, asked.definition_digest)
+        return yes
     given: object = scope.answers.get(request.id)
     if given is None:
         earlier = _asked_differently(request, scope)
         if earlier is not None:
-            code = mismatch(differing(earlier, request))
-            raise Stopped(CallError.of(code), earlier.definition_digest)
+            _check_same(earlier, request, earlier.definition_digest)
         if request.expired():
             raise Stopped(CallError.of(ErrorCode.APPROVAL_EXPIRED))
         given = await by_rule() or await _asked_now(request, scope, approver, failed)
@@ -390,18 +370,20 @@ async def _asked_now(
     failed: Callable[[BaseException], None],
 ) -> Answer | None:
     if approver is None:
-        raise Stopped(_nobody(request))
+        text = ErrorCode.APPROVAL_REQUIRED.info.text
+        if NOT_TRUSTED in request.reason:  # then the message says so, and names `trust=`
+            text = f"{text[:-1]}: {NOT_TRUSTED}."
+        raise Stopped(CallError.of(ErrorCode.APPROVAL_REQUIRED, text))
     if scope.observer is not None:
         scope.observer.approval_requested(own_request(request))
     return await _ask(approver, own_request(request), failed)
 
 
-def _answer_before(request: ApprovalRequest, asked: ApprovalRequest, answer: Approve) -> Approve:
-    """Return the approval that a suspended call began with, if this is the same call."""
+def _check_same(asked: ApprovalRequest, request: ApprovalRequest, digest: str = "") -> None:
+    """Raise Stopped, with this `asked_digest`, if what was asked is another question."""
     differences = differing(asked, request)
     if differences:
-        raise Stopped(CallError.of(mismatch(differences)), asked.definition_digest)
-    return answer
+        raise Stopped(CallError.of(mismatch(differences)), digest)
 
 
 def edit_of(hydrated: Hydrated, answer: Answer) -> JsonObject | None:
@@ -461,14 +443,6 @@ def _asked_about(approved: Hydrated, asked: ApprovalRequest) -> ApprovalRequest:
 def own_request(request: ApprovalRequest) -> ApprovalRequest:
     """Return a copy of the request, so that changes to it do not affect the question."""
     return msgspec.structs.replace(request, arguments=own_copy(request.arguments))
-
-
-def _check_shown(request: ApprovalRequest, asked: Mapping[str, ApprovalRequest]) -> None:
-    """Raise Stopped if the request that was shown differs from the one that would run now."""
-    shown = asked.get(request.id)
-    differences = [] if shown is None else differing(shown, request)
-    if differences:
-        raise Stopped(CallError.of(mismatch(differences)))
 
 
 def _asked_differently(request: ApprovalRequest, scope: CallScope) -> ApprovalRequest | None:

@@ -361,10 +361,7 @@ class Opened:
         self._cancels = cancel_requests()
 
     async def all(
-        self,
-        made: tuple[Made, ...],
-        context: CallContext,
-        tool: str,
+        self, made: tuple[Made, ...], context: CallContext, tool: str
     ) -> dict[str, object]:
         """Open everything, and return the implementations by parameter. Raises CapabilityFailed."""
         given: dict[str, object] = {}
@@ -379,7 +376,7 @@ class Opened:
         except NOT_ITS_OWN:
             raise
         except BaseException as raised:  # a factory may raise anything
-            if self._is_a_stop(raised):
+            if is_stop(raised, self._cancels):
                 raise
             raise CapabilityFailed(raised, begun=False) from None
         return given
@@ -407,7 +404,7 @@ class Opened:
     def _settled(self, outcome: BaseException | None, raised: BaseException) -> BaseException:
         if outcome is not None and raised is _cause(outcome):
             return outcome
-        if self._is_a_stop(raised) or isinstance(raised, NOT_ITS_OWN):
+        if is_stop(raised, self._cancels) or isinstance(raised, NOT_ITS_OWN):
             return raised
         if outcome is None:
             return CapabilityFailed(raised, begun=True)
@@ -416,16 +413,9 @@ class Opened:
             return CapabilityFailed(raised, begun=True)
         return outcome
 
-    def _is_a_stop(self, raised: BaseException) -> bool:
-        """Return whether the task was cancelled or is out of time.
-
-        A CancelledError raised by the code itself does not count.
-        """
-        return is_stop(raised, self._cancels)
-
     async def _open(self, factory: PerCall, context: CallContext) -> object:
         made = await self.run(lambda: factory.make(context))
-        if not _is_manager(made):
+        if not (hasattr(type(made), "__aenter__") or hasattr(type(made), "__enter__")):
             made = await awaited(made)
         kind: Any = type(made)
         if hasattr(kind, "__aenter__"):
@@ -453,10 +443,6 @@ class Opened:
         return entered[0]
 
 
-def _is_manager(thing: object) -> bool:
-    return hasattr(type(thing), "__aenter__") or hasattr(type(thing), "__enter__")
-
-
 def _cause(outcome: BaseException) -> BaseException:
     return outcome.raised if isinstance(outcome, CapabilityFailed) else outcome
 
@@ -469,18 +455,13 @@ def _details(outcome: BaseException | None) -> tuple[Any, Any, Any]:
     return type(cause), cause, cause.__traceback__
 
 
-class Parts:
+class Parts(msgspec.Struct, frozen=True):
     """Takes the parts of one streaming call and reports them to the observer."""
 
-    __slots__ = ("_call_id", "_max_bytes", "_observer", "_visible")
-
-    def __init__(
-        self, call_id: str, visible: Visibility | None, observer: Observer | None, max_bytes: int
-    ) -> None:
-        self._call_id = call_id
-        self._visible = visible
-        self._observer = observer
-        self._max_bytes = max_bytes
+    call_id: str
+    visible: Visibility | None
+    observer: Observer | None
+    max_bytes: int
 
     async def last(self, generator: AsyncGenerator[Any, None]) -> Any:
         """Return the last value, or None. Raises Unusable, and what the tool raises.
@@ -504,9 +485,9 @@ class Parts:
             raise
 
     def _tell(self, value: object) -> None:
-        plain = as_json(value, self._max_bytes)
-        if self._observer is not None:
-            self._observer.progress(self._call_id, project(plain, self._visible))
+        plain = as_json(value, self.max_bytes)
+        if self.observer is not None:
+            self.observer.progress(self.call_id, project(plain, self.visible))
 
 
 async def _close(generator: AsyncGenerator[Any, None]) -> None:

@@ -73,8 +73,6 @@ MAX_EVICTED = 100_000
 """How many keys of evicted outcomes are known, at about 250 bytes each."""
 _OF_ARGUMENTS = frozenset((ErrorCode.INVALID_ARGUMENTS, ErrorCode.APPROVAL_MISMATCH))
 _OVERHEAD = 1_024  # bytes of the objects around an outcome, besides its strings
-
-
 _going_on: set[str] = set()  # the claims of calls that this process is resuming right now
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_going_on.clear)
