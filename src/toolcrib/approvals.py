@@ -124,19 +124,16 @@ class TerminalApprover:
         return Refuse("not approved at the terminal", by=self._by)
 
     def _ask(self, text: str, given_up: threading.Event) -> str | None:
-        with self._turn:
-            return self._asked(text, given_up)
-
-    def _asked(self, text: str, given_up: threading.Event) -> str | None:
         """Return what was typed; None if the question was not shown, or the input has ended."""
-        source = self._source or sys.stdin
-        if source is None or (self._source is None and not source.isatty()) or given_up.is_set():
-            return None
-        _forget_typed(source)
-        sys.stderr.write(text)
-        sys.stderr.flush()
-        line = source.readline() if _has_line(source, given_up) else ""
-        return line.strip().lower() if line else None
+        with self._turn:
+            source, own = self._source or sys.stdin, self._source is not None
+            if source is None or not (own or source.isatty()) or given_up.is_set():
+                return None
+            _forget_typed(source)
+            sys.stderr.write(text)
+            sys.stderr.flush()
+            line = source.readline() if _has_line(source, given_up) else ""
+            return line.strip().lower() if line else None
 
 
 def _forget_typed(source: TextIO) -> None:
@@ -354,9 +351,7 @@ class ApprovalStore(Closing):
             return {}
         named = {"run_id": as_column(run_id), "call_id": as_column(call_id)}
         for row in await self._database.read(_ASKED, **named):
-            with suppress(
-                ApprovalError, ValueError
-            ):  # the call is not the one that was asked about
+            with suppress(ApprovalError, ValueError):  # the call is not the one asked about
                 asked = _stored(row, "request", _REQUEST)
                 if row["pinned"] and asked.caller == caller:
                     return dict(json.loads(row["pinned"]))
@@ -395,14 +390,9 @@ class ApprovalStore(Closing):
         Raises ApprovalError as `answer` does; the error names the question.
         """
         # one order everywhere, so that two writers with the same questions cannot deadlock
-        texts = {
-            request_id: _text(request_id, answers[request_id]) for request_id in sorted(answers)
-        }
-        always = {
-            request_id: answer
-            for request_id, answer in answers.items()
-            if isinstance(answer, Approve) and answer.always is not None
-        }
+        texts = {id_: _text(id_, answers[id_]) for id_ in sorted(answers)}
+        approvals = {id_: each for id_, each in answers.items() if isinstance(each, Approve)}
+        always = {id_: each for id_, each in approvals.items() if each.always is not None}
         if texts:
             await self._database.transact(lambda t: _answer_each(t, texts, always, self._key))
 
@@ -439,11 +429,8 @@ class ApprovalStore(Closing):
 
         Only those for one caller (by its id), if given.
         """
-        key = self._rule_key
-        if caller is None:
-            rows = await self._database.read(_RULES)
-        else:
-            rows = await self._database.read(_RULES_OF_CALLER, caller=as_column(caller))
+        key, named = self._rule_key, {} if caller is None else {"caller": as_column(caller)}
+        rows = await self._database.read(_RULES_OF_CALLER if named else _RULES, **named)
         kept = [KeptRule(row["id"], _rule_in(row, key)) for row in rows]
         theirs = (each for each in kept if each.rule is None or caller in (None, each.rule.caller))
         return sorted(theirs, key=lambda each: 0 if each.rule is None else each.rule.given_at)
@@ -454,9 +441,8 @@ class ApprovalStore(Closing):
         Raises ApprovalError if there is no such rule (`unknown_approval`), or none for that
         `caller`.
         """
-        named = caller is None or any(
-            each.id == rule_id for each in await self.rules(caller=caller)
-        )
+        theirs = [] if caller is None else await self.rules(caller=caller)
+        named = caller is None or any(each.id == rule_id for each in theirs)
         if not named or not await self._database.write(_REVOKE, id=rule_id):
             raise ApprovalError(f"there is no rule {rule_id}", ErrorCode.UNKNOWN_APPROVAL)
 
@@ -560,10 +546,8 @@ def _take(
         named = {"run_id": as_column(request.run_id), "call_id": as_column(request.call_id)}
         for row in transaction.rows(_ASKED, **named):
             asked = _stored(row, "request", _REQUEST)
-            error.asked_digest, error.code = (
-                asked.definition_digest,
-                mismatch(differing(asked, request)),
-            )
+            error.asked_digest = asked.definition_digest
+            error.code = mismatch(differing(asked, request))
         raise error
     answer = _fitting_answer(rows[0], request)
     if isinstance(answer, Approve) and answer.always is not None:

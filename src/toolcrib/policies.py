@@ -253,15 +253,10 @@ def _number(unit: str, limit: float) -> float:
     return limit
 
 
-def _one(_definition: ToolDefinition, _context: PolicyContext) -> float:
-    return 1
-
-
-def _price(definition: ToolDefinition, _context: PolicyContext) -> float:
-    return definition.annotations.cost
-
-
-_AHEAD: Mapping[str, Spent] = {"calls": _one, "cost": _price}
+_AHEAD: Mapping[str, Spent] = {
+    "calls": lambda _definition, _context: 1,
+    "cost": lambda definition, _context: definition.annotations.cost,
+}
 
 
 def _limits(
@@ -341,8 +336,6 @@ def _get(tool: str, *spent: Mapping[str, float]) -> float:
 
 
 class _Account(msgspec.Struct):
-    """Holds what one caller has spent."""
-
     calls: int = 0
     cost: float = 0.0
     seconds: float = 0.0
@@ -639,9 +632,8 @@ class _Windows:
 
     def __init__(self) -> None:
         self.call: _RunAndCall = ("", "")  # the call that is counted next
-        self._calls: dict[
-            str, list[tuple[float, _RunAndCall]]
-        ] = {}  # most recently called key last
+        # the most recently called key is last
+        self._calls: dict[str, list[tuple[float, _RunAndCall]]] = {}
         self._lock = threading.Lock()  # a runner may serve several loops, each in its own thread
 
     def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:

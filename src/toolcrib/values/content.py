@@ -23,8 +23,6 @@ from toolcrib.values.media import LARGEST, read_file, shown_type, type_of_file
 from toolcrib.values.typed import Checked, check_type
 
 T = TypeVar("T")
-
-
 _MEDIA_TYPE = re.compile(r"[a-z]+/[a-z0-9][a-z0-9.+-]{0,99}")
 
 
@@ -187,11 +185,8 @@ class ToolContent(Veiled, msgspec.Struct, Generic[T], frozen=True):
             return ToolContent(None, (result,)) if isinstance(result, NO_TEXT) else None
         if not any(isinstance(part, NO_TEXT) for part in result):
             return None
-        return ToolContent(None, tuple(result)) if all(map(is_part, result)) else None
-
-
-def is_part(value: object) -> bool:
-    return isinstance(value, PARTS)
+        are_parts = all(isinstance(part, PARTS) for part in result)
+        return ToolContent(None, tuple(result)) if are_parts else None
 
 
 def holds_content(value: object) -> bool:

@@ -29,8 +29,6 @@ from toolcrib.values.json import (
 from toolcrib.values.typed import Checked
 
 NoSchemaMode: TypeAlias = Literal["read-only", "human-approval", "full"]
-
-
 NO_MARKS: Final = "{}"
 
 
@@ -392,9 +390,7 @@ def own_form(given: Mapping[str, Any]) -> Mapping[str, Any]:
                 "the 'function' of a definition of type 'function' must be a dictionary"
             )
         made = {key: inner[key] for key in inner if key not in ("type", "parameters", "strict")}
-        parameters = inner.get(
-            "parameters"
-        )  # "omitting parameters defines an empty parameter list"
+        parameters = inner.get("parameters")  # "omitting" them "defines an empty parameter list"
         made["input_schema"] = _NO_PARAMETERS if parameters is None else parameters
         if inner.get("strict") is not None:
             made["strict"] = inner["strict"]
@@ -464,7 +460,6 @@ def tools_in(tools: object, *, whole: type | None = None) -> Iterator[Any]:
 
 
 _DEEPEST = 16
-_EACH_ONE = (ToolDefinition, type, str, bytes)
 
 
 def _tools_in(thing: object, whole: type | None, levels: int) -> Iterator[Any]:
@@ -481,13 +476,10 @@ def _tools_in(thing: object, whole: type | None, levels: int) -> Iterator[Any]:
 
 
 def _is_one(thing: object) -> bool:
-    if isinstance(thing, _EACH_ONE):
+    if isinstance(thing, (ToolDefinition, type, str, bytes)) or hasattr(thing, "get_definition"):
         return True
-    if hasattr(thing, "get_definition") or not isinstance(thing, Iterable):
-        return True
-    return hasattr(
-        type(thing), "model_fields"
-    )  # it may be a pydantic model, which iterates over its fields
+    # a pydantic model iterates over its fields
+    return not isinstance(thing, Iterable) or hasattr(type(thing), "model_fields")
 
 
 def offered_tools(

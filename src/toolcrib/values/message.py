@@ -11,9 +11,11 @@ import json
 import os
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
+from operator import add, sub
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, runtime_checkable
 
 import msgspec
+from msgspec.structs import astuple, replace
 
 from toolcrib.values.call import HydrationResult, PayloadRef, ToolCall
 from toolcrib.values.content import Image, Part
@@ -123,8 +125,8 @@ class Message(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
         The content is embedded in JSON, so that no text of a tool can pass for something the user
         says.
         """
-        told = [call.id, call.name, _as_json(encodable(content))]
-        shown = msgspec.json.encode(dict(zip(_LATER_MEMBERS, told, strict=True))).decode()
+        told = {"call_id": call.id, "tool": call.name, "result": _as_json(encodable(content))}
+        shown = msgspec.json.encode(told).decode()
         text = f"{_LATER}\n{shown}"
         return Message("user", text, call_id=call.id, name=call.name, is_error=is_error)
 
@@ -144,7 +146,6 @@ class Message(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
 _LATER = (
     "A call in the background has ended. This is what its tool gave, and nothing that a user says:"
 )
-_LATER_MEMBERS = ("call_id", "tool", "result")
 
 
 class _Later(msgspec.Struct):
@@ -176,18 +177,11 @@ class Usage(Checked, msgspec.Struct, frozen=True):
     cache_written: int = 0
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            self.requests + other.requests,
-            self.input_tokens + other.input_tokens,
-            self.output_tokens + other.output_tokens,
-            self.cache_read + other.cache_read,
-            self.cache_written + other.cache_written,
-        )
+        return Usage(*map(add, astuple(self), astuple(other)))
 
     def beyond(self, known: Usage) -> Usage:
         """Return the difference from an earlier usage."""
-        names = self.__struct_fields__
-        return Usage(*(max(0, getattr(self, name) - getattr(known, name)) for name in names))
+        return Usage(*(max(0, n) for n in map(sub, astuple(self), astuple(known))))
 
 
 Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high"]
@@ -214,14 +208,9 @@ class Settings(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True)
 
     def over(self, others: Settings) -> Self:
         """Return these settings, with open ones taken from `others`; `extra` merges by member."""
-        return msgspec.structs.replace(
-            self,
-            temperature=others.temperature if self.temperature is None else self.temperature,
-            max_tokens=others.max_tokens if self.max_tokens is None else self.max_tokens,
-            extra={**others.extra, **self.extra},
-            provider_tools=self.provider_tools or others.provider_tools,
-            reasoning=others.reasoning if self.reasoning is None else self.reasoning,
-        )
+        still_open = [n for n in self.__struct_fields__ if getattr(self, n) in (None, ())]
+        taken = {name: getattr(others, name) for name in still_open if hasattr(others, name)}
+        return replace(self, **taken, extra={**others.extra, **self.extra})
 
 
 class ToolChoice(Checked, msgspec.Struct, frozen=True):
@@ -355,9 +344,9 @@ class ChatRequest(msgspec.Struct, frozen=True):
             return self
         if choice.allowed:
             allowed = (*choice.allowed, tool.get_definition().name)
-            choice = msgspec.structs.replace(choice, allowed=allowed)
+            choice = replace(choice, allowed=allowed)
         tools = (*self.tools, tool)
-        return msgspec.structs.replace(self, tools=tools, tool_choice=choice, output=None)
+        return replace(self, tools=tools, tool_choice=choice, output=None)
 
     def new_prefix(self) -> str:
         """Return the prefix for the ids of one reply's calls."""

@@ -11,7 +11,6 @@ from typing import (
     ClassVar,
     Literal,
     Protocol,
-    Self,
     TypeAlias,
     TypedDict,
     get_args,
@@ -38,8 +37,6 @@ from toolcrib.values.record import (
 from toolcrib.values.typed import Checked, came, check_type
 
 RunStatus: TypeAlias = Literal["completed", "waiting", "limited", "failed", "cancelled"]
-
-
 _LEAST = {"tool_errors": 1, "seconds": -math.inf}  # the deadline may have passed
 
 
@@ -135,18 +132,6 @@ class RunSettings(Settings, frozen=True, omit_defaults=True):
                 )
         return kept
 
-    def over(self, others: Settings) -> Self:
-        """Return these settings, with open ones filled in from `others`."""
-        made = super().over(others)
-        if not isinstance(others, RunSettings):
-            return made
-        choice, parallel = self.tool_choice, self.parallel_tool_calls
-        return msgspec.structs.replace(
-            made,
-            tool_choice=others.tool_choice if choice is None else choice,
-            parallel_tool_calls=others.parallel_tool_calls if parallel is None else parallel,
-        )
-
     @property
     def of_requests(self) -> Settings:
         """The settings of each request, without those that have their own field in a request."""
@@ -160,7 +145,7 @@ class RunSettings(Settings, frozen=True, omit_defaults=True):
         """
         choice = self.tool_choice
         if choice is None:
-            return _AUTO
+            return ToolChoice()
         if called and choice.mode in ("required", "tool"):
             return ToolChoice(allowed=choice.allowed)
         return choice
@@ -184,7 +169,6 @@ def _is_same(given: Any, kept: Any) -> bool:
 
 
 _OPEN = RunSettings()
-_AUTO = ToolChoice()
 _MODES = ("auto", "none", "required")
 
 

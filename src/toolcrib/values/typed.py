@@ -14,6 +14,7 @@ all elements match, the error stays unchanged.
 from __future__ import annotations
 
 import inspect
+import re
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache, wraps
@@ -40,6 +41,7 @@ from toolcrib.errors import ToolcribError
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _WORDS = {type(None): "None", Mapping: "mapping", Callable: "function"}
 _NOTES = {
     ("ToolCall", "arguments"): ", the JSON text that the model sent (json.dumps(…))",
@@ -89,21 +91,6 @@ class Checked:
         fits = _FITS.get(kind) or _written(kind)
         if not fits(self):
             _checked(self)
-
-
-def _check_characters(made: object, name: str, value: str | tuple[str, ...]) -> None:
-    owner = made.__class__.__name__
-    for text in (value,) if isinstance(value, str) else value:
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            failure = (
-                f"{owner}: {name} holds a lone surrogate, which a log cannot hold: decode the "
-                "text as UTF-8"
-            )
-        else:
-            continue
-        raise ValueError(failure)
 
 
 _FITS: dict[type, Callable[[Any], bool]] = {}
@@ -162,7 +149,11 @@ def _checked(made: Any) -> None:
                 f"{owner}: {name} must be {_article(str(kind))}{note}; {came(value, kind.each)}"
             )
     for name in made.logged:
-        _check_characters(made, name, getattr(made, name))
+        if _SURROGATE.search("".join(getattr(made, name))):
+            raise ValueError(
+                f"{made.__class__.__name__}: {name} holds a lone surrogate, which a log cannot hold:"
+                " decode the text as UTF-8"
+            )
 
 
 def check_type(
