@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from functools import partial
+from operator import itemgetter
 from sys import float_info
 from types import NoneType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
@@ -545,9 +546,8 @@ _LEAST: Final = Usage(1, 1, 1)  # a request's usage, to ask whether it has a pri
 
 # `rate_limit`: a limit on calls in any stretch of time, by the library `limits`, an extra.
 #
-# The notation and the strategy are the library's. Its storage is implemented here: the library's
-# own memory storage starts a thread at a call and goes through all keys it ever saw (10,000 callers
-# took half a core).
+# The notation is the library's. Calls are counted here: the library's own memory storage starts a
+# thread at a call and goes through all keys it ever saw (10,000 callers took half a core).
 
 RatePer: TypeAlias = Literal["all", "tool", "caller", "run"]
 _RunAndCall: TypeAlias = tuple[str, str]
@@ -574,34 +574,30 @@ class _RateLimit:
     __name__ = "rate_limit"
 
     def __init__(self, limit: str, per: RatePer, named: frozenset[str]) -> None:
-        self._windows = _Windows()
-        self._item, self._limiter = _moving_window(limit, self._windows)
-        self._counting = threading.Lock()
+        calls, seconds = _read_limit(limit)
+        self._windows = _Windows(calls, seconds)
         self._per = per
         self.named = named
-        text = f"the limit of {self._item.amount} calls in {self._item.get_expiry()} seconds"
+        text = f"the limit of {calls} calls in {seconds} seconds"
         whose = "" if per == "all" else f" a {per}"
         self._denial = Deny(f"{text}{whose} is reached", "rate_limit", ErrorCode.RATE_LIMITED)
 
     def __call__(self, hydrated: Hydrated, context: PolicyContext) -> Decision:
         if not self._counts(hydrated, context):
             return _WITHIN_RATE
-        free = self._limiter.test(self._item, self._key(hydrated, context))
-        return _WITHIN_RATE if free else self._denial
+        is_free = self._windows.has_room(self._key(hydrated, context))
+        return _WITHIN_RATE if is_free else self._denial
 
     def count(self, hydrated: Hydrated, context: PolicyContext) -> Deny | None:
         if not self._counts(hydrated, context):
             return None
-        with self._counting:
-            self._windows.call = context.run.run_id, hydrated.call.id
-            free = self._limiter.hit(self._item, self._key(hydrated, context))
-        return None if free else self._denial
+        call = context.run.run_id, hydrated.call.id
+        return None if self._windows.take(self._key(hydrated, context), call) else self._denial
 
     def give_back(self, hydrated: Hydrated, context: PolicyContext) -> None:
-        if not self._counts(hydrated, context):
-            return
-        key = self._item.key_for(self._key(hydrated, context))
-        self._windows.give_back(key, (context.run.run_id, hydrated.call.id))
+        if self._counts(hydrated, context):
+            call = context.run.run_id, hydrated.call.id
+            self._windows.give_back(self._key(hydrated, context), call)
 
     def settle(self, record: ToolInvocationRecord, context: PolicyContext) -> None:
         """Do nothing: a call counts when it begins."""
@@ -624,29 +620,37 @@ class _RateLimit:
 
 
 class _Windows:
-    """The times of each key's last calls, oldest first: the storage that `limits` needs.
+    """The times of each key's last calls, oldest first.
 
     Keys whose calls have all left the window are forgotten at the next call of any key, so nothing
     is stored beyond the calls of one window. Seconds are on the monotonic clock.
     """
 
-    def __init__(self) -> None:
-        self.call: _RunAndCall = ("", "")  # the call that is counted next
+    def __init__(self, most: int, seconds: int) -> None:
+        self._most = most
+        self._seconds = seconds
         # the most recently called key is last
         self._calls: dict[str, list[tuple[float, _RunAndCall]]] = {}
         self._lock = threading.Lock()  # a runner may serve several loops, each in its own thread
 
-    def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
+    def has_room(self, key: str) -> bool:
+        with self._lock:
+            calls = self._calls.get(key, [])
+            gone = bisect_right(calls, time.monotonic() - self._seconds, key=itemgetter(0))
+            return len(calls) - gone < self._most
+
+    def take(self, key: str, call: _RunAndCall) -> bool:
+        """Count a call, if there is room for it."""
         with self._lock:
             now = time.monotonic()
             calls = self._calls.get(key, [])
-            del calls[: bisect_right(calls, now - expiry, key=_when)]
-            if len(calls) + amount > limit:
+            del calls[: bisect_right(calls, now - self._seconds, key=itemgetter(0))]
+            if len(calls) >= self._most:
                 return False
-            calls.extend([(now, self.call)] * amount)
+            calls.append((now, call))
             self._calls.pop(key, None)
             self._calls[key] = calls
-            while self._calls[oldest := next(iter(self._calls))][-1][0] <= now - expiry:
+            while self._calls[oldest := next(iter(self._calls))][-1][0] <= now - self._seconds:
                 del self._calls[oldest]
             return True
 
@@ -664,25 +668,11 @@ class _Windows:
                 if not calls:
                     del self._calls[key]
 
-    def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
-        """Return when the window's first call was, and how many there were. Changes nothing."""
-        with self._lock:
-            now = time.monotonic()
-            calls = self._calls.get(key, [])
-            first = bisect_right(calls, now - expiry, key=_when)
-            return (calls[first][0] if first < len(calls) else now, len(calls) - first)
 
-
-def _when(counted: tuple[float, _RunAndCall]) -> float:
-    return counted[0]
-
-
-def _moving_window(limit: str, windows: Any) -> tuple[Any, Any]:
-    """Return the limit as the library parses it, and its strategy over our own storage."""
+def _read_limit(limit: str) -> tuple[int, int]:
+    """Return how many calls a limit allows, in how many seconds."""
     try:
         from limits import parse_many
-        from limits.storage import Storage
-        from limits.strategies import MovingWindowRateLimiter
     except ImportError:
         raise MissingExtraError("limits", "rate_limit") from None
     try:
@@ -693,5 +683,4 @@ def _moving_window(limit: str, windows: Any) -> tuple[Any, Any]:
         ) from None
     if len(items) != 1:
         raise ToolcribError("rate_limit: give one limit; for a second one, add a second policy")
-    Storage.register(_Windows)
-    return items[0], MovingWindowRateLimiter(windows)
+    return items[0].amount, items[0].get_expiry()

@@ -152,7 +152,7 @@ def test_those_that_left_the_window_are_forgotten(clock: Clock) -> None:
     policy: Any = rate_limit("5/minute")
     for number in range(1000):
         assert ran(policy, caller=f"caller {number}")
-    windows = policy._limiter.storage
+    windows = policy._windows
     assert len(windows._calls) == 1000
     clock.now += 50
     assert ran(policy, caller="caller 0")
