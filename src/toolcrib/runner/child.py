@@ -37,14 +37,14 @@ from toolcrib.runner.process import (
     ENDING,
     PART,
     RESULT,
+    UNGUARDED,
+    Broken,
     ContentResult,
     Ending,
     ExtraMissing,
     NoResult,
     ProcessRequest,
-    Raised,
     SafeText,
-    Unguarded,
     frame,
 )
 from toolcrib.schema.derive.factories import FactoryFailed, FactoryValues
@@ -113,7 +113,7 @@ class _Answers:
 
     def unguarded(self) -> None:
         """Tell the parent that the module calls its tools while it is loaded, and stop here."""
-        self.end(ENDING, msgspec.json.encode(Unguarded()))
+        self.end(ENDING, msgspec.json.encode(UNGUARDED))
         threading.Event().wait()
 
     def _send(self, kind: bytes, body: bytes, *, over: bool = False) -> None:
@@ -158,7 +158,8 @@ def _ending(raised: BaseException) -> Ending:
         case Unusable():
             return NoResult(raised.why, encodable(raised.kind), raised.path)
     places = own_places(raised.__traceback__)
-    return Raised(type(raised).__name__, encodable(places[-1] if places else "an unknown place"))
+    where = places[-1] if places else "an unknown place"
+    return Broken(encodable(f"{type(raised).__name__} was raised at {where}"))
 
 
 def _kind_of(raised: ToolError) -> Literal["ToolError", "CapabilityError", "OutcomeUnknown"]:

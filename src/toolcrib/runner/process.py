@@ -57,11 +57,13 @@ async def run_in_process(
     if while_loading is not None:
         while_loading()
     request = msgspec.json.encode(_request(tool, hydrated, context, max_bytes))
+    # those that this Python was started with (`-O`, …), as multiprocessing gives them
+    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001
     talk = _Talk(context, max_bytes)
     transport, _ = await asyncio.get_running_loop().subprocess_exec(
         lambda: talk,
         sys.executable,
-        *_flags(),
+        *flags,
         "-c",
         _START,
         *[path for path in sys.path if isinstance(path, str)],
@@ -84,12 +86,6 @@ async def run_in_process(
     if isinstance(found, Exception):
         raise found
     return found
-
-
-def _flags() -> list[str]:
-    """Return the flags that this Python was started with (`-O`, …), as multiprocessing does."""
-    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001
-    return flags
 
 
 def _request(
@@ -263,18 +259,17 @@ class NoResult(msgspec.Struct, frozen=True, tag="bad"):
     path: tuple[tuple[str, bool], ...] = ()
 
 
-class Raised(msgspec.Struct, frozen=True, tag="raised"):
-    """The tool raised another exception: its class and place; its text stays in the process."""
+class Broken(msgspec.Struct, frozen=True, tag="broken"):
+    """The tool gave no result. An exception's class and place are told; its text stays there."""
 
-    kind: str
-    where: str
-
-
-class Unguarded(msgspec.Struct, frozen=True, tag="unguarded"):
-    """The tool's module calls its tools while it is loaded."""
+    why: str
 
 
-Ending: TypeAlias = SafeText | ExtraMissing | NoResult | Raised | Unguarded
+Ending: TypeAlias = SafeText | ExtraMissing | NoResult | Broken
+UNGUARDED = Broken(
+    "its module calls tools with subprocess=True while it is loaded, and the tool's"
+    ' process loads it too: keep those calls under `if __name__ == "__main__":`'
+)
 
 
 class ProcessFailed(Explained):
@@ -295,13 +290,8 @@ def error_of(ending: Ending) -> Exception:
             return MissingExtraError(ending.extra, ending.feature)
         case NoResult():
             return Unusable(ending.why, ending.kind, tuple(PathStep(*step) for step in ending.path))
-        case Raised():
-            return ProcessFailed(f"{ending.kind} was raised at {ending.where}")
-        case Unguarded():
-            return ProcessFailed(
-                "its module calls tools with subprocess=True while it is loaded, and the tool's"
-                ' process loads it too: keep those calls under `if __name__ == "__main__":`'
-            )
+        case Broken():
+            return ProcessFailed(ending.why)
 
 
 def frame(kind: bytes, body: bytes) -> bytes:
