@@ -224,7 +224,6 @@ def _shortened(value: JsonValue, text: str, room: int) -> str:
 
 
 def _fitting(characters: str, room: int) -> int:
-    """Return how many of these characters fit into the room as JSON."""
     lengths = (len(json.dumps(character)) - len('""') for character in characters[:room])
     return sum(length <= room for length in accumulate(lengths))
 

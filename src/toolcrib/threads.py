@@ -216,7 +216,6 @@ class Work:
             call()
 
     def _waits_for(self) -> Work | None:
-        """Return what has to be over before the work is."""
         return next((w for w in self._beside if not (w is self or w.is_over)), None)
 
     def lose(self) -> None:

@@ -446,7 +446,6 @@ def own_request(request: ApprovalRequest) -> ApprovalRequest:
 
 
 def _asked_differently(request: ApprovalRequest, scope: CallScope) -> ApprovalRequest | None:
-    """Return an answered request for this call with another definition, caller or arguments."""
     earlier = (
         asked
         for id_, asked in scope.asked_about(request.call_id)

@@ -17,7 +17,7 @@ only on that state (`ENDS`). Every call that comes in has exactly one end.
 A suspended call comes in once more, with its saved state in `scope.suspended`. Such a call has
 begun, so nobody is asked about it again. If it cannot resume, it ends as `outcome_unknown`: what it
 did before is not undone, and the part that waited does not run here. Its record says who let it
-begin. This is not final: the same state may resume later, or has resumed elsewhere. `account` says
+begin. This is not final: the same state may resume later, or has resumed elsewhere. `policy` says
 what such a call counts for in its run.
 
 A tool that was left behind ends after its call (`late`). Its outcome is written as if it had ended
@@ -51,7 +51,6 @@ import msgspec
 from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.failures import log_over_time
 from toolcrib.hydration import Repairer, repair
-from toolcrib.runner.account import account_of, count_begun
 from toolcrib.runner.execute import left_running
 from toolcrib.runner.executor import Executor, ToolPlan, follow, late_end
 from toolcrib.runner.idempotency import (
@@ -69,7 +68,9 @@ from toolcrib.runner.policy import (
     FORK,
     LookedUp,
     Release,
+    TallyAccount,
     count_all,
+    count_begun,
     decide,
     give_back_all,
     look_up,
@@ -256,7 +257,8 @@ class Call(Veiled, msgspec.Struct):
 
     def account(self) -> Account:
         """Return the account that an agent running as the tool of this call spends from."""
-        return account_of(self.facts, self.setup.policies, self.context)
+        own = self.scope.account
+        return own or TallyAccount(self.setup.policies, self.context, self.facts.hydrated)
 
     def around(self) -> Surroundings:
         """Return what an agent running as the tool of this call takes from the surrounding run."""
@@ -602,7 +604,6 @@ class Call(Veiled, msgspec.Struct):
         return decision
 
     def _asked_before(self, call_id: str, decision: Decision) -> Decision:
-        """Return the decision for a call about which a person may have been asked before."""
         begun = self.scope.suspended.get(call_id)
         answered = begun is not None and begun.approval is not None
         if begun is not None and not answered and isinstance(decision, Ask):
@@ -700,7 +701,6 @@ class Call(Veiled, msgspec.Struct):
             count_begun(self.facts, record, self.account, is_counted=self.state == "counted")
 
     def _taint(self) -> None:
-        """Taint the run if the call's tool returns untrusted content."""
         definition = self.facts.hydrated.definition
         if definition is not None and definition.annotations.untrusted_output:
             taint(self.scope.tally)
@@ -797,7 +797,6 @@ class Call(Veiled, msgspec.Struct):
         return outcome, outcome.record, again.and_then(written.only_stop())
 
     def _unrecorded(self, raised: BaseException) -> Failed:
-        """Return `outcome_unknown` for a call that ran and whose outcome could not be written."""
         why = str(raised) if isinstance(raised, ToolcribError) else type(raised).__name__
         _log.warning(
             "a call of %s ran, but its outcome could not be recorded: %s. The outcome is kept in this"

@@ -99,8 +99,6 @@ def _bases(left: LeftDefaults, hydrated: Hydrated, catalog: Catalog) -> Iterator
 
 
 class _Reader:
-    """Reads edits of one call."""
-
     def __init__(self, hydrated: Hydrated, catalog: Catalog, left: LeftDefaults) -> None:
         self._hydrated = hydrated
         self._shown = Shown(hydrated)
@@ -376,7 +374,6 @@ class _Check:
     def _difference_in(
         self, edited: Any, value: Any, sent: Any, shown: Any, at: Steps
     ) -> Steps | None:
-        """Return the first part of an object or a list in which there is a difference."""
         places = self._shown.places(edited, shown, None)
         parts = (
             (one, value[step], part_at(sent, step), part_at(shown, places.get(step)), (*at, step))

@@ -170,7 +170,6 @@ class Executor:
     async def _in_context(
         self, plan: ToolPlan, hydrated: Hydrated, instance: Any, call: CallToRun
     ) -> Any:
-        """Return the value of a tool that gets a `CallContext` and may report progress."""
         scope = call.scope
         watch = CallWatch(scope.observer, self._max_bytes, failed=call.watcher_failed)
         context = CallContext(
@@ -190,7 +189,6 @@ class Executor:
     async def _with(
         self, context: CallContext, plan: ToolPlan, hydrated: Hydrated, instance: Any
     ) -> Any:
-        """Run a tool that takes more than its arguments, or gives more than a value."""
         tool, limit = plan.tool, plan.limit
         if tool.subprocess:
             work = run_in_process(tool, hydrated, context, self._max_bytes)
@@ -261,7 +259,6 @@ class Executor:
         return Stopped(safe_error(raised, again=again), told=model_text(raised))
 
     def _tell(self, raised: BaseException, call: ToolCall, what: str) -> None:
-        """Report to a capability's author what it raised."""
         if isinstance(raised, CapabilityFailed):
             self._reporter.raised(f"a capability of {what}", call, raised.raised)
 

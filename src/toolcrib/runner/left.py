@@ -206,7 +206,6 @@ class LeftDefaults:
                 yield from self._changed_in(edited[step], shown[was], part, (*at, was))
 
     def _places(self, edited: Any, shown: Any, at: Steps) -> Iterator[tuple[Any, Any]]:
-        """Yield the new and old step to each part that is still in its place."""
         places = self._shown.places(edited, shown, at)
         return (pair for pair in places.items() if part_at(shown, pair[1]) is not ABSENT)
 

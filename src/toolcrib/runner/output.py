@@ -246,7 +246,6 @@ def _has_a_form(value: object) -> bool:
 
 
 def _parts(value: object) -> Iterator[tuple[PathStep, object]]:
-    """Yield the parts that a value is serialized as."""
     if isinstance(value, Mapping):
         yield from ((PathStep(str(key), declared=False), part) for key, part in value.items())
     elif isinstance(value, list | tuple | set | frozenset):

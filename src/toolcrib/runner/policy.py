@@ -24,12 +24,13 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, cast, runtime_check
 
 import msgspec
 
-from toolcrib.errors import ErrorCode, Stage, ToolcribError, did_you_mean
+from toolcrib.errors import ErrorCode, SourceError, Stage, ToolcribError, did_you_mean
 from toolcrib.failures import LOGGER, log_raised, log_unusable
-from toolcrib.runner.recorder import Recorder, to_the_end
+from toolcrib.runner.recorder import CallFacts, Recorder, to_the_end
 from toolcrib.runner.stopped import NotRecorded
-from toolcrib.values.call import TOOL_CHANGED, Hydrated
+from toolcrib.values.call import TOOL_CHANGED, Hydrated, HydrationResult
 from toolcrib.values.context import (
+    Account,
     CallScope,
     PayingPolicy,
     PolicyContext,
@@ -39,8 +40,10 @@ from toolcrib.values.context import (
 )
 from toolcrib.values.decision import Allow, Ask, Decision, Deny
 from toolcrib.values.definition import ToolDefinition
-from toolcrib.values.json import encodable
-from toolcrib.values.record import CallError, Expense, ToolInvocationRecord
+from toolcrib.values.json import encodable, key_of
+from toolcrib.values.message import Usage
+from toolcrib.values.record import CallError, Expense, SpentWithin, ToolInvocationRecord
+from toolcrib.values.run import saved_run, spent_in
 from toolcrib.values.typed import came, takes
 
 _FAILED = "the policy failed"
@@ -501,7 +504,6 @@ def _called(
 
 
 def _refused(hydrated: Hydrated, context: PolicyContext, decision: Deny) -> ToolInvocationRecord:
-    """Return the record of a counted call that does not run after all."""
     facts = Recorder((), None).facts(hydrated, context.caller, CallScope(context.run))
     facts.decision = decision
     return facts.failed(CallError.of(decision.code)).record
@@ -665,3 +667,95 @@ def _doubts(hydrated: Hydrated) -> Iterator[str]:
 
 
 standard: Final = Standard()
+
+
+# What a call counts for in its run, together with what an agent spends that runs as its tool.
+#
+# Rule: a call that has begun counts once in its run, wherever it began. A call that resumes, or
+# cannot resume, keeps its place: it is neither counted again nor refused for lack of budget. When a
+# call that did not begin here is reported as ended, or as unknown, the run takes over its count and
+# everything spent within it. The spending belongs to the run of the call's scope, whatever made that
+# run: a graph's thread, a client's run or the caller's own loop. The runner's budgets limit it as
+# they limit the run's own calls.
+
+
+def keep_place(facts: CallFacts, account: Callable[[], Account]) -> None:
+    """Note in the run that this suspended call has begun, if the scope says so.
+
+    The call and everything spent within it were counted when it began. A tally that lacks the count
+    (because another request or process began the call) counts it now.
+    """
+    call_id, scope, definition = facts.hydrated.call.id, facts.scope, facts.hydrated.definition
+    if call_id not in scope.suspended or definition is None:
+        return
+    tally, key = scope.tally, key_of(scope.tally.run_id, call_id)
+    known = call_id in tally.begun
+    if not known and not tally.counted.get(key):
+        tally.count(definition.name, definition.annotations.cost)
+    tally.keep_place(call_id)
+    if scope.account is not None:
+        return
+    try:
+        before = spent_in(saved_run(scope.suspended[call_id]))
+    except SourceError:  # its agent cannot resume
+        before = SpentWithin()
+    if known and key not in tally.within:  # the saved tally includes what was spent within
+        tally.within[key] = before
+    else:
+        account().count_again(call_id, before)
+
+
+def count_begun(
+    facts: CallFacts,
+    record: ToolInvocationRecord,
+    account: Callable[[], Account],
+    *,
+    is_counted: bool,
+) -> None:
+    """Count a call that began earlier or elsewhere as if it had run here.
+
+    `is_counted` says that this process had already counted it, because it was about to run it.
+    """
+    definition, tally = facts.hydrated.definition, facts.scope.tally
+    key, before = key_of(tally.run_id, record.id), int(record.id in tally.begun)
+    made = tally.counted[key] = tally.counted.get(key, before) + 1
+    if definition is None or made != before + 1 + is_counted:
+        return
+    if not before:
+        tally.count(definition.name, definition.annotations.cost)
+    if record.spent is not None:
+        account().count_again(record.id, record.spent)
+
+
+class TallyAccount:
+    """Holds the `Account` of an agent that runs as the tool of one call.
+
+    It spends from the tally of the call's run and from the budgets among these policies.
+    """
+
+    def __init__(
+        self, policies: Sequence[Policy], context: PolicyContext, hydrated: HydrationResult
+    ) -> None:
+        assert hydrated.definition is not None  # noqa: S101  otherwise there is no tool
+        self._policies = policies
+        self._context = context
+        self._definition = hydrated.definition
+        self._key = key_of(context.run.run_id, hydrated.call.id)
+
+    def take(self, _tool: str, spent: Expense, calls: Sequence[ToolDefinition]) -> str | None:
+        if has_spent_within(self._policies, self._definition, calls, self._context):
+            return "budget"
+        self._count(SpentWithin(spent))
+        return None
+
+    def give_back(self, spent: Expense) -> None:
+        self._count(SpentWithin(Expense().plus(spent, -1)))
+
+    def count_again(self, _call_id: str, spent: SpentWithin) -> None:
+        self._count(spent.beyond(self._context.run.within.get(self._key, SpentWithin())))
+
+    def use_within(self, _call_id: str, usage: Usage) -> None:
+        self._count(SpentWithin(usage=usage))
+
+    def _count(self, spent: SpentWithin) -> None:
+        self._context.run.count_within(self._key, spent)

@@ -238,7 +238,6 @@ class CallQuestion(msgspec.Struct):
         raise Stopped(ended.error)
 
     def _failed(self, raised: BaseException) -> None:
-        """Tell the approver's author that it failed, or gave no answer."""
         what = f"the approver of tool '{self.hydrated.definition.name}'"
         self.setup.reporter.raised(what, self.hydrated.call, raised)
 

@@ -286,7 +286,6 @@ class CallFacts(msgspec.Struct, gc=False):
         return any(each.went_before for each in self._scopes())
 
     def _scopes(self) -> Iterator[CallScope]:
-        """Yield the scope of its run, and of those that it is within."""
         yield self.scope
         call = self.parent
         while call is not None:
@@ -532,7 +531,6 @@ class Recorder:
         return not known or bool(facts.scope.attachments)
 
     def _has(self, sink: Sink, name: str) -> bool:
-        """Return whether a sink was given this attachment in its present generation."""
         return self._attached[id(sink)].get(name, self) == getattr(sink, "generation", None)
 
 

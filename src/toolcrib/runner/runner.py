@@ -21,7 +21,6 @@ from msgspec.structs import replace
 
 from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.hydration import Repairer, check_repairer, hydrate, repair
-from toolcrib.runner.account import keep_place
 from toolcrib.runner.approval import DEFAULT_SECONDS, check_approver
 from toolcrib.runner.call import Call
 from toolcrib.runner.execute import left_running
@@ -34,6 +33,7 @@ from toolcrib.runner.policy import (
     counting,
     decide,
     has_spent_within,
+    keep_place,
     look_up,
     never_allowed,
     paying,
@@ -594,7 +594,6 @@ class ToolRunner:
 
 
 def _keeper(approver: Approver | None) -> KeepingApprover | None:
-    """Return the approver if it keeps what default factories made."""
     return approver if isinstance(approver, KeepingApprover) else None
 
 
@@ -648,7 +647,6 @@ def check_hook(hook: object) -> None:
 
 
 def _check_suspended(call: ToolCall, scope: CallScope) -> None:
-    """Raise SourceError if the scope's suspended state for this call belongs to another call."""
     suspended, own = scope.suspended.get(call.id), OuterCall(scope.tally.run_id, call.id, call.name)
     if suspended is not None and suspended.call != own:
         of = suspended.call

@@ -218,7 +218,6 @@ class Limiter:
             self._lock.release()
 
     def _is_within(self) -> bool:
-        """Return whether a tool that has a slot here makes the call, perhaps through another."""
         call = CALLING.get()
         while call is not None and (call.limiter is not self or call.left):
             call = call.outer

@@ -249,7 +249,6 @@ class ToolDefinition(Checked, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
         return form
 
     def _texts(self) -> list[str]:
-        """Return all text in the definition, whoever wrote it."""
         marks = self.annotations
         texts = [self.name, self.description, self.input_schema_json or ""]
         texts += [self.output_schema_json or "", self.defaults_json or "", *self.tags, *self.secret]

@@ -130,7 +130,6 @@ _NUMBER = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?")
 
 
 def _schema(given: Any, declared: Mapping[str, Any]) -> Any:
-    """Return a schema translated into JSON Schema. Raises DefinitionError."""
     try:
         return _translated(given)
     except RecursionError:
@@ -187,7 +186,6 @@ def _ref(value: Any) -> Any:
 
 
 def _number(value: Any) -> Any:
-    """Return a number that may be written as a string; return anything else unchanged."""
     if isinstance(value, str) and _WHOLE.fullmatch(value):
         return int(value)
     return float(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else value
@@ -215,7 +213,6 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def _nullable(made: JsonObject) -> JsonObject:
-    """Return a schema that also accepts null."""
     kind = made.get("type")
     if not isinstance(kind, str) or not made.keys().isdisjoint(("anyOf", "oneOf", "$ref")):
         told: JsonObject = {

@@ -240,7 +240,6 @@ class Expense(msgspec.Struct, frozen=True):
 
 
 def _sums(ones: Mapping[str, T], others: Mapping[str, T], sign: int) -> dict[str, T]:
-    """Return the sums by name, without those that are zero."""
     zero: Any = 0
     sums = dict(ones)
     for name, number in others.items():

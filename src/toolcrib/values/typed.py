@@ -132,7 +132,6 @@ def _written(kind: Any) -> Callable[[Any], bool]:
 
 
 def _checked(made: Any) -> None:
-    """Check all fields of a value; a list becomes a tuple if the field is one."""
     for name, kind, plain in _fields(made.__class__):
         value = getattr(made, name)
         if value.__class__ in plain:
