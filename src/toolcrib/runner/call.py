@@ -167,8 +167,7 @@ _BROKEN_OFF = CallError.of(
     ErrorCode.OUTCOME_UNKNOWN, "The call was interrupted by an error outside its tool."
 )
 _NOT_STARTED = CallError.of(
-    ErrorCode.NOT_RUNNABLE,
-    "The call was interrupted by an error outside its tool. It did not run.",
+    ErrorCode.NOT_RUNNABLE, "The call was interrupted by an error outside its tool. It did not run."
 )
 _CUT = CallError.of(
     ErrorCode.OUTCOME_UNKNOWN, "The call was cut off while it ran: what it did is not known."
@@ -807,10 +806,7 @@ class Call(Veiled, msgspec.Struct):
         return self.facts.failed(CallError.of(ErrorCode.OUTCOME_UNKNOWN, _NOT_RECORDED))
 
     async def _tell(
-        self,
-        outcome: Outcome,
-        record: ToolInvocationRecord | None,
-        trouble: SinkResult = DONE,
+        self, outcome: Outcome, record: ToolInvocationRecord | None, trouble: SinkResult = DONE
     ) -> Outcome:
         """Tell every sink but the ledger, even if one fails, and then the run's observer."""
         recorder = self.setup.recorder

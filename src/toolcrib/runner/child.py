@@ -200,11 +200,7 @@ def _found(module: ModuleType, request: ProcessRequest) -> Tool[..., Any]:
         return thing
     schema = None if request.input_schema is None else json_copy(request.input_schema)
     options = ToolOptions(
-        visible=ALL,
-        input_schema=schema,
-        allow_no_schema=True,
-        no_schema_mode="full",
-        lazy=True,
+        visible=ALL, input_schema=schema, allow_no_schema=True, no_schema_mode="full", lazy=True
     )
     return make_function_tool(thing, options, {})
 

@@ -28,13 +28,7 @@ from weakref import ref
 
 import msgspec
 
-from toolcrib.errors import (
-    CapabilityError,
-    ErrorCode,
-    MissingExtraError,
-    OutcomeUnknown,
-    ToolError,
-)
+from toolcrib.errors import CapabilityError, ErrorCode, MissingExtraError, OutcomeUnknown, ToolError
 from toolcrib.failures import words_of
 from toolcrib.hydration import OtherArguments, instance_of
 from toolcrib.runner.execute import (

@@ -35,14 +35,7 @@ from toolcrib.tools import Tool
 from toolcrib.values.call import Hydrated, HydrationResult, ToolCall
 from toolcrib.values.content import PartInfo, ToolContent, holds_content, info_of, weight_of
 from toolcrib.values.definition import ALL, UNDECLARED, All, ToolDefinition, Visibility
-from toolcrib.values.json import (
-    JsonObject,
-    JsonValue,
-    Veiled,
-    canonical_bytes,
-    fresh,
-    json_bytes,
-)
+from toolcrib.values.json import JsonObject, JsonValue, Veiled, canonical_bytes, fresh, json_bytes
 from toolcrib.values.record import NO_JSON, CallError
 
 MAX_RESULT_BYTES = 4 * 1_048_576

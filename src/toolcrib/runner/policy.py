@@ -183,9 +183,7 @@ def warn_of_misspelt(policies: Iterable[Policy], known: Collection[str]) -> None
                 )
 
 
-def apart(
-    policies: Sequence[Policy],
-) -> tuple[tuple[Policy, ...], tuple[LookingPolicy, ...]]:
+def apart(policies: Sequence[Policy]) -> tuple[tuple[Policy, ...], tuple[LookingPolicy, ...]]:
     """Return the policies that decide at once, and the async ones, which may look something up."""
     at_once = tuple(policy for policy in policies if not _is_async(policy))
     looking = (policy for policy in policies if _is_async(policy))
@@ -345,10 +343,7 @@ def _known_as(policy: Policy) -> str:
 
 
 async def look_up(
-    policies: Sequence[LookingPolicy],
-    hydrated: Hydrated,
-    context: PolicyContext,
-    seconds: float,
+    policies: Sequence[LookingPolicy], hydrated: Hydrated, context: PolicyContext, seconds: float
 ) -> list[LookedUp]:
     """Return what looking policies decide, asked all at the same time, within `seconds`.
 

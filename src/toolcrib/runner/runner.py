@@ -374,11 +374,7 @@ class ToolRunner:
         return decide(setup.at_once, call, context, looked_up)
 
     async def hydrate(
-        self,
-        call: ToolCall,
-        offer: Offer | None = None,
-        *,
-        pinned: Pinned = None,
+        self, call: ToolCall, offer: Offer | None = None, *, pinned: Pinned = None
     ) -> HydrationResult:
         """Check one call against what was offered, by default all tools; repair it once if allowed.
 

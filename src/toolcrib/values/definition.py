@@ -368,11 +368,16 @@ def own_form(given: Mapping[str, Any]) -> Mapping[str, Any]:
     declared = gemini_form(given)
     if declared is not None:
         declared.setdefault("input_schema", _NO_PARAMETERS)
-        return ImportedForm(declared, given.hints) if isinstance(given, ImportedForm) else declared
-    hints = given.hints if isinstance(given, ImportedForm) else None
+    made = _form_of_type(given) if declared is None else declared
+    if isinstance(given, ImportedForm) and made is not given:
+        return ImportedForm(made, given.hints)
+    return made
+
+
+def _form_of_type(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Convert a tool of OpenAI or Anthropic, which says its `type`; return any other unchanged."""
     if not given.keys().isdisjoint(_OF_REQUESTS):
         given = {key: value for key, value in given.items() if key not in _OF_REQUESTS}
-        given = given if hints is None else ImportedForm(given, hints)
     kind = given.get("type")
     if not isinstance(kind, str):
         return given
@@ -393,7 +398,7 @@ def own_form(given: Mapping[str, Any]) -> Mapping[str, Any]:
         made["input_schema"] = _NO_PARAMETERS if parameters is None else parameters
         if inner.get("strict") is not None:
             made["strict"] = inner["strict"]
-    return made if hints is None else ImportedForm(made, hints)
+    return made
 
 
 def single_forms(given: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

@@ -108,22 +108,14 @@ def _is_type(said: object) -> TypeGuard[str]:
 # Schemas: https://spec.openapis.org/oas/v3.0.3#schema-object, with types in capitals, and with
 # 64-bit integers as strings, as Protocol Buffers write them in JSON.
 
-_WORDS = {
-    "any_of": "anyOf",
-    "one_of": "oneOf",
-    "prefix_items": "prefixItems",
-    "additional_properties": "additionalProperties",
-    "unique_items": "uniqueItems",
-    "property_ordering": "propertyOrdering",
-    "min_items": "minItems",
-    "max_items": "maxItems",
-    "min_length": "minLength",
-    "max_length": "maxLength",
-    "min_properties": "minProperties",
-    "max_properties": "maxProperties",
-    "defs": "$defs",
-    "ref": "$ref",
-}
+_COUNTS = ("minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties")
+_WORDS: Mapping[Any, Any] = {
+    re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", word): word
+    for word in (
+        *("anyOf", "oneOf", "prefixItems", "additionalProperties", "uniqueItems"),
+        *("propertyOrdering", *_COUNTS),
+    )
+} | {"defs": "$defs", "ref": "$ref"}
 _NOT_OURS = frozenset(("nullable", "propertyOrdering"))
 _WHOLE = re.compile(r"-?[0-9]{1,20}")
 _NUMBER = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?")
@@ -141,9 +133,9 @@ def _translated(given: Any) -> Any:
     """Translate a schema. Any other value stays unchanged, and is refused as in any other form."""
     if not isinstance(given, Mapping):
         return given
-    said: JsonObject = {_word(key): value for key, value in given.items() if value is not None}
+    said: JsonObject = {_WORDS.get(k, k): value for k, value in given.items() if value is not None}
     made: JsonObject = {
-        key: _READERS.get(key, _as_it_is)(value)
+        key: _READERS[key](value) if key in _READERS else value
         for key, value in said.items()
         if key not in _NOT_OURS
     }
@@ -157,14 +149,6 @@ def _translated(given: Any) -> Any:
     if isinstance(listed, list) and made.get("type") in ("integer", "number"):
         made["enum"] = list(map(_number, listed))  # Gemini writes them as strings
     return _nullable(made) if said.get("nullable") is True else made
-
-
-def _word(key: str) -> str:
-    return _WORDS.get(key, key)
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
 
 
 def _by_name(value: Any) -> Any:
@@ -201,14 +185,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "oneOf": _each,
     "prefixItems": _each,
     "$ref": _ref,
-    "minimum": _number,
-    "maximum": _number,
-    "minItems": _number,
-    "maxItems": _number,
-    "minLength": _number,
-    "maxLength": _number,
-    "minProperties": _number,
-    "maxProperties": _number,
+    **dict.fromkeys(("minimum", "maximum", *_COUNTS), _number),
 }
 
 
