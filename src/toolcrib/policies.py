@@ -377,9 +377,8 @@ class _CallerBudget(_Budget):
             return None
 
     def give_back(self, hydrated: Hydrated, context: PolicyContext) -> None:
-        if self.named and hydrated.definition.name not in self.named:
-            return
-        if hydrated.call.id in context.run.begun:
+        other = self.named and hydrated.definition.name not in self.named
+        if other or hydrated.call.id in context.run.begun:
             return
         with self._lock:
             account = self._accounts[context.caller.id]
@@ -450,9 +449,8 @@ class _StoredBudget(_Budget):
 
     async def reserve(self, hydrated: Hydrated, context: PolicyContext) -> Deny | Release | None:
         definition, call_id, run = hydrated.definition, hydrated.call.id, context.run
-        if not self._most:
-            return None
-        if (self.named and definition.name not in self.named) or call_id in run.begun:
+        other = self.named and definition.name not in self.named
+        if not self._most or other or call_id in run.begun:
             return None
         # outside of a run nobody knows whether a call of the same id is the same call
         key = key_of(run.run_id, call_id) if run.run_id else os.urandom(16).hex()

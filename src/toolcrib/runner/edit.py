@@ -13,7 +13,7 @@ In this module a mark is the placeholder shown for a default that has no JSON.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from typing import Any, cast
@@ -205,7 +205,8 @@ class _Edit:
         elif place not in self._special or place in self.shown.whole or was in self._origins:
             return self._written(edited)
         if isinstance(edited, dict) and isinstance(shown, dict) and isinstance(sent, dict):
-            named = {name: sent.get(name, ABSENT) for name in _in_order(sent, edited)}
+            names = (name for name in (*sent, *edited) if name in edited)  # in the order sent
+            named = {name: sent.get(name, ABSENT) for name in names}
             made = {
                 name: self._sent(edited[name], shown[name], before, (*was, name), (*at, name))
                 if name in shown
@@ -421,12 +422,6 @@ def _has_parts_of(value: Any, edited: Any, at: Steps, origins: Mapping[Steps, An
     else:
         return False
     return has_all and all((*at, step) in origins for step in more)
-
-
-def _in_order(first: Collection[str], then: Collection[str]) -> Iterator[str]:
-    """Yield the names of `then`, with those of `first` first and in its order."""
-    yield from (name for name in first if name in then)
-    yield from (name for name in then if name not in first)
 
 
 def _with_those_above(pointer: str) -> Iterator[str]:

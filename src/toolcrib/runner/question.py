@@ -226,9 +226,8 @@ class CallQuestion(msgspec.Struct):
         if request.id not in facts.scope.answers or request.call_id in facts.scope.suspended:
             return
         self.answered = True
-        ended = self.setup.cache.answered.get(request.id)
-        if ended is None:
-            ended = await self.setup.write_ahead.answered(request.id, facts)
+        known = self.setup.cache.answered.get(request.id)
+        ended = known or await self.setup.write_ahead.answered(request.id, facts)
         if ended is None:
             return
         if ended.begun is None:
