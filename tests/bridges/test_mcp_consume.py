@@ -51,7 +51,7 @@ from toolcrib import (
 from toolcrib.agent.history import result_message
 from toolcrib.bridges.mcp import HttpServer, McpCatalog, StdioServer, connection, mcp_catalog
 from toolcrib.bridges.mcp.connection import CHANGED, LISTING, NOT_REACHED
-from toolcrib.bridges.mcp.results import FAILED
+from toolcrib.bridges.mcp.content import FAILED
 from toolcrib.bridges.mcp.tasks import LOST
 from toolcrib.errors import CatalogError, DefinitionError, SourceError
 from toolcrib.testing import MemorySink

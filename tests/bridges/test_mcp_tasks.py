@@ -15,7 +15,7 @@ from rows import each_row
 from toolcrib import ErrorCode, ToolRunner
 from toolcrib.bridges.mcp import McpCatalog, StdioServer, mcp_catalog
 from toolcrib.bridges.mcp.connection import UNANSWERED
-from toolcrib.bridges.mcp.results import UNUSABLE
+from toolcrib.bridges.mcp.content import UNUSABLE
 from toolcrib.bridges.mcp.tasks import LOST, NO_ANSWER, TASK_LOST
 
 SERVER = Path(__file__).parent / "mcp_task_server.py"

@@ -32,9 +32,9 @@ from mcp_types import (
 
 from toolcrib.agent.history import content_of
 from toolcrib.bridges.mcp.client import CALLING, ClientQuestions, McpClient
+from toolcrib.bridges.mcp.content import refused, result_of
 from toolcrib.bridges.mcp.elicitation import Asked, ClientApprover
 from toolcrib.bridges.mcp.faults import CLOSED
-from toolcrib.bridges.mcp.shown import refused, result_of
 from toolcrib.doors import MayApprove
 from toolcrib.errors import ApprovalError, ErrorCode
 from toolcrib.failures import log_raised

@@ -31,8 +31,8 @@ from mcp.shared.dispatcher import CallOptions, ProgressFnT
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import FileUrl, ValidationError
 
+from toolcrib.bridges.mcp.content import UNUSABLE, reported_error, value_of
 from toolcrib.bridges.mcp.faults import RequestFault, fault_of, mark_of, marked
-from toolcrib.bridges.mcp.results import UNUSABLE, reported_error, value_of
 from toolcrib.bridges.mcp.servers import Server, StdioServer, legal_name
 from toolcrib.bridges.mcp.tasks import LOST, Tasks, call_as_task
 from toolcrib.bridges.mcp.transport import HttpTransport, StdioTransport

@@ -38,12 +38,12 @@ from pydantic import ValidationError
 from starlette.applications import Starlette
 
 from toolcrib.bridges.mcp.calls import GONE, OneCall, Result, begun
+from toolcrib.bridges.mcp.content import listed
 from toolcrib.bridges.mcp.doors import caller_of, http_app
 from toolcrib.bridges.mcp.elicitation import StillOpen, read_state, written
 from toolcrib.bridges.mcp.pipes import StandardInput
 from toolcrib.bridges.mcp.runs import ClientRuns
 from toolcrib.bridges.mcp.served_tasks import ServedTasks
-from toolcrib.bridges.mcp.shown import listed
 from toolcrib.bridges.mcp.tasks import EXTENSION, TaskParams, TaskUpdateParams
 from toolcrib.doors import MayApprove
 from toolcrib.failures import log_raised
