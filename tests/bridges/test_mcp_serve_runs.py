@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from rows import each_row
 
 from toolcrib import ALL, Agent, Caller, Catalog, ToolRunner, per_call, tool
-from toolcrib.bridges.mcp import McpClient, McpServer, calling_client, mcp_server, runs
+from toolcrib.bridges.mcp import McpClient, McpServer, calling_client, calls, mcp_server
 from toolcrib.bridges.mcp.tasks import EXTENSION, TaskParams, TaskUpdateParams, _Get, _Update
 from toolcrib.testing import MemorySink, ScriptedClient, call
 from toolcrib.testing.scripted import Turn
@@ -167,7 +167,7 @@ FLOWS: list[Flow] = [
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [0.0]
-    monkeypatch.setattr(runs, "monotonic", lambda: now[0])
+    monkeypatch.setattr(calls, "monotonic", lambda: now[0])
     return now
 
 
@@ -178,15 +178,15 @@ async def test_what_was_read_counts_from_the_end_of_its_call(
     """It takes more than half an hour to end, or until its client hears of it."""
 
     def later() -> None:
-        clock[0] += runs.IDLE + 1
+        clock[0] += calls.IDLE + 1
 
     server, sink = serving()
     async with reached(server) as url:
         await reads(url, later, sink)
-        clock[0] += runs.IDLE
+        clock[0] += calls.IDLE
         async with client(url) as one:
             assert (await one.call_tool("note", {"text": "x"})).is_error
-            clock[0] += runs.IDLE + 1
+            clock[0] += calls.IDLE + 1
             assert not (await one.call_tool("note", {"text": "x"})).is_error  # a run of its own
     ended = [one for one in sink.records if one.status != "waiting"]
     assert [(one.name, one.status) for one in ended[-2:]] == [
@@ -230,7 +230,7 @@ async def test_no_run_is_over_while_a_call_goes_on(begins: Begins, clock: list[f
         extensions = [] if begins is _a_request else [advertise(EXTENSION)]
         async with client(url, *extensions) as one:
             going_on = await begins(one)
-            clock[0] += runs.IDLE + 1
+            clock[0] += calls.IDLE + 1
             assert (await one.call_tool("note", {"text": "x"})).is_error
             GO[-1].set()
             await (going_on if begins is _a_request else fetched(one, going_on))
@@ -238,8 +238,8 @@ async def test_no_run_is_over_while_a_call_goes_on(begins: Begins, clock: list[f
 
 async def test_no_run_is_forgotten_in_which_a_call_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the others the one goes that was used longest ago; a call that ends is a use of its run."""
-    monkeypatch.setattr(runs, "MOST_RUNS", 2)
-    monkeypatch.setattr(runs, "monotonic", count().__next__)
+    monkeypatch.setattr(calls, "MOST_RUNS", 2)
+    monkeypatch.setattr(calls, "monotonic", count().__next__)
     who = ["ada"]
     server, sink = serving(caller=lambda _token: Caller(who[-1]))
     async with Client(server.server, mode="2026-07-28") as one:

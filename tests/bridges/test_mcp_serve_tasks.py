@@ -21,7 +21,7 @@ from toolcrib.bridges.mcp import (
     McpServer,
     calling_client,
     mcp_server,
-    served_tasks,
+    serve,
 )
 from toolcrib.bridges.mcp.tasks import (
     EXTENSION,
@@ -284,7 +284,7 @@ async def test_a_task_that_waits_is_recorded_however_it_is_given_up(
         assert [one.status for one in sink.records if one.name == name] == ["waiting"]
         if end == "its hour is over":
             GO[-1].clear()
-            monkeypatch.setattr(served_tasks, "TTL", 0.0)
+            monkeypatch.setattr(serve, "TTL", 0.0)
             await begin(client, "refund", order=8)
         for _ in range(2 * (end == "cancelled")):
             params = TaskParams(task_id=handle["taskId"])

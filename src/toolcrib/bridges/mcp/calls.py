@@ -1,10 +1,16 @@
-"""One call of an MCP client, from its request to its result.
+"""One call of an MCP client, from its request to its result, and the runs of a server's clients.
 
 Rule: a call is a task of its own. It ends by itself, or is cancelled once if its client gives it
 up, and is recorded either way. If its tool has asked the client something, it goes on between two
 requests until it is answered or out of time. If it ended with a question for an approval, it goes
 on as a new call would begin: through the runner that serves now, for the caller with their current
 rights.
+
+A run is what one client does, one call after the other. Untrusted content that a run has read makes
+its later calls ask. A run is not forgotten while one of its calls goes on, including a task and a
+call whose tool waits for an answer, but not a call that ended with a question for approval, because
+nobody knows whether it comes again. Without sessions, the run is its caller's, and ends after `IDLE`
+seconds in which no call went on and none was asked for.
 """
 
 from __future__ import annotations
@@ -15,6 +21,7 @@ import logging
 import secrets
 from contextlib import suppress
 from math import inf, isfinite
+from time import monotonic
 from typing import Any, NoReturn, TypeAlias, TypeGuard, assert_never
 
 import anyio
@@ -29,6 +36,7 @@ from mcp_types import (
     INVALID_PARAMS,
     MISSING_REQUIRED_CLIENT_CAPABILITY,
 )
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from toolcrib.agent.history import content_of
 from toolcrib.bridges.mcp.client import CALLING, ClientQuestions, McpClient
@@ -53,6 +61,8 @@ from toolcrib.values.record import (
     Waiting,
 )
 
+IDLE = 1_800.0  # seconds
+MOST_RUNS = 10_000
 LOGGER = logging.getLogger("toolcrib.mcp")
 _MOST_PROGRESS = 100
 _LONGEST_MESSAGE = 1_000
@@ -380,3 +390,67 @@ def _is_number(value: object) -> TypeGuard[int | float]:
         return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
     except OverflowError:
         return False
+
+
+class ClientRun:
+    """One run, whose calls share a tally. `used` is when it was last used. `session` is told when
+    the list of tools has changed."""
+
+    def __init__(self) -> None:
+        self.used = monotonic()
+        self.tally = RunTally(f"mcp_{secrets.token_hex(8)}", secrets.token_hex(16), self.used)
+        self.session: ServerSession | None = None
+        self._calls: set[asyncio.Future[Any]] = set()
+
+    @property
+    def goes_on(self) -> bool:
+        return bool(self._calls)
+
+    @property
+    def is_over(self) -> bool:
+        return not self._calls and monotonic() - self.used > IDLE
+
+    def hold(self, call: asyncio.Future[Any]) -> None:
+        """Keep the run while a call goes on."""
+        self._calls.add(call)
+        call.add_done_callback(self._ended)
+
+    def hear(self, tally: RunTally) -> None:
+        """Count what a call has read whose client is told about it now. The call may have begun in
+        a run that is over, in another connection, or in another process."""
+        self.tally.tainted = self.tally.tainted or tally.tainted
+
+    def _ended(self, call: asyncio.Future[Any]) -> None:
+        self._calls.discard(call)
+        self.used = monotonic()
+
+
+class ClientRuns:
+    """Holds the runs of one connection, or of all HTTP clients."""
+
+    def __init__(self) -> None:
+        self._runs: dict[tuple[str, str], ClientRun] = {}
+
+    def of(self, context: _Context, caller: Caller) -> ClientRun:
+        """Return the run that a request belongs to, by its session and its caller."""
+        modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
+        headers = getattr(context.request, "headers", {})
+        key = ("" if modern else headers.get("mcp-session-id", ""), caller.id)
+        run = self._runs.get(key)
+        if run is None or (modern and context.request is not None and run.is_over):
+            run = self._runs[key] = ClientRun()
+        run.used = monotonic()
+        if not modern:
+            run.session = context.session
+        if len(self._runs) > MOST_RUNS:
+            self._forget_one(run)
+        return run
+
+    def sessions(self) -> list[ServerSession]:
+        return [run.session for run in self._runs.values() if run.session is not None]
+
+    def _forget_one(self, new: ClientRun) -> None:
+        """Forget the run that was used longest ago, among those in which no call goes on."""
+        idle = {k: run.used for k, run in self._runs.items() if not run.goes_on and run is not new}
+        if idle:
+            del self._runs[min(idle, key=idle.__getitem__)]
