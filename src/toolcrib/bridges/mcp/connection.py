@@ -173,7 +173,7 @@ class _Session:
         self.listed.clear()
         self.news.set()
 
-    def hear(self, *, heard: bool) -> None:
+    def hear(self, heard: bool) -> None:
         """Note whether the server's own messages are heard from now on."""
         self.deaf = not heard
         if heard and self.tells:
@@ -320,27 +320,21 @@ class Connection:
 
     async def _listed(self) -> tuple[_Session, Client]:
         """Return an open session whose tools are known in their current form. Raises ToolError."""
-        session, client = await self._reached()
-        until = self._loop.time() + _TO_LIST
-        unheard = session.deaf and session.tells
-        while unheard or not session.listed.is_set():
-            try:
+        try:
+            session, client = await self._connected()
+            until = self._loop.time() + _TO_LIST
+            unheard = session.deaf and session.tells
+            while unheard or not session.listed.is_set():
                 async with asyncio.timeout_at(until):
                     await (self._refreshed() if unheard else session.listed.wait())
-            except TimeoutError:
-                raise ToolError(LISTING, retryable=True) from None
-            except SourceError as error:
-                raise _not_reached(error) from None
-            unheard = False
-            session, client = await self._reached()
-        return session, client
-
-    async def _reached(self) -> tuple[_Session, Client]:
-        """Return an open session for a call. Raises ToolError."""
-        try:
-            return await self._connected()
+                unheard = False
+                session, client = await self._connected()
+        except TimeoutError:
+            raise ToolError(LISTING, retryable=True) from None
         except SourceError as error:
-            raise _not_reached(error) from None
+            LOGGER.warning("%s", error)
+            raise ToolError(NOT_REACHED, retryable=True) from None
+        return session, client
 
     async def _connected(self) -> tuple[_Session, Client]:
         """Return the open session, of which there is only one at a time. Raises SourceError."""
@@ -379,7 +373,11 @@ class Connection:
             session = self._session
             if session is None or session.over:
                 continue
-            transport = self._transport(session)
+            transport: StdioTransport | HttpTransport = (
+                StdioTransport(self._server, session.end)
+                if isinstance(self._server, StdioServer)
+                else HttpTransport(self._server, self._remember, session.hear)
+            )
             raised: BaseException | None = None
             try:
                 await self._hold(session, transport.connect())
@@ -394,11 +392,6 @@ class Connection:
                     told = self._why(raised, transport.told)
                     session.client.set_exception(SourceError(f"{self.name}: {told}"))
                 session.client.exception()  # perhaps nobody waited for it
-
-    def _transport(self, session: _Session) -> StdioTransport | HttpTransport:
-        if isinstance(self._server, StdioServer):
-            return StdioTransport(self._server, session.end)
-        return HttpTransport(self._server, self._remember, session.hear)
 
     def _remember(self, headers: Mapping[str, str]) -> None:
         self._sent = remembered(self._sent, "", headers)
@@ -513,10 +506,10 @@ class Connection:
             page = await _page(client, cursor, malformed)
             tools += page.tools
             cursor = page.next_cursor
-            if not cursor or len(tools) + len(malformed) > MOST_TOOLS:
+            if len(tools) + len(malformed) > MOST_TOOLS:
+                raise SourceError(f"{self.name}: it lists more than {MOST_TOOLS:,} tools")
+            if not cursor:
                 break
-        if len(tools) + len(malformed) > MOST_TOOLS:
-            raise SourceError(f"{self.name}: it lists more than {MOST_TOOLS:,} tools")
         if cursor:
             raise SourceError(f"{self.name}: its list does not end after {_MOST_PAGES:,} pages")
         return tools, malformed
@@ -548,11 +541,6 @@ class Connection:
                 why = f"{type(raised).__name__}: {raised}"
         text = self.shown(f"{why}: {told}" if told and told != why else why)
         return text[:_LONGEST].replace("\n", " ")
-
-
-def _not_reached(error: SourceError) -> ToolError:
-    LOGGER.warning("%s", error)
-    return ToolError(NOT_REACHED, retryable=True)
 
 
 async def _is_gone(fault: RequestFault | None, session: _Session, client: Client) -> bool:
@@ -625,10 +613,10 @@ async def _listen(client: Client, session: _Session) -> None:
     while True:
         with suppress(MCPError, SubscriptionLost, TimeoutError):
             async with client.listen(tools_list_changed=True) as changes:
-                session.hear(heard=True)
+                session.hear(True)
                 async for _ in changes:
                     session.changed()
-        session.hear(heard=False)
+        session.hear(False)
         await asyncio.sleep(_AGAIN)
 
 

@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import cache
 from http import HTTPStatus
-from typing import Any, Protocol, TypeAlias
+from typing import Any
 
 import anyio
 import httpx2
@@ -49,13 +49,6 @@ _HEAD = re.compile(rb'\{(?:"jsonrpc": ?"2\.0", ?)?"id": ?(\d{1,15})[,}]')
 _END = re.compile(rb'"id": ?(\d{1,15})(?:, ?"jsonrpc": ?"2\.0")?\}\s*$')
 
 Incoming = SessionMessage | Exception
-_Id: TypeAlias = str | int
-
-
-class Hear(Protocol):
-    """Is told whether the server's own messages are heard from now on."""
-
-    def __call__(self, *, heard: bool) -> None: ...
 
 
 class StdioTransport:
@@ -97,8 +90,9 @@ class StdioTransport:
                     with anyio.CancelScope(shield=True):
                         await _end(process)
                     tasks.cancel_scope.cancel()
-        finally:
-            _close_pipes(process)
+        finally:  # a process that was left behind may hold the other ends of the pipes
+            with suppress(AttributeError, PermissionError, ProcessLookupError):
+                process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001
 
     async def _start(self) -> asyncio.subprocess.Process:
         server = self._server
@@ -247,15 +241,6 @@ def _signal(process: asyncio.subprocess.Process, number: int) -> None:
             os.killpg(process.pid, number)
 
 
-def _close_pipes(process: asyncio.subprocess.Process) -> None:
-    """Close what is left of the pipes, since a process that was left behind may hold their other
-    ends."""
-    transport = getattr(process, "_transport", None)
-    if transport is not None:
-        with suppress(PermissionError, ProcessLookupError):
-            transport.close()
-
-
 class HttpTransport:
     """Reaches a server over HTTP.
 
@@ -266,7 +251,10 @@ class HttpTransport:
     told = ""
 
     def __init__(
-        self, server: HttpServer, sent: Callable[[Mapping[str, str]], None], hear: Hear
+        self,
+        server: HttpServer,
+        sent: Callable[[Mapping[str, str]], None],
+        hear: Callable[[bool], None],
     ) -> None:
         self._server = server
         self._sent = sent
@@ -302,7 +290,7 @@ class _Client(httpx2.AsyncClient):
     suffers. What `send` raises would end the whole session."""
 
     sent: Callable[[Mapping[str, str]], None]
-    hear: Hear
+    hear: Callable[[bool], None]
     last_event = ""  # of the server's own stream, which has its unrequested messages
 
     async def _send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
@@ -315,7 +303,8 @@ class _Client(httpx2.AsyncClient):
             return await self._left(request, **options)
         if request.method != "POST":
             return await self._opened(request, **options)
-        asked = _asked(await request.aread())  # the body after a redirect was not read yet
+        posted = _parsed(await request.aread())  # the body after a redirect was not read yet
+        asked = posted.id if isinstance(posted, types.JSONRPCRequest) else None
         try:
             response = await self._send(request, **options)
             if response.status_code >= HTTPStatus.BAD_REQUEST:
@@ -332,19 +321,18 @@ class _Client(httpx2.AsyncClient):
             return _error(request, RequestFault.UNREADABLE, _why(error))
         # a stream of changes is not resumed after a break, and `hear` is told about the break
         resumed = request.headers.get(MCP_METHOD_HEADER) != "subscriptions/listen"
-        return _streamed(response, _WholeEvents(response, resumed=resumed))
+        return _streamed(response, resumed=resumed)
 
     async def _opened(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Open a stream: the server's own, or one of a request, which is resumed after one of its
         events."""
         if request.headers.get("last-event-id", "") != self.last_event:
-            response = await self._send(request, **options)
-            return _streamed(response, _WholeEvents(response))
-        self.hear(heard=False)
+            return _streamed(await self._send(request, **options))
+        self.hear(False)
         response = await self._send(request, **options)
         none = response.status_code == HTTPStatus.METHOD_NOT_ALLOWED  # the server has no stream
-        self.hear(heard=none or (response.is_success and _is_stream(response)))
-        return _streamed(response, _OwnEvents(response, self))
+        self.hear(none or (response.is_success and _is_stream(response)))
+        return _streamed(response, own=self)
 
     async def _left(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Leave a session. The server may have forgotten it, or may not answer at all."""
@@ -357,7 +345,7 @@ class _Client(httpx2.AsyncClient):
 
 
 async def _whole(
-    request: httpx2.Request, response: httpx2.Response, asked: _Id | None
+    request: httpx2.Request, response: httpx2.Response, asked: types.RequestId | None
 ) -> httpx2.Response:
     """Return the same response after reading it, or an error if it is too large or no answer."""
     body = await _read(response, MAX_MESSAGE)
@@ -375,30 +363,31 @@ async def _whole(
         return _error(request, RequestFault.UNREADABLE, "the server answered a different request")
     if isinstance(message, types.JSONRPCError):
         body = heard(message).model_dump_json(by_alias=True).encode()
-    kept = {name: value for name, value in response.headers.items() if name in _KEPT}
-    return httpx2.Response(response.status_code, headers=kept, content=body, request=request)
+    return httpx2.Response(
+        response.status_code, headers=_kept(response), content=body, request=request
+    )
 
 
 async def _refused(
-    request: httpx2.Request, response: httpx2.Response, asked: _Id | None
+    request: httpx2.Request, response: httpx2.Response, asked: types.RequestId | None
 ) -> httpx2.Response:
     status = response.status_code
-    said = _said_error(await _read(response, _MOST_OF_AN_ERROR) or b"")
+    body, said = await _read(response, _MOST_OF_AN_ERROR) or b"", None
+    with suppress(ValueError):
+        said = types.JSONRPCError.model_validate_json(body, by_name=False)
     text = f"HTTP {status} {response.reason_phrase}".strip()
     fault = _session_fault(status, said, asked) if "mcp-session-id" in request.headers else None
     if fault is not None:
         return _error(request, fault, text if said is None else said.error.message, status)
     if said is not None:
-        kind = {"content-type": "application/json"}
-        content = heard(said).model_dump_json(by_alias=True)
-        return httpx2.Response(status, headers=kind, content=content, request=request)
+        return _json(request, status, heard(said))
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return _error(request, RequestFault.BROKEN, text, status)
     return _error(request, None, text, status)
 
 
 def _session_fault(
-    status: int, said: types.JSONRPCError | None, asked: _Id | None
+    status: int, said: types.JSONRPCError | None, asked: types.RequestId | None
 ) -> RequestFault | None:
     """Return what a refusal may say about the session of its request. A refusal that names the
     request is about the request, except for HTTP 404, which may be about a session."""
@@ -416,8 +405,11 @@ def _error(
     """Return a JSON-RPC error as the response to a request. Without a fault it is the server's own."""
     said = types.ErrorData(code=INVALID_REQUEST, message=text)
     error = said if fault is None else marked(fault, text)
-    content = types.JSONRPCError(jsonrpc="2.0", id=None, error=error).model_dump_json(by_alias=True)
-    kind = {"content-type": "application/json"}
+    return _json(request, status, types.JSONRPCError(jsonrpc="2.0", id=None, error=error))
+
+
+def _json(request: httpx2.Request, status: int, said: types.JSONRPCMessage) -> httpx2.Response:
+    kind, content = {"content-type": "application/json"}, said.model_dump_json(by_alias=True)
     return httpx2.Response(status, headers=kind, content=content, request=request)
 
 
@@ -425,75 +417,53 @@ def _kind(response: httpx2.Response) -> str:
     return response.headers.get("content-type", "").lower()
 
 
-def _asked(body: bytes) -> _Id | None:
-    """Return the id of the posted request, or None if it waits for no answer."""
-    posted = _parsed(body)
-    return posted.id if isinstance(posted, types.JSONRPCRequest) else None
-
-
-def _answers(message: types.JSONRPCMessage, asked: _Id) -> bool:
+def _answers(message: types.JSONRPCMessage, asked: types.RequestId) -> bool:
     if not isinstance(message, types.JSONRPCResponse | types.JSONRPCError) or message.id is None:
         return False
     return coerce_request_id(message.id) == coerce_request_id(asked)
-
-
-def _said_error(body: bytes) -> types.JSONRPCError | None:
-    try:
-        return types.JSONRPCError.model_validate_json(body, by_name=False)
-    except ValueError:
-        return None
 
 
 def _is_stream(response: httpx2.Response) -> bool:
     return _kind(response).startswith("text/event-stream")
 
 
-def _streamed(response: httpx2.Response, events: _WholeEvents) -> httpx2.Response:
+def _kept(response: httpx2.Response) -> dict[str, str]:
+    return {name: value for name, value in response.headers.items() if name in _KEPT}
+
+
+def _streamed(
+    response: httpx2.Response, *, resumed: bool = True, own: _Client | None = None
+) -> httpx2.Response:
     """Return the same response, with a stream of events in a form that the SDK may read."""
     if not _is_stream(response):
         return response
-    kept = {name: value for name, value in response.headers.items() if name in _KEPT}
+    events = _WholeEvents(response, resumed=resumed, own=own)
     status, request = response.status_code, response.request
-    return httpx2.Response(status, headers=kept, stream=events, request=request)
+    return httpx2.Response(status, headers=_kept(response), stream=events, request=request)
 
 
 class _WholeEvents(httpx2.AsyncByteStream):
     """Rewrites the events of a response, each as soon as it is complete. They keep their ids only
-    if the stream may be `resumed`."""
+    if the stream may be `resumed`. Of the stream with what the server says by itself, the `own`
+    client remembers the place, and tells `hear` when it ends."""
 
-    def __init__(self, response: httpx2.Response, *, resumed: bool = True) -> None:
-        self._response = response
-        self._resumed = resumed
+    def __init__(self, response: httpx2.Response, *, resumed: bool, own: _Client | None) -> None:
+        self._response, self._resumed, self._own = response, resumed, own
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for event in httpx2.EventSource(self._response, MAX_MESSAGE):
             lines = [f"event: {event.event}"]
             lines += [f"id: {event.id}"] if event.id and self._resumed else []
-            self._note(event)
+            if self._own is not None:
+                self._own.last_event = event.id or self._own.last_event
             lines += [] if event.retry is None else [f"retry: {event.retry}"]
             lines += [f"data: {line}" for line in _heard(event.data).split("\n")]
             yield "\n".join((*lines, "", "")).encode()
 
-    def _note(self, event: httpx2.ServerSentEvent) -> None:
-        """Do nothing. A subclass may remember where the stream was."""
-
     async def aclose(self) -> None:
+        if self._own is not None:
+            self._own.hear(False)
         await self._response.aclose()
-
-
-class _OwnEvents(_WholeEvents):
-    """Rewrites the events that the server sends by itself, and tells `hear` when they end."""
-
-    def __init__(self, response: httpx2.Response, client: _Client) -> None:
-        super().__init__(response)
-        self._client = client
-
-    def _note(self, event: httpx2.ServerSentEvent) -> None:
-        self._client.last_event = event.id or self._client.last_event
-
-    async def aclose(self) -> None:
-        self._client.hear(heard=False)
-        await super().aclose()
 
 
 def _heard(data: str) -> str:
