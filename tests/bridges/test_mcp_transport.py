@@ -29,7 +29,8 @@ from toolcrib import ErrorCode, ToolRunner
 from toolcrib.bridges.mcp import HttpServer, mcp_catalog, transport
 from toolcrib.bridges.mcp.connection import CHANGED
 from toolcrib.bridges.mcp.faults import RequestFault, fault_of
-from toolcrib.bridges.mcp.transport import BoundedLines, HttpTransport, UnanswerableError
+from toolcrib.bridges.mcp.pipes import BoundedLines, Line
+from toolcrib.bridges.mcp.transport import HttpTransport, UnanswerableError, read_line
 from toolcrib.errors import SourceError
 
 CANARY = "canary-77d0"
@@ -43,7 +44,7 @@ def message(number: int, text: str) -> bytes:
 def fed(lines: BoundedLines, data: bytes, cuts: list[int]) -> list[Any]:
     found, at = [], 0
     for cut in [*sorted(set(cuts)), len(data)]:
-        found += lines.feed(data[at:cut])
+        found += map(read_line, lines.feed(data[at:cut]))
         at = max(at, cut)
     return found
 
@@ -69,7 +70,7 @@ def test_no_error_that_a_server_writes_is_a_fault_of_ours(code: int, text: str, 
     line = json.dumps(said)
     ends = (code, text) == (-32_000, "Connection closed")
     expected = RequestFault.ENDING if ends else None
-    (found,) = BoundedLines().feed(line.encode() + b"\n")
+    found = read_line(Line(line.encode(), cut=False))
     assert fault_in(found) is expected
     by_event = types.jsonrpc_message_adapter.validate_json(transport._heard(line))
     assert fault_in(SessionMessage(by_event)) is expected
@@ -102,7 +103,7 @@ def test_of_a_message_that_is_too_long_its_call_is_told(
     data, held = line + b"\n" + message(7, "after") + b"\n", 0
     found: list[Any] = []
     for at in range(0, len(data), step):
-        found += lines.feed(data[at : at + step])
+        found += map(read_line, lines.feed(data[at : at + step]))
         held = max(held, len(lines._held))
     first, second = found
     assert second.message.result == {"text": "after"}
@@ -115,8 +116,7 @@ def test_of_a_message_that_is_too_long_its_call_is_told(
 
 @each_row("number", [0, 7, 10**12])
 def test_of_a_message_that_cannot_be_read_its_call_is_told(number: int) -> None:
-    found: Any
-    (found,) = BoundedLines(LONGEST).feed(DEEP.replace(b"ID", str(number).encode()) + b"\n")
+    found: Any = read_line(Line(DEEP.replace(b"ID", str(number).encode()), cut=False))
     assert (found.message.id, fault_in(found)) == (number, RequestFault.UNREADABLE)
 
 
@@ -129,10 +129,12 @@ def test_of_a_message_that_cannot_be_read_its_call_is_told(number: int) -> None:
     ],
 )
 def test_what_is_no_message_holds_nothing_of_it(line: bytes, kind: type[Exception]) -> None:
-    found = BoundedLines(LONGEST).feed(line + b"\n\n" + message(1, "x") + b"\n")
-    assert type(found[0]) is kind
-    assert line.decode()[:10] not in str(found[0])
-    assert isinstance(found[1], SessionMessage)
+    lines = BoundedLines(LONGEST).feed(line + b"\n\n" + message(1, "x") + b"\n")
+    found, blank, after = map(read_line, lines)
+    assert type(found) is kind
+    assert line.decode()[:10] not in str(found)
+    assert blank is None
+    assert isinstance(after, SessionMessage)
 
 
 Answer = tuple[int, str, bytes]

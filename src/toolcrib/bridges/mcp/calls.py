@@ -81,28 +81,47 @@ class OneCall:
     def __init__(
         self,
         runner: ToolRunner,
-        call: ToolCall,
-        scope: CallScope,
+        context: _Context,
+        params: types.CallToolRequestParams,
+        may_approve: MayApprove | None,
         *,
         caller: Caller,
-        questions: ClientQuestions,
-        progress: Progress,
-        approver: ClientApprover,
-        params: types.CallToolRequestParams,
+        tally: RunTally,
+        asked: Asked | None,
     ) -> None:
-        self.call = call
-        self.caller = caller
-        self.tally = scope.tally
-        self.questions = questions
-        self._client = McpClient(questions)
-        self._runner = runner
-        self._progress = progress
-        self._approver = approver
-        self._scope = scope
-        self._params = params
+        """Begin a call. If it was `asked` about, it is the same call again, with the answers. Raises
+        MCPError if it has begun already for another caller."""
+        call_id, pinned = f"call_{secrets.token_hex(8)}", JsonObject()
+        if asked is not None:
+            if asked.suspended is not None and asked.request.caller != caller.id:
+                raise MCPError(INVALID_PARAMS, GONE)
+            run_id, call_id = asked.call
+            tally = tally if run_id == tally.run_id else asked.tally
+            pinned = asked.pinned
+        # the runner refuses and records arguments that are not JSON (NaN)
+        text = json.dumps(params.arguments or {}, ensure_ascii=False)
+        self.call = ToolCall(call_id, params.name, text)
+        self.caller, self.tally = caller, tally
+        self.questions = ClientQuestions(context)
+        self._client = McpClient(self.questions)
+        self._runner, self._params = runner, params
+        self._progress = Progress(context.session)
+        self._approver = ClientApprover(
+            context,
+            caller,
+            tally=tally,
+            call_id=call_id,
+            may_approve=may_approve,
+            other=runner.approver,
+            pinned=pinned,
+        )
         self._ending = False
-        scope = msgspec.structs.replace(scope, begins=self._begin)
-        self.task = asyncio.ensure_future(runner.exec(call, caller=caller, scope=scope))
+        self._scope = CallScope(tally, observer=self._progress, approver=self._approver)
+        if asked is not None:
+            given = self._approver.answers(asked, params.input_responses)
+            self._scope = asked.scope(self._scope, given)
+        scope = msgspec.structs.replace(self._scope, begins=self._begin)
+        self.task = asyncio.ensure_future(runner.exec(self.call, caller=caller, scope=scope))
 
     def _begin(self) -> None:
         """Register the client for the tool, which begins. Of several requests that make the same
@@ -213,7 +232,7 @@ class OneCall:
             return self
         params = self._params.model_copy(update={"input_responses": given})
         may, tally = self._approver.may_approve, self.tally
-        return begun(runner, context, params, may, caller=caller, tally=tally, asked=asked)
+        return OneCall(runner, context, params, may, caller=caller, tally=tally, asked=asked)
 
     def final(self) -> types.CallToolResult:
         """Return the result of a call that no request waits for. Raises MCPError."""
@@ -271,54 +290,6 @@ class OneCall:
         late = waiting.request.expired()  # nobody answered in time
         code = ErrorCode.APPROVAL_EXPIRED if late else ErrorCode.APPROVAL_REQUIRED
         return refused(self.call, CallError.of(code))
-
-
-def begun(
-    runner: ToolRunner,
-    context: _Context,
-    params: types.CallToolRequestParams,
-    may_approve: MayApprove | None,
-    *,
-    caller: Caller,
-    tally: RunTally,
-    asked: Asked | None,
-) -> OneCall:
-    """Begin a call. If it was `asked` about, it is the same call again, with the answers. Raises
-    MCPError if it has begun already for another caller."""
-    call_id = f"call_{secrets.token_hex(8)}"
-    pinned: JsonObject = {}
-    if asked is not None:
-        if asked.suspended is not None and asked.request.caller != caller.id:
-            raise MCPError(INVALID_PARAMS, GONE)
-        run_id, call_id = asked.call
-        tally = tally if run_id == tally.run_id else asked.tally
-        pinned = asked.pinned
-    approver = ClientApprover(
-        context,
-        caller,
-        tally=tally,
-        call_id=call_id,
-        may_approve=may_approve,
-        other=runner.approver,
-        pinned=pinned,
-    )
-    progress = Progress(context.session)
-    scope = CallScope(tally, observer=progress, approver=approver)
-    if asked is not None:
-        scope = asked.scope(scope, approver.answers(asked, params.input_responses))
-
-    # the runner refuses and records arguments that are not JSON (NaN)
-    text = json.dumps(params.arguments or {}, ensure_ascii=False)
-    return OneCall(
-        runner,
-        ToolCall(call_id, params.name, text),
-        scope,
-        caller=caller,
-        questions=ClientQuestions(context),
-        progress=progress,
-        approver=approver,
-        params=params,
-    )
 
 
 class Progress:

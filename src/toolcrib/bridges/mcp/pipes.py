@@ -138,11 +138,60 @@ class _NotedAnswers(Closing):
         await self._stream.aclose()
 
 
-class _Line(NamedTuple):
+class Line(NamedTuple):
     """A whole line, or the two ends of a line that was `cut`."""
 
     data: bytes
-    cut: bool = False
+    cut: bool
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """Its own `id` and `method`, outside of its contents, as found at its ends."""
+        text = self.data.decode(
+            "utf-8", "surrogateescape"
+        )  # invalid UTF-8 cannot be written either
+        found: list[tuple[str, str]] = []
+        outside = _TEXT.sub("", text)
+        if self.cut or outside.count("{") == outside.count("}"):  # otherwise its end may be inside
+            tail = _TAIL.search(text[-_EDGE:])
+            found += _ONE.findall("" if tail is None else tail[0])
+        head = _HEAD.match(text[:_EDGE])
+        found += _ONE.findall("" if head is None else head[0])
+        named = {}
+        for name, value in found:
+            with suppress(ValueError):  # it cannot be read or written
+                read = json.loads(value)
+                str(read).encode()
+                named[name] = read
+        return named
+
+
+class BoundedLines:
+    """Makes lines from the bytes of a pipe. Of a line of more than `longest` bytes, which is cut,
+    only the ends are held."""
+
+    def __init__(self, longest: int) -> None:
+        self._longest = longest
+        self._held, self._cut = bytearray(), False
+
+    def feed(self, chunk: bytes) -> list[Line]:
+        """Return the lines that these bytes complete."""
+        found: list[Line] = []
+        *ends, rest = chunk.split(b"\n")
+        for end in ends:
+            self._held += end
+            found.append(self.last())
+        self._held += rest
+        if self._cut or len(self._held) > self._longest:
+            self._cut = True
+            del self._held[_EDGE:-_EDGE]
+        return found
+
+    def last(self) -> Line:
+        """Return what is held, whose line has ended."""
+        line = Line(bytes(self._held), self._cut or len(self._held) > self._longest)
+        self._held, self._cut = bytearray(), False
+        return line
 
 
 class StandardInput:
@@ -163,7 +212,7 @@ class StandardInput:
         self._leave = leave
         self._open: dict[types.RequestId, bool] = {}  # and whether its answer is waited for
         self._answered = asyncio.Event()
-        self._lines: asyncio.Queue[_Line | None] = asyncio.Queue(64)
+        self._lines: asyncio.Queue[Line | None] = asyncio.Queue(64)
         self._answers: asyncio.Future[Writes] = asyncio.get_running_loop().create_future()
         self._own = -1
         self._watching: asyncio.Task[None] | None = None
@@ -208,9 +257,10 @@ class StandardInput:
             if isinstance(read, types.JSONRPCRequest) and read.id in self._open:
                 await self._refuse(read.id, _TWICE)
             elif not isinstance(read, types.ErrorData):
-                self._note(read)
+                if isinstance(read, types.JSONRPCRequest):
+                    self._open[read.id] = read.method != _ENDLESS
                 yield line.data.decode()
-            elif "id" in (named := _named(line)) and "method" not in named:
+            elif "id" in (named := line.named) and "method" not in named:
                 # an answer to our question that cannot be read
                 yield _error(named["id"], read).model_dump_json()
             else:
@@ -223,11 +273,6 @@ class StandardInput:
         named = None if named in self._open else named
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await (await self._answers).send(SessionMessage(_error(named, fault)))
-
-    def _note(self, message: types.JSONRPCMessage) -> None:
-        """Remember a request until it has ended."""
-        if isinstance(message, types.JSONRPCRequest):
-            self._open[message.id] = message.method != _ENDLESS
 
     async def _close(self, request: types.RequestId) -> None:
         self._open.pop(request, None)
@@ -250,7 +295,6 @@ class StandardInput:
 
     @staticmethod
     async def _until(events: Iterable[asyncio.Event], seconds: float) -> None:
-        """Wait until one of the events is set, for at most `seconds`."""
         waiting = [asyncio.ensure_future(event.wait()) for event in events]
         try:
             await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -263,30 +307,23 @@ class StandardInput:
         await self._lines.put(None)
 
     def _read(self, loop: asyncio.AbstractEventLoop, source: int) -> None:
-        held, cut = bytearray(), False
+        lines = BoundedLines(MAX_LINE)
         with (
             os.fdopen(source, "rb", buffering=0) as file,
             suppress(OSError, RuntimeError),  # the loop has closed and nobody waits
         ):
             while chunk := file.read(_CHUNK):
-                *ends, rest = chunk.split(b"\n")
-                for end in ends:
-                    held += end
-                    self._put(loop, _Line(bytes(held), cut or len(held) > MAX_LINE))
-                    held, cut = bytearray(), False
-                held += rest
-                if cut or len(held) > MAX_LINE:
-                    cut = True
-                    del held[_EDGE:-_EDGE]
-            self._put(loop, _Line(bytes(held), cut))  # the end of the input ends the line
+                for line in lines.feed(chunk):
+                    self._put(loop, line)
+            self._put(loop, lines.last())  # the end of the input ends the line
             self._put(loop, None)
 
-    def _put(self, loop: asyncio.AbstractEventLoop, line: _Line | None) -> None:
+    def _put(self, loop: asyncio.AbstractEventLoop, line: Line | None) -> None:
         if not self._left:
             asyncio.run_coroutine_threadsafe(self._lines.put(line), loop).result()
 
 
-def _read(line: _Line) -> types.JSONRPCMessage | types.ErrorData:
+def _read(line: Line) -> types.JSONRPCMessage | types.ErrorData:
     """Return the message in a line, or why there is none."""
     if line.cut:
         told = f"a message may have at most {MAX_LINE:,} bytes"
@@ -306,25 +343,6 @@ def _read(line: _Line) -> types.JSONRPCMessage | types.ErrorData:
         told = "Invalid request: an id must be a string or an integer"
         return types.ErrorData(code=INVALID_REQUEST, message=told)
     return message
-
-
-def _named(line: _Line) -> dict[str, Any]:
-    """Return a line's own `id` and `method`, outside of its contents, as found at its ends."""
-    text = line.data.decode("utf-8", "surrogateescape")  # invalid UTF-8 cannot be written either
-    found: list[tuple[str, str]] = []
-    outside = _TEXT.sub("", text)
-    if line.cut or outside.count("{") == outside.count("}"):  # otherwise its end may be inside
-        tail = _TAIL.search(text[-_EDGE:])
-        found += _ONE.findall("" if tail is None else tail[0])
-    head = _HEAD.match(text[:_EDGE])
-    found += _ONE.findall("" if head is None else head[0])
-    named = {}
-    for name, value in found:
-        with suppress(ValueError):  # it cannot be read or written
-            read = json.loads(value)
-            str(read).encode()
-            named[name] = read
-    return named
 
 
 def _error(id_: str | int | None, fault: types.ErrorData) -> types.JSONRPCError:

@@ -52,7 +52,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 from starlette.applications import Starlette
 
-from toolcrib.bridges.mcp.calls import GONE, ClientRuns, OneCall, Result, begun
+from toolcrib.bridges.mcp.calls import GONE, ClientRuns, OneCall, Result
 from toolcrib.bridges.mcp.content import listed
 from toolcrib.bridges.mcp.doors import caller_of, http_app
 from toolcrib.bridges.mcp.elicitation import StillOpen, read_state, written
@@ -142,7 +142,6 @@ class _Task:
         return "completed"
 
     def give_up(self) -> None:
-        """Cancel it, once."""
         if not self.given_up:
             self.given_up = True
             self.call.give_up()
@@ -160,7 +159,7 @@ class _Task:
 
     def detailed(self) -> dict[str, Any]:
         """Return everything about the task, as `tasks/get` does."""
-        told = {**self.told(), "resultType": "complete"}
+        told = self.told() | {"resultType": "complete"}
         if told["status"] == "input_required":
             told["inputRequests"] = {key: _plain(one) for key, one in self.call.open().items()}
         if told["status"] == "completed":
@@ -216,7 +215,7 @@ class ServedTasks:
             return None
         task = _Task(call)
         self._tasks[task.id] = task
-        return {**task.told(), "resultType": "task"}
+        return task.told() | {"resultType": "task"}
 
     async def get(self, context: _Context, params: TaskParams) -> dict[str, Any]:
         task = self._of(context, params)
@@ -290,7 +289,7 @@ class Calls:
             call.take(context, params.input_responses)
         else:
             may, tally = self._may_approve, run.tally
-            call = begun(runner, context, params, may, caller=caller, tally=tally, asked=state)
+            call = OneCall(runner, context, params, may, caller=caller, tally=tally, asked=state)
         run.hold(call.task)
         self._answering.add(call)
         try:

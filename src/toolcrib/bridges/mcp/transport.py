@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import shutil
 import signal
 import ssl
@@ -34,6 +33,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, METHOD_NOT_FOUND
 
 from toolcrib.bridges.mcp.faults import RequestFault, heard, marked
+from toolcrib.bridges.mcp.pipes import BoundedLines, Line
 from toolcrib.bridges.mcp.servers import HttpServer, StdioServer
 from toolcrib.errors import SourceError
 
@@ -45,8 +45,6 @@ _LOOK = 0.01
 _TO_CONNECT = 30.0  # seconds to connect, to write, and to get a connection of the pool
 _MOST_OF_AN_ERROR = 65_536
 _KEPT = ("content-type", "mcp-session-id", "mcp-protocol-version")
-_HEAD = re.compile(rb'\{(?:"jsonrpc": ?"2\.0", ?)?"id": ?(\d{1,15})[,}]')
-_END = re.compile(rb'"id": ?(\d{1,15})(?:, ?"jsonrpc": ?"2\.0")?\}\s*$')
 
 Incoming = SessionMessage | Exception
 
@@ -120,14 +118,15 @@ class StdioTransport:
         self, process: asyncio.subprocess.Process, into: MemoryObjectSendStream[Incoming]
     ) -> None:
         assert process.stdout is not None  # noqa: S101  it is a pipe
-        lines = BoundedLines()
+        lines = BoundedLines(MAX_MESSAGE)
         try:
             async with into:
                 while chunk := await process.stdout.read(1 << 16):
-                    for message in lines.feed(chunk):
+                    for message in map(read_line, lines.feed(chunk)):
                         if isinstance(message, UnanswerableError):
                             return
-                        await into.send(message)
+                        if message is not None:
+                            await into.send(message)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
             pass  # the session has ended
         finally:
@@ -144,45 +143,18 @@ class UnanswerableError(ValueError):
     """A message is too long, and the call that it answers is not known. The session ends."""
 
 
-class BoundedLines:
-    """Makes messages from the bytes of a pipe, one for each line, and holds no more than one of
-    them."""
-
-    def __init__(self, longest: int = MAX_MESSAGE) -> None:
-        self._longest = longest
-        self._held = bytearray()
-        self._cut = 0  # bytes of this line that were dropped
-
-    def feed(self, chunk: bytes) -> list[Incoming]:
-        """Return the messages that these bytes complete."""
-        found: list[Incoming] = []
-        *ends, rest = chunk.split(b"\n")
-        for end in ends:
-            self._held += end
-            message = self._message()
-            if message is not None:
-                found.append(message)
-            self._held.clear()
-            self._cut = 0
-        self._held += rest
-        if len(self._held) > self._longest:
-            surplus = len(self._held) - self._longest
-            del self._held[-surplus - _TAIL : -_TAIL]
-            self._cut += surplus
-        return found
-
-    def _message(self) -> Incoming | None:
-        line = bytes(self._held)
-        if self._cut or len(line) > self._longest:
-            text = f"the server's answer is larger than {self._longest} bytes"
-            return _instead(line, RequestFault.TOO_LARGE, text) or UnanswerableError(text)
-        if not line.strip():
-            return None
-        try:
-            return SessionMessage(heard(_parsed(line)))
-        except ValueError:
-            text = "a line from the server is not a JSON-RPC message"  # none of its text is shown
-            return _instead(line, RequestFault.UNREADABLE, text) or ValueError(text)
+def read_line(line: Line) -> Incoming | None:
+    """Return the message in a line, or what takes its place."""
+    if line.cut:
+        text = f"the server's answer is larger than {MAX_MESSAGE} bytes"
+        return _instead(line, RequestFault.TOO_LARGE, text) or UnanswerableError(text)
+    if not line.data.strip():
+        return None
+    try:
+        return SessionMessage(heard(_parsed(line.data)))
+    except ValueError:
+        text = "a line from the server is not a JSON-RPC message"  # none of its text is shown
+        return _instead(line, RequestFault.UNREADABLE, text) or ValueError(text)
 
 
 def _parsed(data: bytes | str) -> types.JSONRPCMessage:
@@ -190,13 +162,12 @@ def _parsed(data: bytes | str) -> types.JSONRPCMessage:
     return types.jsonrpc_message_adapter.validate_json(data, by_name=False)
 
 
-def _instead(line: bytes, fault: RequestFault, text: str) -> SessionMessage | None:
-    """Return an error for the request that a line answers, whose id is at one end of the line."""
-    found = _HEAD.match(line[:_TAIL]) or _END.search(line[-_TAIL:])
-    if found is None:
+def _instead(line: Line, fault: RequestFault, text: str) -> SessionMessage | None:
+    """Return an error for the request that a line answers, if it says which."""
+    asked = line.named.get("id")
+    if not isinstance(asked, int):  # ours are numbers
         return None
-    error = marked(fault, text)
-    return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=int(found[1]), error=error))
+    return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=asked, error=marked(fault, text)))
 
 
 async def _write(
