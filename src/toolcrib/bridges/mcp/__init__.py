@@ -10,9 +10,9 @@ try:
 except ImportError:
     raise MissingExtraError("mcp", "toolcrib.bridges.mcp") from None
 
-from toolcrib.bridges.mcp.client import McpClient, calling_client
 from toolcrib.bridges.mcp.consume import LeftOut, McpCatalog, mcp_catalog
 from toolcrib.bridges.mcp.doors import bearer, caller_of
+from toolcrib.bridges.mcp.elicitation import McpClient, calling_client
 from toolcrib.bridges.mcp.serve import McpServer, mcp_server
 from toolcrib.bridges.mcp.servers import HttpServer, StdioServer, read_servers
 

@@ -39,9 +39,14 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from toolcrib.agent.history import content_of
-from toolcrib.bridges.mcp.client import CALLING, ClientQuestions, McpClient
 from toolcrib.bridges.mcp.content import refused, result_of
-from toolcrib.bridges.mcp.elicitation import Asked, ClientApprover
+from toolcrib.bridges.mcp.elicitation import (
+    CALLING,
+    Asked,
+    ClientApprover,
+    ClientQuestions,
+    McpClient,
+)
 from toolcrib.bridges.mcp.faults import CLOSED
 from toolcrib.doors import MayApprove
 from toolcrib.errors import ApprovalError, ErrorCode

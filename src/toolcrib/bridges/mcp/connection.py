@@ -125,7 +125,6 @@ class _Session:
 
     @contextmanager
     def calling(self) -> Iterator[None]:
-        """Count a call while the block runs."""
         self._calls += 1
         try:
             yield
@@ -295,7 +294,6 @@ class Connection:
         return result
 
     def _told(self, error: MCPError, session: _Session) -> ToolError:
-        """Return the exception for an error that is not the tool's own."""
         match fault_of(error):
             case RequestFault.NOT_SENT:
                 return ToolError(NOT_REACHED, retryable=True)
@@ -496,8 +494,6 @@ class Connection:
                 LOGGER.warning("%s: the tool %r has changed since it was read", self.name, told)
 
     async def _pages(self, client: Client) -> tuple[list[types.Tool], dict[str, str]]:
-        """Return the tools of a listing, and why others are malformed. Raises the same errors as
-        `_list`."""
         tools: list[types.Tool] = []
         cursor: str | None = None
         pages = _MOST_PAGES if client.server_capabilities.tools is not None else 0
@@ -660,7 +656,6 @@ def _telling(context: CallContext) -> ProgressFnT:
 
 
 def _called_as_tasks(client: Client, tools: Sequence[types.Tool]) -> frozenset[str]:
-    """Return the tools that a 2025-11-25 server requires to be called as tasks."""
     told = client.server_capabilities.tasks
     if client.protocol_version in MODERN_PROTOCOL_VERSIONS or told is None:
         return frozenset()

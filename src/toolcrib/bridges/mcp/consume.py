@@ -56,6 +56,9 @@ class _Wishes(msgspec.Struct, frozen=True):
     trust: Trusts
     lock: str | Path | None
 
+    def takes(self, *names: str) -> bool:
+        return self.only is None or any(name in self.only for name in names)
+
 
 class _Listed(msgspec.Struct, frozen=True):
     """A tool as a server lists it, with its name in the catalog and its current digest."""
@@ -188,7 +191,8 @@ class McpCatalog:
             elif after is None:
                 found.append(Change(one.name, "removed"))
             elif before.digest != after.digest:
-                found.append(Change(one.name, "changed", _different(before.tool, after.tool)))
+                parts = _different(before.tool, after.tool, (*_READ_PARTS, "annotations"))
+                found.append(Change(one.name, "changed", parts))
         return tuple(sorted(found, key=lambda each: each.tool))
 
     async def _close(self) -> None:
@@ -198,11 +202,11 @@ class McpCatalog:
     def _wanted(self) -> dict[_Key, _Listed]:
         """Return the listed tools that the author takes. One that is listed twice is the same, or
         has no digest."""
-        only, wanted = self._wishes.only, dict[_Key, _Listed]()
+        wanted = dict[_Key, _Listed]()
         for prefix, server in self._connections:
             for tool in server.tools:
                 name = prefix_of(prefix) + legal_name(tool.name)
-                if only is None or name in only or tool.name in only:
+                if self._wishes.takes(name, tool.name):
                     one = _Listed(name, tool, server, server.digest_of(tool.name))
                     wanted.setdefault((server, tool.name), one)
         return wanted
@@ -210,11 +214,10 @@ class McpCatalog:
     def _malformed(self) -> Iterator[tuple[LeftOut, str, str]]:
         """Yield each malformed tool that the author takes, with its name in the catalog and at the
         server."""
-        only = self._wishes.only
         for prefix, server in self._connections:
             for tool, why in server.malformed.items():
                 name = prefix_of(prefix) + legal_name(tool)
-                if only is None or name in only or tool in only:
+                if self._wishes.takes(name, tool):
                     yield _left_out(server, tool, f"tool '{name}': {why}"), name, tool
 
     def _check_listed(self, here: set[str], there: set[str]) -> None:
@@ -248,7 +251,7 @@ class McpCatalog:
         self._check_listed(here, there)
         tools: list[Catalog] = []
         left_out = [one for one, _, _ in malformed]
-        named: dict[tuple[Connection, str], _Listed] = {}
+        named: dict[_Key, _Listed] = {}
         for one in wanted.values():
             other = named.setdefault((one.connection, one.name), one)
             if other is not one:
@@ -308,12 +311,11 @@ def _handler(connection: Connection, tool: str, read: str) -> Callable[..., Any]
     return call
 
 
-def _different(before: types.Tool, after: types.Tool) -> tuple[str, ...]:
-    parts = ("description", "input_schema", "output_schema", "annotations")
-    return tuple(part for part in parts if getattr(before, part) != getattr(after, part))
-
-
 _READ_PARTS = ("description", "input_schema", "output_schema")
+
+
+def _different(before: object, after: object, parts: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(part for part in parts if getattr(before, part) != getattr(after, part))
 
 
 def _unread(catalog: Catalog, lock: Lock) -> list[Change]:
@@ -324,6 +326,6 @@ def _unread(catalog: Catalog, lock: Lock) -> list[Change]:
         if before is None:
             found.append(Change(name, "added"))
         elif before.origin != tool.origin:
-            parts = tuple(p for p in _READ_PARTS if getattr(before, p) != getattr(tool, p))
-            found.append(Change(name, "changed", parts or ("annotations",)))
+            parts = _different(before, tool, _READ_PARTS) or ("annotations",)
+            found.append(Change(name, "changed", parts))
     return found

@@ -149,8 +149,6 @@ class _Answered:
 
 
 class _OnlyHere:
-    """Answers only this machine."""
-
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 

@@ -140,7 +140,7 @@ async def _waited_for(session: ClientSession, task_id: str) -> AsyncIterator[Non
     except BaseException:
         cancel = _Cancel(params=TaskParams(task_id=task_id))
         ending = asyncio.ensure_future(session.send_request(cancel, _STATE))
-        ending.add_done_callback(_heard)
+        ending.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         await asyncio.wait({ending}, timeout=_TO_CANCEL)
         raise
 
@@ -166,7 +166,6 @@ async def _ended(
 
 
 async def _asked(session: ClientSession, request: _Get | _Update) -> State:
-    """Return a server's answer to a question about a task. Raises OutcomeUnknown."""
     try:
         answer: State = await session.send_request(request, _STATE)
     except MCPError as error:
@@ -200,11 +199,6 @@ async def _answer(session: ClientSession, task_id: str, asked: object, answered:
         await _asked(session, _Update(params=params))
 
 
-def _heard(ending: asyncio.Future[Any]) -> None:
-    if not ending.cancelled():
-        ending.exception()
-
-
 def _seconds(milliseconds: object) -> float:
     if not isinstance(milliseconds, int | float):
         return _USUAL
@@ -217,7 +211,6 @@ def _unknown(error: MCPError) -> OutcomeUnknown:
 
 
 def _error(state: State) -> MCPError:
-    """Return the error that a task ended with."""
     with suppress(ValidationError):
         told = types.ErrorData.model_validate(state.get("error"))
         return MCPError(INTERNAL_ERROR, told.message)  # the server's own code is not used
