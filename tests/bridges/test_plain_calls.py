@@ -11,12 +11,15 @@ from pathlib import Path
 import pytest
 from children import run
 
-from toolcrib.bridges.langchain.plain_calls import wait_for
+from toolcrib.bridges.langchain.to_langchain import PLAIN_CALLS
 
+wait_for = PLAIN_CALLS.wait_for
 WHERE: ContextVar[str] = ContextVar("where", default="nowhere")
 FORKED = """
 import asyncio, os, sys
-from toolcrib.bridges.langchain.plain_calls import wait_for
+from toolcrib.bridges.langchain.to_langchain import PLAIN_CALLS
+
+wait_for = PLAIN_CALLS.wait_for
 
 async def say(word):
     return word

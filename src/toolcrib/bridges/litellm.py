@@ -23,7 +23,6 @@ import functools
 import json
 import os
 import re
-import threading
 from base64 import b64decode
 from collections.abc import (
     AsyncGenerator,
@@ -40,6 +39,7 @@ from typing import Any, TypeAlias, TypeGuard, TypeVar, Unpack
 
 import msgspec
 
+from toolcrib.bridges.loops import LoopThreads
 from toolcrib.clients.base import Options, WireClient
 from toolcrib.clients.server import remembered, secrets_in, secrets_of
 from toolcrib.clients.transport import Outgoing, RequestDeadline, Response, Timeouts
@@ -172,29 +172,14 @@ class LiteLLMTransport:
         return "LiteLLMTransport()"
 
 
-# LiteLLM's event loop, which runs until the process ends.
-
 T = TypeVar("T")
-_lock = threading.Lock()
-_begun: list[tuple[asyncio.AbstractEventLoop, threading.Thread]] = []
+_LOOPS = LoopThreads("toolcrib litellm")
 
 
 async def _in_its_loop(made: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine in that loop, with this context. Return its value or raise its error. It is
     cancelled together with its caller."""
-    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(made, _loop()))
-
-
-def _loop() -> asyncio.AbstractEventLoop:
-    with _lock:
-        if _begun and not _begun[0][1].is_alive():  # in a forked child
-            _begun.clear()
-        if not _begun:
-            loop = asyncio.new_event_loop()
-            thread = threading.Thread(target=loop.run_forever, name="toolcrib litellm", daemon=True)
-            thread.start()
-            _begun.append((loop, thread))
-        return _begun[0][0]
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(made, _LOOPS.loop()))
 
 
 async def _next(stream: AsyncIterator[Any]) -> Any:

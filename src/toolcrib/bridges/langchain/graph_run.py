@@ -7,6 +7,14 @@ models count from `call_0` in each reply, and the message tells those calls apar
 or the same id to several calls, and their position in the message tells those apart. If no message
 is known, or it has no id, or several of its calls are equal, the task of the step takes its place.
 A step that is repeated from the same checkpoint has the same task id.
+
+When a graph is resumed, LangGraph makes the call that had stopped it again, perhaps in another
+process. If its tool is an agent, that has asked its model and made calls by then, and resumes from
+where it waits. Its state is stored as a checkpoint of the thread, in a namespace of its own, and is
+deleted with the thread. It is found by the thread and the call's key, and by nothing of the step: a
+fork of the thread resumes the same agent. Questions that were asked before the call began belong to
+the step in which it began, which is stored as well. Nothing is left to resume for a call that has
+ended.
 """
 
 from __future__ import annotations
@@ -26,22 +34,29 @@ from urllib.parse import quote
 import msgspec
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.base import (
+    BaseCheckpointSaver,
+    ChannelVersions,
+    CheckpointMetadata,
+    CheckpointTuple,
+    empty_checkpoint,
+)
 from langgraph.prebuilt import ToolRuntime
 from langgraph.runtime import ExecutionInfo, get_runtime
 from langgraph.types import StreamWriter, interrupt
 
-from toolcrib.bridges.langchain.suspended import CheckpointedCall
+from toolcrib.errors import SourceError
 from toolcrib.runner.approval import NO_RULE, NotAnAnswer
 from toolcrib.values.context import RunTally
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Refuse
 from toolcrib.values.json import JsonObject, encodable, fresh, may_hold_wide_integer
-from toolcrib.values.record import SpentWithin
+from toolcrib.values.record import SpentWithin, SuspendedCall
 
 CallState: TypeAlias = Literal["busy", "asks", "over"]
 MARK = "toolcrib"
 """The key, in the artifact of a tool message, of what later calls of the thread need to know."""
 
+_CHANNEL, _OVER = "suspended", ""
 _MOST = 10_000  # threads, and answers, that a process keeps
 _NO_QUESTION = "the resume value must name a question by its id"
 _NOT_FOR_RUN = "this question is about one call only: answer without for_run"
@@ -70,6 +85,87 @@ ANSWER_SCHEMA: dict[str, Any] = {
     },
     "additionalProperties": False,
 }
+
+
+class WaitingCall(NamedTuple):
+    """Holds what a call needs to be resumed, and names the step of the graph in which it began."""
+
+    suspended: SuspendedCall
+    step: str
+
+
+_WAITING = msgspec.json.Decoder(WaitingCall)
+
+
+class CheckpointedCall(NamedTuple):
+    """Where one call of a thread is stored. `namespace` belongs to the call. `step` is the
+    namespace and the id of the checkpoint that the call is made from."""
+
+    saver: BaseCheckpointSaver[Any]
+    thread: str
+    namespace: str
+    step: tuple[str, str]
+
+    @classmethod
+    def of(
+        cls, saver: BaseCheckpointSaver[Any], thread: str, call_id: str, info: ExecutionInfo
+    ) -> CheckpointedCall:
+        said = call_id.encode("utf-8", "surrogatepass")
+        around = info.checkpoint_ns.rpartition("|")[0]  # the last part is the task of the call
+        step = (around, info.checkpoint_id)
+        return cls(saver, thread, f"toolcrib:{hashlib.sha256(said).hexdigest()}", step)
+
+    @property
+    def _config(self) -> RunnableConfig:
+        return {"configurable": {"thread_id": self.thread, "checkpoint_ns": self.namespace}}
+
+    async def _found(self, config: RunnableConfig) -> CheckpointTuple | None:
+        try:
+            return await self.saver.aget_tuple(config)
+        except NotImplementedError:  # a saver for `invoke` only
+            return await asyncio.to_thread(self.saver.get_tuple, config)
+
+    async def told_beside(self) -> list[ToolMessage]:
+        """Return the results of other calls of the same step that have ended. The thread has no
+        message about them before all calls of the step have ended."""
+        namespace, checkpoint_id = self.step
+        place = {"checkpoint_ns": namespace, "checkpoint_id": checkpoint_id}
+        found = await self._found({"configurable": {"thread_id": self.thread, **place}})
+        writes = [] if found is None else found.pending_writes or []
+        given = [value if isinstance(value, list | tuple) else [value] for _, _, value in writes]
+        return [each for values in given for each in values if isinstance(each, ToolMessage)]
+
+    async def load(self) -> WaitingCall | None:
+        """Return the last saved state, unless there is none or the call is over. Raises SourceError."""
+        found = await self._found(self._config)
+        if found is None:
+            return None
+        try:
+            saved = found.checkpoint["channel_values"][_CHANNEL]
+            return None if saved == _OVER else _WAITING.decode(saved)
+        except (KeyError, TypeError, msgspec.DecodeError) as error:
+            raise SourceError(
+                f"the checkpoint of an agent in thread {self.thread!r} cannot be read: {error}"
+            ) from None
+
+    async def save(self, waiting: WaitingCall) -> None:
+        """Store the state, in place of an earlier one."""
+        await self._put(msgspec.json.encode(waiting).decode())
+
+    async def end(self) -> None:
+        """Record that the call is over."""
+        await self._put(_OVER)
+
+    async def _put(self, saved: str) -> None:
+        versions: ChannelVersions = {_CHANNEL: self.saver.get_next_version(None, None)}
+        checkpoint = empty_checkpoint()
+        checkpoint["channel_values"][_CHANNEL] = saved
+        checkpoint["channel_versions"].update(versions)
+        about = CheckpointMetadata(source="update", step=0, parents={})
+        try:
+            await self.saver.aput(self._config, checkpoint, about, versions)
+        except NotImplementedError:
+            await asyncio.to_thread(self.saver.put, self._config, checkpoint, about, versions)
 
 
 class GraphCall(NamedTuple):

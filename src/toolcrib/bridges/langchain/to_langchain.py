@@ -39,13 +39,13 @@ from toolcrib.bridges.langchain.graph_run import (
     RunningCall,
     RunningSteps,
     ThreadTallies,
+    WaitingCall,
     answer_json,
     graph_call,
     storable,
 )
-from toolcrib.bridges.langchain.plain_calls import wait_for
 from toolcrib.bridges.langchain.reply_end import fault_of
-from toolcrib.bridges.langchain.suspended import WaitingCall
+from toolcrib.bridges.loops import LoopThreads
 from toolcrib.errors import ApprovalError, CatalogError, ErrorCode, no_such
 from toolcrib.runner import CallScope, ToolRunner
 from toolcrib.runner.output import public_arguments
@@ -71,6 +71,9 @@ from toolcrib.wire.forms import NameRule, wire_names
 
 T = TypeVar("T")
 CallerOf: TypeAlias = Callable[[RunnableConfig], Caller]
+PLAIN_CALLS = LoopThreads("toolcrib plain calls")
+"""Synchronous calls (`invoke`). Those of one run are decided on in one loop, so that two of them
+cannot share a last allowance."""
 NAMES = NameRule("A-Za-z0-9_-", 64, first="A-Za-z_")
 """Names that every provider takes, since LangChain sends names unchanged."""
 RUNTIME = "toolcrib_runtime"
@@ -288,7 +291,7 @@ class RunnerTool(BaseTool):
     def run(self, tool_input: str | dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         """Make one call like `arun`, in the event loop of another thread, and wait for it. An event
         loop that runs in this thread is blocked meanwhile."""
-        return wait_for(self.arun(tool_input, *args, **kwargs))
+        return PLAIN_CALLS.wait_for(self.arun(tool_input, *args, **kwargs))
 
     async def arun(  # noqa: PLR0913  BaseTool's own parameters
         self,
