@@ -12,15 +12,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from inspect import Parameter
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    NamedTuple,
-    TypeAlias,
-    get_args,
-    get_origin,
-)
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args, get_origin
 
 from langchain_core.messages import ToolMessage
 from langchain_core.messages.tool import ToolOutputMixin

@@ -57,14 +57,7 @@ from toolcrib.values.call import ToolCall
 from toolcrib.values.context import CallScope, RunTally
 from toolcrib.values.decision import ApprovalRequest, Caller
 from toolcrib.values.json import JsonObject, JsonValue
-from toolcrib.values.record import (
-    PART_WAITED,
-    CallError,
-    Completed,
-    Failed,
-    Outcome,
-    Waiting,
-)
+from toolcrib.values.record import PART_WAITED, CallError, Completed, Failed, Outcome, Waiting
 
 IDLE = 1_800.0  # seconds
 MOST_RUNS = 10_000

@@ -204,9 +204,7 @@ class StandardInput:
     """
 
     def __init__(
-        self,
-        stop: asyncio.Event | None = None,
-        leave: Callable[[], Awaitable[None]] | None = None,
+        self, stop: asyncio.Event | None = None, leave: Callable[[], Awaitable[None]] | None = None
     ) -> None:
         self._stop = asyncio.Event() if stop is None else stop
         self._leave = leave
