@@ -275,7 +275,7 @@ def _load(where: str) -> Catalog:
     if where.startswith(_MCP):
         return _checked(where, lambda: _of_servers(where.removeprefix(_MCP)))
     if where.startswith(_OPENAPI):
-        command, document = "toolcrib.bridges.openapi.command", where.removeprefix(_OPENAPI)
+        command, document = "toolcrib.bridges.openapi.catalog", where.removeprefix(_OPENAPI)
         return _checked(where, lambda: import_module(command).catalog_of(document))
     search_beside(where)
     return _checked(where, lambda: discover(where))
