@@ -163,12 +163,8 @@ class OperationReader:
         )
         sent = tuple(arguments.parameter(one) for one in operation.parameters)
         body = None if operation.body is None else arguments.body(operation.body)
-        schema = arguments.schema()
-        form: JsonObject = {
-            "name": name,
-            "description": operation.description,
-            "input_schema": schema,
-        }
+        form: JsonObject = {"name": name, "description": operation.description}
+        form["input_schema"] = arguments.schema()
         output, by_status = self._outputs(operation.responses)
         if output is not None:
             form["output_schema"] = output
@@ -254,11 +250,11 @@ class OperationReader:
     def _is_string(self, schema: Node | None) -> bool:
         """Return whether a text is described as a string, and not as the object that its JSON would
         be."""
-        kind = None if schema is None else self._answers.resolved(schema).get("type")
+        kind = None if schema is None else self._document.resolved(schema).get("type")
         return kind is None or kind.node == "string"
 
     def _text(self, schema: Node | None) -> Translated:
-        if schema is None or self._answers.resolved(schema).get("type") is None:
+        if schema is None or self._document.resolved(schema).get("type") is None:
             return Translated({"type": "string"}, frozenset(), 1)
         return self._answers.translated(schema)
 
@@ -325,7 +321,7 @@ class _ArgumentSchema:
         """Return the schema of a form, and how its fields are sent. Raises NoTool."""
         if given.schema is None:
             raise NoTool("form", "its body is a form without fields")
-        whole = self._schemas.resolved(given.schema)
+        whole = self._schemas.document.resolved(given.schema)
         made = self._translated(whole)
         if made.setdefault("type", "object") != "object":
             raise NoTool("form", "its body is a form, but its schema is not an object")

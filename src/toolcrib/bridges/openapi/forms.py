@@ -54,6 +54,7 @@ _OF_SCHEMAS = frozenset(
 """What a Swagger 2.0 parameter says about its value, in addition to its name."""
 _JSON = re.compile(r"(?:.*[/+])?(?:application)?json|\*/\*|application/\*", re.IGNORECASE)
 _FORM = ("application/x-www-form-urlencoded", "multipart/form-data")
+_IN_PATHS = "/%:@!$&'()*+,;=~?"
 VARIABLE = re.compile(r"\{([^{}]+)\}")
 """A variable of a path, and its name."""
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -265,9 +266,7 @@ class _Reading:
             )
 
     def _parameter(self, part: Node) -> ApiParameter:
-        name, place = part.text("name"), part.text("in")
-        if place not in _STYLES:
-            raise NoTool("form", f"the parameter {name!r:.60} is in {place!r:.20}")
+        name, place = part.text("name"), _place_of(part)
         content = part.members("content")
         as_json = next((one for kind, one in content.items() if is_json(kind)), None)
         if content and as_json is None:
@@ -278,7 +277,7 @@ class _Reading:
         schema = (as_json or part).get("schema")
         return ApiParameter(
             name=name,
-            place=cast("Place", place),
+            place=place,
             required=part.flag("required") or place == "path",
             schema=schema or Node(part.file, {}),
             style=style,
@@ -289,14 +288,12 @@ class _Reading:
         )
 
     def _parameter_2(self, part: Node) -> ApiParameter:
-        name, place = part.text("name"), part.text("in")
-        if place not in _STYLES:
-            raise NoTool("form", f"the parameter {name!r:.60} is in {place!r:.20}")
+        place = _place_of(part)
         style, explode = _collection(part)
         schema = {key: value for key, value in part.node.items() if key in _OF_SCHEMAS}
         return ApiParameter(
-            name=name,
-            place=cast("Place", place),
+            name=part.text("name"),
+            place=place,
             required=part.flag("required") or place == "path",
             schema=Node(part.file, schema),
             style=style if place == "query" else _STYLES[place][0],
@@ -305,21 +302,13 @@ class _Reading:
         )
 
     def _body(self) -> ApiBody | None:
-        given = self._part.get("requestBody")
-        if given is None:
-            return None
-        part = self._document.resolved(given)
+        part = self._document.resolved(self._part.get("requestBody") or Node(self._part.file, {}))
         content = part.members("content")
         if not content:
             return None
         kind = _chosen(content)
-        return ApiBody(
-            kind,
-            content[kind].get("schema"),
-            part.flag("required"),
-            part.text("description"),
-            content[kind].members("encoding"),
-        )
+        schema, encoding = content[kind].get("schema"), content[kind].members("encoding")
+        return ApiBody(kind, schema, part.flag("required"), part.text("description"), encoding)
 
     def _body_2(self, parameters: list[Node]) -> ApiBody | None:
         """Return the body of Swagger 2.0: one parameter `in: body`, or all those `in: formData`."""
@@ -412,7 +401,11 @@ def _encoded(path: str) -> str:
         ) from None
 
 
-_IN_PATHS = "/%:@!$&'()*+,;=~?"
+def _place_of(part: Node) -> Place:
+    place = part.text("in")
+    if place not in _STYLES:
+        raise NoTool("form", f"the parameter {part.text('name')!r:.60} is in {place!r:.20}")
+    return cast("Place", place)
 
 
 def _collection(part: Node) -> tuple[str, bool]:

@@ -64,7 +64,7 @@ class ApiSchemas:
     def __init__(
         self, document: Document, meant: Literal["request", "answer"], *, kinds: bool = False
     ) -> None:
-        self._document = document
+        self.document = document
         self._wants_kinds = kinds
         self.is_3_1 = document.version.startswith("3.1")
         self.has_styled_parts = self.is_3_1 or document.is_swagger
@@ -80,7 +80,8 @@ class ApiSchemas:
 
     def translated(self, part: Node) -> Translated:
         """Return a schema of the document. Raises NoTool."""
-        return _Walk(self, part.file).whole(part.node)
+        walk = _Walk(self, part.file)
+        return Translated(walk.schema(part.node, 0), frozenset(walk.names), walk.size)
 
     def whole(self, schema: Translated, most: int = MAX_NODES) -> _Schema:
         """Return a schema with the definitions that it refers to. Raises NoTool if it has more
@@ -99,7 +100,9 @@ class ApiSchemas:
             name = pending.pop()
             if name in found:
                 continue
-            made = self._definition(name)
+            if name not in self._made:
+                self._made[name] = self.translated(self._targets[name])
+            made = self._made[name]
             size += made.size
             if size > most:
                 raise NoTool("too large", f"its schema has more than {most} nodes")
@@ -108,21 +111,13 @@ class ApiSchemas:
         definitions = {name: found[name] for name in sorted(found)}
         return {**schema, "$defs": definitions} if definitions else schema
 
-    def resolved(self, part: Node) -> Node:
-        return self._document.resolved(part)
-
-    def _definition(self, name: str) -> Translated:
-        if name not in self._made:
-            self._made[name] = self.translated(self._targets[name])
-        return self._made[name]
-
     def name_of(self, file: DocumentFile, ref: str, *, as_part: bool = False) -> str:
         """Return the name of a `$ref`'s target among the definitions. Raises NoTool.
 
         A target with kinds, by a discriminator with a `mapping`, is any of them. In an `allOf`
         (`as_part`) it is itself, as which its kinds include it.
         """
-        target = self._document.follow(file, ref)
+        target = self.document.follow(file, ref)
         kinds = self._kinds(target) if self._wants_kinds and not as_part else None
         key = (target.key, kinds is not None)
         if key not in self._names:
@@ -160,9 +155,9 @@ class ApiSchemas:
         told: dict[_Place | None, tuple[str, list[str]]] = {}
         for value, ref in named.items():
             if ref:
-                told.setdefault(self._place(part.file, ref), (ref, []))[1].append(value)
+                told.setdefault(self.place(part.file, ref), (ref, []))[1].append(value)
         for ref in (target.key[1], *self._parts_of(target)):
-            told.setdefault(self._place(part.file, ref), (ref, [steps_of(unquote(ref))[-1]]))
+            told.setdefault(self.place(part.file, ref), (ref, [steps_of(unquote(ref))[-1]]))
         # a reference that leads nowhere means the schema itself
         told[target.key][1].extend(value for value, ref in named.items() if not ref)
         return {
@@ -174,8 +169,8 @@ class ApiSchemas:
     def _of_kind(self, file: DocumentFile, said: object) -> str:
         """Return the reference that a mapping means: an explicit one, or the name of a schema."""
         of_that_name = f"#/components/schemas/{said}"
-        for ref in (said, of_that_name, self._document.main_from(file) + of_that_name):
-            if isinstance(ref, str) and self._place(file, ref) is not None:
+        for ref in (said, of_that_name, self.document.main_from(file) + of_that_name):
+            if isinstance(ref, str) and self.place(file, ref) is not None:
                 return ref
         return ""
 
@@ -184,13 +179,13 @@ class ApiSchemas:
         an `allOf`."""
         if self._children is None:
             self._children = defaultdict(list)
-            components = self._document.root.get("components")
+            components = self.document.root.get("components")
             for name, child in (components.members("schemas") if components else {}).items():
                 own = f"#/components/schemas/{escape_pointer(name)}"
                 for ref in filter(None, (one.text("$ref") for one in child.items("allOf"))):
                     with suppress(NoTool):
-                        self._children[self._document.follow(child.file, ref).key].append(own)
-        main = self._document.main_from(target.part.file)
+                        self._children[self.document.follow(child.file, ref).key].append(own)
+        main = self.document.main_from(target.part.file)
         return [main + ref for ref in self._children[target.key]]
 
     def meant(self, part: Node) -> Node:
@@ -198,7 +193,7 @@ class ApiSchemas:
         alternative besides null, and its target, if the schema itself does not say what it is.
         Raises NoTool."""
         for _ in range(MAX_DEPTH):
-            part = self.resolved(part)
+            part = self.document.resolved(part)
             if not _SAYS.isdisjoint(as_object(part.node)):
                 return part
             inner = [one for key in _BRANCHES for one in part.items(key) if not is_null(one.node)]
@@ -209,7 +204,7 @@ class ApiSchemas:
 
     def takes_null(self, part: Node) -> bool:
         """Return whether a schema, or its target, says that it allows null. Raises NoTool."""
-        part = self.resolved(part)
+        part = self.document.resolved(part)
         alternatives = [one.node for key in _ALTERNATIVES for one in part.items(key)]
         said = "null" in [one.node for one in part.items("type")]
         return said or part.flag("nullable") or any(map(is_null, alternatives))
@@ -296,7 +291,7 @@ class ApiSchemas:
             seen.add(id(one.node))
             yield one
             if ref := one.text("$ref"):
-                target = self._document.follow(one.file, ref)
+                target = self.document.follow(one.file, ref)
                 kinds = self._kinds(target) if self._wants_kinds and not as_part else None
                 found = target.part if kinds is None else Node(target.part.file, kinds)
                 pending.append((found, as_part))
@@ -312,20 +307,12 @@ class ApiSchemas:
         """Return the other parts of a schema that judge the same value."""
         found = [one for key in keys for one in part.items(key)]
         ref = part.text("$ref")
-        return [*found, self._document.follow(part.file, ref).part] if ref else found
+        return [*found, self.document.follow(part.file, ref).part] if ref else found
 
-    def target(self, file: DocumentFile, ref: str) -> Node:
-        return self._document.follow(file, ref).part
-
-    def same_place(self, file: DocumentFile, one: str, other: str) -> bool:
-        """Return whether two references of a discriminator lead to the same schema."""
-        place = self._place(file, one)
-        return place is not None and place == self._place(file, other)
-
-    def _place(self, file: DocumentFile, ref: str) -> _Place | None:
+    def place(self, file: DocumentFile, ref: str) -> _Place | None:
         """Return the place that a reference leads to, or None if it leads nowhere."""
         try:
-            return self._document.follow(file, ref).key
+            return self.document.follow(file, ref).key
         except NoTool:
             return None
 
@@ -336,13 +323,10 @@ class _Walk:
     def __init__(self, schemas: ApiSchemas, file: DocumentFile) -> None:
         self._schemas, self._file = schemas, file
         self._is_3_0 = not schemas.is_3_1
-        self._names: set[str] = set()
-        self._size = 0
+        self.names: set[str] = set()
+        self.size = 0
 
-    def whole(self, node: Any) -> Translated:
-        return Translated(self._schema(node, 0), frozenset(self._names), self._size)
-
-    def _schema(
+    def schema(
         self, node: Any, depth: int, gone: _Names = _NONE, *, in_all_of: bool = False
     ) -> Any:
         """Return one schema. `gone` are the properties that other schemas of the same value hide."""
@@ -352,8 +336,8 @@ class _Walk:
             raise NoTool(
                 "schema", f"a {type(node).__name__} is in a place where a schema is expected"
             )
-        self._size += 1 + len(node)
-        if depth > MAX_DEPTH or self._size > MAX_NODES:
+        self.size += 1 + len(node)
+        if depth > MAX_DEPTH or self.size > MAX_NODES:
             raise NoTool("too large", "its schema is nested too deeply, or holds too much")
         alone = self._is_3_0 and isinstance(node.get("$ref"), str)
         kept = _ALONE if alone else _KNOWN
@@ -382,40 +366,39 @@ class _Walk:
         be there."""
         if not gone or not isinstance(ref, str):
             return []
-        target = self._schemas.target(self._file, ref)
+        target = self._schemas.document.follow(self._file, ref).part
         if not self._schemas.demands(target, gone - self._schemas.hidden_in(target)):
             return []
         inner = _Walk(self._schemas, target.file)
-        inner._size = self._size
-        taken = inner._schema(target.node, depth, gone)
-        self._size = inner._size
-        self._names |= inner._names
+        inner.size, inner.names = self.size, self.names
+        taken = inner.schema(target.node, depth, gone)
+        self.size = inner.size
         return [taken]
 
     def _ref(self, ref: str, *, as_part: bool) -> str:
         name = self._schemas.name_of(self._file, ref, as_part=as_part)
-        self._names.add(name)
+        self.names.add(name)
         return f"#/$defs/{name}"
 
     def _member(self, key: str, value: Any, depth: int, gone: _Names) -> Any:
         """Return the value of a keyword with the schemas in it translated. Everything else in it is
         data."""
         if key in SINGLES and not isinstance(value, list):
-            return self._property(value, depth) if key in _OF_MORE else self._schema(value, depth)
+            return self._property(value, depth) if key in _OF_MORE else self.schema(value, depth)
         if (key in SINGLES or key in LISTS) and isinstance(value, list):
             inherited = gone if key in _BRANCHES else _NONE
             return [
-                self._schema(child, depth, inherited, in_all_of=key == "allOf") for child in value
+                self.schema(child, depth, inherited, in_all_of=key == "allOf") for child in value
             ]
         if key in MAPS and isinstance(value, dict):
-            read = self._property if key in _OF_MORE else self._schema
+            read = self._property if key in _OF_MORE else self.schema
             return {name: read(child, depth) for name, child in value.items()}
         return value
 
     def _property(self, node: Any, depth: int) -> Any:
         """Return the schema of properties that have no fixed names."""
         hidden = self._schemas.refuses and self._schemas.is_hidden(Node(self._file, node))
-        return False if hidden else self._schema(node, depth)
+        return False if hidden else self.schema(node, depth)
 
     def _hide(self, node: _Schema, made: _Schema, gone: _Names) -> None:
         """Refuse the properties that only an answer has, and leave out those that only a request
@@ -455,12 +438,12 @@ class _Walk:
 
     def _values(self, ref: str, mapping: _Schema) -> list[str]:
         """Return the values of a discriminator that stand for a reference's target."""
-        last = ref.rpartition("/")[2]
+        last, place = ref.rpartition("/")[2], self._schemas.place(self._file, ref)
+        texts = [(value, target) for value, target in mapping.items() if isinstance(target, str)]
         meaning = [
             value
-            for value, target in mapping.items()
-            if isinstance(target, str)
-            and (target == last or self._schemas.same_place(self._file, ref, target))
+            for value, target in texts
+            if target == last or (place and place == self._schemas.place(self._file, target))
         ]
         return meaning or [last]
 

@@ -35,6 +35,7 @@ Key: TypeAlias = str | Callable[[], str | Awaitable[str]]
 """A key, or a function that returns the current one, such as a token that is renewed."""
 
 _LIMITS = HttpLimits(seconds=30.0, body_bytes=4 * 1024 * 1024)
+_KEPT = ("content-type", "retry-after")
 _SHORTEST = 6  # shorter keys may be a part of other words
 
 
@@ -241,7 +242,7 @@ def _told(scheme: SecurityScheme, key: str) -> list[str]:
 def _readings(text: str) -> list[str]:
     """Return a text literally, and with the escapes of JSON, URLs and HTML resolved, in this order."""
     found = [text]
-    for read in (_plain_of_json, _plain_of_json, _spaced, _plain_of_url, unescape):
+    for read in _UNESCAPES:
         found = list(dict.fromkeys([*found, *map(read, found)]))
     return found
 
@@ -253,10 +254,6 @@ _ESCAPED = re.compile(
 _JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"?|[^"\s,:{}\[\]]+', re.DOTALL)
 
 
-def _plain_of_json(text: str) -> str:
-    return _ESCAPED.sub(_unescaped, text)
-
-
 def _unescaped(found: re.Match[str]) -> str:
     if found[1]:
         return bytes.fromhex(found[1] + found[2]).decode("utf-16-be")
@@ -264,13 +261,11 @@ def _unescaped(found: re.Match[str]) -> str:
     return "\ufffd" if "\ud800" <= character <= "\udfff" else character
 
 
-def _plain_of_url(text: str) -> str:
-    """Return a text with the escapes of URLs resolved, for valid UTF-8 and for other bytes."""
-    return unquote(text, errors="surrogateescape")
-
-
-def _spaced(text: str) -> str:
-    return text.replace("+", " ")
+_of_json = partial(_ESCAPED.sub, _unescaped)
+_of_url = partial(unquote, errors="surrogateescape")  # valid UTF-8, and other bytes
+_UNESCAPES: tuple[Callable[[str], str], ...] = (
+    *(_of_json, _of_json, lambda text: text.replace("+", " "), _of_url, unescape),
+)
 
 
 def _json_without(hide: Callable[[str], str], found: re.Match[str]) -> str:
@@ -306,8 +301,6 @@ def _hiding(secrets: Iterable[str]) -> Callable[[str], str]:
 
 
 _MAY_ESCAPE = re.compile(r"[\\%&+]")
-
-
 _BEFORE = r"(?:(?<![A-Za-z0-9])|(?<=\\[bfnrt])|(?<=\\u[0-9A-Fa-f]{4})|(?<=%[0-9A-Fa-f]{2}))"
 _AFTER = r"(?![A-Za-z0-9])"
 
@@ -327,6 +320,3 @@ def _forms(character: str) -> str:
         *([r"\+"] if character == " " else []),
     )
     return f"(?:{'|'.join(forms)})"
-
-
-_KEPT = ("content-type", "retry-after")
