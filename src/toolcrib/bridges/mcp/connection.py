@@ -27,14 +27,14 @@ import mcp_types as types
 from mcp import Client, MCPError
 from mcp.client.session import ClientRequestContext, ClientSession, IncomingMessage
 from mcp.client.subscriptions import SubscriptionLost
-from mcp.shared.dispatcher import CallOptions, ProgressFnT
+from mcp.shared.dispatcher import ProgressFnT
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import FileUrl, ValidationError
 
 from toolcrib.bridges.mcp.content import UNUSABLE, reported_error, value_of
 from toolcrib.bridges.mcp.faults import RequestFault, fault_of, mark_of, marked
 from toolcrib.bridges.mcp.servers import Server, StdioServer, legal_name
-from toolcrib.bridges.mcp.tasks import LOST, Tasks, call_as_task
+from toolcrib.bridges.mcp.tasks import LOST, Tasks, call_as_task, raw_answer
 from toolcrib.bridges.mcp.transport import HttpTransport, StdioTransport
 from toolcrib.clients.server import hidden, remembered
 from toolcrib.errors import OutcomeUnknown, SourceError, ToolError
@@ -561,23 +561,19 @@ async def _page(
     """Return a page of a listing. A malformed tool is left out, and the reason is added to
     `malformed`, whereas the SDK would refuse the whole page. Raises what the SDK raises."""
     session = client.session
-    params = types.PaginatedRequestParams(cursor=cursor)
-    request = types.ListToolsRequest(params=params)
-    data: dict[str, Any] = request.model_dump(by_alias=True, mode="json", exclude_none=True)
-    options: CallOptions = {}
-    session._stamp(data, options)  # noqa: SLF001  the public method refuses the whole page
-    sent = session._dispatcher.send_raw_request  # noqa: SLF001
-    raw = await sent(data["method"], data.get("params"), options)
+    request = types.ListToolsRequest(params=types.PaginatedRequestParams(cursor=cursor))
+    # the public method refuses the whole page
+    raw = await raw_answer(
+        session, request.model_dump(by_alias=True, mode="json", exclude_none=True)
+    )
     given, kept = raw.get("tools"), []
     for at, tool in enumerate(given[: MOST_TOOLS + 1] if isinstance(given, list) else ()):
         try:
             kept.append(types.Tool.model_validate(tool, by_name=False))
         except ValidationError as error:
             malformed[_called(tool, at)] = _fault(error)
-    whole = {
-        "tools": kept if isinstance(given, list) else given,
-        "nextCursor": raw.get("nextCursor"),
-    }
+    tools = kept if isinstance(given, list) else given
+    whole = {"tools": tools, "nextCursor": raw.get("nextCursor")}
     page = types.ListToolsResult.model_validate(whole, by_name=False)
     named = [tool.name for tool in page.tools]
     complete = cursor is None and page.next_cursor is None

@@ -13,7 +13,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeAlias
 
 import mcp_types as types
@@ -158,12 +157,7 @@ class McpCatalog:
                 raise raised.exceptions[0] from None
             raise
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        raised: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._close()
 
     async def latest(self) -> Catalog:

@@ -9,14 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
 
 from mcp.server.auth.provider import AccessToken, TokenVerifier, principal_components
-from mcp.server.auth.settings import AuthSettings
-from mcp.server.lowlevel import Server
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import INTERNAL_ERROR
-from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
@@ -65,35 +61,22 @@ class _OneToken:
         return AccessToken(token="", client_id=self._client, scopes=[])
 
 
-def http_app(
-    server: Server[Any],
-    *,
-    token_verifier: TokenVerifier | None,
-    auth: AuthSettings | None,
-    hosts: Sequence[str],
-    origins: Sequence[str],
-    path: str,
-) -> Starlette:
-    """Return the SDK's app of a server, behind these checks."""
+def security_of(hosts: Sequence[str], origins: Sequence[str]) -> TransportSecuritySettings:
+    """Return the SDK's settings for the names of a server, and of the web pages that may call it."""
     named = (*HERE, *check_each("hosts", hosts, str, 'a list of str: ["mcp.example.com"]'))
     pages = check_each("origins", origins, str, 'a list of str: ["https://example.com"]')
-    security = TransportSecuritySettings(
+    return TransportSecuritySettings(
         allowed_hosts=[each for host in named for each in (host.lower(), f"{host.lower()}:*")],
         allowed_origins=[f"http://{host}:*" for host in HERE]
         + [f"http://{host}" for host in HERE]
         + [page.lower() for page in pages],
     )
-    if token_verifier is not None and auth is None:
-        # tokens come from somewhere else, which is not named
-        auth = AuthSettings(issuer_url=AnyHttpUrl("http://localhost"), resource_server_url=None)
-    app = server.streamable_http_app(
-        streamable_http_path=path,
-        transport_security=security,
-        auth=auth,
-        token_verifier=token_verifier,
-    )
+
+
+def guarded(app: Starlette, *, only_here: bool) -> Starlette:
+    """Put the checks of this module before an app of the SDK's."""
     app.user_middleware.append(Middleware(_Named))
-    if token_verifier is None:
+    if only_here:
         app.user_middleware.append(Middleware(_OnlyHere))
     app.user_middleware.insert(0, Middleware(_Answered))
     return app

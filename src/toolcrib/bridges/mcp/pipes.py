@@ -24,7 +24,6 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 import anyio
@@ -226,12 +225,7 @@ class StandardInput:
         self._watching = asyncio.create_task(self._watch())
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        raised: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._left = True
         if self._watching is not None:
             self._watching.cancel()

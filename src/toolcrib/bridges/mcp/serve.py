@@ -49,12 +49,12 @@ from mcp_types import (
     MISSING_REQUIRED_CLIENT_CAPABILITY,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import TypeAdapter, ValidationError
+from pydantic import AnyHttpUrl, TypeAdapter, ValidationError
 from starlette.applications import Starlette
 
 from toolcrib.bridges.mcp.calls import GONE, ClientRuns, OneCall, Result
 from toolcrib.bridges.mcp.content import listed
-from toolcrib.bridges.mcp.doors import caller_of, http_app
+from toolcrib.bridges.mcp.doors import caller_of, guarded, security_of
 from toolcrib.bridges.mcp.elicitation import StillOpen, read_state, written
 from toolcrib.bridges.mcp.pipes import StandardInput
 from toolcrib.bridges.mcp.tasks import EXTENSION, TaskParams, TaskUpdateParams
@@ -451,14 +451,16 @@ class McpServer:
         call it (`https://example.com`). `auth` is the SDK's `AuthSettings`, which tells clients
         where tokens come from.
         """
-        return http_app(
-            self.server,
-            token_verifier=token_verifier,
+        if token_verifier is not None and auth is None:
+            # tokens come from somewhere else, which is not named
+            auth = AuthSettings(issuer_url=AnyHttpUrl("http://localhost"), resource_server_url=None)
+        app = self.server.streamable_http_app(
+            streamable_http_path=path,
+            transport_security=security_of(hosts, origins),
             auth=auth,
-            hosts=hosts,
-            origins=origins,
-            path=path,
+            token_verifier=token_verifier,
         )
+        return guarded(app, only_here=token_verifier is None)
 
     @asynccontextmanager
     async def _lifespan(self, _server: Server[ClientRuns]) -> AsyncIterator[ClientRuns]:

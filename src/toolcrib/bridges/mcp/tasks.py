@@ -107,23 +107,26 @@ async def _resolved(handle: _Handle, context: ClaimContext) -> types.CallToolRes
     raise _error(state)
 
 
+async def raw_answer(session: ClientSession, request: State) -> dict[str, Any]:
+    """Send a request, and return the server's result as it is. Raises MCPError."""
+    options: CallOptions = {}
+    session._stamp(request, options)  # noqa: SLF001
+    sent = session._dispatcher.send_raw_request  # noqa: SLF001
+    return await sent(request["method"], request.get("params"), options)
+
+
 async def call_as_task(client: Client, tool: str, arguments: State) -> types.CallToolResult:
     """Call a tool of a 2025-11-25 server that has to be called as a task. Raises MCPError and
     OutcomeUnknown."""
-    session = client.session
-    data: State = {"method": "tools/call"}
-    data["params"] = {"name": tool, "arguments": arguments, "task": {}}
-    options: CallOptions = {}
-    session._stamp(data, options)  # noqa: SLF001  the public method accepts no handle as a result
-    sent = session._dispatcher.send_raw_request  # noqa: SLF001
-    told = types.CreateTaskResult.model_validate(
-        await sent(data["method"], data["params"], options), by_name=False
-    )
+    session, params = client.session, {"name": tool, "arguments": arguments, "task": {}}
+    # the public method accepts no handle as a result
+    raw = await raw_answer(session, {"method": "tools/call", "params": params})
+    told = types.CreateTaskResult.model_validate(raw, by_name=False)
     async with _waited_for(session, told.task.task_id):
         state = await _ended(session, told.task.task_id, told.task.poll_interval, asks=False)
         if state["status"] not in ("failed", "cancelled"):
-            params = types.GetTaskPayloadRequestParams(task_id=told.task.task_id)
-            request = types.GetTaskPayloadRequest(params=params)
+            task = types.GetTaskPayloadRequestParams(task_id=told.task.task_id)
+            request = types.GetTaskPayloadRequest(params=task)
             try:
                 return await session.send_request(request, types.CallToolResult)
             except MCPError as error:

@@ -10,7 +10,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from http import HTTPStatus
+from http.client import responses
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -310,7 +310,7 @@ class ApiAnswers:
         """Return the error for a status. The model reads the API's own words, and no record has
         them."""
         status = answer.status
-        told = f"The API answered {status} {_phrase(status)}".rstrip()
+        told = f"The API answered {status} {responses.get(status, '')}".rstrip()
         wait = answer.headers.get("retry-after", "")
         if status in _NOT_DONE and _SECONDS.fullmatch(wait):
             told += f", and asks to retry in {wait} seconds"
@@ -389,30 +389,20 @@ def _read(text: str) -> JsonValue:
 
 
 def _with_its_words(told: str, answer: HttpAnswer) -> str:
-    """Return the text for the model if the API says something about an error, else an empty string."""
-    said = _said(answer)
-    return f"{told} It says: {said}" if said else ""
-
-
-def _said(answer: HttpAnswer) -> str:
-    """Return the API's own text about an error, on one line."""
+    """Return the text for the model, with the API's own text about an error on one line, or an empty
+    string if the API says nothing."""
     kind = answer.headers.get("content-type", "")
     text = None if kind_of(kind) == "bytes" else text_of(answer.body, kind)
     if not text:
         return ""
     if is_json(kind):
         try:
-            return json_bytes(_read(text)).decode()[:_LONGEST]
+            text = json_bytes(_read(text)).decode()
         except ValueError:
             return ""
-    return " ".join(text[: _LONGEST * 4].split())[:_LONGEST]
-
-
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return ""
+    else:
+        text = " ".join(text[: _LONGEST * 4].split())
+    return f"{told} It says: {text[:_LONGEST]}" if text else ""
 
 
 # The command line.

@@ -241,22 +241,19 @@ class OperationReader:
         if "*/*" in kinds:
             return {"json": made, "text": made, "bytes": made}
         found: dict[AnswerKind, Translated] = {"json": made}
-        if any(map(is_text, kinds)) and self._is_string(response.text):
-            found["text"] = self._text(response.text)
+        if any(map(is_text, kinds)) and (text := self._text(response.text)) is not None:
+            found["text"] = text
         if "bytes" in map(kind_of, kinds):
             found["bytes"] = _ANYTHING
         return found
 
-    def _is_string(self, schema: Node | None) -> bool:
-        """Return whether a text is described as a string, and not as the object that its JSON would
-        be."""
+    def _text(self, schema: Node | None) -> Translated | None:
+        """Return the schema of a text, or None if it is described as the object that its JSON would
+        be, and not as a string."""
         kind = None if schema is None else self._document.resolved(schema).get("type")
-        return kind is None or kind.node == "string"
-
-    def _text(self, schema: Node | None) -> Translated:
-        if schema is None or self._document.resolved(schema).get("type") is None:
+        if schema is None or kind is None:
             return Translated({"type": "string"}, frozenset(), 1)
-        return self._answers.translated(schema)
+        return self._answers.translated(schema) if kind.node == "string" else None
 
 
 class _ArgumentSchema:
