@@ -79,7 +79,10 @@ class ArgsReader(TypedReader):
         self._model = model
         self._validating = validating
         self._left_out = left_out & _SYNTHETIC
-        self._keys = {} if validating is None else _keys(tool.name, validating)
+        self._keys = {}
+        if validating is not None:
+            known = validating.model_fields.items()
+            self._keys = {n: _key(tool.name, n, f, validating.model_config) for n, f in known}
         fields = model.model_fields.items()
         optional = {name for name, field in fields if not field.is_required()}
         self._making = (self._holding | (_SYNTHETIC - self._left_out)) & optional
@@ -152,7 +155,6 @@ class ArgsReader(TypedReader):
     def _holds(
         self, read: ReadArguments, by_place: Sequence[Any], named: Mapping[str, Any]
     ) -> bool:
-        """Return whether these are exactly the values that were decided on."""
         passed = dict(zip(read.shown, by_place, strict=False)) if by_place else named
         missing = read.shown.keys() - passed.keys()
         if missing - (self._left_out - read.sent.keys()):
@@ -166,13 +168,8 @@ class ArgsReader(TypedReader):
         return canonical_bytes(shown) == canonical_bytes(read.shown)
 
 
-def _keys(tool: str, model: type[BaseModel]) -> dict[str, str]:
-    """Return the key under which a class reads each of its fields. Raises DefinitionError."""
-    fields = model.model_fields.items()
-    return {name: _key(tool, name, field, model.model_config) for name, field in fields}
-
-
 def _key(tool: str, name: str, field: FieldInfo, config: ConfigDict) -> str:
+    """Return the key under which a class reads a field. Raises DefinitionError."""
     alias = field.validation_alias
     if alias is None or config.get("validate_by_alias") is False:
         return name

@@ -122,7 +122,7 @@ def from_langchain_tool(
 
 def _made(tool: BaseTool, given: _InjectedArguments, options: ToolOptions) -> Tool[..., Any]:
     reader = _reader(tool, given)
-    read = content_in if options.output_schema is None else _as_it_is
+    read = content_in if options.output_schema is None else (lambda made: made)
     handler = _handler(tool, given, reader, read, own=options.is_own)
     made = make_function_tool(handler, options, {})
     if reader is None:
@@ -309,10 +309,6 @@ def _is_sync(tool: BaseTool) -> bool:
     return type(tool)._arun is BaseTool._arun  # noqa: SLF001  there is no other way to know
 
 
-def _as_it_is(made: Any) -> Any:
-    return made
-
-
 def _handler(
     tool: BaseTool,
     given: _InjectedArguments,
@@ -378,7 +374,6 @@ _USUAL: Mapping[_Kind, Callable[[CallContext], Any]] = {
 
 
 def _result(tool: BaseTool, made: Any, read: Callable[[Any], Any], own: bool) -> Any:
-    """Return what the tool gave. Raises ToolError if its message says that it failed."""
     if not isinstance(made, ToolMessage):
         several = made if isinstance(made, list) else [made]
         if any(isinstance(one, ToolOutputMixin) for one in several):

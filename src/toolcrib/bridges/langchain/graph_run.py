@@ -27,7 +27,7 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import quote
 
@@ -148,15 +148,9 @@ class CheckpointedCall(NamedTuple):
                 f"the checkpoint of an agent in thread {self.thread!r} cannot be read: {error}"
             ) from None
 
-    async def save(self, waiting: WaitingCall) -> None:
-        """Store the state, in place of an earlier one."""
-        await self._put(msgspec.json.encode(waiting).decode())
-
-    async def end(self) -> None:
-        """Record that the call is over."""
-        await self._put(_OVER)
-
-    async def _put(self, saved: str) -> None:
+    async def save(self, waiting: WaitingCall | None) -> None:
+        """Store the state, in place of an earlier one, or None if the call is over."""
+        saved = _OVER if waiting is None else msgspec.json.encode(waiting).decode()
         versions: ChannelVersions = {_CHANNEL: self.saver.get_next_version(None, None)}
         checkpoint = empty_checkpoint()
         checkpoint["channel_values"][_CHANNEL] = saved
@@ -315,18 +309,15 @@ def _messages(runtime: ToolRuntime[Any, Any] | None) -> Sequence[BaseMessage]:
 def _time_of(checkpoint_id: str) -> float:
     """Return when a checkpoint was made, according to its id (a UUID of version 6), or the current
     time."""
-    try:
+    with suppress(ValueError):
         made = uuid.UUID(checkpoint_id)
-    except ValueError:
-        return time.time()
-    if made.version != 6:
-        return time.time()
-    ticks = made.int >> 80 << 12 | (made.int >> 64 & 0xFFF)
-    return (ticks - _1582) / 1e7
+        if made.version == 6:
+            ticks = made.int >> 80 << 12 | (made.int >> 64 & 0xFFF)
+            return (ticks - _1582) / 1e7
+    return time.time()
 
 
 def _reply(messages: Sequence[BaseMessage], tool_call_id: str | None) -> AIMessage | None:
-    """Return the last reply that asks for a call with that id."""
     for message in reversed(messages):
         if isinstance(message, AIMessage) and any(
             (call["id"] or "") == (tool_call_id or "") for call in message.tool_calls
@@ -364,21 +355,16 @@ class ThreadTallies:
                     self._known.popitem(last=False)
             else:
                 self._known.move_to_end(call.run_id)
-            _count_marked(known, marks)
+            for mark in marks:
+                if mark["key"] and mark["key"] not in known.counted:
+                    known.counted[mark["key"]] = 1
+                    known.count(mark["tool"], mark["cost"])
+                    within = mark.get("spent")  # spent by an agent
+                    if within is not None:
+                        known.count_within(mark["key"], msgspec.convert(within, SpentWithin))
         if any(mark["tainted"] for mark in marks):
             known.tainted = True
         return known
-
-
-def _count_marked(tally: RunTally, marks: Sequence[Mapping[str, Any]]) -> None:
-    """Count those calls of these marks that are not known here."""
-    for mark in marks:
-        if mark["key"] and mark["key"] not in tally.counted:
-            tally.counted[mark["key"]] = 1
-            tally.count(mark["tool"], mark["cost"])
-            within = mark.get("spent")  # spent by an agent
-            if within is not None:
-                tally.count_within(mark["key"], msgspec.convert(within, SpentWithin))
 
 
 def _mark(message: BaseMessage) -> Mapping[str, Any] | None:

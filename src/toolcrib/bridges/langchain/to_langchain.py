@@ -187,10 +187,11 @@ class _Bridge:
             asked = {**scope.asked, request.id: request}
             going_on = msgspec.structs.replace(scope, answers=answers, asked=asked)
             outcome = await runner.exec(call, caller=caller, scope=going_on)
-        if scope.suspended and at.kept is not None and _has_ended(outcome.record):
-            await at.kept.end()
+        record = outcome.record
+        if scope.suspended and at.kept is not None and has_begun(record) and is_final(record):
+            await at.kept.save(None)
         running.become("over")
-        return outcome, self._mark(outcome.record, tally)
+        return outcome, self._mark(record, tally)
 
     def _mark(self, record: ToolInvocationRecord, tally: RunTally) -> JsonObject:
         """Return what later calls of the thread need to know about a call, in whichever process."""
@@ -222,11 +223,6 @@ class _Bridge:
 def _going_on(scope: CallScope, waits: WaitingCall) -> CallScope:
     """Return the scope in which a call goes on whose tool has begun, in this step or another one."""
     return msgspec.structs.replace(scope.going_on(waits.suspended), occasion=waits.step)
-
-
-def _has_ended(record: ToolInvocationRecord) -> bool:
-    """Return whether a record is a final outcome of its call."""
-    return has_begun(record) and is_final(record)
 
 
 def _asked_at(request: ApprovalRequest, then: float) -> ApprovalRequest:
@@ -428,7 +424,6 @@ class RunnerTool(BaseTool):
 
 
 def _text_of(arguments: str | JsonObject) -> tuple[str, CallFault | None]:
-    """Return the arguments as JSON text, and what is wrong if they are not JSON."""
     if isinstance(arguments, str):
         return arguments, None
     try:

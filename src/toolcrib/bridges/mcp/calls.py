@@ -242,7 +242,9 @@ class OneCall:
     def result(self) -> Result:
         """Return the result of the request. Raises MCPError."""
         try:
-            outcome = self._at_the_end() or self.unknown or self.task.result()
+            ended = self._ending and self.task.cancelled()  # it is recorded nevertheless
+            recorded = self._progress.outcome if ended else None
+            outcome = recorded or self.unknown or self.task.result()
         except asyncio.CancelledError:
             raise MCPError(INVALID_PARAMS, GONE) from None
         except Exception as raised:  # noqa: BLE001  sinks may raise anything
@@ -271,10 +273,6 @@ class OneCall:
                 return result_of(self.call, outcome, definition)
             case _:
                 assert_never(outcome)
-
-    def _at_the_end(self) -> Outcome | None:
-        """Return the recorded outcome of a call that was cancelled because the server ends."""
-        return self._progress.outcome if self._ending and self.task.cancelled() else None
 
     def _asked(self, waiting: Waiting) -> Result:
         """Return the questions that a call ended with, or an error if its client was asked none."""
