@@ -236,7 +236,7 @@ class _Heard:
         self.remember = remember
         self._made_up = bool(asked.get("mock_response"))  # by the application; no provider is asked
         self._streams = bool(asked.get("stream"))
-        self._bodies: list[tuple[bytes | bytearray, bool]] = []
+        self.bodies: list[tuple[bytes | bytearray, bool]] = []
 
     async def during(self, made: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine, and collect the answers meanwhile. It needs its own task, since this
@@ -250,10 +250,10 @@ class _Heard:
             self.failed.append(response)
             return
         if not streamed:
-            self._bodies.append((response.content, False))
+            self.bodies.append((response.content, False))
             return
         body, chunks = bytearray(), response.aiter_bytes
-        self._bodies.append((body, self._streams))
+        self.bodies.append((body, self._streams))
 
         async def noted(chunk_size: int | None = None) -> AsyncGenerator[bytes, None]:
             body.clear()  # the body may be read again
@@ -277,9 +277,9 @@ class _Heard:
         If there are several reasons, an unnatural one counts. If the wire does not know that one,
         LiteLLM's reason counts, unless it is a natural one.
         """
-        if self._made_up and not self._bodies:
+        if self._made_up and not self.bodies:
             return {"finish_reason": word}
-        ends = [_end_of(bytes(body), streamed=streamed) for body, streamed in self._bodies]
+        ends = [_end_of(bytes(body), streamed=streamed) for body, streamed in self.bodies]
         reasons = [reason for end in ends if end is not None for reason in end[0]]
         natural = _WIRE.natural_reasons
         reason: object = next((r for r in reasons if r.lower() not in natural), None)
@@ -305,13 +305,9 @@ class _Heard:
         answers = [one for one in self.failed if isinstance(one, _httpx.Response)]
         return next((one for one in reversed(answers) if one.status_code == status), None)
 
-    @property
-    def is_answered(self) -> bool:
-        return bool(self._bodies)
-
     def error(self) -> object:
         """Return the error in an answer whose status says success."""
-        said = (_values(bytes(body))[0] for body, _ in self._bodies)
+        said = (_values(bytes(body))[0] for body, _ in self.bodies)
         errors = (holder.get("error") for values in said for holder in _holders(values))
         return next(filter(None, errors), None)
 
@@ -589,7 +585,7 @@ def _refusal(error: Exception, heard: _Heard) -> ClientError | _Refused:
         return slow
     elif not is_broken and (reported := heard.error()):
         return reported_error(reported)
-    elif not is_broken and heard.is_answered and isinstance(error, _UNREAD):
+    elif not is_broken and heard.bodies and isinstance(error, _UNREAD):
         return WireError("LiteLLM cannot read what the provider answered")
     elif is_broken or isinstance(error, _openai.APIConnectionError):
         return ConnectionFailed("LiteLLM: the provider was not reached, or the connection broke")

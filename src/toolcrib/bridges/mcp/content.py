@@ -175,17 +175,12 @@ def _part(block: types.ContentBlock) -> Part:
         case types.ResourceLink():
             kind, size = block.mime_type or "", block.size
             return Link(block.uri, block.name, block.description or "", kind, size)
-        case types.EmbeddedResource():
-            return _file(block.resource)
+        case types.EmbeddedResource(resource=held):
+            if isinstance(held, types.TextResourceContents):
+                return File(held.mime_type or "text/plain", text=held.text, name=held.uri)
+            return File(held.mime_type or _BYTES, held.blob, name=held.uri)
         case _:
             assert_never(block)
-
-
-def _file(resource: types.TextResourceContents | types.BlobResourceContents) -> File:
-    kind, name = resource.mime_type, resource.uri
-    if isinstance(resource, types.TextResourceContents):
-        return File(kind or "text/plain", text=resource.text, name=name)
-    return File(kind or _BYTES, resource.blob, name=name)
 
 
 def _says(text: str, value: Any) -> bool:

@@ -20,7 +20,7 @@ import logging
 import secrets
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, redirect_stdout, suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -57,7 +57,7 @@ from toolcrib.bridges.mcp.content import listed
 from toolcrib.bridges.mcp.doors import caller_of, guarded, security_of
 from toolcrib.bridges.mcp.elicitation import StillOpen, read_state, written
 from toolcrib.bridges.mcp.pipes import StandardInput
-from toolcrib.bridges.mcp.tasks import EXTENSION, TaskParams, TaskUpdateParams
+from toolcrib.bridges.mcp.tasks import EXTENSION, TaskParams, TaskUpdateParams, plain
 from toolcrib.doors import MayApprove
 from toolcrib.failures import log_raised
 from toolcrib.runner import ToolRunner
@@ -161,25 +161,13 @@ class _Task:
         """Return everything about the task, as `tasks/get` does."""
         told = self.told() | {"resultType": "complete"}
         if told["status"] == "input_required":
-            told["inputRequests"] = {key: _plain(one) for key, one in self.call.open().items()}
+            told["inputRequests"] = {key: plain(one) for key, one in self.call.open().items()}
         if told["status"] == "completed":
             try:
-                told["result"] = _plain(self.call.final())
+                told["result"] = plain(self.call.final())
             except MCPError as error:
-                told |= {"status": "failed", "error": _plain(error.error)}
+                told |= {"status": "failed", "error": plain(error.error)}
         return told
-
-
-def _read(responses: Mapping[str, Any]) -> Iterator[tuple[str, types.InputResponse]]:
-    """Yield the answers by key, without malformed ones."""
-    for key, given in responses.items():
-        with suppress(ValidationError):
-            yield key, _ANSWER.validate_python(given)
-
-
-def _plain(value: Any) -> dict[str, Any]:
-    plain: dict[str, Any] = value.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return plain
 
 
 def _now() -> str:
@@ -225,7 +213,10 @@ class ServedTasks:
     async def update(self, context: _Context, params: TaskUpdateParams) -> dict[str, Any]:
         task = self._of(context, params)
         if not task.given_up:
-            given = dict(_read(params.input_responses))
+            given: dict[str, types.InputResponse] = {}
+            for key, answer in params.input_responses.items():
+                with suppress(ValidationError):  # a malformed one is left out
+                    given[key] = _ANSWER.validate_python(answer)
             task.call = task.call.answered(self._serves(), context, given, caller=self._who())
             context.lifespan_context.of(context, task.call.caller).hold(task.call.task)
         return {"resultType": "complete"}
@@ -483,11 +474,10 @@ class McpServer:
 
     def _who(self) -> Caller:
         """Return the caller according to the author's function. Raises MCPError."""
+        wanted = "a Caller, from a function that is not async"
         try:
             caller = self._caller(get_access_token())
-            check_type(
-                "what caller gives", caller, Caller, "a Caller, from a function that is not async"
-            )
+            check_type("what caller gives", caller, Caller, wanted)
         except Exception as raised:  # noqa: BLE001  the author's function
             log_raised("the MCP server's `caller`", raised)
             raise MCPError(

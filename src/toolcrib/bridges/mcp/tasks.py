@@ -20,7 +20,7 @@ from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 from mcp.client.session import ClientRequestContext, ClientSession
 from mcp.shared.dispatcher import CallOptions
 from mcp_types import INTERNAL_ERROR
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from toolcrib.bridges.mcp.faults import RequestFault, fault_of
 from toolcrib.errors import OutcomeUnknown
@@ -50,6 +50,11 @@ _BROKE = (
 _OVER = ("completed", "failed", "cancelled")
 _USUAL, _SHORTEST, _LONGEST = 1.0, 0.05, 30.0  # seconds between two requests for the state
 _TO_CANCEL = 2.0
+
+
+def plain(value: BaseModel) -> dict[str, Any]:
+    """Return a value of the protocol as JSON."""
+    return value.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 class _Handle(types.Result):
@@ -192,7 +197,7 @@ async def _answer(session: ClientSession, task_id: str, asked: object, answered:
         try:
             answer = await session.dispatch_input_request(context, _INPUT.validate_python(request))
             if not isinstance(answer, types.ErrorData):
-                responses[key] = answer.model_dump(mode="json", by_alias=True, exclude_none=True)
+                responses[key] = plain(answer)
                 continue
         except Exception as error:
             raise OutcomeUnknown(NO_ANSWER) from error

@@ -241,7 +241,6 @@ def _unusable(error: DefinitionError) -> NoTool:
 
 
 def _caller(plan: RequestPlan) -> Callable[..., Any]:
-    """Return the function that makes the calls of an operation."""
     answers = ApiAnswers(plan)
 
     async def call(

@@ -257,8 +257,6 @@ class OperationReader:
 
 
 class _ArgumentSchema:
-    """The arguments of one operation, with their names and descriptions."""
-
     def __init__(self, schemas: ApiSchemas, path: str) -> None:
         self._schemas = schemas
         self._fixed = parse_qsl(path.partition("?")[2], keep_blank_values=True)

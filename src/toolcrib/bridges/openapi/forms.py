@@ -358,15 +358,11 @@ class _Reading:
         return [one.node for one in own if isinstance(one.node, str)]
 
     def _security(self) -> Security:
-        above = (
-            self._part if isinstance(self._part.node.get("security"), list) else self._document.root
-        )
-        found = []
-        for each in above.items("security"):
-            names = each.node if isinstance(each.node, dict) else {}
-            unknown = SecurityScheme("", "unknown")
-            found.append(tuple(self._schemes.get(name, unknown) for name in names))
-        return tuple(found)
+        own = isinstance(self._part.node.get("security"), list)
+        given = (self._part if own else self._document.root).items("security")
+        names = [each.node if isinstance(each.node, dict) else {} for each in given]
+        unknown = SecurityScheme("", "unknown")
+        return tuple(tuple(self._schemes.get(name, unknown) for name in each) for each in names)
 
     def _server(self) -> str:
         """Return the URL of the operation's own server, with the defaults of its variables."""
@@ -420,7 +416,6 @@ def _folded(name: str, place: str) -> str:
 
 
 def _plain(media_type: str) -> str:
-    """Return a media type without its parameters."""
     return media_type.partition(";")[0].strip().lower()
 
 

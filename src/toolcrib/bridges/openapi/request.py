@@ -161,8 +161,8 @@ def request_of(plan: RequestPlan, arguments: Mapping[str, JsonValue], key: str) 
         headers["Idempotency-Key"] = key
     body = None
     if plan.body is not None and plan.body.argument in arguments:
-        given_body = arguments[plan.body.argument]
-        headers["Content-Type"], body = _body(plan.body, given_body, plan.defaults)
+        value = arguments[plan.body.argument]
+        headers["Content-Type"], body = _body(plan.body, value, plan.defaults)
     return ApiRequest(
         method=plan.method,
         path=f"{path}?{'&'.join(query)}" if query else path,
@@ -379,7 +379,6 @@ def _check_held(sent: SentArgument, is_lost: bool) -> None:
 
 
 def _body(plan: BodyPlan, value: JsonValue, defaults: Defaults) -> tuple[str, bytes]:
-    """Return the content type and the bytes of a body."""
     kind = _OF_RANGES.get(plan.kind, "") if "*" in plan.media_type else plan.media_type
     if plan.kind == "json":
         return _as_utf8(kind), json_bytes(value)

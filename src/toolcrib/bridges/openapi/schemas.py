@@ -396,7 +396,6 @@ class _Walk:
         return value
 
     def _property(self, node: Any, depth: int) -> Any:
-        """Return the schema of properties that have no fixed names."""
         hidden = self._schemas.refuses and self._schemas.is_hidden(Node(self._file, node))
         return False if hidden else self.schema(node, depth)
 
@@ -437,7 +436,6 @@ class _Walk:
         made[key] = [{"allOf": [*pair]} for pair in zip(made[key], told, strict=True)]
 
     def _values(self, ref: str, mapping: _Schema) -> list[str]:
-        """Return the values of a discriminator that stand for a reference's target."""
         last, place = ref.rpartition("/")[2], self._schemas.place(self._file, ref)
         texts = [(value, target) for value, target in mapping.items() if isinstance(target, str)]
         meaning = [
