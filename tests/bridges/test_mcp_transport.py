@@ -42,7 +42,8 @@ def message(number: int, text: str) -> bytes:
 
 
 def fed(lines: BoundedLines, data: bytes, cuts: list[int]) -> list[Any]:
-    found, at = [], 0
+    found: list[Any] = []
+    at = 0
     for cut in [*sorted(set(cuts)), len(data)]:
         found += map(read_line, lines.feed(data[at:cut]))
         at = max(at, cut)
@@ -581,7 +582,7 @@ async def test_whom_sessions_believe_is_read_once(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(ssl, "create_default_context", counted)
     for _ in range(2):
         server = HttpServer("http://127.0.0.1:9/mcp")
-        async with HttpTransport(server, lambda _sent: None, lambda *, heard: None).connect():
+        async with HttpTransport(server, lambda _sent: None, lambda _heard: None).connect():
             pass
     assert len(read) <= 1  # none if a session was open before
 
