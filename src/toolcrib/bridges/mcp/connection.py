@@ -408,14 +408,10 @@ class Connection:
                 session.changed()
 
         given = dict(self._options.client)
-        extensions = [*given.pop("extensions", ()), Tasks()]
+        given["extensions"] = [*given.get("extensions", ()), Tasks()]
+        roots = self._roots if self._options.roots else None
         client = Client(
-            streams,
-            cache=None,
-            message_handler=hear,
-            list_roots_callback=self._roots if self._options.roots else None,
-            extensions=extensions,
-            **given,
+            streams, cache=None, message_handler=hear, list_roots_callback=roots, **given
         )
         async with session.within(self._options.seconds) as limit, client:
             client.session.validate_tool_result = _by_us  # type: ignore[method-assign, assignment]
@@ -575,13 +571,11 @@ async def _page(
     tools = kept if isinstance(given, list) else given
     whole = {"tools": tools, "nextCursor": raw.get("nextCursor")}
     page = types.ListToolsResult.model_validate(whole, by_name=False)
-    named = [tool.name for tool in page.tools]
+    named = {tool.name for tool in page.tools}
     complete = cursor is None and page.next_cursor is None
     page = session._absorb_tool_listing(page, complete=complete)  # noqa: SLF001  headers of its calls
-    for name in set(named) - {tool.name for tool in page.tools}:
-        malformed[name] = (
-            "one of its arguments cannot be sent as the header that the definition names"
-        )
+    told = "one of its arguments cannot be sent as the header that the definition names"
+    malformed |= dict.fromkeys(named - {tool.name for tool in page.tools}, told)
     return page
 
 

@@ -410,14 +410,8 @@ class ClientApprover:
         ours = [each for each in waiting.requests if each.id in self._asked]
         if not ours:
             return None
-        return Asked(
-            ours[0],
-            self._tally.nonce,
-            self._pinned,
-            tuple(ours[1:]),
-            waiting.suspended,
-            self._tally.tainted,
-        )
+        tally, others = self._tally, tuple(ours[1:])
+        return Asked(ours[0], tally.nonce, self._pinned, others, waiting.suspended, tally.tainted)
 
     def required(self, asked: Asked) -> types.InputRequiredResult:
         """Return the end of a request with these questions. Raises ApprovalError if their state

@@ -158,9 +158,8 @@ class OperationReader:
 
         Without `kinds`, arguments are not checked for the kinds in the mapping of a discriminator.
         """
-        arguments = _ArgumentSchema(
-            self._requests if kinds else self._without_kinds, operation.path
-        )
+        schemas = self._requests if kinds else self._without_kinds
+        arguments = _ArgumentSchema(schemas, operation.path)
         sent = tuple(arguments.parameter(one) for one in operation.parameters)
         body = None if operation.body is None else arguments.body(operation.body)
         form: JsonObject = {"name": name, "description": operation.description}
@@ -196,9 +195,8 @@ class OperationReader:
         Return None if a successful status does not describe its JSON, or also returns bytes, or if
         a schema cannot be used or is very large. Answers are then not checked.
         """
-        statuses = [status for status in responses if status[:1] == "2"] or [
-            status for status in responses if status == "default"
-        ]
+        good = [status for status in responses if status[:1] == "2"]
+        statuses = good or [status for status in responses if status == "default"]
         found: dict[str, dict[AnswerKind, Translated]] = {}
         try:
             for status in statuses:
@@ -214,11 +212,8 @@ class OperationReader:
                 return None, {}
             whole = different[0]
             if len(different) > 1:
-                whole = Translated(
-                    {"anyOf": [one.node for one in different]},
-                    frozenset(name for one in different for name in one.names),
-                    sum(one.size for one in different),
-                )
+                nodes, names, sizes = zip(*different, strict=True)
+                whole = Translated({"anyOf": [*nodes]}, frozenset().union(*names), sum(sizes))
             output = self._answers.whole(whole, MAX_ANSWER_NODES)
             return None if _ANYTHING in different else output, {
                 status: {

@@ -129,11 +129,8 @@ def request_of(plan: RequestPlan, arguments: Mapping[str, JsonValue], key: str) 
     that cannot be sent where it belongs."""
     arguments = {name: _as_shown(value) for name, value in arguments.items()}
     path, _, asked = plan.path.partition("?")
-    given = {
-        one.name
-        for one in plan.parameters
-        if one.place == "query" and arguments.get(one.argument) is not None
-    }
+    asking = [one for one in plan.parameters if one.place == "query"]
+    given = {one.name for one in asking if arguments.get(one.argument) is not None}
     fixed = filter(None, asked.split("&"))
     query = [one for one in fixed if unquote_plus(one.partition("=")[0]) not in given]
     headers: dict[str, str] = {"Accept": plan.accept}
