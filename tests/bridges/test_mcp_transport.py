@@ -138,6 +138,15 @@ def test_what_is_no_message_holds_nothing_of_it(line: bytes, kind: type[Exceptio
     assert isinstance(after, SessionMessage)
 
 
+@each_row(
+    ("end", "cut", "kind"), [(b'"\\ud800"}}', False, ValueError), (b'"x', True, UnanswerableError)]
+)
+def test_what_the_server_asks_is_no_answer(end: bytes, cut: bool, kind: type[Exception]) -> None:
+    """Its requests have ids of their own, which are also those of our calls."""
+    line = b'{"jsonrpc":"2.0","id":3,"method":"sampling/createMessage","params":{"x":' + end
+    assert type(read_line(Line(line, cut))) is kind
+
+
 Answer = tuple[int, str, bytes]
 
 

@@ -164,8 +164,9 @@ def _parsed(data: bytes | str) -> types.JSONRPCMessage:
 
 def _instead(line: Line, fault: RequestFault, text: str) -> SessionMessage | None:
     """Return an error for the request that a line answers, if it says which."""
-    asked = line.named.get("id")
-    if not isinstance(asked, int):  # ours are numbers
+    named = line.named
+    asked = named.get("id")
+    if "method" in named or not isinstance(asked, int):  # the server asks; our ids are numbers
         return None
     return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=asked, error=marked(fault, text)))
 
