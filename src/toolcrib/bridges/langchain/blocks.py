@@ -7,8 +7,6 @@ JSON.
 
 from __future__ import annotations
 
-import base64
-import binascii
 from typing import Any
 
 from langchain_core.messages import ToolMessage
@@ -24,10 +22,12 @@ from toolcrib.values.content import (
     text_in,
 )
 from toolcrib.values.json import canonical_json
+from toolcrib.values.media import shown_in
 from toolcrib.values.message import Message
 
 _ANY = "application/octet-stream"
 _MEDIA = ("image", "audio", "video", "file", "text-plain")
+_PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")  # of a block that names no type
 _UNREAD = object()
 
 
@@ -79,7 +79,8 @@ def _part(block: dict[str, Any]) -> Any:
     if not data and "://" not in url and not url.startswith("data:"):
         return _UNREAD
     if kind == "image" and data and not media_type:
-        media_type = _begun_as(data)
+        shown = shown_in(data)
+        media_type = shown if shown in _PICTURES else ""
     if kind == "image" and (media_type or url):
         picture = Image(media_type, data, "" if data else url)
         said = media_type_of(picture)
@@ -87,26 +88,6 @@ def _part(block: dict[str, Any]) -> Any:
             return picture
         media_type = said
     return File(media_type or _ANY, data, "" if data else url, name=name)
-
-
-def _begun_as(data: str) -> str:
-    """Return the media type of a picture by its first bytes, or an empty string if they are not
-    known."""
-    try:
-        head = base64.b64decode(data[:16], validate=True)
-    except (binascii.Error, ValueError):
-        return ""
-    if head[:4] == b"RIFF":
-        return "image/webp" if head[8:12] == b"WEBP" else ""
-    return next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), "")
-
-
-_MAGIC = {
-    b"\x89PNG\r\n\x1a\n": "image/png",
-    b"\xff\xd8\xff": "image/jpeg",
-    b"GIF87a": "image/gif",
-    b"GIF89a": "image/gif",
-}
 
 
 def _name(block: dict[str, Any]) -> str:
