@@ -275,8 +275,8 @@ def _load(where: str) -> Catalog:
     if where.startswith(_MCP):
         return _checked(where, lambda: _of_servers(where.removeprefix(_MCP)))
     if where.startswith(_OPENAPI):
-        command, document = "toolcrib.bridges.openapi.catalog", where.removeprefix(_OPENAPI)
-        return _checked(where, lambda: import_module(command).catalog_of(document))
+        module, document = "toolcrib.bridges.openapi.catalog", where.removeprefix(_OPENAPI)
+        return _checked(where, lambda: import_module(module).catalog_of(document))
     search_beside(where)
     return _checked(where, lambda: discover(where))
 
