@@ -402,7 +402,7 @@ def test_broken_files_are_named(
     if content is not None:
         (tmp_path / "tokenizers").mkdir()
         (tmp_path / "tokenizers" / "l2_supercat_tokenizer_config.json").write_bytes(content)
-    monkeypatch.setattr(vectors, "_package_folder", lambda: tmp_path)
+    monkeypatch.setattr(vectors, "package_folder", lambda *_: tmp_path)
     with pytest.raises(SourceError, match="cannot be read: reinstall wordllama"):
         WordVectors().embed(["x"])
 

@@ -9,7 +9,7 @@ from pick.pick_helpers import SHOP, entry, scores
 from rows import each_row
 
 from toolcrib.errors import MissingExtraError, PickError
-from toolcrib.pick import PickOptions, Query, pick_tools, rerank
+from toolcrib.pick import PickOptions, Query, pick_tools, vectors
 from toolcrib.pick.hybrid import Light
 from toolcrib.pick.rerank import Rerank
 
@@ -105,7 +105,7 @@ def test_no_tools_no_hits() -> None:
 
 
 def test_a_missing_extra_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rerank, "find_spec", lambda name: None)
+    monkeypatch.setattr(vectors, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"pip install 'toolcrib\[rerank\]'"):
         Rerank()
 

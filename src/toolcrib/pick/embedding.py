@@ -13,7 +13,6 @@ import sqlite3
 import threading
 import warnings
 import weakref
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b, sha256
 from importlib.util import find_spec
@@ -22,15 +21,17 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
-from toolcrib.errors import MissingExtraError, PickError, SourceError, ToolcribError
+from toolcrib.errors import MissingExtraError, PickError, SourceError
 from toolcrib.pick.query import Query, part_read, parts_of, texts_of
 from toolcrib.pick.scorer import (
     CatalogCache,
     Hits,
     Score,
+    blamed,
     checked_rows,
     digests_in_steps,
     numpy,
+    together,
     trim,
     units,
 )
@@ -42,7 +43,7 @@ from toolcrib.pick.vectors import (
     best_of,
     query_vectors,
 )
-from toolcrib.pick.words import clip, segments
+from toolcrib.pick.words import batched, clip, segments
 from toolcrib.storage.cache_folder import cache_folder
 from toolcrib.values.definition import HasDefinition, ToolDefinition
 from toolcrib.values.typed import names_wrong_types
@@ -120,8 +121,8 @@ class EmbeddingScorer:
         self._in_parts = in_parts
         self._indexes = CatalogCache.in_steps(self._steps)
         self._lock = Lock()
-        self._kept: OrderedDict[str, Vectors] = OrderedDict()
-        self._asked: OrderedDict[tuple[str, ...], QueryVectors] = OrderedDict()
+        self._kept: dict[str, Vectors] = {}
+        self._asked: dict[tuple[str, ...], QueryVectors] = {}
 
     def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:
         """Return every tool's weight. With a `limit`, for a large catalog, only those that may be
@@ -170,7 +171,8 @@ class EmbeddingScorer:
             read = part_read(self._asking, query.text, self._embedder)
             kept = query_vectors(rows, len(query.earlier), read)
             with self._lock:
-                _keep(self._asked, {key: kept}, _KEPT_QUERIES)
+                self._asked[key] = kept
+                trim(self._asked, _KEPT_QUERIES)
         return kept
 
     def _steps(
@@ -190,9 +192,8 @@ class EmbeddingScorer:
         rows = units(checked_rows(rows, len(definitions), who=f"embedder {self._embedder}"))
         more = rows[:0]
         requests = [example.request for each in definitions for example in each.examples]
-        for start in range(0, len(requests), _AT_ONCE):
-            some = self._embedded(requests[start : start + _AT_ONCE])
-            more = numpy().concatenate([more, some])
+        for some in batched(requests, _AT_ONCE):
+            more = numpy().concatenate([more, self._embedded(some)])
             yield None
         yield Matrix.interleaved(rows, more, [len(each.examples) for each in definitions])
 
@@ -201,11 +202,12 @@ class EmbeddingScorer:
         with self._lock:
             found = {d.digest: self._kept[d.digest] for d in definitions if d.digest in self._kept}
         new = list({d.digest: d for d in definitions if d.digest not in found}.values())
-        for start in range(0, len(new), _AT_ONCE):
-            made = self._made(new[start : start + _AT_ONCE])
+        for some in batched(new, _AT_ONCE):
+            made = self._made(some)
             found |= made
             with self._lock:
-                _keep(self._kept, made, _KEPT)
+                self._kept |= made
+                trim(self._kept, _KEPT)
             yield None
         groups = [found[definition.digest] for definition in definitions]
         if len({group.shape[1] for group in groups}) > 1:
@@ -227,27 +229,15 @@ class EmbeddingScorer:
         return repr(name if isinstance(name, str) else type(self._vectors).__name__)
 
     def _embedded(self, texts: Sequence[str], embedder: Embedder | None = None) -> Vectors:
-        try:
+        who = f"embedder {self._embedder}"
+        with blamed(who):
             rows = (embedder or self._vectors).embed(texts)
-        except ToolcribError:
-            raise
-        except Exception as error:
-            raise PickError(f"embedder {self._embedder} raised {type(error).__name__}") from error
-        return units(checked_rows(rows, len(texts), who=f"embedder {self._embedder}"))
+        return units(checked_rows(rows, len(texts), who=who))
 
 
 def similarity(weight: float) -> float:
     """Return the score for a cosine."""
     return min(max((weight - _UNRELATED) / (1 - _UNRELATED), 0.0), 1.0)
-
-
-def _keep(kept: OrderedDict[Any, Any], new: dict[Any, Any], size: int) -> None:
-    """Add new entries, and drop those that were not used for longest if there are too many."""
-    for key, value in new.items():
-        kept[key] = value
-        kept.move_to_end(key)
-    while len(kept) > size:
-        kept.popitem(last=False)
 
 
 def _explanation(definition: ToolDefinition, nearness: Vectors) -> Score:
@@ -267,10 +257,6 @@ def _explanation(definition: ToolDefinition, nearness: Vectors) -> Score:
 #
 # Rule: a stored vector is bit by bit the one that the embedder gave, or it is missing. Vectors that
 # cannot be stored on disk are kept in memory, since a cache must not make a pick fail.
-
-
-if TYPE_CHECKING:
-    from toolcrib.pick.scorer import Vectors
 
 _FILE = "vectors.sqlite"
 _IN_MEMORY = 4096
@@ -324,7 +310,8 @@ class CachedEmbedder:
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Return one row for each text, in the form in which the embedder gives them."""
-        keys = [self._key_of(text) for text in texts]
+        plain = [text.encode("utf-8", "surrogatepass") for text in texts]
+        keys = [blake2b(text, key=self._key, digest_size=32).digest() for text in plain]
         by_key = dict(zip(keys, texts, strict=True))
         rows = {key: numpy().frombuffer(kept, _FORM) for key, kept in self._kept(by_key).items()}
         rows |= self._made([key for key in by_key if key not in rows], by_key)
@@ -337,23 +324,16 @@ class CachedEmbedder:
         found: Vectors = numpy().stack([rows[key] for key in keys]).astype("float32")
         return found
 
-    def _key_of(self, text: str) -> bytes:
-        data = text.encode("utf-8", "surrogatepass")
-        return blake2b(data, key=self._key, digest_size=32).digest()
-
     def _made(self, keys: Sequence[bytes], texts: Mapping[bytes, str]) -> dict[bytes, Vectors]:
         found: dict[bytes, Vectors] = {}
-        for start in range(0, len(keys), _CACHED_AT_ONCE):
-            some = keys[start : start + _CACHED_AT_ONCE]
-            new = dict(zip(some, self._embedded([texts[key] for key in some]), strict=True))
+        for some in batched(keys, _CACHED_AT_ONCE):
+            given = self.uncached.embed([texts[key] for key in some])
+            who = f"embedder {self.name!r}"
+            rows: Vectors = checked_rows(given, len(some), who=who, form=_FORM)
+            new = dict(zip(some, rows, strict=True))
             self._keep({key: row.tobytes() for key, row in new.items()})
             found |= new
         return found
-
-    def _embedded(self, texts: list[str]) -> Vectors:
-        given = self.uncached.embed(texts)
-        rows: Vectors = checked_rows(given, len(texts), who=f"embedder {self.name!r}", form=_FORM)
-        return rows
 
     def _kept(self, keys: Mapping[bytes, object]) -> dict[bytes, bytes]:
         found = {key: kept for key in keys if (kept := self._memory.get(key)) is not None}
@@ -466,10 +446,6 @@ class _LoopThread:
 # exceptions become a PickError that names the embedder. toolcrib's own errors (a ClientError) are
 # raised unchanged.
 
-
-if TYPE_CHECKING:
-    from toolcrib.pick.scorer import Vectors
-
 Rows: TypeAlias = Sequence[Sequence[float]]
 EmbeddingFunction: TypeAlias = Callable[[list[str]], Rows | Awaitable[Rows]]
 
@@ -522,12 +498,8 @@ class FunctionEmbedder:
         if not texts:
             return 0.0
         batches = [texts[at : at + self._batch] for at in range(0, len(texts), self._batch)]
-        try:
+        with blamed(f"embedder {self.name!r}"):
             answers = self._answers(batches)
-        except ToolcribError:
-            raise
-        except Exception as error:
-            raise PickError(f"embedder {self.name!r} raised {type(error).__name__}") from error
         found = [self._checked(*pair) for pair in zip(answers, batches, strict=True)]
         rows: Vectors = numpy().concatenate(found)
         return rows
@@ -546,12 +518,7 @@ class FunctionEmbedder:
             async with gate:
                 return await (first if batch is None else cast("Any", self._function(batch)))
 
-        tasks = [asyncio.ensure_future(one(batch)) for batch in (None, *rest)]
-        try:
-            return await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
+        return await together(one(batch) for batch in (None, *rest))
 
     def _checked(self, answer: object, texts: list[str]) -> Vectors:
         what = f"embedder {self.name!r}"

@@ -5,7 +5,6 @@ Rule: only the parts' own weights are added up, and `explain` shows every summan
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from math import exp, isfinite, log
@@ -33,6 +32,7 @@ from toolcrib.pick.scorer import (
     is_async,
     numpy,
     scorer_name,
+    together,
 )
 from toolcrib.pick.vectors import best_of
 from toolcrib.threads import in_thread
@@ -64,18 +64,6 @@ def as_ranker(scorer: Scorer) -> Ranker:
     return _Awaited(scorer) if is_async(ask) else _Scores(scorer)
 
 
-async def all_in_answer(
-    rankers: Sequence[Ranker], query: Query, tools: Sequence[HasDefinition]
-) -> list[Ranker]:
-    """Return the rankers to ask in a thread. Those that have to be awaited are awaited together."""
-    tasks = [asyncio.ensure_future(in_answer(ranker, query, tools)) for ranker in rankers]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-
-
 class _Awaited:
     """An asynchronous batch scorer or function as a ranker, whose scores are awaited first."""
 
@@ -87,22 +75,27 @@ class _Awaited:
 
     async def awaited(self, query: Query, tools: Sequence[HasDefinition]) -> Ranker:
         request = ScoreRequest(query.text, query, tuple(tools), 0.0, len(tools))
-        return _Given(self.name, self._scorer, await all_awaited(self._scorer, request))
+        scores = await all_awaited(self._scorer, request)
+        values = [float(score.score) for score in scores]
+        return _Given(self.name, Hits(values, None, float), self._scorer, scores)
 
     def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:
         raise PickError(f"scorer {self.name!r} is asynchronous: `pick_tools` awaits it")
 
 
 class _Given:
-    """The scores of an asynchronous scorer for one query, as a ranker."""
+    """What a scorer found for one query, as a ranker."""
 
-    def __init__(self, name: str, scorer: object, scores: list[Score]) -> None:
+    def __init__(
+        self, name: str, hits: Hits, scorer: object = None, scores: Sequence[Score] = ()
+    ) -> None:
         self.name = name
+        self._hits = hits
         self._scorer = scorer
         self._scores = scores
 
     def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:
-        return Hits([float(score.score) for score in self._scores], None, lambda score: score)
+        return self._hits
 
     def explain(
         self, query: Query, tools: Sequence[HasDefinition], picked: Sequence[int]
@@ -237,7 +230,7 @@ class Hybrid:
 
     async def awaited(self, query: Query, tools: Sequence[HasDefinition]) -> Hybrid:
         """Return the same with parts that have their answers. All of them are awaited together."""
-        rankers = await all_in_answer(self._rankers, query, tools)
+        rankers = await together(in_answer(each, query, tools) for each in self._rankers)
         return Hybrid(list(zip(rankers, self._weights, strict=True)), name=self.name)
 
     def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:
@@ -345,11 +338,12 @@ class Cascade:
         first = await in_answer(self._first, query, tools)
         kept = await in_thread(lambda: self._best(first, query, tools))
         then = await in_answer(self._then, query, tuple([tools[i] for i in kept]))
-        return Cascade(_Chosen(first.name, kept), then, keep=self._keep, name=self.name)
+        chosen = _Given(first.name, Hits([0.0] * len(kept), kept, float))
+        return Cascade(chosen, then, keep=self._keep, name=self.name)
 
     def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:
         """Return the tools that `first` picked, with the weights that `then` gives them."""
-        kept = self._kept(query, tools)
+        kept = self._best(self._first, query, tools)
         hits = self._then.hits(query, tuple([tools[i] for i in kept]), limit)
         rows = range(len(kept)) if hits.positions is None else hits.positions
         return Hits(hits.values, [kept[row] for row in rows], hits.calibrated)
@@ -358,7 +352,7 @@ class Cascade:
         self, query: Query, tools: Sequence[HasDefinition], picked: Sequence[int]
     ) -> Sequence[Score]:
         """Return the reasons of `then`."""
-        kept = self._kept(query, tools)
+        kept = self._best(self._first, query, tools)
         row_of = {position: row for row, position in enumerate(kept)}
         known = [position for position in picked if position in row_of]
         few = tuple([tools[i] for i in kept])
@@ -367,23 +361,9 @@ class Cascade:
         missed = Score(0.0, f"not among the best {self._keep} of {self._first.name}")
         return [told.get(position, missed) for position in picked]
 
-    def _kept(self, query: Query, tools: Sequence[HasDefinition]) -> list[int]:
-        return self._best(self._first, query, tools)
-
     def _best(self, first: Ranker, query: Query, tools: Sequence[HasDefinition]) -> list[int]:
         """Return the best positions in registration order, which equal scores then keep."""
         return sorted(p for p, _ in first.hits(query, tools, self._keep).best(self._keep))
-
-
-class _Chosen:
-    """The tools that `first` picked for one query."""
-
-    def __init__(self, name: str, kept: list[int]) -> None:
-        self.name = name
-        self._kept = kept
-
-    def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:
-        return Hits([0.0] * len(self._kept), self._kept, float)
 
 
 # The recommended scorer with numpy and WordLlama: words and meaning together, offline.

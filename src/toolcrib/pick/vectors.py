@@ -14,8 +14,8 @@ from __future__ import annotations
 import sqlite3
 import time
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from errno import EEXIST
 from functools import lru_cache
 from hashlib import blake2b
@@ -29,12 +29,10 @@ import msgspec
 from toolcrib.errors import MissingExtraError, SourceError
 from toolcrib.pick.query import legible
 from toolcrib.pick.scorer import numpy
-from toolcrib.pick.words import clip
+from toolcrib.pick.words import batched, clip
 from toolcrib.values.typed import names_wrong_types
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     import numpy as np
     from numpy.typing import NDArray
 
@@ -43,6 +41,7 @@ if TYPE_CHECKING:
 _WEIGHTS = Path("weights", "l2_supercat_256.safetensors")
 _TOKENIZER = Path("tokenizers", "l2_supercat_tokenizer_config.json")
 _FEATURE = "WordVectors"
+_MODULES = ("numpy", "safetensors", "tokenizers")
 _DIMENSIONS = 256
 
 _COMMON = 0.1
@@ -69,7 +68,7 @@ class WordVectors:
 
     @names_wrong_types
     def __init__(self) -> None:
-        self._folder = _package_folder()
+        self._folder = package_folder("wordllama", _MODULES, "pick", _FEATURE)
 
     def reads(self, text: str) -> float:
         """Return the share of a text whose words these vectors know, which is mostly Latin letters."""
@@ -218,11 +217,12 @@ def _tokens(model: _WordModel, text: str) -> bytes:
     return b"".join(map(model.words.__getitem__, clip(text).lower().split()))
 
 
-def _package_folder() -> Path:
-    spec = find_spec("wordllama")
-    found = all(find_spec(name) is not None for name in ("numpy", "safetensors", "tokenizers"))
-    if spec is None or not spec.submodule_search_locations or not found:
-        raise MissingExtraError("pick", _FEATURE)
+def package_folder(package: str, others: Iterable[str], extra: str, feature: str) -> Path:
+    """Return the folder of a package that is not imported. Raises MissingExtraError, also if one of
+    the others is not installed."""
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations or None in map(find_spec, others):
+        raise MissingExtraError(extra, feature)
     return Path(spec.submodule_search_locations[0])
 
 
@@ -249,13 +249,6 @@ def _model(folder: Path) -> _WordModel:
 #
 # Rule: in a large catalog, only a part of every row is read, and the whole row only if it may
 # matter. A row's result does not depend on the number of rows.
-
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from toolcrib.pick.scorer import Vectors
 
 _WHOLE = 0.7
 _EARLIER = 0.3
@@ -487,7 +480,8 @@ class VectorFile:
             connection.text_factory = bytes
             connection.execute("PRAGMA synchronous = OFF")
             if _number(connection, "PRAGMA application_id") != _APPLICATION:
-                _transact(connection, _create)
+                with _transaction(connection):
+                    _create(connection)
             return work(connection)
 
     def _is_ours(self) -> bool:
@@ -508,10 +502,11 @@ class _ForeignError(sqlite3.DatabaseError):
     sqlite_errorcode = sqlite3.SQLITE_NOTADB
 
 
-def _transact(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], None]) -> None:
-    """Run a transaction. If the connection is closed in the middle, the transaction is undone."""
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Commit at the end. If the connection is closed in the middle, the transaction is undone."""
     connection.execute("BEGIN IMMEDIATE")
-    work(connection)
+    yield
     connection.execute("COMMIT")
 
 
@@ -528,8 +523,7 @@ def _read(connection: sqlite3.Connection, keys: list[bytes]) -> dict[bytes, byte
     now = int(time.time())
     found: dict[bytes, bytes] = {}
     stale: list[tuple[int, bytes]] = []
-    for start in range(0, len(keys), _KEYS_AT_ONCE):
-        some = keys[start : start + _KEYS_AT_ONCE]
+    for some in batched(keys, _KEYS_AT_ONCE):
         marks = ",".join("?" * len(some))
         rows = connection.execute(
             f"SELECT key, bytes, used FROM entry WHERE key IN ({marks})",  # noqa: S608  only `?`
@@ -541,31 +535,30 @@ def _read(connection: sqlite3.Connection, keys: list[bytes]) -> dict[bytes, byte
                 if not isinstance(used, int) or abs(now - used) > _HOUR:
                     stale.append((now, key))
     if stale:
-        with suppress(sqlite3.OperationalError):  # busy or read-only, but it can be read
-            _transact(connection, lambda opened: _touch(opened, stale))
+        # A file that is busy or read-only can still be read.
+        with suppress(sqlite3.OperationalError), _transaction(connection):
+            connection.executemany("UPDATE entry SET used = ? WHERE key = ?", stale)
     return found
-
-
-def _touch(connection: sqlite3.Connection, rows: list[tuple[int, bytes]]) -> None:
-    connection.executemany("UPDATE entry SET used = ? WHERE key = ?", rows)
 
 
 def _write(connection: sqlite3.Connection, entries: Mapping[bytes, bytes], max_bytes: int) -> None:
     now = int(time.time())
     rows = [(key, kept + _hash(key, kept), now) for key, kept in entries.items()]
-
-    def insert(opened: sqlite3.Connection) -> None:
-        opened.executemany("INSERT OR REPLACE INTO entry (key, bytes, used) VALUES (?, ?, ?)", rows)
-        page = _number(opened, "PRAGMA page_size")
-        while _pages(opened) * page > max_bytes and opened.execute(_OLDEST).rowcount:
+    with _transaction(connection):
+        connection.executemany(
+            "INSERT OR REPLACE INTO entry (key, bytes, used) VALUES (?, ?, ?)", rows
+        )
+        while _size(connection) > max_bytes and connection.execute(_OLDEST).rowcount:
             pass
 
-    _transact(connection, insert)
 
-
-def _pages(connection: sqlite3.Connection) -> int:
-    """Return the number of pages in use. Free pages are used again before the file grows."""
-    return _number(connection, "PRAGMA page_count") - _number(connection, "PRAGMA freelist_count")
+def _size(connection: sqlite3.Connection) -> int:
+    """Return the bytes of all pages in use. Free pages are used again before the file grows."""
+    page, all_pages, free = (
+        _number(connection, f"PRAGMA {name}")
+        for name in ("page_size", "page_count", "freelist_count")
+    )
+    return page * (all_pages - free)
 
 
 def _number(connection: sqlite3.Connection, statement: str) -> int:

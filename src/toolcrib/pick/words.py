@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from toolcrib.errors import PickError
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonValue, encodable
+
+T = TypeVar("T")
 
 MAX_CHARS = 16_384
 _MAX_WORD = 64
@@ -119,6 +121,16 @@ def _pieces(word: str) -> Iterator[str]:
             yield from (piece[i : i + 2] for i in range(len(piece) - 1))
         elif piece:
             yield piece.casefold()
+
+
+def one_line(text: str, most: int) -> str:
+    """Return a text on one line, without any kind of line end, and cut to this length."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def batched(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 class Fields(NamedTuple):
