@@ -104,8 +104,14 @@ def test_no_filter_is_on_unless_it_is_asked_for() -> None:
     assert (options.roles, options.max_cost, options.only, options.quota) == (None,) * 4
     assert (options.features, options.without_features) == ((), ())
     assert (options.tags, options.without) == ((), ())
-    assert len(options.filters().checks()) == 1
-    assert PickOptions(allow_unsafe=True).filters().checks() == ()
+    unsafe = ToolDefinition(
+        name="x",
+        description="x",
+        input_schema_json=None,
+        annotations=Annotations(safe=False, allowed_roles=("a",), cost=9.0),
+    )
+    assert len(options.filters().reasons(unsafe)) == 1
+    assert PickOptions(allow_unsafe=True).filters().reasons(unsafe) == []
 
 
 BAD: list[tuple[dict[str, Any], str]] = [

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import cache, partial
+from functools import cache
 from math import isnan
 from sys import float_info
 from typing import Any, TypeAlias
 
 import msgspec
 
-from toolcrib.errors import (
-    MissingExtraError,
-    PickError,
-    ToolcribError,
-    no_such,
-)
+from toolcrib.errors import MissingExtraError, PickError, no_such
 from toolcrib.pick.embedding import EmbeddingScorer
 from toolcrib.pick.hybrid import Light
 from toolcrib.pick.keyword import KeywordScorer
 from toolcrib.pick.rerank import Rerank
-from toolcrib.pick.scorer import Ranker, Scorer
+from toolcrib.pick.scorer import Ranker, Scorer, blamed
 from toolcrib.values.definition import ToolDefinition
 
 # Which tools may be candidates, decided by their definitions before any scorer sees a tool.
@@ -60,84 +55,32 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     without: frozenset[str] = frozenset()
     used_up: frozenset[str] = frozenset()
 
-    def checks(self) -> tuple[Check, ...]:
-        """Return the checks to make for each tool. A reason from one of them leaves the tool out."""
-        return tuple(
-            partial(check, self)
-            for field, check in _CHECKS.items()
-            if getattr(self, field) != getattr(_EVERYTHING, field)
-        )
-
-
-Check: TypeAlias = Callable[[ToolDefinition], str | None]
-_EVERYTHING = Filters(allow_unsafe=True)
-
-
-def exclusion(checks: tuple[Check, ...], definition: ToolDefinition) -> str | None:
-    """Return all reasons why this tool may not be picked, or None if it may."""
-    reasons = [reason for check in checks if (reason := check(definition)) is not None]
-    return "; ".join(reasons) if reasons else None
-
-
-def _only(filters: Filters, definition: ToolDefinition) -> str | None:
-    return None if definition.name in (filters.only or ()) else "it is not in `only`"
-
-
-def _excluded(filters: Filters, definition: ToolDefinition) -> str | None:
-    return "it is in `without`" if definition.name in filters.without else None
-
-
-def _used_up(filters: Filters, definition: ToolDefinition) -> str | None:
-    return "its quota is used up" if definition.name in filters.used_up else None
-
-
-def _unsafe(_: Filters, definition: ToolDefinition) -> str | None:
-    safe = definition.annotations.safe
-    return None if safe else "it is marked unsafe and allow_unsafe is off"
-
-
-def _roles(filters: Filters, definition: ToolDefinition) -> str | None:
-    needed = definition.annotations.allowed_roles
-    if not needed or not (filters.roles or frozenset()).isdisjoint(needed):
-        return None
-    return f"it needs one of the roles {', '.join(needed)}"
-
-
-def _features(filters: Filters, definition: ToolDefinition) -> str | None:
-    missing = filters.features.difference(definition.annotations.features)
-    return f"it lacks {', '.join(sorted(missing))}" if missing else None
-
-
-def _without_features(filters: Filters, definition: ToolDefinition) -> str | None:
-    unwanted = filters.without_features.intersection(definition.annotations.features)
-    return f"it has {', '.join(sorted(unwanted))}" if unwanted else None
-
-
-def _max_cost(filters: Filters, definition: ToolDefinition) -> str | None:
-    cost, most = definition.annotations.cost, filters.max_cost
-    if most is None or cost <= most:
-        return None
-    return f"it costs {cost:g}, more than {most:g}"
-
-
-def _tags(filters: Filters, definition: ToolDefinition) -> str | None:
-    if not filters.tags.isdisjoint(definition.tags):
-        return None
-    return f"it has none of the tags {', '.join(sorted(filters.tags))}"
-
-
-_CHECKS: dict[str, Callable[[Filters, ToolDefinition], str | None]] = {
-    "only": _only,
-    "without": _excluded,
-    "used_up": _used_up,
-    "allow_unsafe": _unsafe,
-    "roles": _roles,
-    "features": _features,
-    "without_features": _without_features,
-    "max_cost": _max_cost,
-    "tags": _tags,
-}
-"""The checks, by the field that turns each on, in the order in which reasons are given."""
+    def reasons(self, definition: ToolDefinition) -> list[str]:
+        """Return all reasons why this tool may not be picked."""
+        name, said = definition.name, definition.annotations
+        found: list[str] = []
+        if self.only is not None and name not in self.only:
+            found.append("it is not in `only`")
+        if name in self.without:
+            found.append("it is in `without`")
+        if name in self.used_up:
+            found.append("its quota is used up")
+        if not (self.allow_unsafe or said.safe):
+            found.append("it is marked unsafe and allow_unsafe is off")
+        roles = said.allowed_roles
+        if self.roles is not None and roles and self.roles.isdisjoint(roles):
+            found.append(f"it needs one of the roles {', '.join(roles)}")
+        if self.features and (missing := self.features.difference(said.features)):
+            found.append(f"it lacks {', '.join(sorted(missing))}")
+        if self.without_features and (
+            unwanted := self.without_features.intersection(said.features)
+        ):
+            found.append(f"it has {', '.join(sorted(unwanted))}")
+        if self.max_cost is not None and not said.cost <= self.max_cost:
+            found.append(f"it costs {said.cost:g}, more than {self.max_cost:g}")
+        if self.tags and self.tags.isdisjoint(definition.tags):
+            found.append(f"it has none of the tags {', '.join(sorted(self.tags))}")
+        return found
 
 
 def used_up(quota: Quota, names: Iterable[str]) -> frozenset[str]:
@@ -147,27 +90,16 @@ def used_up(quota: Quota, names: Iterable[str]) -> frozenset[str]:
     Raises PickError for a value that is no number, and if the function raises.
     """
     if isinstance(quota, Mapping):
-        return frozenset([name for name, left in _entries(quota) if _is_used_up(name, left)])
-    return frozenset([name for name in names if _is_used_up(name, _asked(quota, name))])
-
-
-def _entries(quota: Mapping[str, float | None]) -> list[tuple[str, float | None]]:
-    """Return all entries at once, since another thread may change the mapping meanwhile."""
-    try:
-        return [*quota.items()]
-    except ToolcribError:
-        raise
-    except Exception as error:
-        raise PickError(f"quota raised {type(error).__name__}") from error
-
-
-def _asked(quota: Callable[[str], float | None], name: str) -> float | None:
-    try:
-        return quota(name)
-    except ToolcribError:
-        raise
-    except Exception as error:
-        raise PickError(f"quota raised {type(error).__name__} for tool {name!r}") from error
+        with blamed("quota"):  # all at once, since another thread may change it meanwhile
+            entries = [*quota.items()]
+        return frozenset([name for name, left in entries if _is_used_up(name, left)])
+    spent = []
+    for name in names:
+        with blamed("quota", f" for tool {name!r}"):
+            left = quota(name)
+        if _is_used_up(name, left):
+            spent.append(name)
+    return frozenset(spent)
 
 
 def _is_used_up(name: str, left: object) -> bool:
@@ -278,17 +210,14 @@ class PickOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def chosen_scorer(self) -> Scorer:
         """Return the scorer itself. Raises MissingExtraError if its extra is not installed."""
-        if self.scorer is None:
-            return scorer_named(DEFAULT_SCORER)
-        return scorer_named(self.scorer) if isinstance(self.scorer, str) else self.scorer
+        scorer = DEFAULT_SCORER if self.scorer is None else self.scorer
+        return scorer_named(scorer) if isinstance(scorer, str) else scorer
 
     def filters(self) -> Filters:
         """Return the filters, without the quota, which may differ at every pick."""
-        return Filters(
-            allow_unsafe=self.allow_unsafe,
-            max_cost=self.max_cost,
-            **{name: _as_set(getattr(self, name)) for name in _NAMES},
-        )
+        given = {name: getattr(self, name) for name in _NAMES}
+        sets: dict[str, Any] = {n: g if g is None else frozenset(g) for n, g in given.items()}
+        return Filters(allow_unsafe=self.allow_unsafe, max_cost=self.max_cost, **sets)
 
 
 _NAMES = ("roles", "features", "without_features", "tags", "only", "without")
@@ -307,10 +236,6 @@ def _names(option: str, given: Any) -> tuple[str, ...]:
         if not isinstance(name, str):
             raise PickError(f"{option} must hold str, not {name!r}")
     return tuple(given)
-
-
-def _as_set(names: Collection[str] | None) -> Any:
-    return None if names is None else frozenset(names)
 
 
 def _check_scorer(scorer: object) -> None:
