@@ -179,16 +179,7 @@ class MeasuredScorer:
         )
 
 
-class _Nothing(msgspec.Struct, frozen=True):
-    definition: ToolDefinition
-
-    def get_definition(self) -> ToolDefinition:
-        return self.definition
-
-
-_NOTHING = _Nothing(
-    ToolDefinition(name="nothing", description="Does nothing.", input_schema_json=None)
-)
+_NOTHING = ToolDefinition(name="nothing", description="Does nothing.", input_schema_json=None)
 
 
 def figures(

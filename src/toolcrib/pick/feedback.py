@@ -15,10 +15,10 @@ from typing import Any, cast
 import msgspec
 
 from toolcrib.errors import PickError
+from toolcrib.pick.hybrid import reasons_of
 from toolcrib.pick.query import Query, query_of
 from toolcrib.pick.scorer import (
     CatalogCache,
-    ExplainingScorer,
     Hits,
     Ranker,
     Score,
@@ -225,9 +225,7 @@ class WithFeedback:
         self, query: Query, tools: Sequence[HasDefinition], picked: Sequence[int]
     ) -> Sequence[Score]:
         """Return the scorer's reasons, and how much each tool was nudged."""
-        reasons: Sequence[Score] = [Score(0.0)] * len(picked)
-        if isinstance(self._scorer, ExplainingScorer):
-            reasons = self._scorer.explain(query, tools, picked)
+        reasons = reasons_of(self._scorer, query, tools, picked)
         nudges = self._nudges(query, tools)
         return [
             _nudged(reason, nudges[position]) if position in nudges else reason

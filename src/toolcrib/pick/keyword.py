@@ -214,7 +214,8 @@ def _changed(
 def entry_of(definition: ToolDefinition) -> tuple[dict[str, float], str]:
     """Return a tool's content in an index: each stem's impact, and the text of its name and
     description."""
-    columns = stems_by_field(definition)
+    text = fields(definition)  # stop words count only in the name
+    columns = [stems(text.name, stop_words=True), *map(stems, text[1:])]
     weighed: dict[str, float] = defaultdict(float)
     for column, weight, usual in zip(columns, _WEIGHTS, _USUAL, strict=True):
         if not column:
@@ -224,12 +225,6 @@ def entry_of(definition: ToolDefinition) -> tuple[dict[str, float], str]:
             weighed[word] += each
     impacts = {word: SATURATION * x / (x + K1) for word, x in weighed.items()}
     return impacts, f" {' '.join(columns[0])} | {' '.join(columns[1])} "
-
-
-def stems_by_field(definition: ToolDefinition) -> list[list[str]]:
-    """Return the stems of each of the `Fields`. Stop words count only in the name."""
-    text = fields(definition)
-    return [stems(text.name, stop_words=True), *map(stems, text[1:])]
 
 
 # A query as the keyword scorer reads it: its words, and how much each of them matters.
@@ -573,9 +568,8 @@ class KeywordScorer:
 
     def __init__(self) -> None:
         self._indexes = CatalogCache.in_steps(index_steps)
-        self._last: tuple[Query, WordIndex, QueryPlan] | None = (
-            None  # the last query, which is asked again for its explanation
-        )
+        # the last query, which is asked again for its explanation
+        self._last: tuple[Query, WordIndex, QueryPlan] | None = None
         self._last_column: tuple[Query, Column] | None = None
 
     def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:

@@ -7,22 +7,24 @@ gives an equal ranking.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from math import inf
 from sys import float_info
 from time import monotonic
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import msgspec
 
 from toolcrib.errors import PickError, ToolcribError
-from toolcrib.pick.options import Excluded, Filters, PickOptions, Quota, exclusion, used_up
+from toolcrib.pick.options import Excluded, Filters, PickOptions, Quota, used_up
 from toolcrib.pick.query import Query, query_of
 from toolcrib.pick.scorer import Ranking, Score, Scorer, ScoreRequest, ranked, scorer_name, trim
+from toolcrib.pick.words import one_line
 from toolcrib.tools import Catalog
 from toolcrib.values.definition import HasDefinition, ToolDefinition, as_plain, tools_in
-from toolcrib.values.json import JsonObject, JsonValue
+from toolcrib.values.json import JsonObject
 from toolcrib.values.typed import check_type, names_wrong_types
 
 # Candidates: the tools that no filter leaves out, and why the others were left out.
@@ -113,14 +115,13 @@ def _each(given: Iterable[Any]) -> tuple[Any, ...]:
 def _sorted_out(tools: Iterable[Any], filters: Filters) -> Candidates:
     kept: list[HasDefinition] = []
     excluded: list[Excluded] = []
-    checks = filters.checks()
     for position, tool in enumerate(tools):
         definition = _definition(position, tool)
-        reason = exclusion(checks, definition) if checks else None
-        if reason is None:
-            kept.append(tool)
+        reasons = filters.reasons(definition)
+        if reasons:
+            excluded.append(Excluded(definition.name, "; ".join(reasons)))
         else:
-            excluded.append(Excluded(definition.name, reason))
+            kept.append(tool)
     return Candidates(tuple(kept), tuple(excluded))
 
 
@@ -135,9 +136,6 @@ def _definition(position: int, tool: Any) -> ToolDefinition:
     if not isinstance(definition, ToolDefinition):
         raise PickError(f"tools[{position}], a {type(tool).__name__}, has no definition")
     return definition
-
-
-T = TypeVar("T")
 
 
 class PickProvenance(msgspec.Struct, frozen=True, kw_only=True):
@@ -198,10 +196,26 @@ def request_for(given: object, candidates: Candidates, options: PickOptions) -> 
 
 
 async def ranked_in_time(scorer: Scorer, request: ScoreRequest) -> Ranking | None:
-    """Return the ranking, or None once the query's deadline has passed."""
+    """Return the ranking, or None once the query's deadline has passed. The work is then cancelled
+    and not awaited.
+
+    What comes after the deadline does not count, whatever it is: a scorer that gives up may return
+    anything, or raise an error.
+    """
     if not request.tools:
         return []
-    return await _until(request.query, ranked(scorer, request))
+    work, deadline = ranked(scorer, request), request.query.deadline
+    if deadline == inf:
+        return await work
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait({task}, timeout=max(0.0, deadline - monotonic()))
+    finally:
+        task.cancel()
+        task.add_done_callback(lambda late: late.cancelled() or late.exception())
+    if not task.done() or task.cancelled() or monotonic() >= deadline:
+        return None
+    return task.result()
 
 
 def results_of(
@@ -231,32 +245,13 @@ def results_of(
     ]
 
 
-async def _until(query: Query, work: Coroutine[Any, Any, T]) -> T | None:
-    """Return the result, or None once the time is over. The work is then cancelled and not awaited.
-
-    What comes after the deadline does not count, whatever it is: a scorer that gives up may return
-    anything, or raise an error.
-    """
-    if query.deadline == inf:
-        return await work
-    task = asyncio.ensure_future(work)
-    try:
-        await asyncio.wait({task}, timeout=max(0.0, query.deadline - monotonic()))
-    finally:
-        task.cancel()
-        task.add_done_callback(lambda late: late.cancelled() or late.exception())
-    if not task.done() or task.cancelled() or monotonic() >= query.deadline:
-        return None
-    return task.result()
-
-
 # `explain_pick`: everything about one pick: what was read, what was left out, how each tool scored.
 #
 # Rule: a report shows the pick that `pick_tools` would have made. It is not another way to make
 # one.
 
 _SHOWN = 20
-_CELL = 100
+_cell = partial(one_line, most=100)
 
 
 class ScoredTool(msgspec.Struct, frozen=True):
@@ -300,7 +295,6 @@ class PickReport(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> JsonObject:
         """Return everything as JSON, with each tool of the catalog once in `scored` or `excluded`."""
-        picked: list[JsonValue] = [result.definition.name for result in self.results]
         return {
             "query": {
                 "text": self.query.text,
@@ -311,7 +305,7 @@ class PickReport(msgspec.Struct, frozen=True, kw_only=True):
             "min_score": self.min_score,
             "elapsed_ms": self.elapsed_ms,
             "timed_out": self.timed_out,
-            "picked": picked,
+            "picked": [result.definition.name for result in self.results],
             "scored": [msgspec.to_builtins(tool) for tool in self.scored],
             "excluded": [{"name": out.tool, "reason": out.reason} for out in self.excluded],
         }
@@ -386,7 +380,12 @@ async def explain_pick(
         scorer=scorer_name(scorer),
         min_score=options.min_score,
         results=tuple(results_of(best, scorer, candidates, options)),
-        scored=tuple(_scored(candidates.tools[at], score) for at, score in ranking or ()),
+        scored=tuple(
+            ScoredTool(
+                candidates.tools[at].get_definition().name, float(s.score), s.reason, s.details
+            )
+            for at, s in ranking or ()
+        ),
         excluded=candidates.excluded,
         elapsed_ms=elapsed * 1000,
         timed_out=ranking is None,
@@ -407,11 +406,6 @@ def _best(ranking: Ranking, options: PickOptions) -> Ranking:
     return [(at, score) for at, score in first if score.score >= options.min_score]
 
 
-def _scored(tool: HasDefinition, score: Score) -> ScoredTool:
-    name = tool.get_definition().name
-    return ScoredTool(name, float(score.score), score.reason, score.details)
-
-
 def _table(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> Iterator[str]:
     """Yield lines with columns as wide as necessary. An empty column is left out, unless it is the
     first."""
@@ -421,9 +415,3 @@ def _table(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> Iterato
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     for row in shown:
         yield "  ".join(map(str.ljust, row, widths)).rstrip()
-
-
-def _cell(text: str) -> str:
-    """Return a text as one table cell, which no line break or bar in it can end."""
-    line = " ".join(text.split())
-    return line if len(line) <= _CELL else f"{line[: _CELL - 1]}…"

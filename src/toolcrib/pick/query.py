@@ -33,16 +33,9 @@ _HOLDERS = ("messages", "contents", "input")  # members of a request body that h
 _TEXTS = (None, "text", "input_text")
 
 
-class Conversation(msgspec.Struct, frozen=True):
-    """The user's turns and the names of the called tools, both in order and with repetitions."""
-
-    asked: list[str]
-    called: list[str]
-
-
-def conversation_of(given: object) -> Conversation | None:
-    """Return the turns in a ChatRequest, a message, or a list of messages or texts; None for
-    anything else.
+def _conversation_of(given: object) -> tuple[list[str], list[str]] | None:
+    """Return the user's turns and the names of the called tools, both in order and with
+    repetitions; None for anything but a ChatRequest, a message, or a list of messages or texts.
 
     Messages are `Message` or objects `{role, content | parts}` in the form of OpenAI, Anthropic,
     Gemini, Mistral, Ollama, Cohere and Bedrock, or dumped from an SDK's model class. A list of
@@ -64,7 +57,7 @@ def conversation_of(given: object) -> Conversation | None:
             called += _called(turn)
         if text.strip():
             asked.append(text)
-    return Conversation(asked, called)
+    return asked, called
 
 
 def _turns(given: object) -> list[Any] | None:
@@ -295,7 +288,7 @@ def query_of(request: object, timeout_ms: float | None = None) -> Query:
     if isinstance(request, str):
         return Query(clip(request), deadline=deadline)
     try:
-        said = conversation_of(request)
+        said = _conversation_of(request)
         if said is None:
             return Query(stringified(request), deadline=deadline)
     except Exception as error:
@@ -303,14 +296,10 @@ def query_of(request: object, timeout_ms: float | None = None) -> Query:
             f"the input, a {type(request).__name__}, cannot be read ({type(error).__name__}); "
             "give its text"
         ) from error
-    turns = [clip(turn) for turn in reversed(said.asked[-_MAX_EARLIER - 1 :])]
-    called = dict.fromkeys(encodable(name) for name in reversed(said.called))
-    return Query(
-        turns[0] if turns else "",
-        earlier=tuple(turns[1:]),
-        used=tuple(called)[:_MAX_USED],
-        deadline=deadline,
-    )
+    asked, called = said
+    turns = [clip(turn) for turn in reversed(asked[-_MAX_EARLIER - 1 :])]
+    used = tuple(dict.fromkeys(encodable(name) for name in reversed(called)))[:_MAX_USED]
+    return Query(turns[0] if turns else "", tuple(turns[1:]), used, deadline)
 
 
 # The texts that are embedded for a tool: its definition as plain text.
