@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from toolcrib.errors import CatalogError, DefinitionError, RequestError, SchemaError, no_such
 from toolcrib.lint.rules import (
     RULES,
@@ -68,15 +70,11 @@ def check_form(
     yield from _cut_alike(views)
     most = _MOST_TOOLS.get(form.name)
     if most is not None and len(definitions) > most:
-        yield (
-            None,
-            RuleFault(
-                "limit",
-                "",
-                f"a request that offers all {len(definitions)} tools is refused, because at "
-                f"most {most} are allowed: offer a selection of them (pick_tools)",
-            ),
+        message = (
+            f"a request that offers all {len(definitions)} tools is refused, because at "
+            f"most {most} are allowed: offer a selection of them (pick_tools)"
         )
+        yield None, RuleFault("limit", "", message)
 
 
 def _fault(form: ToolForm, view: ToolView, loss: Loss) -> RuleFault:
@@ -84,20 +82,13 @@ def _fault(form: ToolForm, view: ToolView, loss: Loss) -> RuleFault:
     if not loss.pointer and loss.keyword == "name":
         return RuleFault("name", "/name", f"{loss.message}: give it a name that fits", loss.effect)
     length = len(view.definition.description)
-    if (
-        not loss.pointer
-        and loss.keyword == "description"
-        and length > (form.long_description or length)
-    ):
+    is_long = length > (form.long_description or length)
+    if is_long and not loss.pointer and loss.keyword == "description":
         return RuleFault("limit", "/description", f"{loss.message}: it has {length}", loss.effect)
     at = f"{loss.pointer}/{escape_pointer(loss.keyword)}"
     there = resolve_ref(view.definition.input_schema or {}, f"#{at}") is not None
-    return RuleFault(
-        "schema",
-        f"/input_schema{at if there else loss.pointer}",
-        f"{loss.keyword}: {loss.message}",
-        loss.effect,
-    )
+    pointer = f"/input_schema{at if there else loss.pointer}"
+    return RuleFault("schema", pointer, f"{loss.keyword}: {loss.message}", loss.effect)
 
 
 def _of_no_use(form: ToolForm, loss: Loss, schema: JsonObject) -> bool:
@@ -124,15 +115,11 @@ def _cut_alike(views: Sequence[ToolView]) -> Iterator[tuple[int, RuleFault]]:
         stem = view.wire_name.rpartition("_")[0] if changed else own
         other = seen.setdefault(stem, own)
         if changed and other != own:
-            yield (
-                place,
-                RuleFault(
-                    "name",
-                    "/name",
-                    "shortened to what the provider accepts, its name differs from that of "
-                    f"'{other}' only by a hash ({view.wire_name}): rename one of them",
-                ),
+            message = (
+                "shortened to what the provider accepts, its name differs from that of "
+                f"'{other}' only by a hash ({view.wire_name}): rename one of them"
             )
+            yield place, RuleFault("name", "/name", message)
 
 
 OWN = "toolcrib"
@@ -154,24 +141,20 @@ def gather(tools: Tools) -> list[Gathered]:
     names, taken = Names(), set[str]()
     found: list[Gathered] = []
     for place, thing in enumerate(tools_in(tools), start=1):
-        one = _gathered(place, thing)
-        if one.definition is not None:
-            try:
-                names.take(one.name)
-            except CatalogError as error:
-                kept = None if one.name in taken else one.definition
-                one = Gathered(one.name, kept, RuleFault("name", "/name", str(error), "refused"))
-            taken.add(one.name)
+        try:
+            definition = get_definition(thing)
+        except DefinitionError as error:
+            found.append(Gathered(_name(place, thing), None, _refusal(thing, error)))
+            continue
+        one = Gathered(definition.name, definition)
+        try:
+            names.take(one.name)
+        except CatalogError as error:
+            kept = None if one.name in taken else definition
+            one = Gathered(one.name, kept, RuleFault("name", "/name", str(error), "refused"))
+        taken.add(one.name)
         found.append(one)
     return found
-
-
-def _gathered(place: int, thing: Any) -> Gathered:
-    try:
-        definition = get_definition(thing)
-    except DefinitionError as error:
-        return Gathered(_name(place, thing), None, _refusal(thing, error))
-    return Gathered(definition.name, definition)
 
 
 def _name(place: int, thing: Any) -> str:
@@ -225,14 +208,7 @@ def check_tools(tools: Tools, providers: Iterable[str] | None = None) -> list[Fi
     found.sort(key=lambda f: (f[0], order[f[1]], RULES.index(f[2].rule), f[2].pointer))
     names = [one.name for one in gathered] + [""]
     return [
-        Finding(
-            tool=names[place],
-            provider=provider,
-            effect=fault.effect,
-            rule=fault.rule,
-            pointer=fault.pointer,
-            message=fault.message,
-        )
+        Finding(tool=names[place], provider=provider, **msgspec.structs.asdict(fault))
         for place, provider, fault in found
     ]
 

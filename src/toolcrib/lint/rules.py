@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from math import ceil
 from typing import Literal, NamedTuple, TypeAlias, get_args
@@ -245,13 +246,6 @@ _ORDERS: dict[str, re.Pattern[str]] = {
 }
 
 
-def check_texts(form: JsonObject) -> Iterator[RuleFault]:
-    """Check every string of a tool's dictionary form, including keys."""
-    for pointer, text in _strings(form):
-        yield from _hidden(pointer, text)
-        yield from _ordering(pointer, text)
-
-
 def _hidden(pointer: str, text: str) -> Iterator[RuleFault]:
     if text.isascii() and text.isprintable():
         return
@@ -260,9 +254,7 @@ def _hidden(pointer: str, text: str) -> Iterator[RuleFault]:
         codes = ", ".join(f"U+{ord(c):04X}" for c in found[:5])
         more = f" and {len(found) - 5} more" if len(found) > 5 else ""
         yield RuleFault(
-            "text",
-            pointer,
-            f"it holds invisible characters ({codes}{more}): remove them",
+            "text", pointer, f"it holds invisible characters ({codes}{more}): remove them"
         )
 
 
@@ -287,6 +279,7 @@ def _untagged(text: str) -> str:
 
 
 def _strings(form: JsonObject) -> Iterator[tuple[str, str]]:
+    """Yield every string of a tool's dictionary form, including keys, with its place."""
     waiting: list[tuple[str, JsonValue]] = [("", form)]
     while waiting:
         pointer, value = waiting.pop()
@@ -323,44 +316,32 @@ def check_single(definition: ToolDefinition) -> Iterator[RuleFault]:
     yield from _description(definition)
     schema = definition.input_schema
     if schema is not None:
-        yield from _parameters(schema)
-        yield from _defaults(schema)
-        yield from _enums(schema)
-        yield from _keywords(schema)
-        yield from _formats(schema)
+        for rule in (_parameters, _defaults, _enums, _keywords, _formats):
+            yield from rule(schema)
         yield from _open(definition, schema)
     form = definition.to_dict()
     form["examples"] = [[e.request, e.arguments] for e in definition.examples]
-    yield from check_texts(form)
+    for pointer, text in _strings(form):
+        yield from _hidden(pointer, text)
+        yield from _ordering(pointer, text)
 
 
 def _description(definition: ToolDefinition) -> Iterator[RuleFault]:
     text = definition.description.strip()
-    if not text:
-        yield RuleFault(
-            "description",
-            "/description",
-            "it has no description: say what it does, and when to use it",
-        )
-        return
     number = len(words(text))
-    if number < MIN_WORDS and not spaceless(text):
-        yield RuleFault(
-            "description",
-            "/description",
-            f"its description is very short ({_words(number)}): say what it does, on what, "
-            "and what comes back",
+    if not text:
+        wrong = "it has no description: say what it does, and when to use it"
+    elif number < MIN_WORDS and not spaceless(text):
+        many = f"{number} word{'' if number == 1 else 's'}"
+        wrong = (
+            f"its description is very short ({many}): say what it does, on what, "
+            "and what comes back"
         )
     elif told(text) <= {stem(word) for word in name_words(definition.name)}:
-        yield RuleFault(
-            "description",
-            "/description",
-            "its description says no more than its name: say on what, and what comes back",
-        )
-
-
-def _words(number: int) -> str:
-    return f"{number} word{'' if number == 1 else 's'}"
+        wrong = "its description says no more than its name: say on what, and what comes back"
+    else:
+        return
+    yield RuleFault("description", "/description", wrong)
 
 
 def _parameters(schema: JsonObject) -> Iterator[RuleFault]:
@@ -529,9 +510,7 @@ def _enums(schema: JsonObject) -> Iterator[RuleFault]:
 _LONG = 5
 """With fewer letters, changing one letter makes a different word (`min` and `mid`)."""
 
-_DIRECTIONS = frozenset(
-    ("to", "from", "into", "in", "of", "by", "as", "for", "before", "after", "2")
-)
+_DIRECTIONS = frozenset("to from into in of by as for before after 2".split())  # noqa: SIM905
 """Around these words the order has a meaning: `celsius_to_fahrenheit`."""
 
 
@@ -610,15 +589,13 @@ def _slip(name: str, other: str) -> bool:
 SIMILAR = 0.9
 _CHECKED = 300  # index entries for one description; with more, there are other problems
 
-_Words: TypeAlias = frozenset[str]
-
 
 def check_similar(definitions: Sequence[ToolDefinition]) -> Iterator[tuple[int, RuleFault]]:
     """Yield each description that nearly repeats an earlier one, with the position of its tool."""
     texts = [frozenset(words(d.description)) for d in definitions]
     counts = Counter(word for text in texts for word in text)
     index: defaultdict[str, list[int]] = defaultdict(list)
-    same: dict[_Words, int] = {}
+    same: dict[frozenset[str], int] = {}
     for place, text in enumerate(texts):
         if not text:
             continue
@@ -632,7 +609,7 @@ def check_similar(definitions: Sequence[ToolDefinition]) -> Iterator[tuple[int, 
             yield place, _fault(definitions[found], exact=first != place)
 
 
-def _prefix(text: _Words, counts: Counter[str]) -> list[str]:
+def _prefix(text: frozenset[str], counts: Counter[str]) -> list[str]:
     length = len(text) - ceil(SIMILAR * len(text)) + 1
     return sorted(text, key=lambda word: (counts[word], word))[:length]
 
@@ -641,7 +618,7 @@ def _earlier(
     place: int,
     prefix: list[str],
     index: defaultdict[str, list[int]],
-    texts: list[_Words],
+    texts: list[frozenset[str]],
     definitions: Sequence[ToolDefinition],
 ) -> int | None:
     text = texts[place]
@@ -684,53 +661,37 @@ _ROLES = frozenset(
     updates v val value values vector x y z
     """.split()  # noqa: SIM905  readable as text
 )
-_UNITS: dict[str, dict[str, re.Pattern[str]]] = {
-    kind: {
-        unit: re.compile(rf"(?<!\w)(?:{words})(?!\w)", re.IGNORECASE)
-        for unit, words in units.items()
-    }
-    for kind, units in {
-        "time": {
+# The words for the units of time, length, temperature, mass, money and size, and forms of dates.
+_UNITS = [
+    {unit: re.compile(rf"(?<!\w)(?:{words})(?!\w)", re.IGNORECASE) for unit, words in units.items()}
+    for units in (
+        {
             "seconds": "seconds|secs",
             "milliseconds": "milliseconds|millis|msecs|ms",
             "minutes": "minutes|mins",
             "hours": "hours",
             "days": "days",
         },
-        "length": {
+        {
             "metres": "met(?:re|er)s",
             "kilometres": "kilomet(?:re|er)s|km",
             "miles": "miles",
             "feet": "feet",
             "centimetres": "centimet(?:re|er)s|cm",
         },
-        "temperature": {
-            "Celsius": "celsius",
-            "Fahrenheit": "fahrenheit",
-            "kelvin": "kelvins?",
+        {"Celsius": "celsius", "Fahrenheit": "fahrenheit", "kelvin": "kelvins?"},
+        {"kilograms": "kilograms?|kg", "grams": "grams", "pounds": "pounds|lbs"},
+        {"cents": "cents", "dollars": "dollars"},
+        {
+            form: form.lower()
+            for form in ("YYYY-MM-DD", "MM/DD/YYYY", "DD/MM/YYYY", "MM-DD-YYYY", "DD-MM-YYYY")
         },
-        "mass": {"kilograms": "kilograms?|kg", "grams": "grams", "pounds": "pounds|lbs"},
-        "money": {"cents": "cents", "dollars": "dollars"},
-        "date": {
-            "YYYY-MM-DD": "yyyy-mm-dd",
-            "MM/DD/YYYY": "mm/dd/yyyy",
-            "DD/MM/YYYY": "dd/mm/yyyy",
-            "MM-DD-YYYY": "mm-dd-yyyy",
-            "DD-MM-YYYY": "dd-mm-yyyy",
-        },
-        "size": {"bytes": "bytes", "megabytes": "megabytes|mb"},
-    }.items()
-}
+        {"bytes": "bytes", "megabytes": "megabytes|mb"},
+    )
+]
 _TOOLS = 3
 
 _Use: TypeAlias = "tuple[int, Property]"
-
-
-class _ParameterMeasure(NamedTuple):
-    """Says `what` a parameter is by one measure; parameters that differ in it conflict."""
-
-    what: str
-    of: Callable[[Property, References], str | None]
 
 
 def check_shared(definitions: Sequence[ToolDefinition]) -> Iterator[tuple[int, RuleFault]]:
@@ -760,10 +721,10 @@ def _top(schema: JsonObject) -> Iterator[Property]:
 def _conflicts(
     name: str, several: list[_Use], roots: list[References], names: list[str]
 ) -> Iterator[tuple[int, RuleFault]]:
-    for kind in _KINDS:
+    for what, measure in _KINDS:
         groups: defaultdict[str, list[_Use]] = defaultdict(list)
         for place, found in several:
-            value = kind.of(found, roots[place])
+            value = measure(found, roots[place])
             if value is not None:
                 groups[value].append((place, found))
         if len(groups) < 2:
@@ -776,7 +737,7 @@ def _conflicts(
                 RuleFault(
                     "conflict",
                     f"/input_schema{found.pointer}",
-                    f"'{name}' is {kind.what} {value} in {_tools(few, names)}, and {most} in "
+                    f"'{name}' is {what} {value} in {_tools(few, names)}, and {most} in "
                     f"{_tools(many, names)}: make them the same, or give them different names",
                 ),
             )
@@ -796,18 +757,13 @@ def _type(found: Property, root: References) -> str | None:
     return kind if kind in ("string", "number", "boolean") else None
 
 
-def _unit_of(kind: str) -> Callable[[Property, References], str | None]:
-    units = _UNITS[kind]
-
-    def unit(found: Property, _root: References) -> str | None:
-        """Return the unit that a parameter's description names, if it names exactly one."""
-        text = found.schema.get("description")
-        if not isinstance(text, str):
-            return None
-        named = [unit for unit, pattern in units.items() if pattern.search(text)]
-        return named[0] if len(named) == 1 else None
-
-    return unit
+def _unit(units: dict[str, re.Pattern[str]], found: Property, _root: References) -> str | None:
+    """Return the unit that a parameter's description names, if it names exactly one."""
+    text = found.schema.get("description")
+    if not isinstance(text, str):
+        return None
+    named = [unit for unit, pattern in units.items() if pattern.search(text)]
+    return named[0] if len(named) == 1 else None
 
 
 def _format(found: Property, _root: References) -> str | None:
@@ -815,10 +771,12 @@ def _format(found: Property, _root: References) -> str | None:
     return form if isinstance(form, str) else None
 
 
-_KINDS = (
-    _ParameterMeasure("a", _type),
-    _ParameterMeasure("of format", _format),
-    *(_ParameterMeasure("in", _unit_of(kind)) for kind in _UNITS),
+_Measure: TypeAlias = Callable[[Property, References], str | None]
+# What a parameter is by one measure; parameters that differ in it conflict.
+_KINDS: tuple[tuple[str, _Measure], ...] = (
+    ("a", _type),
+    ("of format", _format),
+    *(("in", partial(_unit, units)) for units in _UNITS),
 )
 
 
