@@ -47,7 +47,6 @@ from toolcrib.values.json import JsonObject, JsonValue, canonical_json, json_cop
 # Check and compile a tool's schemas. Only text that was found safe is kept.
 
 _AS_IT_IS = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATETIME
-_TOP = "tool '{}': the top of input_schema must be type 'object'"
 
 
 class CheckedSchema(NamedTuple):
@@ -67,7 +66,7 @@ def check_given(name: str, what: str, schema: JsonObject | None) -> CheckedSchem
     if schema is None:
         return None
     if not isinstance(schema, dict):
-        raise DefinitionError(f"tool '{name}': {what} must be a dict, not {_kind(schema)}")
+        raise DefinitionError(f"tool '{name}': {what} must be a dict, not {type(schema).__name__}")
     try:
         text = schema_text(schema)
         copy = json_copy(text)
@@ -168,25 +167,18 @@ def compile_schema(
     if text is None:
         return None
     checked = check_given(name, what, json_copy(text))
-    kept = (
-        None if checked is None else checked._replace(text=text)
-    )  # keep one text instead of two equal ones
-    return make_validator(name, what, kept, factory=factory, lazy=lazy)
+    if checked is not None:
+        checked = checked._replace(text=text)  # keep one text instead of two equal ones
+    return make_validator(name, what, checked, factory=factory, lazy=lazy)
 
 
 def check_input(name: str, schema: JsonObject, *, derived: bool = False) -> CheckedSchema:
     """Check the schema of the arguments, whose top must declare an object."""
+    start = f"tool '{name}': the top of input_schema must be type 'object'"
     check = check_derived if derived else check_given
     checked = check(name, "input_schema", schema) if isinstance(schema, dict) else None
     if checked is None:
-        raise DefinitionError(f"{_TOP.format(name)}: it is not a dict, but {_kind(schema)}")
-    check_top(name, checked)
-    return checked
-
-
-def check_top(name: str, checked: CheckedSchema) -> None:
-    """Raise a clear DefinitionError unless the top of the schema is an object."""
-    start = _TOP.format(name)
+        raise DefinitionError(f"{start}: it is not a dict, but {type(schema).__name__}")
     schema = checked.schema
     if schema.get("type") != "object":
         found = f"has type {schema['type']!r:.80}" if "type" in schema else "has no type"
@@ -197,17 +189,12 @@ def check_top(name: str, checked: CheckedSchema) -> None:
             f"{start}, and draft 7 ignores all other keywords next to a $ref: write the schema that "
             "the $ref leads to at the top"
         )
+    return checked
 
 
-class NamedArguments(msgspec.Struct, frozen=True):
-    """The argument names that a given schema declares, and a validator for further names."""
-
-    names: frozenset[str]
-    matching: Validator | None
-
-
-def named_arguments(schema: JsonObject) -> NamedArguments | None:
-    """Return the names that a schema declares at its top, with references and combined schemas.
+def named_arguments(schema: JsonObject) -> tuple[frozenset[str], Validator | None] | None:
+    """Return the names that a schema declares at its top, with references and combined schemas, and
+    a validator for further names.
 
     A parameter that the schema does not name belongs to the author, and no model may set it. Return
     None for a schema that explicitly allows other names by `additionalProperties` or
@@ -223,11 +210,7 @@ def named_arguments(schema: JsonObject) -> NamedArguments | None:
     names.update(one for one in required if isinstance(one, str))  # other types are refused later
     patterns = {each for node in nodes for each in node.get("patternProperties", {})}
     matching: JsonObject = {"anyOf": [{"pattern": each} for each in sorted(patterns)]}
-    return NamedArguments(frozenset(names), compile_validator(matching) if patterns else None)
-
-
-def _kind(value: object) -> str:
-    return type(value).__name__
+    return frozenset(names), compile_validator(matching) if patterns else None
 
 
 # Which arguments no record may show: those that the author names, and those of secret types.

@@ -15,17 +15,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import lru_cache, partial
 from types import MemberDescriptorType, NoneType, UnionType
-from typing import (
-    Annotated,
-    Any,
-    Final,
-    NamedTuple,
-    NoReturn,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-)
+from typing import Annotated, Any, Final, NamedTuple, NoReturn, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
@@ -202,12 +192,12 @@ def given_names(needed: Mapping[type, Collection[str]], given: Collection[type])
     (pay_eur.till)`.
     """
     paths = Counter(map(interface_path, needed))
-    return {_given_name(each, needed[each], paths) for each in needed if each in given}
-
-
-def _given_name(interface: type, places: Collection[str], paths: Mapping[str, int]) -> str:
-    path = interface_path(interface)
-    return path if paths[path] == 1 else f"{path} ({', '.join(sorted(places))})"
+    found = set()
+    for interface, places in needed.items():
+        if interface in given:
+            path = interface_path(interface)
+            found.add(path if paths[path] == 1 else f"{path} ({', '.join(sorted(places))})")
+    return found
 
 
 def check_given_again(

@@ -17,12 +17,7 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, cast, get_args, get_origin
 
-from toolcrib.errors import (
-    BindingError,
-    CatalogError,
-    DefinitionError,
-    did_you_mean,
-)
+from toolcrib.errors import BindingError, CatalogError, DefinitionError, did_you_mean
 from toolcrib.schema import ValidatorFactory
 from toolcrib.schema.portable import check_portable
 from toolcrib.tools.build import check_name
@@ -193,7 +188,6 @@ ToolLike: TypeAlias = HasDefinition | type | Mapping[str, Any]
 # registration: ToolLikes, Catalogs and lists of them.
 Tools: TypeAlias = Iterable[Any] | HasDefinition | type
 Handlers: TypeAlias = Mapping[str, Callable[..., Any]]
-_SHOWN = 20
 _MARKS = "a dictionary {name: {'requires_approval': True}}"
 
 
@@ -483,19 +477,15 @@ def _registered(entries: Iterable[Entry], source: str = "") -> dict[str, Entry]:
 
 
 def _entries(tools: Tools, *, imported: bool = False) -> Iterator[Entry]:
-    found: tuple[Entry, ...]
     for thing in tools_in(tools, whole=Catalog):
-        if isinstance(thing, Mapping):
+        if isinstance(thing, Catalog):
+            found = thing.entries
+        elif isinstance(thing, Mapping):
             own = not imported or isinstance(thing, ImportedForm)
             found = (Entry(tool_from_dict(thing if own else ImportedForm(thing), {}, ())),)
         else:
-            found = (
-                thing.entries
-                if isinstance(thing, Catalog)
-                else (Entry(plain_tool(thing) or tool_of(thing)),)
-            )
-        for entry in found:
-            yield _brought(entry) if imported else entry
+            found = (Entry(plain_tool(thing) or tool_of(thing)),)
+        yield from map(_brought, found) if imported else found
 
 
 def _brought(entry: Entry) -> Entry:

@@ -141,17 +141,6 @@ def _converted(converter: Converter, value: JsonValue, name: str) -> Any:
         raise NotAcceptedError((((name,), said),)) from None
 
 
-__all__ = [
-    "ATTRIBUTE",
-    "BoundCall",
-    "BuiltArguments",
-    "NotAcceptedError",
-    "Tool",
-    "ToolComponent",
-    "tool_of",
-    "value_faults",
-]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 ATTRIBUTE = "__toolcrib_tool__"
@@ -233,19 +222,11 @@ def copy_of(instance: Any) -> Any:
 _NOTHING: Mapping[str, Any] = MappingProxyType({})  # shared by all tools that declare nothing
 
 
-class _FixedValue(msgspec.Struct, frozen=True):
-    """A default that is the same in each call, and the pointer to it."""
-
-    name: str
-    value: JsonValue
-    pointer: str
-
-
-def _fixed_values(defaults: Mapping[str, Default]) -> tuple[_FixedValue, ...] | None:
-    """Return the defaults if all are immutable JSON values, or None."""
+def _fixed_values(defaults: Mapping[str, Default]) -> list[tuple[str, JsonValue, str]] | None:
+    """Return names, values and pointers of the defaults if all are immutable JSON values, or None."""
     if not all(d.is_json and d.value.__class__ in STEADY for d in defaults.values()):
         return None
-    return tuple(_FixedValue(n, d.value, pointer_of((n,))) for n, d in defaults.items())
+    return [(name, default.value, pointer_of((name,))) for name, default in defaults.items()]
 
 
 def _made(
@@ -490,10 +471,10 @@ class Tool(Generic[P, R]):
         typed = None if self._fixed is None else self._as_sent(arguments)
         if typed is not None:
             places: tuple[str, ...] = ()
-            for fixed in self._fixed or ():
-                if fixed.name not in arguments:
-                    arguments[fixed.name] = typed[fixed.name] = fixed.value
-                    places += (fixed.pointer,)
+            for name, value, pointer in self._fixed or ():
+                if name not in arguments:
+                    arguments[name] = typed[name] = value
+                    places += (pointer,)
             of = None if typed is arguments else typed
             return BuiltArguments(
                 self._instance(typed), canonical_bytes(arguments), places, given=of

@@ -83,14 +83,6 @@ def check_apart(function: Callable[..., Any], signature: Signature) -> None:
         raise DefinitionError(f"{function.__qualname__}: subprocess=True is not possible: {found}")
 
 
-def refuse_class(cls: type) -> None:
-    """Raise DefinitionError: a class cannot run in a subprocess, because its `run` is async."""
-    raise DefinitionError(
-        f"{cls.__qualname__}: subprocess=True is not possible: a class tool runs in the event loop; "
-        "make a tool of a plain function"
-    )
-
-
 def _obstacle(function: Callable[..., Any], signature: Signature) -> str:
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         return "it is async, and runs in the event loop; write `def` instead of `async def`"
@@ -143,13 +135,11 @@ def check_class(cls: type) -> None:
         raise DefinitionError(f"{name} has a `get_definition` already: rename it")
     if getattr(cls, "_is_protocol", False):
         raise DefinitionError(f"{name} is a Protocol: decorate a class that implements it")
-    if inspect.isabstract(cls) and _runs(getattr(cls, "run", None)):
+    run = getattr(cls, "run", None)
+    runs = inspect.iscoroutinefunction(run) or inspect.isasyncgenfunction(run)
+    if runs and inspect.isabstract(cls):
         missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
         raise DefinitionError(f"{name} is abstract: decorate a subclass that has {missing}")
-
-
-def _runs(run: object) -> bool:
-    return inspect.iscoroutinefunction(run) or inspect.isasyncgenfunction(run)
 
 
 def make_component(cls: type, made: Tool[..., Any]) -> None:
@@ -194,12 +184,8 @@ def _mend(target: Any) -> str:
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C")
-_SAID = frozenset(ToolOptions.__struct_fields__) - {
-    "annotations",
-    "imported",
-    "is_own",
-    "validator",
-}
+_NOT_SAID = {"annotations", "imported", "is_own", "validator"}
+_SAID = frozenset(ToolOptions.__struct_fields__) - _NOT_SAID
 _COMBINERS = ("$ref", "allOf", "anyOf", "oneOf", "if")
 
 
@@ -305,7 +291,10 @@ def make_function_tool(
 def _decorate_class(cls: type, options: ToolOptions, frame_locals: Mapping[str, Any]) -> type:
     check_class(cls)
     if options.subprocess:
-        refuse_class(cls)
+        raise DefinitionError(
+            f"{cls.__qualname__}: subprocess=True is not possible: a class tool runs in the event "
+            "loop; make a tool of a plain function"
+        )
     signature = read_class(cls, frame_locals, lenient=options.input_schema is not None)
     is_model = issubclass(cls, BaseModel)
     sole = cls if is_model else sole_object(signature)
@@ -354,9 +343,10 @@ def _sent(signature: Signature, sole: Any) -> Sequence[Parameter]:
     """Return the parameters under the names that are sent; for a model, these are its fields."""
     if not (isinstance(sole, type) and issubclass(sole, BaseModel)):
         return signature.parameters
-    said = {name: field.validation_alias for name, field in sole.model_fields.items()}
     return [
-        Parameter(alias if isinstance(alias := said[name], str) else name, field.annotation)
+        Parameter(
+            alias if isinstance(alias := field.validation_alias, str) else name, field.annotation
+        )
         for name, field in sole.model_fields.items()
     ]
 
@@ -430,10 +420,10 @@ def _accepted(signature: Signature, schema: JsonObject, *, imported: bool) -> di
     named = None if forwards else named_arguments(schema)
     if named is None:
         return {} if signature.takes_any else {"accepts": own}
+    names, matching = named
     if signature.takes_any:
-        return {"accepts": named.names, "accepts_matching": named.matching}
-    matching = named.matching
-    others = own - named.names
+        return {"accepts": names, "accepts_matching": matching}
+    others = own - names
     return {"accepts": own - {one for one in others if not (matching and matching.is_valid(one))}}
 
 

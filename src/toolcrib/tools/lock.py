@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from itertools import chain, combinations
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
@@ -175,7 +176,7 @@ class Lock(msgspec.Struct, frozen=True):
         """Parse a lock. Raises SourceError, saying what to do, for a truncated, foreign or newer
         text."""
         try:
-            value = json.loads(text, object_pairs_hook=_object)
+            value = json.loads(text, object_pairs_hook=each_once)
         except json.JSONDecodeError as error:
             raise SourceError(f"the lock is not JSON at line {error.lineno}: {_MEND}") from None
         except (ValueError, RecursionError):
@@ -300,13 +301,14 @@ def write_lock(lock: Lock, path: str | Path) -> None:
             part.unlink(missing_ok=True)
 
 
-def _locked(definition: ToolDefinition, imported: Imported | None) -> LockedTool:
-    given = definition
+def _locked(given: ToolDefinition, imported: Imported | None) -> LockedTool:
+    # Most tools have no defaults that no schema shows, which keeps the digests of older locks valid.
+    hidden = [] if given.defaults_json is None else [json_copy(given.defaults_json)]
     annotations = given.annotations.facts()
     return LockedTool(
         digest=given.digest,
         description=digest(given.description),
-        input_schema=digest([given.input_schema, given.no_schema_mode, *_hidden_defaults(given)]),
+        input_schema=digest([given.input_schema, given.no_schema_mode, *hidden]),
         output_schema=digest(given.output_schema),
         annotations=digest([annotations, given.tags, given.strict]),
         visibility=digest([_paths(given.visible), _paths(given.model_visible), given.secret]),
@@ -315,12 +317,6 @@ def _locked(definition: ToolDefinition, imported: Imported | None) -> LockedTool
         claims="" if imported is None else imported.claims,
         trust="" if imported is None else imported.trust,
     )
-
-
-def _hidden_defaults(given: ToolDefinition) -> list[JsonValue]:
-    """Return the defaults that no schema shows. Most tools have none, which keeps the digests of
-    older locks valid."""
-    return [] if given.defaults_json is None else [json_copy(given.defaults_json)]
 
 
 def _paths(visible: Visibility | None) -> JsonValue:
@@ -334,14 +330,13 @@ def _listed(changes: list[Change]) -> str:
     return "; ".join(map(str, changes[:_NAMED])) + (f"; and {rest} more" if rest > 0 else "")
 
 
-class _TwiceError(ValueError):
-    """A merge left two entries for one tool, and neither is known to be the one that was read."""
+def each_once(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object. Raises ValueError for a key that appears twice, as a merge may leave it.
 
-
-def _object(members: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    made: dict[str, Any] = {}
-    for key, value in members:
-        if key in made:
-            raise _TwiceError(key)
-        made[key] = value
+    Neither of the two is known to be the one that was read.
+    """
+    made = dict(members)
+    if len(made) < len(members):
+        counts = Counter(key for key, _ in members)
+        raise ValueError(f"the key {counts.most_common(1)[0][0]!r:.80} appears twice")
     return made

@@ -24,12 +24,7 @@ from pydantic import BaseModel
 from toolcrib.errors import DefinitionError
 from toolcrib.schema import Parameter, read_docstring
 from toolcrib.schema.derive import NO_DEFAULT, Factory
-from toolcrib.schema.derive.hints import (
-    MAX_LEVELS,
-    annotated_text,
-    quick_hints,
-    too_deep,
-)
+from toolcrib.schema.derive.hints import MAX_LEVELS, annotated_text, quick_hints, too_deep
 from toolcrib.schema.derive.plain import is_field
 from toolcrib.schema.docstring import DocumentedSignature, class_doc
 from toolcrib.tools.capability import Need, is_context, need_of
@@ -110,11 +105,11 @@ def read_hints(
 
     If `lenient`, return only the hints that can be read, each tried separately.
     """
-    if not lenient:
-        return _all_hints(thing, name, frame_locals)
     try:
         return _all_hints(thing, name, frame_locals)
     except DefinitionError:
+        if not lenient:
+            raise
         return {
             parameter: hint
             for parameter, hint in _one_by_one(thing, frame_locals)
@@ -286,13 +281,12 @@ def _with_factories(cls: type, taken: Sequence[SignatureParameter]) -> list[Sign
         made_by = {field.name: field.default_factory for field in fields(cls)}
     for name, info in getattr(cls, "__pydantic_fields__", {}).items():
         made_by[name] = info.default_factory or MISSING
-    found = [(one, made_by.get(one.name, MISSING)) for one in taken]
-    return [
-        one
-        if factory is MISSING or one.default is EMPTY
-        else one._replace(default=Factory(factory))
-        for one, factory in found
-    ]
+    found = list(taken)
+    for at, (name, _, default) in enumerate(taken):
+        factory = made_by.get(name, MISSING)
+        if factory is not MISSING and default is not EMPTY:
+            found[at] = taken[at]._replace(default=Factory(factory))
+    return found
 
 
 def _streaming(name: str, signature: Signature) -> Signature:
@@ -360,13 +354,9 @@ def sole_object(signature: Signature) -> Any:
     hint = signature.parameters[0].hint
     if not isinstance(hint, type):
         return None
-    structured = issubclass(hint, BaseModel) or is_dataclass(hint) or _is_typed_dict(hint)
-    return hint if structured else None
-
-
-def _is_typed_dict(hint: type) -> bool:
-    """Return whether a class is a TypedDict, also of `typing_extensions` (before Python 3.12)."""
-    return issubclass(hint, dict) and hasattr(hint, "__required_keys__")
+    # a TypedDict may be one of `typing_extensions` (before Python 3.12)
+    is_typed_dict = issubclass(hint, dict) and hasattr(hint, "__required_keys__")
+    return hint if issubclass(hint, BaseModel) or is_dataclass(hint) or is_typed_dict else None
 
 
 def _check_constructed(cls: type, constructor: Any) -> None:

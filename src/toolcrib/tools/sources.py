@@ -14,7 +14,6 @@ import inspect
 import json
 import re
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType, NoneType, UnionType
@@ -38,7 +37,7 @@ from toolcrib.errors import CatalogError, DefinitionError, SchemaError, SourceEr
 from toolcrib.failures import own_places
 from toolcrib.tools.catalog import Catalog, Tools
 from toolcrib.tools.component import ATTRIBUTE, Tool
-from toolcrib.tools.lock import read_lock
+from toolcrib.tools.lock import each_once, read_lock
 from toolcrib.tools.trust import Trusts
 from toolcrib.urls import without_passwords
 from toolcrib.values.definition import (
@@ -170,19 +169,6 @@ def _place(error: BaseException) -> str:
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
-
-__all__ = [
-    "GROUP",
-    "DefinitionsFile",
-    "EntryPoints",
-    "ModuleTools",
-    "PythonFile",
-    "ToolSource",
-    "Where",
-    "discover",
-    "read_definitions",
-    "source_of",
-]
 
 GROUP = "toolcrib.tools"
 _MODULE = re.compile(r"(?!\d)\w+(\.(?!\d)\w+)*")
@@ -489,7 +475,7 @@ def _parsed(path: Path) -> Any:
 
 def _loads(text: str, path: Path, first: int = 1) -> Any:
     try:
-        return json.loads(text, object_pairs_hook=_object, parse_constant=_not_finite)
+        return json.loads(text, object_pairs_hook=each_once, parse_constant=_not_finite)
     except json.JSONDecodeError as error:
         raise SourceError(f"{path}: not JSON at line {error.lineno + first - 1}") from None
     except ValueError as error:
@@ -497,14 +483,6 @@ def _loads(text: str, path: Path, first: int = 1) -> Any:
         raise SourceError(f"{path}: {error}{where}") from None
     except RecursionError:
         raise SourceError(f"{path}: it is nested too deeply") from None
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        counts = Counter(key for key, _ in pairs)
-        raise ValueError(f"the key {counts.most_common(1)[0][0]!r:.80} appears twice")
-    return made
 
 
 def _not_finite(constant: str) -> NoReturn:
