@@ -11,7 +11,12 @@ from toolcrib.tools.capability import (
 )
 from toolcrib.tools.catalog import Catalog, Entry, ToolLike, Tools, as_tools
 from toolcrib.tools.component import BoundCall, Tool, ToolComponent, tool_of
-from toolcrib.tools.decorator import function_to_tool_definition, get_definition, tool
+from toolcrib.tools.decorator import (
+    function_to_tool_definition,
+    get_definition,
+    tool,
+    toolset,
+)
 from toolcrib.tools.sources import (
     DefinitionsFile,
     EntryPoints,
@@ -22,7 +27,6 @@ from toolcrib.tools.sources import (
     read_definitions,
     source_of,
 )
-from toolcrib.tools.toolset import toolset
 from toolcrib.tools.trust import ReadOnly, Trusted
 
 __all__ = [

@@ -29,8 +29,7 @@ from toolcrib.tools.capability import (
     per_run,
 )
 from toolcrib.tools.component import Tool, tool_of
-from toolcrib.tools.decorator import tool_from_dict
-from toolcrib.tools.toolset import plain_tool
+from toolcrib.tools.decorator import plain_tool, tool_from_dict
 from toolcrib.tools.trust import Pins, ReadOnly, Trusted, Trusts
 from toolcrib.values.definition import (
     All,

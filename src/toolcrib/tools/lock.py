@@ -249,8 +249,11 @@ def check_lock(catalog: Catalog, path: str | Path) -> Catalog:
 def refuse_changes(changes: list[Change], path: str | Path) -> None:
     """Raise CatalogError for tools that differ from the lock file, if there are any."""
     if changes:
+        rest = len(changes) - _NAMED
+        more = f"; and {rest} more" if rest > 0 else ""
+        listed = "; ".join(map(str, changes[:_NAMED])) + more
         raise CatalogError(
-            f"the tools differ from {path}: {_listed(changes)}. Review the changes, then accept them "
+            f"the tools differ from {path}: {listed}. Review the changes, then accept them "
             "with `toolcrib tools lock`; do not use the tools before"
         )
 
@@ -323,11 +326,6 @@ def _paths(visible: Visibility | None) -> JsonValue:
     if visible is None:
         return None
     return "*" if isinstance(visible, All) else list(visible)
-
-
-def _listed(changes: list[Change]) -> str:
-    rest = len(changes) - _NAMED
-    return "; ".join(map(str, changes[:_NAMED])) + (f"; and {rest} more" if rest > 0 else "")
 
 
 def each_once(members: list[tuple[str, Any]]) -> dict[str, Any]:

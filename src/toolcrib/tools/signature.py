@@ -144,7 +144,11 @@ def _read_by_typing(
             thing, globalns=_globals(thing), localns=dict(frame_locals), include_extras=True
         )
     except Exception as error:  # noqa: BLE001  likewise
-        raise _unreadable(name, _first_unreadable(thing, frame_locals), _why(error)) from None
+        each = _one_by_one(thing, frame_locals)
+        first = next(
+            (_place(one) for one, hint in each if isinstance(hint, Exception)), "one of them"
+        )
+        raise _unreadable(name, first, _why(error)) from None
 
 
 def _unreadable(name: str, where: str, why: str) -> DefinitionError:
@@ -164,13 +168,6 @@ def _why(error: Exception) -> str:
 
 def _place(parameter: str) -> str:
     return "the return type" if parameter == "return" else f"parameter '{parameter}'"
-
-
-def _first_unreadable(thing: Any, frame_locals: Mapping[str, Any]) -> str:
-    for parameter, hint in _one_by_one(thing, frame_locals):
-        if isinstance(hint, Exception):
-            return _place(parameter)
-    return "one of them"
 
 
 def _one_by_one(thing: Any, frame_locals: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
