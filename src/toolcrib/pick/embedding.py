@@ -119,7 +119,9 @@ class EmbeddingScorer:
         own: Embedder = getattr(self._vectors, "uncached", self._vectors)
         self._asking = own if asking is None else asking
         self._in_parts = in_parts
-        self._indexes = CatalogCache.in_steps(self._steps)
+        by_catalog = isinstance(self._vectors, CatalogEmbedder)
+        steps = self._weighed_by_catalog if by_catalog else self._each_alone
+        self._indexes = CatalogCache.in_steps(steps)
         self._lock = Lock()
         self._kept: dict[str, Vectors] = {}
         self._asked: dict[tuple[str, ...], QueryVectors] = {}
@@ -175,18 +177,13 @@ class EmbeddingScorer:
                 trim(self._asked, _KEPT_QUERIES)
         return kept
 
-    def _steps(
+    def _weighed_by_catalog(
         self, definitions: Sequence[ToolDefinition], _kept: Sequence[Matrix]
     ) -> Iterator[Matrix | None]:
-        if isinstance(self._vectors, CatalogEmbedder):
-            return self._weighed_by_catalog(definitions, self._vectors)
-        return self._each_alone(definitions)
-
-    def _weighed_by_catalog(
-        self, definitions: Sequence[ToolDefinition], embedder: CatalogEmbedder
-    ) -> Iterator[Matrix | None]:
         rows: Any = None
-        for rows in embedder.catalog_steps(parts_of(each) for each in definitions):
+        for rows in cast("CatalogEmbedder", self._vectors).catalog_steps(
+            parts_of(each) for each in definitions
+        ):
             if rows is None:
                 yield None
         rows = units(checked_rows(rows, len(definitions), who=f"embedder {self._embedder}"))
@@ -197,7 +194,9 @@ class EmbeddingScorer:
             yield None
         yield Matrix.interleaved(rows, more, [len(each.examples) for each in definitions])
 
-    def _each_alone(self, definitions: Sequence[ToolDefinition]) -> Iterator[Matrix | None]:
+    def _each_alone(
+        self, definitions: Sequence[ToolDefinition], _kept: Sequence[Matrix]
+    ) -> Iterator[Matrix | None]:
         yield from digests_in_steps(definitions)
         with self._lock:
             found = {d.digest: self._kept[d.digest] for d in definitions if d.digest in self._kept}

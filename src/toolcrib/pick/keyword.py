@@ -63,7 +63,7 @@ class Posting(NamedTuple):
     most: float
 
 
-class WordIndex:
+class WordIndex(msgspec.Struct, dict=True, eq=False):
     """A catalog's words. A tool has a slot. `place[slot]` is its position, or -1 if the tool is
     gone.
 
@@ -72,17 +72,10 @@ class WordIndex:
     share what they can.
     """
 
-    def __init__(
-        self,
-        definitions: Sequence[ToolDefinition],
-        place: array[int],
-        texts: list[str],
-        postings: dict[str, Posting],
-    ) -> None:
-        self.definitions = definitions
-        self.place = place
-        self.texts = texts
-        self.postings = postings
+    definitions: Sequence[ToolDefinition]
+    place: array[int]
+    texts: list[str]
+    postings: dict[str, Posting]
 
     @cached_property
     def known(self) -> frozenset[ToolDefinition]:

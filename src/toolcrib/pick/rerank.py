@@ -476,10 +476,11 @@ def _lines(query: Query, definitions: Sequence[ToolDefinition]) -> str:
         request["earlier"] = [one_line(turn, _TURN) for turn in query.earlier]
     if query.used:
         request["used"] = [one_line(name, _NAME) for name in query.used]
-    return "\n".join([_line(request), *map(_tool, range(1, len(definitions) + 1), definitions)])
+    tools = map(_tool, range(1, len(definitions) + 1), definitions)
+    return "\n".join(json.dumps(each, ensure_ascii=False) for each in (request, *tools))
 
 
-def _tool(number: int, definition: ToolDefinition) -> str:
+def _tool(number: int, definition: ToolDefinition) -> dict[str, Any]:
     tool: dict[str, Any] = {
         "number": number,
         "name": one_line(definition.name, _NAME),
@@ -487,8 +488,4 @@ def _tool(number: int, definition: ToolDefinition) -> str:
     }
     if parameters := fields(definition).parameters:
         tool["parameters"] = one_line(parameters, _PARAMETERS)
-    return _line(tool)
-
-
-def _line(value: dict[str, Any]) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return tool

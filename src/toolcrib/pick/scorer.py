@@ -73,25 +73,15 @@ class Hits(NamedTuple):
     def best(self, count: int) -> list[tuple[int, float]]:
         """Return (position, weight) of the best `count`, best first, equal ones by position."""
         values: Any = self.values
+        places = range(len(values)) if self.positions is None else self.positions
         if len(values) > count and hasattr(values, "partition"):
-            rows = _least_needed(values, count)
-            found = [(self._position(row), float(values[row])) for row in rows]
+            last = values.copy()
+            last.partition(len(values) - count)
+            rows = (values >= last[len(values) - count]).nonzero()[0].tolist()
+            found = [(int(places[row]), float(values[row])) for row in rows]
         else:
-            places = range(len(values)) if self.positions is None else self.positions
             found = [(int(p), float(v)) for p, v in zip(places, values, strict=True)]
         return nsmallest(count, found, key=lambda hit: (-hit[1], hit[0]))
-
-    def _position(self, row: int) -> int:
-        return row if self.positions is None else int(self.positions[row])
-
-
-def _least_needed(values: Any, count: int) -> list[int]:
-    """Return the rows of an array that hold its best `count`, and all that are equal to the last of
-    them."""
-    last = values.copy()
-    last.partition(len(values) - count)
-    rows: list[int] = (values >= last[len(values) - count]).nonzero()[0].tolist()
-    return rows
 
 
 class Score(msgspec.Struct, frozen=True):
@@ -320,7 +310,9 @@ class CatalogCache(Generic[T]):
                 len(self._entries) > self._size or sum(map(len, self._entries)) > MOST_TOOLS
             ):
                 oldest = min(self._entries, key=lambda each: self._entries[each].used)
-                self._forget(self._entries.pop(oldest))
+                gone = self._entries.pop(oldest)
+                for each in [at for at, (_, kept) in self._of_tuples.items() if kept is gone]:
+                    del self._of_tuples[each]
             return entry
 
     def _hold(self, tools: tuple[HasDefinition, ...], entry: _Entry[T]) -> None:
@@ -330,11 +322,6 @@ class CatalogCache(Generic[T]):
             if len(self._of_tuples) > self._size:
                 oldest = min(self._of_tuples, key=lambda each: self._of_tuples[each][1].used)
                 del self._of_tuples[oldest]
-
-    def _forget(self, entry: _Entry[T]) -> None:
-        gone = [each for each, (_, kept) in self._of_tuples.items() if kept is entry]
-        for each in gone:
-            del self._of_tuples[each]
 
 
 def _in_one_step(build: Callable[[Sequence[ToolDefinition]], T]) -> Steps[T]:
