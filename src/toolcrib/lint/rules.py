@@ -253,9 +253,8 @@ def _hidden(pointer: str, text: str) -> Iterator[RuleFault]:
     if found:
         codes = ", ".join(f"U+{ord(c):04X}" for c in found[:5])
         more = f" and {len(found) - 5} more" if len(found) > 5 else ""
-        yield RuleFault(
-            "text", pointer, f"it holds invisible characters ({codes}{more}): remove them"
-        )
+        message = f"it holds invisible characters ({codes}{more}): remove them"
+        yield RuleFault("text", pointer, message)
 
 
 def _ordering(pointer: str, text: str) -> Iterator[RuleFault]:
@@ -264,11 +263,8 @@ def _ordering(pointer: str, text: str) -> Iterator[RuleFault]:
         match = pattern.search(plain)
         if match:
             words = " ".join(match[0].split())[:_QUOTED]
-            yield RuleFault(
-                "text",
-                pointer,
-                f"it {what} (“{words}”): a description should only say what the tool does",
-            )
+            message = f"it {what} (“{words}”): a description should only say what the tool does"
+            yield RuleFault("text", pointer, message)
 
 
 def _untagged(text: str) -> str:
@@ -352,11 +348,8 @@ def _parameters(schema: JsonObject) -> Iterator[RuleFault]:
         return
     names = ", ".join(f"'{p.name[:40]}'" for p in bare[:_LISTED])
     more = f" and {len(bare) - _LISTED} more" if len(bare) > _LISTED else ""
-    yield RuleFault(
-        "parameter",
-        f"/input_schema{bare[0].pointer}",
-        f"parameters without a description: {names}{more} ({len(bare)} of {len(known)})",
-    )
+    message = f"parameters without a description: {names}{more} ({len(bare)} of {len(known)})"
+    yield RuleFault("parameter", f"/input_schema{bare[0].pointer}", message)
 
 
 def _defaults(schema: JsonObject) -> Iterator[RuleFault]:
@@ -494,11 +487,8 @@ def _plainly(kind: JsonValue, value: JsonValue) -> bool | None:
 def _enums(schema: JsonObject) -> Iterator[RuleFault]:
     for pointer, node in subschemas(schema):
         if isinstance(node.get("enum"), list) and "type" not in node:
-            yield RuleFault(
-                "enum",
-                f"/input_schema{pointer}/enum",
-                "its enum has no type, which some endpoints need: add one",
-            )
+            message = "its enum has no type, which some endpoints need: add one"
+            yield RuleFault("enum", f"/input_schema{pointer}/enum", message)
 
 
 # Rule `name`: names that a model or a reader confuses.
@@ -526,12 +516,8 @@ def check_names(names: Sequence[str]) -> Iterator[tuple[int, RuleFault]]:
                     if how == _LETTER and not _slip(name, names[first]):
                         continue
                     told.add(place)
-                    yield (
-                        place,
-                        RuleFault(
-                            "name", "/name", f"it {how} '{names[first]}': rename one of them"
-                        ),
-                    )
+                    message = f"it {how} '{names[first]}': rename one of them"
+                    yield place, RuleFault("name", "/name", message)
 
 
 def _ordered(name: str) -> Iterator[object]:
@@ -635,11 +621,8 @@ def _earlier(
 
 def _fault(other: ToolDefinition, *, exact: bool) -> RuleFault:
     how = "has the same description as" if exact else "is described in nearly the same words as"
-    return RuleFault(
-        "similar",
-        "/description",
-        f"it {how} '{other.name}': say when to use which, or merge them into one tool",
-    )
+    message = f"it {how} '{other.name}': say when to use which, or merge them into one tool"
+    return RuleFault("similar", "/description", message)
 
 
 # Rules `conflict` and `spelling`: parameters across tools, whose meaning a model carries from one
@@ -732,15 +715,11 @@ def _conflicts(
         (most, many), *rest = sorted(groups.items(), key=lambda group: -len(group[1]))
         for value, few in rest:
             place, found = few[0]
-            yield (
-                place,
-                RuleFault(
-                    "conflict",
-                    f"/input_schema{found.pointer}",
-                    f"'{name}' is {what} {value} in {_tools(few, names)}, and {most} in "
-                    f"{_tools(many, names)}: make them the same, or give them different names",
-                ),
+            message = (
+                f"'{name}' is {what} {value} in {_tools(few, names)}, and {most} in "
+                f"{_tools(many, names)}: make them the same, or give them different names"
             )
+            yield place, RuleFault("conflict", f"/input_schema{found.pointer}", message)
 
 
 def _type(found: Property, root: References) -> str | None:
