@@ -510,39 +510,18 @@ class Tool(Generic[P, R]):
         self, arguments: JsonObject, found: Findings, values: FactoryValues | None
     ) -> tuple[Mapping[str, Any], JsonObject]:
         """Return the arguments as the author's hints type them, and as everybody else sees them."""
-        typed: dict[str, Any] | None = None
-        shown: JsonObject | None = None
+        typed: dict[str, Any] = dict(arguments)
+        shown = dict(arguments)
         for name, converter, kept in self._converting:
             if name not in arguments or arguments[name].__class__ is kept:
                 continue
-            if typed is None:
-                typed = dict(arguments)
             sent = arguments[name]
             if isinstance(converter, TypedReader):
-                typed[name], made = _read(converter, sent, (None, name), found, values)
-                is_same = made is sent
+                typed[name], shown[name] = _read(converter, sent, (None, name), found, values)
             else:
                 typed[name] = made = _converted(converter, sent, name)
-                is_same = made.__class__ is sent.__class__  # not if `3.0` became `3`
-            if not is_same:
-                shown = dict(arguments) if shown is None else shown
-                shown[name] = made
-        if not self.defaults:
-            typed = arguments if typed is None else typed
-            return typed, arguments if shown is None else shown
-        return self._with_defaults(arguments, typed, shown, found, values)
-
-    def _with_defaults(
-        self,
-        arguments: JsonObject,
-        typed: dict[str, Any] | None,
-        shown: JsonObject | None,
-        found: Findings,
-        values: FactoryValues | None,
-    ) -> tuple[Mapping[str, Any], JsonObject]:
-        """Return the same with the defaults of what was not sent."""
-        typed = dict(arguments) if typed is None else typed
-        shown = dict(arguments) if shown is None else shown
+                if made.__class__ is not sent.__class__:  # `3.0` became `3`
+                    shown[name] = made
         for name, declared in self.defaults.items():
             if name in arguments:
                 continue
