@@ -113,9 +113,6 @@ def _humps(word: str) -> list[str]:
 
 
 def _pieces(word: str) -> Iterator[str]:
-    if word.isascii():
-        yield word.casefold()
-        return
     for piece in re.split(_CJK, word):
         if len(piece) > 1 and re.match(_CJK, piece):
             yield from (piece[i : i + 2] for i in range(len(piece) - 1))
