@@ -501,7 +501,8 @@ def annotations_said(name: str, given: AnnotationOptions) -> _Said:
     if unknown:
         known = [*(f for f in Annotations.__struct_fields__ if f != "marks_json"), *apart]
         raise DefinitionError(f"tool '{name}': {no_such('annotation', min(unknown), known)}")
-    if "allowed_roles" in given and _is_empty(given["allowed_roles"]):
+    allowed = given.get("allowed_roles")
+    if isinstance(allowed, Collection) and not isinstance(allowed, str) and not allowed:
         raise DefinitionError(
             f"tool '{name}': allowed_roles is empty, so that nobody could call it: name the roles, or"
             " leave it out for everybody"
@@ -518,12 +519,7 @@ def annotations_said(name: str, given: AnnotationOptions) -> _Said:
         raise DefinitionError(f"tool '{name}': a wrong annotation: {error}") from None
 
 
-def _is_empty(collection: object) -> bool:
-    return isinstance(collection, Collection) and not isinstance(collection, str) and not collection
-
-
 def _marks(name: str, marks: Mapping[str, Any]) -> str:
-    """Return the marks as immutable JSON text."""
     try:
         return schema_text(dict(marks))
     except (TypeError, ValueError, SchemaError):

@@ -107,11 +107,11 @@ def per_call(factory: Callable[..., Any]) -> PerCall:
 
 
 def _not_given() -> NoReturn:
-    text = (
+    raise CapabilityError(
         "The capability is given to each run of an agent: agent.run(prompt, deps={…}). It was not given"
-        " here."
+        " here.",
+        retryable=False,
     )
-    raise CapabilityError(text, retryable=False)
 
 
 per_run: Final = PerCall(_not_given, None, positional=False)

@@ -170,14 +170,11 @@ class Names:
 _MEND = "rename one, or use .prefixed()"
 
 
-def _only_letters(name: str) -> str:
-    return re.sub("[_.-]", "", name.casefold())
-
-
 def _difference(name: str, other: str) -> str:
     if name.casefold() == other.casefold():
         return "differ only in case"
-    if _only_letters(name) == _only_letters(other):
+    one, two = (re.sub("[_.-]", "", each.casefold()) for each in (name, other))
+    if one == two:
         return "differ only in case and underscores"
     return "look alike"
 

@@ -443,7 +443,6 @@ class Tool(Generic[P, R]):
         return Tool(made.pop("definition", self.definition), self._target, **made)
 
     def _refuse_strangers(self, arguments: JsonObject, accepted: frozenset[str]) -> None:
-        """Raise NotAcceptedError for names that the tool does not take."""
         others = [name for name in arguments if name not in accepted]
         matching = self.accepts_matching
         strangers = [n for n in others if matching is None or not matching.is_valid(n)]

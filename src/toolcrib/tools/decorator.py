@@ -79,14 +79,8 @@ from toolcrib.values.typed import check_each, check_type
 # needs something from this process, is refused when it is decorated.
 
 
-def check_apart(function: Callable[..., Any], signature: Signature) -> None:
-    """Raise DefinitionError, saying what to do, if the function cannot run in a subprocess."""
-    found = _obstacle(function, signature)
-    if found:
-        raise DefinitionError(f"{function.__qualname__}: subprocess=True is not possible: {found}")
-
-
 def _obstacle(function: Callable[..., Any], signature: Signature) -> str:
+    """Say why a function cannot run in a subprocess, and what to do, or return ""."""
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         return "it is async, and runs in the event loop; write `def` instead of `async def`"
     if inspect.ismethod(function):
@@ -276,8 +270,8 @@ def make_function_tool(
     """Return a `Tool` of a plain function. Raises DefinitionError."""
     check_function(function)
     signature = read_function(function, frame_locals, lenient=options.input_schema is not None)
-    if options.subprocess:
-        check_apart(function, signature)
+    if options.subprocess and (found := _obstacle(function, signature)):
+        raise DefinitionError(f"{function.__qualname__}: subprocess=True is not possible: {found}")
     definition, checks = _define(function.__name__, signature, options, sole=None)
     return Tool(
         definition,
