@@ -161,21 +161,12 @@ def described(schema: JsonObject, root: References) -> bool:
 
 def _said(schema: JsonObject, root: References) -> bool:
     """Return whether a schema, its `$ref`'s target, or one of its variants has a description."""
-    if _ref_has_text(schema, root) or _has_text(schema) or "const" in schema:
-        return True
-    variants = [v for key in ("anyOf", "oneOf", "allOf") for v in _list(schema.get(key))]
-    return any(_has_text(v) or _ref_has_text(v, root) for v in variants if isinstance(v, dict))
-
-
-def _ref_has_text(schema: JsonObject, root: References) -> bool:
-    target = schema.get("$ref")
-    found = root.resolve(target) if isinstance(target, str) else None
-    return isinstance(found, dict) and _has_text(found)
-
-
-def _has_text(schema: JsonObject) -> bool:
-    text = schema.get("description")
-    return isinstance(text, str) and bool(text.strip())
+    nodes: list[object] = [schema]
+    nodes += [v for key in ("anyOf", "oneOf", "allOf") for v in _list(schema.get(key))]
+    targets = [node.get("$ref") for node in nodes if isinstance(node, dict)]
+    nodes += [root.resolve(target) for target in targets if isinstance(target, str)]
+    texts = [node.get("description") for node in nodes if isinstance(node, dict)]
+    return "const" in schema or any(isinstance(text, str) and text.strip() for text in texts)
 
 
 def types(schema: JsonObject) -> frozenset[str] | None:
