@@ -6,7 +6,8 @@ record holds no user's text. Of a request, only its words are kept, in alphabeti
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Sequence
+from functools import cache
 from heapq import nlargest
 from math import log, sqrt
 from threading import Lock
@@ -133,36 +134,25 @@ class Feedback:
         The cosine is computed for the requests with most words in common, which are nearly all that
         can be near.
         """
-        idf = _Idf(self._having, len(self._served))
+        total = len(self._served)
+
+        @cache
+        def square(word: str) -> float:
+            """Return the square of `log(1 + (N - n + .5) / (n + .5))`, the idf of BM25."""
+            count = len(self._having.get(word, ()))
+            return log(1 + (total - count + 0.5) / (count + 0.5)) ** 2
+
         common: dict[int, float] = {}
         for word in asked:
-            square = idf[word] ** 2
             for served in self._having.get(word, ()):
-                common[served] = common.get(served, 0.0) + square
-        length = idf.length(asked)
+                common[served] = common.get(served, 0.0) + square(word)
+        length = sqrt(sum(map(square, asked)))
         likely = nlargest(_CONSIDERED, zip(common.values(), common.keys(), strict=True))
         cosines = [
-            (dot / (length * idf.length(self._served[served].words)), served)
+            (dot / (length * sqrt(sum(map(square, self._served[served].words)))), served)
             for dot, served in likely
         ]
         return [(served, cosine) for cosine, served in nlargest(_NEAREST, cosines)]
-
-
-class _Idf(dict[str, float]):
-    """`log(1 + (N - n + .5) / (n + .5))` by word, as in BM25, each computed once."""
-
-    def __init__(self, having: Mapping[str, Sized], total: int) -> None:
-        super().__init__()
-        self._having = having
-        self._total = total
-
-    def __missing__(self, word: str) -> float:
-        count = len(self._having.get(word, ()))
-        self[word] = found = log(1 + (self._total - count + 0.5) / (count + 0.5))
-        return found
-
-    def length(self, found: Iterable[str]) -> float:
-        return sqrt(sum([self[word] ** 2 for word in found]))
 
 
 def _words(text: str) -> tuple[str, ...]:
