@@ -91,7 +91,7 @@ def _candidates(tools: Iterable[Any], filters: Filters) -> Candidates:
         _of_tuples[id(tools)] = known
         trim(_of_tuples, _KEPT)
     else:
-        return _sorted_out(_each(tools), filters)
+        return _sorted_out(tuple(map(as_plain, tools_in(tools))), filters)
     if filters.roles is not None:
         filters = msgspec.structs.replace(filters, roles=filters.roles & known.roles)
     found = known.found.pop(filters, None) or _sorted_out(known.tools, filters)
@@ -101,15 +101,10 @@ def _candidates(tools: Iterable[Any], filters: Filters) -> Candidates:
 
 
 def _known(given: Iterable[Any], *, held: tuple[Any, ...]) -> _KnownTools:
-    tools = _each(given)
+    tools = tuple(map(as_plain, tools_in(given)))  # each has a definition
     definitions = [_definition(position, tool) for position, tool in enumerate(tools)]
     roles = {role for d in definitions for role in d.annotations.allowed_roles}
     return _KnownTools(held, tools, frozenset(roles), {})
-
-
-def _each(given: Iterable[Any]) -> tuple[Any, ...]:
-    """Return the single tools, with definitions and dictionaries wrapped in an object that has one."""
-    return tuple(map(as_plain, tools_in(given)))
 
 
 def _sorted_out(tools: Iterable[Any], filters: Filters) -> Candidates:

@@ -346,11 +346,12 @@ class Tool(Generic[P, R]):
         self.takes_object = takes_object
         self._fixed = None if takes_object is not None else _fixed_values(self.defaults)
         readers = [takes_object, *self.converters.values()]
-        self.has_factories = any(
-            isinstance(reader, TypedReader) and reader.has_factories for reader in readers
-        ) or any(default.factory is not None for default in self.defaults.values())
-        plain = self.has_factories or not any(isinstance(r, TypedReader) for r in readers)
-        self._at_once: Any = None if plain else MISSING  # made when first needed
+        typed = [reader for reader in readers if isinstance(reader, TypedReader)]
+        self.has_factories = any(reader.has_factories for reader in typed) or any(
+            default.factory is not None for default in self.defaults.values()
+        )
+        # made when first needed
+        self._at_once: Any = MISSING if typed and not self.has_factories else None
         self.accepts = accepts
         self.accepts_matching = accepts_matching
         self.requires = requires
