@@ -203,7 +203,6 @@ def _check_by_name(handlers: Handlers, marks: Mapping[str, AnnotationOptions]) -
 
 
 def _check_all_used(names: set[str], **given: Mapping[str, object]) -> None:
-    """Raise CatalogError for a handler or marks whose name no dictionary has."""
     for what, by_name in given.items():
         if by_name.keys() - names:
             strangers = ", ".join(sorted(by_name.keys() - names))

@@ -44,7 +44,6 @@ _NAMED = 8
 _MEND = "restore it from version control, or write it again with `toolcrib tools lock`"
 
 Digest: TypeAlias = Annotated[str, msgspec.Meta(pattern="^sha256:[0-9a-f]{64}$")]
-ChangeKind: TypeAlias = Literal["added", "removed", "changed"]
 
 
 class LockedTool(
@@ -95,7 +94,7 @@ class Change(msgspec.Struct, frozen=True):
     """
 
     tool: str
-    kind: ChangeKind
+    kind: Literal["added", "removed", "changed"]
     parts: tuple[str, ...] = ()
     closing: bool = False
     unknown_claims: bool = False
