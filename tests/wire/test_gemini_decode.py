@@ -458,3 +458,13 @@ def test_many_pieces_are_all_kept() -> None:
     assert reply.message.provider_state == ProviderState(
         "gemini", [said("a"), CALL_0 | SIGNED, said("b" * 20_000)]
     )
+
+
+def test_a_part_that_is_nested_too_deeply_for_other_parsers_changes_no_call() -> None:
+    """It was a TypeError: orjson reads 1,000 levels, and what cut the arguments out does not."""
+    deep = '{"a":' * 1000 + "1" + "}" * 1000
+    call = '{"functionCall":{"name":"f","args":{"x":1}}}'
+    candidate = f'{{"content":{{"parts":[{call}]}},"finishReason":"STOP"}}'
+    body = f'{{"candidates":[{candidate}],"usageMetadata":{{"deep":{deep}}}}}'
+    (made,) = decode("gemini", body).tool_calls
+    assert (made.name, made.complete, json.loads(made.arguments)) == ("f", True, {"x": 1})

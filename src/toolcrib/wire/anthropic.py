@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import msgspec
 import orjson
 
 from toolcrib.errors import WireError
@@ -68,7 +67,7 @@ from toolcrib.wire.forms import (
     described,
 )
 from toolcrib.wire.history import History, IdRule, SentCall, SentResult, dumps
-from toolcrib.wire.json_text import dumped, mended, parsed, same_json
+from toolcrib.wire.json_text import RawJson, dumped, mended, parsed, same_json
 from toolcrib.wire.prompts import in_prompt
 from toolcrib.wire.results import IMAGES, PDF, in_blocks
 
@@ -376,22 +375,6 @@ _EVENTS: dict[str, tuple[str, ...]] = {
 _INPUT_TOKENS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
-class _RawBlock(msgspec.Struct):
-    input: msgspec.Raw = msgspec.Raw(b"")
-
-
-class _RawMessage(msgspec.Struct):
-    content: list[_RawBlock]
-
-
-class _RawBlockStart(msgspec.Struct):
-    content_block: _RawBlock
-
-
-_BODY_SLICES = msgspec.json.Decoder(_RawMessage)
-_EVENT_SLICES = msgspec.json.Decoder(_RawBlockStart)
-
-
 class AnthropicReply:
     """Takes events or a body, and gives the `Reply`. Each call is a block, whatever the block's
     index."""
@@ -415,8 +398,9 @@ class AnthropicReply:
         if not isinstance(content, list):
             raise WireError("the reply has no content blocks: this is not an Anthropic message")
         self.known = self._whole = True
-        inputs = _inputs(content, data) if any(map(_has_input, content)) else [b""] * len(content)
-        for form, given in zip(content, inputs, strict=True):
+        source = RawJson(data)
+        for at, form in enumerate(content):
+            given = _input(form, source, "content", at)
             self._stop(self._begin(form, None, given, []), [])
         self._take_reason(body)
         self._take_usage(body)
@@ -460,7 +444,7 @@ class AnthropicReply:
 
     def _take_copy(self, form: Any, *, begins: bool) -> None:
         if isinstance(form, dict) and form.get("type") == "tool_use":
-            text = _again(form).decode()
+            text = dumped(form["input"], "input of a tool call is") if _has_input(form) else ""
             placeholder = begins and not text.strip("{} ")
             name, provider_id = form.get("name") or "", form.get("id") or ""
             self._calls.copy(str(provider_id), str(name), "" if placeholder else text)
@@ -475,13 +459,13 @@ class AnthropicReply:
 
     def _take_start(self, event: dict[str, Any], data: bytes, parts: Parts) -> None:
         form = event.get("content_block")
-        given = _input_at_start(form, data) if _has_input(form) else b""
-        given = given if given.strip(b"{} \t\r\n") else b""  # `{}` is a placeholder in streams
+        given = _input(form, RawJson(data), "content_block")
+        given = given if given.strip("{} \t\r\n") else ""  # `{}` is a placeholder in streams
         index = index_of(event.get("index"))
         index = None if index is NOWHERE else index
         before = self._by_index.get(index)
         if before is not None and before.is_again(form):
-            if given.decode("utf-8", "replace") != before.given:
+            if given != before.given:
                 self._calls.doubt(before.number, CONTRADICTORY)
             return
         block = self._begin(form, index, given, parts)
@@ -513,7 +497,7 @@ class AnthropicReply:
         elif value is not None:
             raise WireError(f"the `{member}` of a delta is not text")
 
-    def _begin(self, form: Any, index: object, given: bytes, parts: Parts) -> ContentBlock:
+    def _begin(self, form: Any, index: object, given: str, parts: Parts) -> ContentBlock:
         """Begin a block. Its text is shown at once, its input only when it ends."""
         if not isinstance(form, dict):
             raise WireError("a content block is not an object")
@@ -527,7 +511,7 @@ class AnthropicReply:
             self.ending.called()
             self._calls.piece(block.number, str(provider_id), name, "")
             text = form.get("input")
-            block.given = text if isinstance(text, str) else given.decode("utf-8", "replace")
+            block.given = text if isinstance(text, str) else given
         elif block.kind == "text" and (text := form.get("text")):
             if not isinstance(text, str):
                 raise WireError("the text of a block is not text")
@@ -542,7 +526,7 @@ class AnthropicReply:
         if block is None and index is None and self._blocks:
             block = self._blocks[-1]
         if block is None or not block.takes(kind):
-            block = self._begin({"type": kind or "unknown"}, index, b"", parts)
+            block = self._begin({"type": kind or "unknown"}, index, "", parts)
         return block
 
     def _add(self, block: ContentBlock, member: str, text: str, parts: Parts) -> None:
@@ -621,23 +605,13 @@ def _has_input(form: Any) -> bool:
     return is_call and form.get("input") is not None
 
 
-def _inputs(content: list[Any], data: bytes) -> list[bytes]:
-    """Return the inputs of all blocks of a body, as the original bytes."""
-    try:
-        return [bytes(block.input) for block in _BODY_SLICES.decode(data).content]
-    except (ValueError, RecursionError):
-        return [_again(form) for form in content]
-
-
-def _input_at_start(form: Any, data: bytes) -> bytes:
-    try:
-        return bytes(_EVENT_SLICES.decode(data).content_block.input)
-    except (ValueError, RecursionError):
-        return _again(form)
-
-
-def _again(form: Any) -> bytes:
-    return dumped(form["input"], "input of a tool call is").encode() if _has_input(form) else b""
+def _input(form: Any, source: RawJson, *place: str | int) -> str:
+    """Return the input of the block at that place, as it was written; empty if there is none."""
+    if not _has_input(form):
+        return ""
+    return source.text(
+        (*place, "input"), form["input"], "the input of a tool call is nested too deeply"
+    )
 
 
 # Requests of Anthropic's Messages, and the wire's value.

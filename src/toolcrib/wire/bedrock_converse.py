@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, cast
 from urllib.parse import quote
 
-import msgspec
 import orjson
 
 from toolcrib.errors import RequestError, WireError
@@ -77,7 +76,7 @@ from toolcrib.wire.forms import (
 )
 from toolcrib.wire.framing import FrameStream
 from toolcrib.wire.history import EncodedList, History, IdRule, SentCall, SentResult, dumps
-from toolcrib.wire.json_text import dumped, mended, parsed
+from toolcrib.wire.json_text import RawJson, mended, parsed
 from toolcrib.wire.prompts import in_prompt
 from toolcrib.wire.results import IMAGES, OFFICE, in_blocks
 
@@ -428,34 +427,6 @@ _EVENTS: dict[str, tuple[str, ...]] = {
 _INPUT_TOKENS = ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
 
 
-class _Use(msgspec.Struct):
-    input: msgspec.Raw = msgspec.Raw(b"")
-
-
-class _RawConverseBlock(msgspec.Struct, rename="camel"):
-    tool_use: _Use | None = None
-
-
-class _RawConverseMessage(msgspec.Struct):
-    content: list[_RawConverseBlock]
-
-
-class _Output(msgspec.Struct):
-    message: _RawConverseMessage
-
-
-class _RawConverseBody(msgspec.Struct):
-    output: _Output
-
-
-class _Start(msgspec.Struct):
-    start: _RawConverseBlock
-
-
-_BODY_SLICES = msgspec.json.Decoder(_RawConverseBody)
-_START_SLICES = msgspec.json.Decoder(_Start)
-
-
 class BedrockReply:
     """Takes events or a body, and gives the `Reply`. Each call is a block, whatever the block's
     index."""
@@ -480,8 +451,9 @@ class BedrockReply:
                 "the reply has no content blocks: this is not an answer of the Converse API"
             )
         self.known = True
-        inputs = _inputs(content, data) if any(map(_has_input, content)) else [""] * len(content)
-        for form, given in zip(content, inputs, strict=True):
+        source = RawJson(data)
+        for at, form in enumerate(content):
+            given = _input(form, source, "output", "message", "content", at)
             self._calls.end(self._begin(form, None, given, []).number)
         self._take_reason(body)
         self._take_usage(body)
@@ -500,7 +472,7 @@ class BedrockReply:
                 self._take_delta(index, member, value, parts)
         elif kind == "contentBlockStart":
             form = event.get("start")
-            given = _input_at_start(form, data) if _has_input(form) else ""
+            given = _input(form, RawJson(data), "start")
             given = given if given.strip("{} \t\r\n") else ""  # `{}` would be a placeholder
             index = index_of(event.get("contentBlockIndex"))
             self._take_start(form, None if index is NOWHERE else index, given, parts)
@@ -633,28 +605,12 @@ def _has_input(form: Any) -> bool:
     return isinstance(use, dict) and use.get("input") is not None
 
 
-def _inputs(content: list[Any], data: bytes) -> list[str]:
-    """Return the inputs of all blocks of a body, as the original bytes; empty if none."""
-    try:
-        return list(map(_slice, _BODY_SLICES.decode(data).output.message.content))
-    except (ValueError, RecursionError):
-        return [_again(form) for form in content]
-
-
-def _input_at_start(form: Any, data: bytes) -> str:
-    """Return the input in a block's beginning, if there is one, though it is not documented."""
-    try:
-        return _slice(_START_SLICES.decode(data).start)
-    except (ValueError, RecursionError):
-        return _again(form)
-
-
-def _slice(block: _RawConverseBlock) -> str:
-    return "" if block.tool_use is None else bytes(block.tool_use.input).decode()
-
-
-def _again(form: Any) -> str:
-    return dumped(form["toolUse"]["input"], "input of a tool call is") if _has_input(form) else ""
+def _input(form: Any, source: RawJson, *place: str | int) -> str:
+    """Return the input of the block at that place, as it was written; empty if there is none."""
+    if not _has_input(form):
+        return ""
+    given, fault = form["toolUse"]["input"], "the input of a tool call is nested too deeply"
+    return source.text((*place, "toolUse", "input"), given, fault)
 
 
 # Requests of Bedrock's Converse and ConverseStream, and the wire's value.

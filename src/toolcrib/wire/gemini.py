@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 from urllib.parse import quote
 
@@ -68,7 +68,7 @@ from toolcrib.wire.forms import (
     described,
 )
 from toolcrib.wire.history import ANY_ID, History, IdRule, SentCall, SentResult, dumps
-from toolcrib.wire.json_text import dumped, mended, parsed, same_json
+from toolcrib.wire.json_text import RawJson, dumped, mended, same_json
 from toolcrib.wire.partial_args import PartialArguments
 from toolcrib.wire.prompts import in_prompt
 from toolcrib.wire.results import PDF, attached_to, beside
@@ -311,28 +311,6 @@ _INPUT_TOKENS = ("promptTokenCount", "toolUsePromptTokenCount")
 _OUTPUT_TOKENS = ("candidatesTokenCount", "thoughtsTokenCount")
 
 
-class _RawFunctionCall(msgspec.Struct):
-    args: msgspec.Raw = msgspec.Raw(b"")
-
-
-class _Part(msgspec.Struct):
-    functionCall: _RawFunctionCall | None = None  # noqa: N815  as the wire has it
-    function_call: _RawFunctionCall | None = None
-
-
-class _Content(msgspec.Struct):
-    parts: list[_Part] | None = None
-
-
-class _RawCandidate(msgspec.Struct):
-    content: _Content | None = None
-
-
-class _RawGenerateBody(msgspec.Struct):
-    candidates: list[_RawCandidate]
-
-
-_SLICES = msgspec.json.Decoder(_RawGenerateBody)
 _CALL, _SNAKE_CALL = "functionCall", "function_call"
 _SNAKE = re.compile(rb'_\w*"\s*:|u005')  # a name in snake case, or one with an escaped `_`
 
@@ -517,16 +495,16 @@ class GeminiReply:
         given = member_of(member_of(candidate, "content", dict) or {}, "parts", list) or []
         if not all(isinstance(part, dict) for part in given):
             raise WireError("the content of a candidate is not a list of parts")
-        texts = (
-            _arguments(data, at, self._call) if any(map(_has_args, given)) else [""] * len(given)
-        )
-        for part, text in zip(given, texts, strict=True):
+        source = RawJson(data)
+        for n, part in enumerate(given):
             if isinstance(copy := part.get("function_call"), dict):  # its name in another spelling
                 text_of_copy = dumped(copy.get("args") or {}, "arguments of a call are")
                 self._calls.copy(
                     str(copy.get("id") or ""), str(copy.get("name") or ""), text_of_copy
                 )
-            if part.get("functionCall") is not None:
+            if (call := part.get("functionCall")) is not None:
+                place = "candidates", at, "content", "parts", n, self._call or _CALL
+                text = _arguments(call, source, *place)
                 self._add_call(part, text, parts)
             else:
                 self._kept.add(part)
@@ -666,29 +644,11 @@ def _said(reason: Any) -> bool:
     return says_why(reason) and str(reason).lower() not in _UNSAID
 
 
-def _has_args(part: dict[str, Any], key: str = _CALL) -> bool:
-    call = part.get(key)
-    return isinstance(call, dict) and call.get("args") is not None
-
-
-def _arguments(data: bytes, at: int, key: str) -> list[str]:
-    """Return the arguments of each part's call, as the original bytes; empty if there are none.
-
-    `key` is the member under which the calls are.
-    """
-    try:
-        content = _SLICES.decode(data).candidates[at].content
-        slices = [] if content is None else content.parts or []
-        calls: Iterable[_RawFunctionCall | None] = (getattr(part, key) for part in slices)
-        return ["" if call is None else bytes(call.args).decode() for call in calls]
-    except (ValueError, RecursionError):
-        again = parsed(data)  # keep every key of the arguments, whatever else is in there
-        again = again[0] if isinstance(again, list) else again
-        return [_again(part, key) for part in again["candidates"][at]["content"]["parts"]]
-
-
-def _again(part: dict[str, Any], key: str) -> str:
-    return dumped(part[key]["args"], "arguments of a call are") if _has_args(part, key) else ""
+def _arguments(call: Any, source: RawJson, *place: str | int) -> str:
+    """Return the arguments of the call at that place, as it was written; empty if there are none."""
+    if not isinstance(call, dict) or (value := call.get("args")) is None:
+        return ""
+    return source.text((*place, "args"), value, "the arguments of a call are nested too deeply")
 
 
 # Requests of Gemini's generateContent, and the wire's value.

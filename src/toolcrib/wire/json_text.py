@@ -9,6 +9,7 @@ import json
 import re
 import sys
 from decimal import Decimal
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,6 +18,7 @@ from toolcrib.errors import WireError
 
 SPACE = " \t\r\n"
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_HOLDER = msgspec.json.Decoder(dict[str, msgspec.Raw] | list[msgspec.Raw])
 _VALUES = json.JSONDecoder()
 _MOST_REPEATS = 64
 LONGEST = 1_048_576
@@ -181,6 +183,52 @@ def dumped(value: Any, what: str) -> str:
         return json.dumps(value)
     except RecursionError:
         raise WireError(f"the {what} nested too deeply") from None
+
+
+class RawJson:
+    """One JSON text, from which arguments that come as a value are cut out.
+
+    They are the original bytes. If strict parsers refuse the JSON around them, such as half a
+    surrogate pair, they are written anew, with every key. Each holder is read once.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self._held: dict[tuple[str | int, ...], Any] = {}
+
+    def text(self, path: tuple[str | int, ...], value: Any, fault: str) -> str:
+        """Return what is at a path; `null` if its last member is not there.
+
+        `value` is its parsed form, for a list of one object that counts as that object. Raises
+        WireError with `fault` for what is nested too deeply, and where `value` is None.
+        """
+        try:
+            return bytes(self._members(path[:-1]).get(path[-1], b"null")).decode()
+        except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+            pass
+        try:
+            again = self._again
+            for step in path:
+                again = again[step]
+        except (LookupError, TypeError):
+            again = value
+        if again is None:
+            raise WireError(fault)
+        try:
+            return json.dumps(again)
+        except RecursionError:
+            raise WireError(fault) from None
+
+    def _members(self, path: tuple[str | int, ...]) -> Any:
+        """Return the members of the object at a path, or the items of a list, as their bytes."""
+        if path not in self._held:
+            data = self._members(path[:-1])[path[-1]] if path else self.data
+            self._held[path] = _HOLDER.decode(data)
+        return self._held[path]
+
+    @cached_property
+    def _again(self) -> Any:
+        return parsed(self.data)
 
 
 def mended(text: str) -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 import orjson
 
 from toolcrib.errors import RequestError, WireError
@@ -57,7 +55,7 @@ from toolcrib.wire.forms import (
 )
 from toolcrib.wire.framing import LineStream
 from toolcrib.wire.history import ANY_ID, History, IdRule, SentCall, SentResult
-from toolcrib.wire.json_text import mended, parsed
+from toolcrib.wire.json_text import RawJson, mended
 from toolcrib.wire.prompts import in_prompt
 from toolcrib.wire.results import IMAGES, beside
 
@@ -144,25 +142,6 @@ def _image(image: Image) -> str:
 # object.
 
 
-class _RawOllamaFunction(msgspec.Struct):
-    arguments: msgspec.Raw = msgspec.Raw(b"null")
-
-
-class _RawOllamaCall(msgspec.Struct):
-    function: _RawOllamaFunction
-
-
-class _RawOllamaMessage(msgspec.Struct):
-    tool_calls: list[_RawOllamaCall]
-
-
-class _RawLine(msgspec.Struct):
-    message: _RawOllamaMessage
-
-
-_SLICES = msgspec.json.Decoder(_RawLine)
-
-
 class OllamaReply:
     """Takes lines, and gives the `Reply`. `thinking` is kept for the next request."""
 
@@ -201,8 +180,15 @@ class OllamaReply:
             self._add_calls(calls, data, parts)
 
     def _add_calls(self, calls: list[Any], data: bytes, parts: Parts) -> None:
-        texts = _arguments(calls, data)
-        for call, text in zip(calls, texts, strict=True):
+        if not all(isinstance(c, dict) and isinstance(c.get("function"), dict) for c in calls):
+            raise WireError("a tool call is not an object with a function")
+        source, fault = RawJson(data), "the arguments of a tool call cannot be read"
+        for at, call in enumerate(calls):
+            text = call["function"].get("arguments")
+            text = "" if text is None else text
+            if not isinstance(text, str):
+                place = "message", "tool_calls", at, "function", "arguments"
+                text = source.text(place, None, fault)
             name = call["function"].get("name") or ""
             if not isinstance(name, str):
                 raise WireError("the name of a tool call is not text")
@@ -226,33 +212,6 @@ class OllamaReply:
 
 def _text(message: JsonObject, key: str) -> str:
     return member_of(message, key, str) or ""
-
-
-def _arguments(calls: list[Any], data: bytes) -> list[str]:
-    """Return the arguments of each call as the model wrote them: an object's bytes, or a string."""
-    if not all(isinstance(c, dict) and isinstance(c.get("function"), dict) for c in calls):
-        raise WireError("a tool call is not an object with a function")
-    given = [call["function"].get("arguments") for call in calls]
-    if all(value is None or isinstance(value, str) for value in given):
-        return [value or "" for value in given]
-    try:
-        slices = _SLICES.decode(data).message.tool_calls
-        raw = [bytes(call.function.arguments).decode() for call in slices]
-    except (ValueError, RecursionError):
-        raw = _again(data)
-    return [
-        value if isinstance(value, str) else "" if value is None else text
-        for value, text in zip(given, raw, strict=True)
-    ]
-
-
-def _again(data: bytes) -> list[str]:
-    """Return arguments from JSON that strict parsers refuse, such as half a surrogate pair."""
-    try:
-        calls = parsed(data)["message"]["tool_calls"]
-        return [json.dumps(call["function"].get("arguments")) for call in calls]
-    except (TypeError, KeyError, AttributeError, RecursionError):
-        raise WireError("the arguments of a tool call cannot be read") from None
 
 
 # Requests of Ollama's chat, and the wire's value.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -30,7 +30,7 @@ from toolcrib.wire.calls import (
 )
 from toolcrib.wire.decoding import Parts, cached, counted, show_reasoning, show_text
 from toolcrib.wire.failure import reported_error
-from toolcrib.wire.json_text import mended, parsed, same_json
+from toolcrib.wire.json_text import RawJson, mended, same_json
 
 # Errors and usage, which a chunk or a body has next to its choices.
 #
@@ -86,82 +86,6 @@ def spent(usage: JsonObject) -> Usage:
 def _member(holder: Any, key: str) -> JsonObject:
     value = holder.get(key) if isinstance(holder, dict) else None
     return value if isinstance(value, dict) else {}
-
-
-# Cut out the bytes of arguments that come as a value and not as a string.
-
-
-class _RawFunction(msgspec.Struct):
-    arguments: msgspec.Raw = msgspec.Raw(b"null")
-
-
-class _RawToolCall(_RawFunction):
-    function: _RawFunction | None = None
-
-
-class _RawChatMessage(msgspec.Struct):
-    tool_calls: list[_RawToolCall | None] | _RawToolCall | None = None
-    function_call: _RawFunction | None = None
-
-
-class _RawChoice(msgspec.Struct):
-    delta: _RawChatMessage | None = None
-    message: _RawChatMessage | None = None
-
-
-class _RawChatBody(msgspec.Struct):
-    choices: list[_RawChoice]
-
-
-_SLICES = msgspec.json.Decoder(_RawChatBody)
-
-Place: TypeAlias = tuple[int, str]
-"""Which message of a chunk or a body is read: the number of its choice, and its member name."""
-
-
-class ChatSource:
-    """One chunk or body, from which arguments that are not strings are cut out."""
-
-    __slots__ = ("_body", "data")
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self._body: _RawChatBody | None = None
-
-    def slice(self, place: Place, at: int | None, value: Any) -> str:
-        """Return the arguments of the call at that number, or of the `function_call`.
-
-        `value` is their parsed value.
-
-        They are the original bytes, unless strict parsers refuse the JSON around them. Raises
-        WireError.
-        """
-        choice, key = place
-        try:
-            if self._body is None:
-                self._body = _SLICES.decode(self.data)
-            message = getattr(self._body.choices[choice], key)
-            call = message.function_call if at is None else message.tool_calls
-            call = call[at or 0] if isinstance(call, list) else call
-            function = call if at is None else call.function or call
-            return bytes(function.arguments).decode()
-        except (ValueError, RecursionError, AttributeError, IndexError):
-            pass
-        try:
-            return json.dumps(self._again(place, at, value))
-        except RecursionError:
-            raise WireError("the arguments of a tool call are nested too deeply") from None
-
-    def _again(self, place: Place, at: int | None, value: Any) -> Any:
-        """Return the value from JSON parsed so that no key of it is lost."""
-        choice, key = place
-        try:
-            message = parsed(self.data)["choices"][choice][key]
-            call = message["function_call" if at is None else "tool_calls"]
-            call = call[at or 0] if isinstance(call, list) else call
-            return (call.get("function") or call)["arguments"]
-        except (TypeError, KeyError, IndexError, AttributeError):
-            return value
 
 
 # Decode the usual chunk of a stream, as nearly every server sends it, into just its contents.
@@ -378,9 +302,8 @@ class ChatReply:
         self._choice: object = None
         self._refused = False
         self._usage: dict[str, Any] = {}
-        self._data = b""
-        self._place: Place = (0, "")
-        self._source: ChatSource | None = None
+        self._source = RawJson(b"")
+        self._place = 0, ""
         self._patience = _PATIENCE
 
     def body(self, body: dict[str, Any], data: bytes) -> None:
@@ -428,7 +351,7 @@ class ChatReply:
         if choices is None:
             return
         self.known = True
-        self._data = data
+        self._source = RawJson(data)
         self._calls.chunk += 1
         own: list[dict[str, Any]] = []
         usual, other = (
@@ -492,7 +415,7 @@ class ChatReply:
         Only text that did not stream is new. Its calls must match those that streamed.
         """
         copy = ChatReply(self._wire, offer=self._offer, ids="")
-        copy._data, copy._place = self._data, self._place
+        copy._source, copy._place = self._source, self._place
         copy._add(message, whole=True, parts=[])
         told, text = "".join(self._text), "".join(copy._text)
         if text.strip() != told.strip():
@@ -519,7 +442,7 @@ class ChatReply:
         if calls is not None:
             self._add_calls(calls, whole=whole, parts=parts)
         if "function_call" in delta and (function := member_of(delta, "function_call", dict)):
-            name, text = self._function(function, None, whole=whole)
+            name, text = self._function(function, "function_call", whole=whole)
             self._take_note("", name, text)
             self._legacy = self._legacy or CallAssembler(self._offer, self._ids)
             self._legacy.piece("function_call", "", name, text, is_all=_is_value(function))
@@ -537,7 +460,9 @@ class ChatReply:
             if not isinstance(call, dict) or not (call or isinstance(calls, list)):
                 raise WireError("a tool call is not an object")
             function = call.get("function") or _function_of(call)
-            name, text = self._function(function, at, whole=whole)
+            way: list[str | int] = ["tool_calls", at] if isinstance(calls, list) else ["tool_calls"]
+            way += [] if call.get("function") is None else ["function"]
+            name, text = self._function(function, *way, whole=whole)
             provider_id = str(call.get("id") or "")
             if self.ending.natural:
                 self._take_note(provider_id, name, text)
@@ -559,9 +484,10 @@ class ChatReply:
         if provider_id or name or text:
             self.ending.called()
 
-    def _function(self, function: Any, at: int | None, *, whole: bool) -> tuple[str, str]:
+    def _function(self, function: Any, *way: str | int, whole: bool) -> tuple[str, str]:
         """Return name and arguments as text; arguments that come as a value keep their bytes.
 
+        `way` leads from the message to what has them.
         In a piece, arguments are a string, or one object.
         """
         if not isinstance(function, dict):
@@ -575,9 +501,10 @@ class ChatReply:
             return name, text
         if not (whole or isinstance(text, dict)):
             raise WireError("the arguments of a tool call are neither text nor an object")
-        if self._source is None or self._source.data is not self._data:
-            self._source = ChatSource(self._data)
-        return name, self._source.slice(self._place, at, text)
+        choice, key = self._place
+        path = "choices", choice, key, *way, "arguments"
+        fault = "the arguments of a tool call are nested too deeply"
+        return name, self._source.text(path, text, fault)
 
     def add_text(self, content: Any, parts: Parts) -> None:
         if isinstance(content, list):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any, Literal, TypeAlias
-
-import msgspec
+from typing import Any, TypeAlias
 
 from toolcrib.errors import WireError
 from toolcrib.values.call import ToolCall
@@ -30,7 +27,7 @@ from toolcrib.wire.calls import (
 )
 from toolcrib.wire.decoding import Parts, cached, counted, show_reasoning
 from toolcrib.wire.failure import reported_error
-from toolcrib.wire.json_text import is_object, mended, parsed, same_json
+from toolcrib.wire.json_text import RawJson, is_object, mended, same_json
 
 # The output items of a response, assembled from its events.
 #
@@ -42,62 +39,8 @@ from toolcrib.wire.json_text import is_object, mended, parsed, same_json
 # pieces, if the numbers of the events have a gap.
 
 
-Place: TypeAlias = int | Literal["item", "event"]
-"""The place of a call in the JSON: in a list of output at that index, `item`, or the event."""
-
-
-class _RawCall(msgspec.Struct):
-    arguments: msgspec.Raw = msgspec.Raw(b"null")
-    input: msgspec.Raw = msgspec.Raw(b"null")
-
-
-class _RawResponse(msgspec.Struct):
-    output: list[_RawCall] | None = None
-
-
-class _RawBody(_RawCall):
-    item: _RawCall | None = None
-    output: list[_RawCall] | None = None
-    response: _RawResponse | None = None
-
-
-_SLICES = msgspec.json.Decoder(_RawBody)
-
-
-class ResponsesSource:
-    """The bytes that an event or a body was read from, for arguments that are not strings."""
-
-    __slots__ = ("_body", "_of", "data")
-
-    def __init__(self) -> None:
-        self.data = self._of = b""
-        self._body = _RawBody()
-
-    def slice(self, place: Place, key: str) -> str:
-        """Return the bytes of a call's `arguments` or `input`. Raises WireError."""
-        try:
-            if self._of is not self.data:
-                self._body, self._of = _SLICES.decode(self.data), self.data
-            body = self._body
-            call: Any = body.item if place == "item" else body
-            if isinstance(place, int):
-                call = ((body.response or body).output or [])[place]
-            return bytes(getattr(call, key)).decode()
-        except (ValueError, RecursionError, AttributeError, IndexError):
-            pass
-        try:
-            return json.dumps(self._again(place)[key])
-        except (TypeError, KeyError, IndexError, AttributeError, RecursionError):
-            raise WireError("the arguments of a tool call are neither text nor an object") from None
-
-    def _again(self, place: Place) -> Any:
-        """Return a call from JSON that strict parsers refuse, such as half a surrogate pair."""
-        body = parsed(self.data)
-        if place == "event":
-            return body
-        if place == "item":
-            return body["item"]
-        return (body.get("response") or body)["output"][place]
+Place: TypeAlias = tuple[str | int, ...]
+"""The path of a call in the JSON of an event or a body."""
 
 
 class Growing:
@@ -452,8 +395,8 @@ class Output:
     """The items so far.
 
     `calls` are those for toolcrib to run. `copies` are those that a response showed while it was in
-    progress (id, name, arguments). `refused` says that there is a refusal. `source` holds the bytes
-    of the current event.
+    progress (id, name, arguments). `refused` says that there is a refusal. `source` is the current
+    event as it was written.
     """
 
     def __init__(self, offer: Offer, ids: str) -> None:
@@ -461,7 +404,7 @@ class Output:
         self.calls: list[Item] = []
         self.copies: list[tuple[str, str, str]] = []
         self.refused = False
-        self.source = ResponsesSource()
+        self.source = RawJson(b"")
         self._offer = offer
         self._ids = ids
 
@@ -471,13 +414,13 @@ class Output:
         item.phase = form.get("phase") or item.phase
         if kind in CALLS:
             self._name(item, form)
-            item.begins(self._arguments(form, kind, "item"))
+            item.begins(self._arguments(form, kind, ("item",)))
 
     def done(self, event: dict[str, Any], parts: Parts) -> None:
         form, kind = _typed(event.get("item"))
         item_id, call_id = _string(form, "id"), _string(form, "call_id")
         item = self.items.growing(kind, _index(event), item_id, call_id)
-        self._finished(item, form, "item", parts)
+        self._finished(item, form, ("item",), parts)
 
     def arguments_delta(self, event: dict[str, Any], parts: Parts) -> None:
         item, delta = self._called(event), _string(event, "delta")
@@ -495,7 +438,7 @@ class Output:
         item = self._called(event)
         if event.get("name"):
             self._name(item, event)
-        self._settle(item, self._arguments(event, item.kind, "event"), parts)
+        self._settle(item, self._arguments(event, item.kind, ()), parts)
 
     def text(self, event: dict[str, Any], parts: Parts) -> None:
         """Take a piece of a text or refusal, or the whole of it."""
@@ -518,7 +461,7 @@ class Output:
         for at, form in enumerate(output if isinstance(output, list) else ()):
             kind = form.get("type") if isinstance(form, dict) else None
             if kind in CALLS and self._is_ours(kind, name := _name_in(form)):
-                text = self._arguments(form, kind, at)
+                text = self._arguments(form, kind, ("response", "output", at))
                 call_id = _string(form, "call_id") or _string(form, "id")
                 said = (call_id, name, text if text.strip("{} ") else "")
                 self.copies.append(said)
@@ -539,14 +482,15 @@ class Output:
         output = member_of(response, "output", list) or []
         for at, entry in enumerate(output):
             form, kind = _typed(entry)
+            place: Place = ("output", at)
             if streamed:
-                item = self.items.listed(at, form)
+                item, place = self.items.listed(at, form), ("response", *place)
             else:
                 item = self.items.open(kind, at, _string(form, "id"))
             if item.final is None:
-                self._finished(item, form, at, parts)
+                self._finished(item, form, place, parts)
             else:
-                self._said_again(item, form, at)
+                self._said_again(item, form, place)
         for item in self.items if streamed and output else ():
             item.missing = item.kind in CALLS and not item.listed
 
@@ -614,7 +558,8 @@ class Output:
         text = form.get(key)
         if text is None or isinstance(text, str):
             return text or ""
-        return self.source.slice(place, key)
+        fault = "the arguments of a tool call are neither text nor an object"
+        return self.source.text((*place, key), text, fault)
 
 
 def _says_all(text: str) -> bool:
@@ -720,7 +665,7 @@ class ResponsesReply:
     def body(self, body: dict[str, Any], data: bytes) -> None:
         if not isinstance(body.get("output"), list) and body.get("object") != "response":
             raise WireError("the reply has no output: this is not a response")
-        self._output.source.data = data
+        self._output.source = RawJson(data)
         self._output.listed(body, [], streamed=False)
         self._end(body, body.get("status"))
 
@@ -734,7 +679,7 @@ class ResponsesReply:
         if not isinstance(kind, str) or not kind.startswith("response."):
             return
         self.known = True
-        self._output.source.data = data
+        self._output.source = RawJson(data)
         if kind not in _ENDS:
             self._take_shown(event.get("response"))
         if take := _EVENTS.get(kind):
