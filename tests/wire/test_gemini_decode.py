@@ -468,3 +468,9 @@ def test_a_part_that_is_nested_too_deeply_for_other_parsers_changes_no_call() ->
     body = f'{{"candidates":[{candidate}],"usageMetadata":{{"deep":{deep}}}}}'
     (made,) = decode("gemini", body).tool_calls
     assert (made.name, made.complete, json.loads(made.arguments)) == ("f", True, {"x": 1})
+
+
+def test_a_list_of_one_that_is_nested_too_deeply_for_other_parsers_is_its_item() -> None:
+    deep = '{"a":' * 1000 + "1" + "}" * 1000
+    body = f'data: [{{"candidates":[{{"finishReason":"STOP"}}],"deep":{deep}}}]\n\n'
+    assert decode("gemini", body).finish == "stop"

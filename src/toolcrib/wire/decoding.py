@@ -366,7 +366,8 @@ def _parsed(data: bytes) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         payload = parsed(data)
     if isinstance(payload, list) and len(payload) == 1:
-        payload = parsed(data)[0]  # keeps repeated keys: nothing is cut out of these bytes
+        # keeps repeated keys, as nothing is cut out of these bytes; None if nested too deeply
+        payload = (parsed(data) or payload)[0]
     if not isinstance(payload, dict):
         raise _no_object(data)
     return payload
