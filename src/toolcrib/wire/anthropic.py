@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -20,7 +20,6 @@ from toolcrib.values.message import (
     Offer,
     Reply,
     ToolChoice,
-    Usage,
 )
 from toolcrib.wire.base import (
     REASONING_TOKENS,
@@ -41,18 +40,13 @@ from toolcrib.wire.base import (
     sampling,
     tools_member,
 )
+from toolcrib.wire.blocks import BlockReply, GrowingBlock
 from toolcrib.wire.calls import (
     APART,
     CONTRADICTORY,
-    NOWHERE,
-    UNENDED,
-    CallAssembler,
-    Ending,
-    index_of,
     misplaced,
-    says_why,
 )
-from toolcrib.wire.decoding import Parts, counted, decoding_by, show_reasoning, show_text
+from toolcrib.wire.decoding import Parts, decoding_by, show_reasoning, show_text
 from toolcrib.wire.deferred import DeferredForm
 from toolcrib.wire.failure import reported_error
 from toolcrib.wire.forms import (
@@ -99,44 +93,22 @@ def delta_of(delta: dict[str, Any]) -> tuple[str, str]:
     return _DELTAS["input_json_delta"] if is_input else ("", "")
 
 
-class ContentBlock:
-    """A block that may still grow; `form` is its first form, `number` its place in the reply.
+class ContentBlock(GrowingBlock):
+    """A block of Anthropic's; `input` is the input of a call's deltas.
 
-    For a call, `given` is the input that came with its beginning, as text, and `input` the input of
-    its deltas. `bare` says that the first delta contained only its type. `stopped` says that the
-    provider declared the block complete.
+    `bare` says that the first delta contained only its type.
     """
 
-    __slots__ = (
-        "_citations",
-        "_pieces",
-        "bare",
-        "form",
-        "given",
-        "input",
-        "kind",
-        "number",
-        "stopped",
-    )
+    __slots__ = ("bare", "input")
+
+    id_key = "id"
 
     def __init__(self, number: int, form: dict[str, Any]) -> None:
         kind = form.get("type")
-        self.number = number
-        self.form = form
-        self.kind = kind if isinstance(kind, str) else ""
-        self.given = ""
+        kind = kind if isinstance(kind, str) else ""
+        super().__init__(number, form, kind, _call_in(form))
         self.input: list[str] = []
-        self.stopped = self.bare = False
-        self._pieces: dict[str, list[str]] = {}
-        self._citations: list[Any] = []
-
-    def is_again(self, form: Any) -> bool:
-        """Return whether a beginning at the same index repeats the beginning of this call."""
-        if self.kind != "tool_use" or not isinstance(form, dict):
-            return False
-        if self.stopped and not self.form.get("id"):
-            return False
-        return all(form.get(key) == self.form.get(key) for key in ("type", "id", "name"))
+        self.bare = False
 
     def is_bare(self, delta: dict[str, Any], member: str) -> bool:
         """Return whether a delta is the empty one with which Anthropic begins each input.
@@ -147,19 +119,6 @@ class ContentBlock:
         first = not (self.bare or self.input)
         self.bare = self.bare or (first and member == "partial_json" and delta.keys() == {"type"})
         return first and self.bare
-
-    def is_other(self, form: Any) -> bool:
-        """Return whether a beginning at the same index gives this call's id to another tool."""
-        given = self.form.get("id")
-        is_call = (
-            self.kind == "tool_use" and isinstance(form, dict) and form.get("type") == self.kind
-        )
-        return is_call and bool(given) and form.get("id") == given
-
-    @property
-    def announced(self) -> bool:
-        """Whether a call began with its name, and not with a piece of its input."""
-        return bool(self.form.get("name")) or self.stopped
 
     def takes(self, kind: str) -> bool:
         """Return whether this block may take a delta for blocks of that kind."""
@@ -175,7 +134,6 @@ class ContentBlock:
             self.form = self.form | value | {"type": self.kind}
 
     def whole(self) -> dict[str, Any]:
-        """Return the block as it would have come in one piece; a call comes without its input."""
         form = dict(self.form)
         for member, pieces in self._pieces.items():
             text = "".join(pieces)
@@ -190,14 +148,6 @@ class ContentBlock:
         if self.kind == "tool_use":
             form.pop("input", None)
         return form
-
-
-def kept(blocks: Iterable[ContentBlock], *, cut: bool) -> list[dict[str, Any]]:
-    """Return the blocks that have to be sent back: all, or none if text and calls say it all."""
-    forms = [block.whole() for block in blocks]
-    if all(map(_plain, forms)):
-        return []
-    return [form for form in forms if _usable(form, cut=cut)]
 
 
 def replayed(state: Any, text: str, calls: Sequence[SentCall]) -> list[dict[str, Any]]:
@@ -357,8 +307,6 @@ def _image(image: Image) -> dict[str, Any]:
 
 # The reply under construction: what events and complete bodies of Anthropic's messages add to it.
 #
-# A reply is a list of content blocks, numbered in a stream. Calls of our tools and text are handled
-# as on every wire. The provider's own tools are not run here, and thinking is not part of the text.
 # Shapes: https://platform.claude.com/docs/en/api/messages, …/build-with-claude/streaming
 
 
@@ -372,24 +320,21 @@ _EVENTS: dict[str, tuple[str, ...]] = {
     "ping": ("index",),  # 0, from servers that write every member
 }
 """The events, and the members in which a piece of a call may be."""
-_INPUT_TOKENS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
-class AnthropicReply:
-    """Takes events or a body, and gives the `Reply`. Each call is a block, whatever the block's
-    index."""
+class AnthropicReply(BlockReply[ContentBlock]):
+    """Takes events or a body of Anthropic's."""
+
+    reason_key = "stop_reason"
+    counts = (
+        *("input_tokens", "output_tokens"),
+        *("cache_read_input_tokens", "cache_creation_input_tokens"),
+    )
 
     def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
-        self.known = False
-        self.over = False
+        super().__init__(wire, offer=offer, ids=ids)
         self._whole = False
         self._id: object = None
-        self.ending = Ending(wire, offer)
-        self._blocks: list[ContentBlock] = []
-        self._by_index: dict[object, ContentBlock] = {}
-        self._text: list[str] = []
-        self._calls = CallAssembler(offer, ids, marked=True)
-        self._usage: dict[str, Any] = {}
 
     def body(self, body: dict[str, Any], data: bytes) -> None:
         if body.get("type") == "error":
@@ -415,7 +360,9 @@ class AnthropicReply:
             case "content_block_delta":
                 self._take_delta(event, parts)
             case "content_block_start":
-                self._take_start(event, data, parts)
+                form = event.get("content_block")
+                given = _input(form, RawJson(data), "content_block")
+                self._take_start(form, _call_in(form), event.get("index"), given, parts)
             case "content_block_stop":
                 if block := self._by_index.get(self._calls.block_at(event.get("index"))):
                     self._stop(block, parts)
@@ -443,10 +390,11 @@ class AnthropicReply:
                     self._take_copy(form, begins=begins)
 
     def _take_copy(self, form: Any, *, begins: bool) -> None:
-        if isinstance(form, dict) and form.get("type") == "tool_use":
-            text = dumped(form["input"], "input of a tool call is") if _has_input(form) else ""
+        if (call := _call_in(form)) is not None:
+            given = call.get("input")
+            text = "" if given is None else dumped(given, "input of a tool call is")
             placeholder = begins and not text.strip("{} ")
-            name, provider_id = form.get("name") or "", form.get("id") or ""
+            name, provider_id = call.get("name") or "", call.get("id") or ""
             self._calls.copy(str(provider_id), str(name), "" if placeholder else text)
 
     def _take_message(self, message: Any) -> None:
@@ -456,26 +404,6 @@ class AnthropicReply:
             self.ending.sign("incomplete")
         self._id = self._id or given
         self._take_usage(message)
-
-    def _take_start(self, event: dict[str, Any], data: bytes, parts: Parts) -> None:
-        form = event.get("content_block")
-        given = _input(form, RawJson(data), "content_block")
-        given = given if given.strip("{} \t\r\n") else ""  # `{}` is a placeholder in streams
-        index = index_of(event.get("index"))
-        index = None if index is NOWHERE else index
-        before = self._by_index.get(index)
-        if before is not None and before.is_again(form):
-            if given != before.given:
-                self._calls.doubt(before.number, CONTRADICTORY)
-            return
-        block = self._begin(form, index, given, parts)
-        if before is not None and before.is_other(form):
-            self._calls.doubt(before.number, CONTRADICTORY)
-            self._calls.doubt(block.number, CONTRADICTORY)
-        elif before is not None and before.kind == "tool_use" and not before.announced:
-            self._calls.doubt(block.number, UNENDED)  # earlier pieces may belong to it
-        if before is not None and self._calls.doubt_borrower(before.number):
-            self._calls.doubt(block.number, UNENDED)
 
     def _take_delta(self, event: dict[str, Any], parts: Parts) -> None:
         delta = event.get("delta")
@@ -498,12 +426,10 @@ class AnthropicReply:
             raise WireError(f"the `{member}` of a delta is not text")
 
     def _begin(self, form: Any, index: object, given: str, parts: Parts) -> ContentBlock:
-        """Begin a block. Its text is shown at once, its input only when it ends."""
+        """Begin a block. Its input is shown only when it ends."""
         if not isinstance(form, dict):
             raise WireError("a content block is not an object")
-        block = ContentBlock(len(self._blocks), form)
-        self._blocks.append(block)
-        self._by_index[index] = self._by_index["number", block.number] = block
+        block = self._opened(ContentBlock(len(self._blocks), form), index)
         if block.kind == "tool_use":
             name, provider_id = form.get("name") or "", form.get("id") or ""
             if not isinstance(name, str):
@@ -569,45 +495,24 @@ class AnthropicReply:
         elif not same_json(given, "".join(block.input)):
             self._calls.doubt(block.number, CONTRADICTORY)
 
-    def _take_reason(self, message: Any) -> None:
-        reason = message.get("stop_reason") if isinstance(message, dict) else None
-        if says_why(reason):
-            self.ending.said(reason)
-            self._calls.close()
-
-    def _take_usage(self, message: Any) -> None:
-        """Take the counts of a stream, which are totals so far. A count that is missing or 0
-        changes nothing."""
-        usage = message.get("usage") if isinstance(message, dict) else None
-        if isinstance(usage, dict):
-            self._usage |= {key: count for key, count in usage.items() if count}
-
     def finish(self, *, ended: bool, raw: Any) -> Reply:
         """Return the reply. `ended` says whether the provider declared it complete."""
         for block in self._blocks:
             self._settle(block, [])
         said_how = self._whole or bool(self.ending.reason)  # otherwise a cut may have been lost
-        self.ending.stopped(ended=ended and said_how)
-        calls = self.ending.calls(self._calls)
-        state = kept(self._blocks, cut=self.ending.cut is not None)
-        usage = Usage(
-            1,
-            counted(self._usage, *_INPUT_TOKENS),
-            counted(self._usage, "output_tokens"),
-            counted(self._usage, "cache_read_input_tokens"),
-            counted(self._usage, "cache_creation_input_tokens"),
-        )
-        return self.ending.reply(self._text, calls, usage, raw=raw, state=state)
+        return super().finish(ended=ended and said_how, raw=raw)
+
+    def _kept(self, forms: list[dict[str, Any]], *, cut: bool) -> list[dict[str, Any]]:
+        return [] if all(map(_plain, forms)) else [f for f in forms if _usable(f, cut=cut)]
 
 
-def _has_input(form: Any) -> bool:
-    is_call = isinstance(form, dict) and form.get("type") == "tool_use"
-    return is_call and form.get("input") is not None
+def _call_in(form: Any) -> dict[str, Any] | None:
+    return form if isinstance(form, dict) and form.get("type") == "tool_use" else None
 
 
 def _input(form: Any, source: RawJson, *place: str | int) -> str:
     """Return the input of the block at that place, as it was written; empty if there is none."""
-    if not _has_input(form):
+    if (call := _call_in(form)) is None or call.get("input") is None:
         return ""
     return source.text(
         (*place, "input"), form["input"], "the input of a tool call is nested too deeply"

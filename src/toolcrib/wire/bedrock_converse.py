@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, cast
 from urllib.parse import quote
@@ -19,10 +19,7 @@ from toolcrib.values.message import (
     Effort,
     FinishReason,
     Message,
-    Offer,
-    Reply,
     ToolChoice,
-    Usage,
 )
 from toolcrib.wire.anthropic import (
     ANTHROPIC,
@@ -53,18 +50,12 @@ from toolcrib.wire.base import (
     tools_member,
     with_extra,
 )
+from toolcrib.wire.blocks import BlockReply, GrowingBlock
 from toolcrib.wire.calls import (
     APART,
-    CONTRADICTORY,
-    NOWHERE,
-    UNENDED,
-    CallAssembler,
-    Ending,
-    index_of,
     misplaced,
-    says_why,
 )
-from toolcrib.wire.decoding import Parts, counted, decoding_by, show_reasoning, show_text
+from toolcrib.wire.decoding import Parts, decoding_by, show_reasoning, show_text
 from toolcrib.wire.forms import (
     NameRule,
     OutputForm,
@@ -93,44 +84,16 @@ _OURS = (None, "tool_use")
 """The types of a call that toolcrib runs. A call of any other type belongs to the provider."""
 
 
-class ConverseBlock:
-    """A block that may still grow; `form` is its first form, `number` its place in the reply.
+class ConverseBlock(GrowingBlock):
+    """A block of Converse's."""
 
-    `ours` says that it is a call that the provider does not run itself. `stopped` says that the
-    provider declared the block complete.
-    """
+    __slots__ = ()
 
-    __slots__ = ("_citations", "_pieces", "form", "kind", "number", "ours", "stopped")
+    id_key = "toolUseId"
 
     def __init__(self, number: int, form: dict[str, Any]) -> None:
-        self.number = number
-        self.form = form
-        self.kind = next((kind for kind in _KINDS if kind in form), next(iter(form), ""))
-        self.ours = _is_call(form)
-        self.stopped = False
-        self._pieces: dict[str, list[str]] = {}
-        self._citations: list[Any] = []
-
-    def is_again(self, form: Any) -> bool:
-        """Return whether a beginning at the same index repeats the beginning of this call."""
-        use = form.get("toolUse") if isinstance(form, dict) else None
-        if not self.ours or not isinstance(use, dict):
-            return False
-        own = self.form["toolUse"]
-        if self.stopped and not own.get("toolUseId"):
-            return False
-        return all(use.get(key) == own.get(key) for key in ("toolUseId", "name"))
-
-    def is_other(self, form: Any) -> bool:
-        """Return whether a beginning at the same index gives this call's id to another tool."""
-        use = form.get("toolUse") if isinstance(form, dict) else None
-        given = self.form["toolUse"].get("toolUseId") if self.ours else None
-        return isinstance(use, dict) and bool(given) and use.get("toolUseId") == given
-
-    @property
-    def announced(self) -> bool:
-        """Whether a call began with its name, and not with a piece of its input."""
-        return bool(self.form["toolUse"].get("name")) or self.stopped
+        kind = next((kind for kind in _KINDS if kind in form), next(iter(form), ""))
+        super().__init__(number, form, kind, form["toolUse"] if _is_call(form) else None)
 
     def takes(self, kind: str) -> bool:
         """Return whether this block may take a delta of that kind."""
@@ -159,9 +122,7 @@ class ConverseBlock:
             self.form[kind] = value
 
     def whole(self) -> dict[str, Any]:
-        """Return the block as if it had come in one piece, and a call of ours without its input."""
-        if self.ours:
-            use = self.form["toolUse"]
+        if (use := self.call) is not None:
             return {"toolUse": {key: use[key] for key in use if key != "input"}}
         if not self._pieces and not self._citations:
             return self.form
@@ -180,17 +141,6 @@ class ConverseBlock:
         if "redactedContent" in joined:
             return {"redactedContent": _base64(self._pieces["redactedContent"])}
         return {"reasoningText": {"text": "", **joined}}
-
-
-def kept(blocks: Iterable[ConverseBlock], *, cut: bool) -> list[dict[str, Any]]:
-    """Return the blocks that have to be sent back: all, or none if text and calls say it all.
-
-    Reasoning without its signature, in a reply that was cut, is useless.
-    """
-    forms = [block.whole() for block in blocks]
-    if all(not form or "text" in form or _is_call(form) for form in forms):
-        return []
-    return [form for form in forms if _usable(form) and not (cut and _is_unsigned(form))]
 
 
 def replayed(state: Any, text: str, calls: Sequence[SentCall]) -> list[dict[str, Any]]:
@@ -409,9 +359,7 @@ def _image(image: Image) -> dict[str, Any]:
 
 # The reply under construction: what events and complete bodies of Converse add to it.
 #
-# A reply is a list of content blocks, numbered in a stream. Calls of our tools and text are handled
-# as on every wire. The provider's own tools are not run here, and reasoning is not part of the
-# text. Shapes: https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html,
+# Shapes: https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html,
 # …/API_runtime_ConverseStream.html
 
 
@@ -424,23 +372,14 @@ _EVENTS: dict[str, tuple[str, ...]] = {
     "metadata": (),
 }
 """The events, and the members in which a piece of a call may be."""
-_INPUT_TOKENS = ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
 
 
-class BedrockReply:
-    """Takes events or a body, and gives the `Reply`. Each call is a block, whatever the block's
-    index."""
+class BedrockReply(BlockReply[ConverseBlock]):
+    """Takes events or a body of Converse's."""
 
-    def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
-        self.known = False
-        self.over = False
-        self._begun = False
-        self.ending = Ending(wire, offer)
-        self._blocks: list[ConverseBlock] = []
-        self._by_index: dict[object, ConverseBlock] = {}
-        self._text: list[str] = []
-        self._calls = CallAssembler(offer, ids, marked=True)
-        self._usage: dict[str, Any] = {}
+    reason_key = "stopReason"
+    counts = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
+    _begun = False
 
     def body(self, body: dict[str, Any], data: bytes) -> None:
         output = body.get("output")
@@ -473,9 +412,7 @@ class BedrockReply:
         elif kind == "contentBlockStart":
             form = event.get("start")
             given = _input(form, RawJson(data), "start")
-            given = given if given.strip("{} \t\r\n") else ""  # `{}` would be a placeholder
-            index = index_of(event.get("contentBlockIndex"))
-            self._take_start(form, None if index is NOWHERE else index, given, parts)
+            self._take_start(form, _use_in(form), event.get("contentBlockIndex"), given, parts)
         elif kind == "contentBlockStop":
             self._stop(self._calls.block_at(event.get("contentBlockIndex")))
         elif kind == "messageStart":
@@ -497,34 +434,15 @@ class BedrockReply:
             block.stopped = True
             self._calls.end(block.number)
 
-    def _take_start(self, form: Any, index: object, given: str, parts: Parts) -> None:
-        before = self._by_index.get(index)
-        if before is not None and before.is_again(form):
-            if given:
-                self._calls.doubt(before.number, CONTRADICTORY)
-            return
-        block = self._begin(form, index, given, parts)
-        if before is not None and before.is_other(form):
-            self._calls.doubt(before.number, CONTRADICTORY)
-            self._calls.doubt(block.number, CONTRADICTORY)
-        elif before is not None and before.ours and not before.announced:
-            self._calls.doubt(block.number, UNENDED)  # earlier pieces may belong to it
-        if before is not None and self._calls.doubt_borrower(before.number):
-            self._calls.doubt(block.number, UNENDED)
-
     def _begin(self, form: Any, index: object, given: str, parts: Parts) -> ConverseBlock:
-        """Begin a block, whose text is shown at once; `given` is the input that came with it."""
         if not isinstance(form, dict) or not isinstance(form.get("toolUse", form), dict):
             raise WireError("a content block is not an object")
-        block = ConverseBlock(len(self._blocks), dict(form))
-        self._blocks.append(block)
-        self._by_index[index] = self._by_index["number", block.number] = block
+        block = self._opened(ConverseBlock(len(self._blocks), dict(form)), index)
         if text := text_of(form):
             show_text(text, self._text, parts)
         elif form and not _has_text(form):
             self._text.append(APART)
-        if block.ours:
-            use = form["toolUse"]
+        if (use := block.call) is not None:
             name, provider_id = use.get("name") or "", use.get("toolUseId") or ""
             if not isinstance(name, str):
                 raise WireError("the name of a tool call is not text")
@@ -535,7 +453,7 @@ class BedrockReply:
 
     def _take_delta(self, index: object, kind: str, value: Any, parts: Parts) -> None:
         before = self._by_index.get(index)
-        if before is not None and before.ours and kind not in (*_KINDS, "citation"):
+        if before is not None and before.call is not None and kind not in (*_KINDS, "citation"):
             self._calls.stray()  # it may carry input
         block = self._at(index, kind, parts)
         if kind not in ("text", "citation", "citationsContent"):
@@ -567,7 +485,7 @@ class BedrockReply:
         text = value.get("input") if isinstance(value, dict) else None
         if not isinstance(text, str):
             raise WireError("the input of a delta is not text")
-        if not block.ours:
+        if block.call is None:
             if block.stopped:
                 self._calls.stray()
             block.add("toolUse", "input", text)
@@ -575,41 +493,24 @@ class BedrockReply:
             self.ending.called()
             parts.append(part)
 
-    def _take_reason(self, message: dict[str, Any]) -> None:
-        if says_why(reason := message.get("stopReason")):
-            self.ending.said(reason)
-            self._calls.close()
-
-    def _take_usage(self, message: dict[str, Any]) -> None:
-        usage = message.get("usage")
-        if isinstance(usage, dict):
-            self._usage |= {key: count for key, count in usage.items() if count is not None}
-
-    def finish(self, *, ended: bool, raw: Any) -> Reply:
-        """Return the reply. `ended` says whether the provider declared it complete."""
-        self.ending.stopped(ended=ended)
-        calls = self.ending.calls(self._calls)
-        state = kept(self._blocks, cut=self.ending.cut is not None)
-        usage = Usage(
-            1,
-            counted(self._usage, *_INPUT_TOKENS),
-            counted(self._usage, "outputTokens"),
-            counted(self._usage, "cacheReadInputTokens"),
-            counted(self._usage, "cacheWriteInputTokens"),
-        )
-        return self.ending.reply(self._text, calls, usage, raw=raw, state=state)
+    def _kept(self, forms: list[dict[str, Any]], *, cut: bool) -> list[dict[str, Any]]:
+        """Return the blocks to be sent back. Without its signature, reasoning that was cut is
+        useless."""
+        if all(not form or "text" in form or _is_call(form) for form in forms):
+            return []
+        return [form for form in forms if _usable(form) and not (cut and _is_unsigned(form))]
 
 
-def _has_input(form: Any) -> bool:
+def _use_in(form: Any) -> dict[str, Any] | None:
     use = form.get("toolUse") if isinstance(form, dict) else None
-    return isinstance(use, dict) and use.get("input") is not None
+    return use if isinstance(use, dict) else None
 
 
 def _input(form: Any, source: RawJson, *place: str | int) -> str:
     """Return the input of the block at that place, as it was written; empty if there is none."""
-    if not _has_input(form):
+    if (use := _use_in(form)) is None or (given := use.get("input")) is None:
         return ""
-    given, fault = form["toolUse"]["input"], "the input of a tool call is nested too deeply"
+    fault = "the input of a tool call is nested too deeply"
     return source.text((*place, "toolUse", "input"), given, fault)
 
 
