@@ -11,7 +11,6 @@ import orjson
 from toolcrib.errors import WireError
 from toolcrib.schema.lower import Dialect
 from toolcrib.values.content import Image, Media, inline_data, media_type_of
-from toolcrib.values.json import JsonObject
 from toolcrib.values.message import (
     ChatRequest,
     Effort,
@@ -35,9 +34,8 @@ from toolcrib.wire.base import (
     narrowed,
     no_effort,
     reasoning_of,
-    remembered_history,
-    remembered_tools,
     sampling,
+    tools_and_history,
     tools_member,
 )
 from toolcrib.wire.blocks import BlockReply, GrowingBlock
@@ -472,7 +470,6 @@ class AnthropicReply(BlockReply[ContentBlock]):
             show_reasoning(text, parts)
 
     def _stop(self, block: ContentBlock, parts: Parts) -> None:
-        """Take the event that ends a block."""
         self._settle(block, parts)
         block.stopped = True
         self._calls.end(block.number)
@@ -543,8 +540,7 @@ def encode(
     offer any more, the called tools are still declared, but may not be called: "Requests which
     include `tool_use` or `tool_result` blocks must define tools".
     """
-    tools = remembered_tools(wire, request, memo, model=model)
-    history = remembered_history(wire, request, tools, memo, model=model)
+    tools, history = tools_and_history(wire, request, memo, model=model)
     choice = checked_choice(request.tool_choice, tools)
     if choice is not None and choice.allowed:
         tools, choice = _narrowed(wire, request, tools, choice)
@@ -552,8 +548,8 @@ def encode(
     if history.instructions:
         body["system"] = orjson.Fragment(dumps(_system(history.instructions)))
     body["messages"] = history.encoded()
-    if (listed := tools_member(tools, request)) is not None:
-        body["tools"] = listed
+    if listed := tools_member(tools, request):
+        body |= listed
         if tools.names and (said := _choice(choice, request.parallel_calls)):
             body["tool_choice"] = said
     elif history.called:
@@ -662,10 +658,6 @@ _FINISH_REASONS: dict[str, FinishReason] = {
 }
 
 
-def _key(key: str) -> dict[str, str]:
-    return {"x-api-key": key}
-
-
 # "input_schema does not support oneOf, allOf, or anyOf at the top level" (anthropics/claude-code
 # #40075); "Property keys should match pattern '^[a-zA-Z0-9_.-]{1,64}$'", which looks at the top only
 # (anthropics/claude-code#79418, decocms/studio#6874).
@@ -765,17 +757,7 @@ DEFERRED = DeferredForm(
     without=frozenset(("input_examples",)),
 )
 
-_TYPES = frozenset(
-    (
-        *("message", "message_start", "message_delta", "message_stop"),
-        *("content_block_start", "content_block_delta", "content_block_stop"),
-    )
-)
-
-
-def _is_reply(value: JsonObject) -> bool:
-    return str(value.get("type")) in _TYPES
-
+_TYPES = _EVENTS.keys() - {"ping"} | {"message"}
 
 ANTHROPIC = Wire(
     name="anthropic",
@@ -783,7 +765,7 @@ ANTHROPIC = Wire(
     encode=encode,
     tools=TOOLS,
     make_decoder=decoding_by(AnthropicReply),
-    auth=_key,
+    auth=lambda key: {"x-api-key": key},
     natural_reasons=frozenset(("tool_use", "end_turn", "stop_sequence")),
     finish_reasons=_FINISH_REASONS,
     history=AnthropicHistory,
@@ -794,5 +776,5 @@ ANTHROPIC = Wire(
     output=OUTPUT,
     prompt_media=IMAGES | {PDF},
     result_media=IMAGES | {PDF},
-    is_reply=_is_reply,
+    is_reply=lambda value: str(value.get("type")) in _TYPES,
 )

@@ -277,10 +277,32 @@ class SentTools(msgspec.Struct, frozen=True):
         return self.names[own]
 
 
-def remembered_tools(
+def tools_and_history(
     wire: Wire, request: ChatRequest, memo: Memo | None, *, model: str
-) -> SentTools:
-    """Return the tools of a request, without encoding the same ones again. Raises RequestError."""
+) -> tuple[SentTools, History]:
+    """Return the tools and the history of a request, without encoding the same ones again.
+
+    Raises RequestError.
+    """
+    tools = _remembered_tools(wire, request, memo, model)
+    histories = (memo or Memo()).histories
+    history = wire.history(wire.keeper, wire.tools.names, tools.names)
+    history.search, history.loaded = tools.search, tools.loaded
+    if wire.result_media and re.search(wire.result_models, model):
+        history.media = wire.result_media
+    if wire.prompt_media and re.search(wire.prompt_models, model):
+        history.prompt_media = wire.prompt_media
+    history = histories.take(request.messages, history) or history
+    history.extend(request.messages)
+    histories.keep(history)
+    if history.silent:
+        raise RequestError(
+            "there is nothing to send: no message except system messages has any content"
+        )
+    return tools, history
+
+
+def _remembered_tools(wire: Wire, request: ChatRequest, memo: Memo | None, model: str) -> SentTools:
     given = request.tools if isinstance(request.tools, tuple) else tuple(tools_in(request.tools))
     known = memo.tools if memo is not None and isinstance(memo.tools, SentTools) else None
     if known is None or known.form is not wire.tools or not _same(known.given, given):
@@ -320,41 +342,20 @@ def _same(known: Sequence[Any], given: Sequence[Any]) -> bool:
     return known is given or (len(known) == len(given) and all(map(is_, known, given)))
 
 
-def remembered_history(
-    wire: Wire, request: ChatRequest, tools: SentTools, memo: Memo | None, *, model: str
-) -> History:
-    """Return the history of a request, without encoding the same messages again. Raises
-    RequestError."""
-    histories = (memo or Memo()).histories
-    history = wire.history(wire.keeper, wire.tools.names, tools.names)
-    history.search, history.loaded = tools.search, tools.loaded
-    if wire.result_media and re.search(wire.result_models, model):
-        history.media = wire.result_media
-    if wire.prompt_media and re.search(wire.prompt_models, model):
-        history.prompt_media = wire.prompt_media
-    history = histories.take(request.messages, history) or history
-    history.extend(request.messages)
-    histories.keep(history)
-    if history.silent:
-        raise RequestError(
-            "there is nothing to send: no message except system messages has any content"
-        )
-    return history
-
-
-def tools_member(tools: SentTools, request: ChatRequest) -> orjson.Fragment | None:
-    """Return the list of tools, followed by the provider's own tools; None if it is empty.
+def tools_member(tools: SentTools, request: ChatRequest) -> dict[str, orjson.Fragment]:
+    """Return the member `tools`: the tools, and the provider's own tools; nothing if there are none.
 
     Raises RequestError for a provider's tool that is not JSON.
     """
     provided = request.settings.provider_tools
     if not provided:
-        return orjson.Fragment(tools.body) if tools.names else None
+        return {"tools": orjson.Fragment(tools.body)} if tools.names else {}
     try:
         more = orjson.dumps(provided)
     except TypeError as error:
         raise RequestError(f"Settings.provider_tools cannot be sent as JSON: {error}") from None
-    return orjson.Fragment(tools.body[:-1] + b"," + more[1:] if tools.names else more)
+    listed = tools.body[:-1] + b"," + more[1:] if tools.names else more
+    return {"tools": orjson.Fragment(listed)}
 
 
 def narrowed(wire: Wire, tools: SentTools, allowed: Iterable[str]) -> SentTools:

@@ -44,9 +44,8 @@ from toolcrib.wire.base import (
     no_effort,
     reasoning_of,
     refuse_single_calls,
-    remembered_history,
-    remembered_tools,
     sampling,
+    tools_and_history,
     tools_member,
     with_extra,
 )
@@ -545,8 +544,8 @@ def encode(
     after the last message. Everything before such a point can be cached, including the tools. It is
     not put among the tools, where Nova would refuse it (NousResearch/hermes-agent#97281).
     """
-    sent = remembered_tools(wire, request, memo, model=model)
-    history = cast("BedrockHistory", remembered_history(wire, request, sent, memo, model=model))
+    sent, said = tools_and_history(wire, request, memo, model=model)
+    history = cast("BedrockHistory", said)
     tools, choice = _chosen(wire, request, sent)
     extra = extra_members(request.settings.extra, own=_OWN_KEYS)
     point = extra.pop(_CACHE_POINT, None)
@@ -613,13 +612,13 @@ def _chosen(
 
 
 def _tool_config(
-    tools: orjson.Fragment | None, history: BedrockHistory, choice: ToolChoice | None
+    tools: dict[str, orjson.Fragment], history: BedrockHistory, choice: ToolChoice | None
 ) -> dict[str, Any]:
     """Return tools and choice in Bedrock's form; no choice is `auto`, with any number of calls."""
-    if tools is None:
+    if not tools:
         gone = (ShownTool(name=name, description=_GONE, schema=_ANY) for name in history.called)
         return {"tools": list(map(TOOLS.shape, gone))} if history.called else {}
-    config: dict[str, Any] = {"tools": tools}
+    config: dict[str, Any] = {**tools}
     if choice is not None and choice.mode == "tool":
         config["toolChoice"] = {"tool": {"name": choice.name}}
     elif choice is not None:

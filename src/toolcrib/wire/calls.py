@@ -383,7 +383,6 @@ class CallAssembler(msgspec.Struct, eq=False):
         ), cut
 
     def _made(self, call: _OpenCall, payload: PayloadRef | None, *, cut: bool) -> ToolCall:
-        """Return a finished call, with its fault if it has one."""
         text, fault, notes = call.text, call.fault, call.notes
         if not cut:
             arguments, more, same = (text, (), True) if call.is_object else settled(text)
@@ -527,7 +526,6 @@ def _told_once(calls: list[_OpenCall]) -> list[_OpenCall]:
 
 
 def _is_copied(call: _OpenCall, provider_id: str, name: str, text: str) -> bool:
-    """Return whether a copy matches that call."""
     other = bool(provider_id and call.provider_id) and provider_id != call.provider_id
     return not other and name == call.name and (not text or same_json(text, call.text))
 

@@ -32,9 +32,8 @@ from toolcrib.wire.base import (
     http_request,
     narrowed,
     refuse_single_calls,
-    remembered_history,
-    remembered_tools,
     settings_members,
+    tools_and_history,
     tools_member,
 )
 from toolcrib.wire.calls import (
@@ -403,12 +402,10 @@ def encode(
 
     Strictness applies to the whole request: `Settings.extra={"strict_tools": True}`.
     """
-    tools = remembered_tools(wire, request, memo, model=model)
-    history = remembered_history(wire, request, tools, memo, model=model)
+    tools, history = tools_and_history(wire, request, memo, model=model)
     tools, choice = _choice(wire, request, tools)
     body: dict[str, Any] = {"model": model, "messages": history.encoded()}
-    if (listed := tools_member(tools, request)) is not None:
-        body["tools"] = listed
+    body |= tools_member(tools, request)
     if choice is not None:
         body["tool_choice"] = choice
     body |= settings_members(
@@ -508,18 +505,9 @@ def _reasoning(effort: Effort, _model: str) -> Reasoning:
     return Reasoning({"thinking": said}, tokens)
 
 
-_TYPES = frozenset(
-    (
-        *("message-start", "message-end", "content-start", "content-delta", "content-end"),
-        *("tool-plan-delta", "tool-call-start", "tool-call-delta", "tool-call-end"),
-        *("citation-start", "citation-end"),
-    )
-)
-
-
 def _is_reply(value: JsonObject) -> bool:
     whole = isinstance(value.get("message"), dict) and "finish_reason" in value
-    return whole or str(value.get("type")) in _TYPES
+    return whole or str(value.get("type")) in _KINDS
 
 
 _SEES = "vision|command-a-plus"  # https://docs.cohere.com/docs/models: the others accept text only

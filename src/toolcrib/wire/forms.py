@@ -326,7 +326,6 @@ def _examples(form: ToolForm, definition: ToolDefinition, view: TextView) -> tup
 
 
 def _views(form: ToolForm, definitions: Sequence[ToolDefinition]) -> list[TextView]:
-    """Return the views of one request, in order."""
     allowance = None if form.strict_limits is None else Allowance(form.strict_limits)
     return [_view(form, definition, allowance) for definition in definitions]
 

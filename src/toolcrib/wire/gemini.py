@@ -15,7 +15,6 @@ from toolcrib.errors import RequestError, WireError
 from toolcrib.schema.lower import Dialect
 from toolcrib.values.call import CallFault
 from toolcrib.values.content import Image, Media, inline_data, media_type_of
-from toolcrib.values.json import JsonObject
 from toolcrib.values.message import (
     ArgumentsPart,
     ChatRequest,
@@ -40,9 +39,8 @@ from toolcrib.wire.base import (
     no_effort,
     reasoning_of,
     refuse_single_calls,
-    remembered_history,
-    remembered_tools,
     sampling,
+    tools_and_history,
     tools_member,
     with_extra,
 )
@@ -349,7 +347,6 @@ def _with_parts(event: dict[str, Any], change: Callable[[Any], Any]) -> dict[str
 
 
 def _calls_in(part: Any) -> list[str]:
-    """Return the member names under which a part has calls."""
     if not isinstance(part, dict):
         return []
     return [key for key in (_CALL, _SNAKE_CALL) if part.get(key) is not None]
@@ -390,7 +387,6 @@ class GeminiReply:
 
     def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
         self.known = False
-        self._wire = wire
         self._offer = offer
         self.ending = Ending(wire, offer)
         self._ids = ids
@@ -575,7 +571,6 @@ class GeminiReply:
         self._whole(call, text, parts, fault=fault, notes=notes)
 
     def _open(self, part: dict[str, Any]) -> _Partial:
-        """Return a new call, at its place among the parts."""
         form = self._kept.add_call(part, f"{self._ids}{self._number}")
         self._number += 1
         return _Partial(part["functionCall"], form)
@@ -635,7 +630,6 @@ def _is_empty(text: str) -> bool:
 
 
 def _is_other(call: dict[str, Any], before: dict[str, Any]) -> bool:
-    """Return whether a piece has another id than the call that it would continue."""
     return bool(call.get("id") and before.get("id")) and call["id"] != before["id"]
 
 
@@ -672,15 +666,13 @@ def encode(
 
     Gemini has no way to ask for one call at a time, so `parallel_calls=False` is refused.
     """
-    tools = remembered_tools(wire, request, memo, model=model)
-    history = remembered_history(_for_model(wire, model), request, tools, memo, model=model)
+    tools, history = tools_and_history(_for_model(wire, model), request, memo, model=model)
     body: dict[str, Any] = {}
     if history.instructions:
         parts = [{"text": text} for text in history.instructions]
         body["systemInstruction"] = orjson.Fragment(dumps({"parts": parts}))
     body["contents"] = history.encoded()
-    if (listed := tools_member(tools, request)) is not None:
-        body["tools"] = listed
+    body |= tools_member(tools, request)
     refuse_single_calls(wire, request, tools)
     extra = extra_members(request.settings.extra, own=_OWN_KEYS)
     choice = checked_choice(request.tool_choice, tools)
@@ -732,10 +724,6 @@ _FINISH_REASONS: dict[str, FinishReason] = {
     "3": "content_filter",
     "4": "content_filter",
 }
-
-
-def _key(key: str) -> dict[str, str]:
-    return {"x-goog-api-key": key}
 
 
 # The keywords that Google's API definition lists for schemas given as JSON Schema (googleapis:
@@ -819,17 +807,13 @@ def _reasoning(effort: Effort, model: str) -> Reasoning:
     return Reasoning({"generationConfig": {"thinkingConfig": said}}, tokens)
 
 
-def _is_reply(value: JsonObject) -> bool:
-    return not _MEMBERS.isdisjoint(value)
-
-
 GEMINI = Wire(
     name="gemini",
     path="",
     encode=encode,
     tools=TOOLS,
     make_decoder=decoding_by(GeminiReply),
-    auth=_key,
+    auth=lambda key: {"x-goog-api-key": key},
     natural_reasons=frozenset(("stop", "1")),  # Vertex may send the number
     finish_reasons=_FINISH_REASONS,
     history=GeminiHistory,
@@ -838,5 +822,5 @@ GEMINI = Wire(
     prompt_media=_MEDIA,
     result_media=_MEDIA,
     reasoning=_reasoning,
-    is_reply=_is_reply,
+    is_reply=lambda value: not _MEMBERS.isdisjoint(value),
 )

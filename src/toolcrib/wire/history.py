@@ -85,20 +85,22 @@ class EncodedList(msgspec.Struct, frozen=True):
 class History(ABC):
     """The messages encoded so far, for one wire; a subclass defines their form.
 
-    `names` maps own to wire names of the tools on offer; `rule` makes other names legal. `ids` is
-    the rule for ids of calls. `given_ids` is the rule for those that this very provider gave, if
-    different: a message with its state is known to be from it, and a message with such an id has a
-    state. `instructions` are the texts of system messages, wherever they came in the list, on wires
-    that have a separate place for them. `called` are the called tools, by their wire names. `media`
-    are the media types of content that goes into results unchanged, `prompt_media` those that a
-    user may send. `search` and `loaded` belong to the tools on offer (`SentTools`).
+    `keeper` is the wire, and the server where it matters, that the messages are for. `messages` are
+    those encoded, which it keeps alive. `names` maps own to wire names of the tools on offer; `rule`
+    makes other names legal. `ids` is the rule for ids of calls. `given_ids` is the rule for those
+    that this very provider gave, if different: a message with its state is known to be from it, and
+    a message with such an id has a state. `instructions` are the texts of system messages, wherever
+    they came in the list, on wires that have a separate place for them. `called` are the called
+    tools, by their wire names. `media` are the media types of content that goes into results
+    unchanged, `prompt_media` those that a user may send. `search` and `loaded` belong to the tools
+    on offer (`SentTools`).
     """
 
     ids: ClassVar[IdRule]
     given_ids: ClassVar[IdRule | None] = None
 
     def __init__(self, keeper: str, rule: NameRule, names: Mapping[str, str]) -> None:
-        self._keeper = keeper
+        self.keeper = keeper
         self._rule = rule
         self._names = names
         self.instructions: list[str] = []
@@ -108,16 +110,11 @@ class History(ABC):
         self.search = ""
         self.loaded: Loaded = {}
         self._brought: dict[str, bytes | None] = {}
-        self._messages: tuple[Message, ...] = ()
+        self.messages: tuple[Message, ...] = ()
         self._sent_names: dict[str, str] = {}
         self._text = bytearray()
         self._used: set[str] = set()
         self._open: dict[str, SentCall] = {}
-
-    @property
-    def keeper(self) -> str:
-        """The wire, and the server where it matters, that the messages are for."""
-        return self._keeper
 
     @property
     def silent(self) -> bool:
@@ -139,21 +136,16 @@ class History(ABC):
         """Return the items for all results of one assistant's message, in the given order."""
 
     @property
-    def messages(self) -> tuple[Message, ...]:
-        """The encoded messages, which this history keeps alive."""
-        return self._messages
-
-    @property
     def size(self) -> int:
         """The approximate memory of this in bytes, including the messages that it keeps alive."""
         told = len(self._text) + sum(map(len, self.instructions))
-        return 2 * told + _MESSAGE_BYTES * len(self._messages) + _NAME_BYTES * len(self._names)
+        return 2 * told + _MESSAGE_BYTES * len(self.messages) + _NAME_BYTES * len(self._names)
 
     def goes_on_as(self, other: History) -> bool:
         """Return whether this encoding fits the other's settings, and if so adopt its names."""
         like = (
             type(self) is type(other)
-            and self._keeper == other._keeper
+            and self.keeper == other.keeper
             and (self.media, self.prompt_media) == (other.media, other.prompt_media)
             and self._rule == other._rule
             and self.search == other.search
@@ -169,16 +161,16 @@ class History(ABC):
 
     def begins(self, messages: tuple[Message, ...]) -> bool:
         """Return whether `messages` begin with the messages encoded here."""
-        known = self._messages
+        known = self.messages
         return messages[: len(known)] == known
 
     def extend(self, messages: tuple[Message, ...]) -> None:
         """Encode the new messages. Raises RequestError, after which this history must not be
         used."""
-        at = len(self._messages)
+        at = len(self.messages)
         while at < len(messages):
             at = self._take(messages, at)
-        self._messages = messages
+        self.messages = messages
         if not messages:
             raise RequestError("there are no messages to send")
         if self._open:
@@ -198,7 +190,7 @@ class History(ABC):
     def state(self, message: Message) -> Any:
         """Return what has to go back unchanged to this very provider, or None."""
         state = message.provider_state
-        return state.data if state is not None and state.wire == self._keeper else None
+        return state.data if state is not None and state.wire == self.keeper else None
 
     def _take(self, messages: tuple[Message, ...], at: int) -> int:
         """Encode the message at `at`, or all results from there on; return where to continue."""
@@ -229,7 +221,6 @@ class History(ABC):
             self._add(dumps(item))
 
     def _add(self, item: bytes) -> None:
-        """Append an encoded item."""
         if self._text:
             self._text += b","
         self._text += item
@@ -264,7 +255,7 @@ class History(ABC):
 
         A provider accepts more of its own ids than of others'.
         """
-        own = state is not None and state.wire == self._keeper
+        own = state is not None and state.wire == self.keeper
         given = self.given_ids if own and self.given_ids else self.ids
         for known, rule in ((call.provider_id, given), (call.id, self.ids)):
             if known not in self._used and rule.legal(known):

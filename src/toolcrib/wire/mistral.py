@@ -130,7 +130,6 @@ class MistralReply(ChatReply):
 
 
 def _thought(chunk: dict[str, Any]) -> str:
-    """Return the text of a thinking chunk."""
     inner = chunk.get("thinking") if chunk.get("type") == "thinking" else None
     pieces = inner if isinstance(inner, list) else []
     texts = [piece.get("text") for piece in pieces if isinstance(piece, dict)]

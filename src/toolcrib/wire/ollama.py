@@ -36,9 +36,8 @@ from toolcrib.wire.base import (
     no_effort,
     reasoning_of,
     refuse_single_calls,
-    remembered_history,
-    remembered_tools,
     sampling,
+    tools_and_history,
     tools_member,
     with_extra,
 )
@@ -148,7 +147,6 @@ class OllamaReply:
     def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
         self.known = False
         self.over = False
-        self._wire = wire
         self.ending = Ending(wire, offer)
         self._text: list[str] = []
         self._thinking: list[str] = []
@@ -232,12 +230,10 @@ def encode(
     There is no `tool_choice`: tools that may not be called are left out of that request. A
     request that requires a call, or allows at most one, is refused here.
     """
-    tools = remembered_tools(wire, request, memo, model=model)
-    history = remembered_history(wire, request, tools, memo, model=model)
+    tools, history = tools_and_history(wire, request, memo, model=model)
     tools = _callable(wire, request, tools)
     body: dict[str, Any] = {"model": model, "messages": history.encoded()}
-    if (listed := tools_member(tools, request)) is not None:
-        body["tools"] = listed
+    body |= tools_member(tools, request)
     body |= _settings(wire, request, model)
     offer = asked_output(wire.output, request, body, model=model, offer=tools.offer)
     body["stream"] = stream  # the default is true

@@ -18,7 +18,7 @@ from toolcrib.errors import RequestError
 from toolcrib.schema.lower import Dialect
 from toolcrib.values.call import ToolCall
 from toolcrib.values.content import Image, Media, inline_data, media_type_of
-from toolcrib.values.json import JsonObject, encodable
+from toolcrib.values.json import encodable
 from toolcrib.values.message import (
     ChatRequest,
     Effort,
@@ -36,9 +36,8 @@ from toolcrib.wire.base import (
     checked_choice,
     http_request,
     narrowed,
-    remembered_history,
-    remembered_tools,
     settings_members,
+    tools_and_history,
     tools_member,
 )
 from toolcrib.wire.calls import GEMINI_FILTERED
@@ -160,15 +159,13 @@ def encode(
 ) -> HttpRequest:
     """Return the request for `wire`. Raises RequestError for a history or settings that cannot be
     sent."""
-    tools = remembered_tools(wire, request, memo, model=model)
-    history = remembered_history(wire, request, tools, memo, model=model)
+    tools, history = tools_and_history(wire, request, memo, model=model)
     choice = checked_choice(request.tool_choice, tools)
     if choice is not None and choice.allowed and not wire.allowed_tools:
         tools = narrowed(wire, tools, request.tool_choice.allowed)
         choice = checked_choice(ToolChoice(choice.mode, request.tool_choice.name), tools)
     body: dict[str, Any] = {"model": model, "messages": history.encoded()}
-    if (listed := tools_member(tools, request)) is not None:
-        body["tools"] = listed
+    body |= tools_member(tools, request)
     if request.tools and request.parallel_calls is not None:
         body["parallel_tool_calls"] = request.parallel_calls
     if choice is not None:
@@ -347,10 +344,6 @@ def _reasoning(effort: Effort, _model: str) -> Reasoning:
     return Reasoning({"reasoning_effort": effort})
 
 
-def _is_reply(value: JsonObject) -> bool:
-    return isinstance(value.get("choices"), list)
-
-
 OPENAI_CHAT = Wire(
     name="openai-chat",
     path="/chat/completions",
@@ -376,7 +369,7 @@ OPENAI_CHAT = Wire(
     prompt_media=IMAGES.union((PDF,), _AUDIO),
     result_media=IMAGES,  # beyond images, servers of the format differ
     reasoning=_reasoning,
-    is_reply=_is_reply,
+    is_reply=lambda value: isinstance(value.get("choices"), list),
 )
 
 

@@ -26,9 +26,8 @@ from toolcrib.wire.base import (
     bearer,
     checked_choice,
     http_request,
-    remembered_history,
-    remembered_tools,
     settings_members,
+    tools_and_history,
     tools_member,
 )
 from toolcrib.wire.decoding import decoding_by
@@ -243,11 +242,9 @@ def encode(
 ) -> HttpRequest:
     """Return the request for `wire`. Raises RequestError for a history or settings that cannot be
     sent."""
-    tools = remembered_tools(wire, request, memo, model=model)
-    history = remembered_history(wire, request, tools, memo, model=model)
+    tools, history = tools_and_history(wire, request, memo, model=model)
     body: dict[str, Any] = {"model": model, "input": history.encoded()}
-    if (listed := tools_member(tools, request)) is not None:
-        body["tools"] = listed
+    body |= tools_member(tools, request)
     if request.tools and request.parallel_calls is not None:
         body["parallel_tool_calls"] = request.parallel_calls
     choice = checked_choice(request.tool_choice, tools)

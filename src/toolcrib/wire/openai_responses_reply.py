@@ -653,7 +653,6 @@ class ResponsesReply:
 
     def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
         self.known = self.over = False
-        self._wire = wire
         self.ending = Ending(wire, offer)
         self._offer = offer
         self._ids = ids

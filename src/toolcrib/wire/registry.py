@@ -292,11 +292,6 @@ def _of_error(value: JsonObject) -> list[str]:
     return []
 
 
-def _type(value: JsonObject) -> str:
-    kind = value.get("type")
-    return kind if isinstance(kind, str) else ""
-
-
 # Find out what can be asked of a provider by asking its encoder, which raises if there is no form.
 
 

@@ -134,7 +134,6 @@ class Scanner:
             return
 
     def _pass_over(self, opener: str, closer: str) -> Asking[None]:
-        """Pass on the text between two marks, and the marks."""
         self._tell(opener)
         marks = Marks((), in_any_case=(closer,))
         self._tell((yield from self._cursor.until(marks, self._tell)))
@@ -439,7 +438,6 @@ class Scanner:
         self._quotes.past_thoughts()
 
     def _say(self, text: str) -> None:
-        """Pass on a text, and track its quotes."""
         self._quotes.say(text)
         self._tell(text)
 
