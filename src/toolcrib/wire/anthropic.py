@@ -44,6 +44,7 @@ from toolcrib.wire.calls import (
     CONTRADICTORY,
     misplaced,
 )
+from toolcrib.wire.content import IMAGES, PDF, in_blocks, in_prompt
 from toolcrib.wire.decoding import Parts, decoding_by, show_reasoning, show_text
 from toolcrib.wire.deferred import DeferredForm
 from toolcrib.wire.failure import reported_error
@@ -60,8 +61,6 @@ from toolcrib.wire.forms import (
 )
 from toolcrib.wire.history import History, IdRule, SentCall, SentResult, dumps
 from toolcrib.wire.json_text import RawJson, dumped, mended, parsed, same_json
-from toolcrib.wire.prompts import in_prompt
-from toolcrib.wire.results import IMAGES, PDF, in_blocks
 
 # The content blocks of an assistant's message: assembled, kept to be sent back, and sent back.
 #

@@ -54,6 +54,7 @@ from toolcrib.wire.calls import (
     APART,
     misplaced,
 )
+from toolcrib.wire.content import IMAGES, OFFICE, in_blocks, in_prompt
 from toolcrib.wire.decoding import Parts, decoding_by, show_reasoning, show_text
 from toolcrib.wire.forms import (
     NameRule,
@@ -67,8 +68,6 @@ from toolcrib.wire.forms import (
 from toolcrib.wire.framing import FrameStream
 from toolcrib.wire.history import EncodedList, History, IdRule, SentCall, SentResult, dumps
 from toolcrib.wire.json_text import RawJson, mended, parsed
-from toolcrib.wire.prompts import in_prompt
-from toolcrib.wire.results import IMAGES, OFFICE, in_blocks
 
 # The content blocks of a model's message: assembled, kept to be sent back, and sent back.
 #

@@ -45,6 +45,7 @@ from toolcrib.wire.calls import (
     misplaced,
     says_why,
 )
+from toolcrib.wire.content import IMAGES
 from toolcrib.wire.decoding import Parts, counted, decoding_by, show_reasoning, show_text
 from toolcrib.wire.failure import reported_error
 from toolcrib.wire.forms import (
@@ -59,7 +60,6 @@ from toolcrib.wire.forms import (
 from toolcrib.wire.history import EncodedList, SentCall, dumps
 from toolcrib.wire.json_text import mended
 from toolcrib.wire.openai_chat import ChatHistory, call_form
-from toolcrib.wire.results import IMAGES
 
 # The messages of a request to Cohere: OpenAI's, with changes according to Cohere's error messages.
 #

@@ -54,6 +54,7 @@ from toolcrib.wire.calls import (
     member_of,
     says_why,
 )
+from toolcrib.wire.content import PDF, attached_to, beside, in_prompt
 from toolcrib.wire.decoding import Parts, counted, decoding_by, show_reasoning, show_text
 from toolcrib.wire.forms import (
     VERY_LARGE,
@@ -68,8 +69,6 @@ from toolcrib.wire.forms import (
 from toolcrib.wire.history import ANY_ID, History, IdRule, SentCall, SentResult, dumps
 from toolcrib.wire.json_text import RawJson, dumped, mended, same_json
 from toolcrib.wire.partial_args import PartialArguments
-from toolcrib.wire.prompts import in_prompt
-from toolcrib.wire.results import PDF, attached_to, beside
 
 # The parts of a model's content: kept to be sent back, and sent back.
 #

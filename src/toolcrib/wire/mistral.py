@@ -14,12 +14,12 @@ from toolcrib.values.content import Image, Media, inline_data, kind_of
 from toolcrib.values.json import JsonObject
 from toolcrib.values.message import Message, Offer
 from toolcrib.wire.base import Wire
+from toolcrib.wire.content import in_blocks
 from toolcrib.wire.decoding import Parts, decoding_by, show_reasoning
 from toolcrib.wire.history import IdRule, SentCall, SentResult
 from toolcrib.wire.openai_chat import OPENAI_CHAT, ChatHistory, text_part
 from toolcrib.wire.openai_chat import OUTPUT as CHAT_OUTPUT
 from toolcrib.wire.openai_chat_reply import ChatReply
-from toolcrib.wire.results import in_blocks
 
 
 class MistralHistory(ChatHistory):

@@ -42,6 +42,7 @@ from toolcrib.wire.base import (
     with_extra,
 )
 from toolcrib.wire.calls import NATURAL, CallAssembler, Ending, member_of, says_why
+from toolcrib.wire.content import IMAGES, beside, in_prompt
 from toolcrib.wire.decoding import Parts, counted, decoding_by, show_reasoning, show_text
 from toolcrib.wire.forms import (
     NameRule,
@@ -55,8 +56,6 @@ from toolcrib.wire.forms import (
 from toolcrib.wire.framing import LineStream
 from toolcrib.wire.history import ANY_ID, History, IdRule, SentCall, SentResult
 from toolcrib.wire.json_text import RawJson, mended
-from toolcrib.wire.prompts import in_prompt
-from toolcrib.wire.results import IMAGES, beside
 
 # The messages of an Ollama request: arguments are objects, and a result names its tool.
 

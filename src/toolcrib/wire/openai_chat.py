@@ -41,6 +41,7 @@ from toolcrib.wire.base import (
     tools_member,
 )
 from toolcrib.wire.calls import GEMINI_FILTERED
+from toolcrib.wire.content import IMAGES, PDF, attached_to, beside, file_name, in_prompt
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.forms import (
     VERY_LARGE,
@@ -54,8 +55,6 @@ from toolcrib.wire.forms import (
 )
 from toolcrib.wire.history import ANY_ID, History, IdRule, SentCall, SentResult
 from toolcrib.wire.openai_chat_reply import ChatReply, of_call, of_message
-from toolcrib.wire.prompts import in_prompt
-from toolcrib.wire.results import IMAGES, PDF, attached_to, beside, file_name
 
 # The messages of a chat completion request: calls next to the text, each result its own message.
 

@@ -30,6 +30,7 @@ from toolcrib.wire.base import (
     tools_and_history,
     tools_member,
 )
+from toolcrib.wire.content import IMAGES, OFFICE, PDF, file_name, in_blocks, in_prompt
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.deferred import DeferredForm
 from toolcrib.wire.forms import NameRule, ShownAnswer, ShownTool, ToolForm, asked_output, described
@@ -44,8 +45,6 @@ from toolcrib.wire.openai_responses_reply import (
     ResponsesReply,
     message_text,
 )
-from toolcrib.wire.prompts import in_prompt
-from toolcrib.wire.results import IMAGES, OFFICE, PDF, file_name, in_blocks
 
 # The input of a response: messages, calls and results are items of one flat list.
 #
