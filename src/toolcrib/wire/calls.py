@@ -809,16 +809,12 @@ def unlisted(reason: str) -> CallFault:
 # Finish reasons that several wires know, because gateways pass on the model's own.
 
 
-GEMINI_FILTERED: dict[str, FinishReason] = {
-    "safety": "content_filter",
-    "recitation": "content_filter",
-    "blocklist": "content_filter",
-    "prohibited_content": "content_filter",
-    "spii": "content_filter",
-    "model_armor": "content_filter",
-    "image_safety": "content_filter",
-    "image_prohibited_content": "content_filter",
-    "image_recitation": "content_filter",
-}
+GEMINI_FILTERED: dict[str, FinishReason] = dict.fromkeys(
+    (
+        *("safety", "recitation", "blocklist", "prohibited_content", "spii", "model_armor"),
+        *("image_safety", "image_prohibited_content", "image_recitation"),
+    ),
+    "content_filter",
+)
 """https://ai.google.dev/api/generate-content#FinishReason, the reasons of a filter, in lower
 case."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import orjson
 
 from toolcrib.errors import WireError
@@ -151,15 +152,12 @@ _KINDS: dict[str, tuple[str, ...]] = {
 _SAID = ("text", "thinking")
 
 
-class _ContentPart:
+class _ContentPart(msgspec.Struct, eq=False):
     """A part of the content: its first form, and the pieces of the member named like its kind."""
 
-    __slots__ = ("begun", "kind", "pieces")
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-        self.begun: dict[str, Any] = {"type": kind} if kind else {}
-        self.pieces: list[str] = []
+    kind: str
+    begun: dict[str, Any]
+    pieces: list[str] = []
 
     def form(self) -> dict[str, Any]:
         said = {self.kind: mended("".join(self.pieces))} if self.kind in _SAID else {}
@@ -294,7 +292,7 @@ class CohereReply:
         """Return the block that a piece adds to. Begin one if it was not announced."""
         block = self._by_index.get(index)
         if block is None or (kind and kind != block.kind):
-            block = self._by_index[index] = _ContentPart(kind)
+            block = self._by_index[index] = _ContentPart(kind, {"type": kind} if kind else {})
             self._blocks.append(block)
             if kind not in ("", "text"):
                 self._text.append(APART)

@@ -154,7 +154,6 @@ class EventStream:
 # begins with the closing brace.
 
 
-_LINES_BOM = b"\xef\xbb\xbf"
 _SPACE = b" \t\r"
 
 
@@ -197,7 +196,7 @@ class LineStream:
     def _line(self, line: bytes) -> Event | None:
         if self._start:
             self._start = False
-            line = line.removeprefix(_LINES_BOM)
+            line = line.removeprefix(_BOM)
         line = line.rstrip(_SPACE)
         begins = line.startswith(b"{") and not line.endswith(b"}")
         if self._open or begins:

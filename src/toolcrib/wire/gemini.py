@@ -365,14 +365,13 @@ def _swapped(part: Any) -> Any:
     return made
 
 
-class _Partial:
+class _Partial(msgspec.Struct, eq=False):
     """A call whose arguments come value by value; `doubtful` says that it may lack a piece."""
 
-    def __init__(self, call: dict[str, Any], form: dict[str, Any]) -> None:
-        self.call = call
-        self.form = form
-        self.arguments = PartialArguments()
-        self.doubtful = False
+    call: dict[str, Any]
+    form: dict[str, Any]
+    arguments: PartialArguments = msgspec.field(default_factory=PartialArguments)
+    doubtful: bool = False
 
 
 class GeminiReply:
@@ -452,12 +451,7 @@ class GeminiReply:
         A second entry of the first candidate, which may be another candidate without its index, is
         handled likewise. If they have begun no call, a piece of one is a stray.
         """
-        content = candidate.get("content")
-        given = content.get("parts") if isinstance(content, dict) else None
-        for part in given if isinstance(given, list) else ():
-            call = part.get("functionCall") if isinstance(part, dict) else None
-            if not isinstance(call, dict):
-                continue
+        for call in _calls_of(candidate):
             if call.get("name"):
                 self._others.add(index)
             elif index not in self._others and _brings(call, beside=_OF_NO_VALUE):
@@ -471,13 +465,13 @@ class GeminiReply:
         """
         if _said(reason := candidate.get("finishReason")):
             self.ending.worse(reason)
-        content = candidate.get("content") if candidate.get("index") is not None else None
-        given = content.get("parts") if isinstance(content, dict) else None
-        for part in given if isinstance(given, list) else ():
-            call = part.get("functionCall") if isinstance(part, dict) else None
-            if isinstance(call, dict) and (name := call.get("name")):
-                text = dumped(call.get("args") or {}, "arguments of a call are")
-                self._calls.copy(str(call.get("id") or ""), str(name), text)
+        for call in _calls_of(candidate) if candidate.get("index") is not None else ():
+            if call.get("name"):
+                self._copy(call)
+
+    def _copy(self, call: dict[str, Any]) -> None:
+        text = dumped(call.get("args") or {}, "arguments of a call are")
+        self._calls.copy(str(call.get("id") or ""), str(call.get("name") or ""), text)
 
     def _stray(self) -> None:
         """Doubt the open call, or else the last one: it may lack the piece that came."""
@@ -493,10 +487,7 @@ class GeminiReply:
         source = RawJson(data)
         for n, part in enumerate(given):
             if isinstance(copy := part.get("function_call"), dict):  # its name in another spelling
-                text_of_copy = dumped(copy.get("args") or {}, "arguments of a call are")
-                self._calls.copy(
-                    str(copy.get("id") or ""), str(copy.get("name") or ""), text_of_copy
-                )
+                self._copy(copy)
             if (call := part.get("functionCall")) is not None:
                 place = "candidates", at, "content", "parts", n, self._call or _CALL
                 text = _arguments(call, source, *place)
@@ -608,6 +599,14 @@ class GeminiReply:
         spent, made = (counted(self._usage, *keys) for keys in (_INPUT_TOKENS, _OUTPUT_TOKENS))
         usage = Usage(1, spent, made, counted(self._usage, "cachedContentTokenCount"))
         return ending.reply(self._text, calls, usage, raw=raw, state=self._kept.state())
+
+
+def _calls_of(candidate: dict[str, Any]) -> list[dict[str, Any]]:
+    content = candidate.get("content")
+    given = content.get("parts") if isinstance(content, dict) else None
+    parts = given if isinstance(given, list) else []
+    calls = (part.get("functionCall") for part in parts if isinstance(part, dict))
+    return [call for call in calls if isinstance(call, dict)]
 
 
 def _values_of(call: dict[str, Any]) -> list[Any]:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, TypeAlias
 
+import msgspec
+
 from toolcrib.errors import WireError
 from toolcrib.values.call import ToolCall
 from toolcrib.values.message import (
@@ -70,7 +72,7 @@ class Growing:
         return whole[size:] if goes_on else ""
 
 
-class Item:
+class Item(msgspec.Struct, eq=False):
     """An output item that grows: a call's `arguments` and our `call` id, or a message's `texts`.
 
     `final` is the item in the provider's last form. `settled` says that the provider declared the
@@ -82,47 +84,26 @@ class Item:
     the provider says so.
     """
 
-    __slots__ = (
-        "arguments",
-        "begun_with",
-        "call",
-        "call_id",
-        "copies",
-        "cut",
-        "final",
-        "gap",
-        "id",
-        "index",
-        "kind",
-        "listed",
-        "missing",
-        "name",
-        "own",
-        "phase",
-        "renamed",
-        "settled",
-        "streamed",
-        "texts",
-    )
-
-    def __init__(self, kind: str, index: int | None, item_id: str) -> None:
-        self.kind = kind
-        self.index = index
-        self.id = item_id
-        self.call: str | None = None
-        self.call_id = ""
-        self.name = ""
-        self.own = ""
-        self.phase: object = None
-        self.arguments = Growing()
-        self.begun_with = ""
-        self.streamed: list[str] = []
-        self.copies: list[str] = []
-        self.renamed = self.cut = self.gap = False
-        self.texts: dict[int, Growing] = {}
-        self.settled = False
-        self.listed = self.missing = False
-        self.final: dict[str, Any] | None = None
+    kind: str
+    index: int | None
+    id: str
+    call: str | None = None
+    call_id: str = ""
+    name: str = ""
+    own: str = ""
+    phase: object = None
+    arguments: Growing = msgspec.field(default_factory=Growing)
+    begun_with: str = ""
+    streamed: list[str] = []
+    copies: list[str] = []
+    renamed: bool = False
+    cut: bool = False
+    gap: bool = False
+    texts: dict[int, Growing] = {}
+    settled: bool = False
+    listed: bool = False
+    missing: bool = False
+    final: dict[str, Any] | None = None
 
     @property
     def whole(self) -> str:
@@ -610,12 +591,7 @@ def _index(event: dict[str, Any]) -> int | None:
 
 
 def _string(form: dict[str, Any], key: str) -> str:
-    value = form.get(key)
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise WireError(f"`{key}` is not text")
-    return value
+    return member_of(form, key, str) or ""
 
 
 # The reply under construction: what events and complete bodies of responses add to it.
@@ -716,8 +692,10 @@ class ResponsesReply:
         self._output.shown(response)
         if (status := response.get("status")) not in _GOES_ON:
             self.ending.worse(status)
-        details = response.get("incomplete_details")
-        reason = details.get("reason") if isinstance(details, dict) else details
+        self._take_cut(_details(response))
+
+    def _take_cut(self, reason: object) -> None:
+        """Take the reason for which a response is incomplete, if there is one."""
         if says_why(reason):
             meaning = self.ending.meaning(str(reason))
             self.ending.said(reason, "incomplete" if meaning in NATURAL else meaning)
@@ -728,12 +706,9 @@ class ResponsesReply:
             raise reported_error(response.get("error") or "the response failed")
         self.known = self.over = True
         self._response = response or self._response
-        details = response.get("incomplete_details")
-        reason = details.get("reason") if isinstance(details, dict) else details
+        reason = _details(response)
         if says_why(reason) or status == "incomplete":
-            said = reason if says_why(reason) else status
-            meaning = self.ending.meaning(str(said))
-            self.ending.said(said, "incomplete" if meaning in NATURAL else meaning)
+            self._take_cut(reason if says_why(reason) else status)
         elif says_why(status):
             self.ending.said(status)
         else:
@@ -792,6 +767,11 @@ class ResponsesReply:
         if len(items) < len(output.items) or len(calls) < len(output.calls):
             return []
         return kept_items(items, stored=self._response.get("store") is not False)
+
+
+def _details(response: dict[str, Any]) -> object:
+    details = response.get("incomplete_details")
+    return details.get("reason") if isinstance(details, dict) else details
 
 
 def _answers(items: Iterable[Item]) -> tuple[str, ...]:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Generator, Iterable
 from functools import cached_property
 from typing import TypeAlias, TypeVar
 
+import msgspec
+
 from toolcrib.schema.references import References
 from toolcrib.values.json import JsonObject
 from toolcrib.values.message import Offer
@@ -287,16 +289,13 @@ _DEEPEST_LITERAL = 200  # deeper ones are refused as arguments anyway
 _TRIPLE = {quote: Marks((quote * 3,)) for quote in _QUOTES}
 
 
-class _OpenBracket:
+class _OpenBracket(msgspec.Struct, eq=False):
     """An open list or dictionary; `between` is what follows a key, if it has keys."""
 
-    __slots__ = ("between", "closer", "end", "filled")
-
-    def __init__(self, closer: str, between: str, end: str) -> None:
-        self.closer = closer
-        self.between = between
-        self.end = end
-        self.filled = False
+    closer: str
+    between: str
+    end: str
+    filled: bool = False
 
 
 def keywords(cursor: Cursor, sink: Sink) -> Asking[None]:
@@ -463,20 +462,17 @@ def _escaped(found: re.Match[str]) -> str:
 # A block is all or nothing: if one of its names is not on offer, all of it is text.
 
 
-class Written:
+class Written(msgspec.Struct, eq=False):
     """A call as it was written. `pieces` are its arguments so far.
 
     `native` says that it came where a model makes its calls: at a mark of the syntax, outside
     fences, after words or on its own line, and followed only by calls.
     """
 
-    __slots__ = ("name", "native", "pieces", "provider_id")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.pieces: list[str] = []
-        self.provider_id = ""
-        self.native = False
+    name: str
+    pieces: list[str] = []
+    provider_id: str = ""
+    native: bool = False
 
     def arguments(self) -> Settled:
         """Return the model's own text, if it is JSON; the equivalent JSON, if it is Python."""
