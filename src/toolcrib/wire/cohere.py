@@ -171,6 +171,8 @@ class CohereReply:
     as are thinking and citations.
     """
 
+    over = False  # Cohere itself sends `[DONE]` last; elsewhere the body just ends
+
     def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
         self.known = False
         self._whole = False
@@ -184,11 +186,6 @@ class CohereReply:
         self._by_index: dict[object, _ContentPart] = {}
         self._calls = CallAssembler(offer, ids, marked=True)
         self._usage: JsonObject = {}
-
-    @property
-    def over(self) -> bool:
-        """Always False: Cohere itself sends `[DONE]` last; elsewhere the body just ends."""
-        return False
 
     def body(self, body: JsonObject, data: bytes) -> None:
         _check(body)
@@ -311,14 +308,10 @@ class CohereReply:
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
         """Return the reply. `ended` says whether the provider declared it complete."""
-        self.ending.stopped(ended=ended and self._said_how())
+        said_how = self._whole or bool(self.ending.reason)  # otherwise a cut may have been lost
+        self.ending.stopped(ended=ended and said_how)
         calls = self.ending.calls(self._calls)
         return self.ending.reply(self._text, calls, self._spent(), raw=raw, state=self._state())
-
-    def _said_how(self) -> bool:
-        """Return whether a stream said how it ended. One without `message-end` may have lost a
-        cut."""
-        return self._whole or bool(self.ending.reason)
 
     def _state(self) -> dict[str, Any]:
         """Return the parts of the message other than its text and calls; empty if none."""

@@ -141,6 +141,20 @@ def in_prompt(
     return forms
 
 
+def prompt_of(
+    history: History,
+    message: Message,
+    image: Callable[[Image], Form],
+    make: Make,
+    text: Callable[[str], Form],
+) -> str | list[Form]:
+    """Return a user's text alone, or parts if there are any, with the `images` first."""
+    if not (message.images or message.parts):
+        return message.content
+    said = [text(message.content)] if message.content else []
+    return [*map(image, message.images), *said, *in_prompt(history, message, make, text)]
+
+
 def _refusal(history: History, part: Media) -> RequestError:
     who, what = history.keeper, f"{brief_of(part).kind} ({brief_of(part)})"
     if is_taken(history.prompt_media, part):

@@ -107,14 +107,6 @@ class StrictLimits(msgspec.Struct, frozen=True, kw_only=True):
     unions: int
 
 
-class Weight(NamedTuple):
-    """The counts of one view that are limited."""
-
-    tools: int
-    optional: int
-    unions: int
-
-
 _WHAT = ("strict tools", "optional properties of strict tools", "unions in strict tools")
 
 
@@ -123,11 +115,12 @@ class Allowance:
 
     def __init__(self, limits: StrictLimits) -> None:
         self._limits = (limits.tools, limits.optional, limits.unions)
-        self._spent = Weight(0, 0, 0)
+        self._spent = (0, 0, 0)
 
     def refusal(self, view: str) -> str | None:
         """Return why a view cannot be strict after the others, or count it and return None."""
-        total = Weight(*map(sum, zip(self._spent, weight(view), strict=True)))
+        tools, optional, unions = map(sum, zip(self._spent, weight(view), strict=True))
+        total = (tools, optional, unions)
         for most, count, what in zip(self._limits, total, _WHAT, strict=True):
             if count > most:
                 return (
@@ -139,8 +132,8 @@ class Allowance:
 
 
 @remembered(4 << 20)
-def weight(view: str) -> Weight:
-    """Return the weight of a view, which contains no references."""
+def weight(view: str) -> tuple[int, int, int]:
+    """Return what is limited (`_WHAT`) of a view, which contains no references."""
     optional = unions = 0
     stack: list[Any] = [json.loads(view)]
     while stack:
@@ -151,7 +144,7 @@ def weight(view: str) -> Weight:
         optional += len(properties.keys() - set(part.get("required", ())))
         unions += "anyOf" in part or isinstance(part.get("type"), list)
         stack += [*properties.values(), *part.get("anyOf", ()), part.get("items")]
-    return Weight(1, optional, unions)
+    return 1, optional, unions
 
 
 class ShownTool(msgspec.Struct, frozen=True, kw_only=True):

@@ -41,7 +41,7 @@ from toolcrib.wire.base import (
     tools_member,
 )
 from toolcrib.wire.calls import GEMINI_FILTERED
-from toolcrib.wire.content import IMAGES, PDF, attached_to, beside, file_name, in_prompt
+from toolcrib.wire.content import IMAGES, PDF, attached_to, beside, file_name, prompt_of
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.forms import (
     VERY_LARGE,
@@ -77,11 +77,7 @@ class ChatHistory(History):
         https://developers.openai.com/api/docs/guides/file-inputs: only PDFs with their data, of all
         files; https://platform.openai.com/docs/guides/audio: recordings, WAV and MP3.
         """
-        content: str | list[dict[str, Any]] = message.content
-        if message.images or message.parts:
-            said = [text_part(message.content)] if message.content else []
-            content = [*map(_image, message.images), *said]
-            content += in_prompt(self, message, self.attachment, text_part)
+        content = prompt_of(self, message, _image, self.attachment, text_part)
         return [{"role": "user", "content": content}]
 
     def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:

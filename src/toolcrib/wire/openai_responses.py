@@ -30,7 +30,7 @@ from toolcrib.wire.base import (
     tools_and_history,
     tools_member,
 )
-from toolcrib.wire.content import IMAGES, OFFICE, PDF, file_name, in_blocks, in_prompt
+from toolcrib.wire.content import IMAGES, OFFICE, PDF, file_name, in_blocks, prompt_of
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.deferred import DeferredForm
 from toolcrib.wire.forms import NameRule, ShownAnswer, ShownTool, ToolForm, asked_output, described
@@ -77,11 +77,7 @@ class ResponsesHistory(History):
         https://developers.openai.com/api/docs/guides/file-inputs: documents with their data, or at
         an address.
         """
-        content: str | list[dict[str, Any]] = message.content
-        if message.images or message.parts:
-            said = [_text(message.content)] if message.content else []
-            content = [*map(_image, message.images), *said]
-            content += in_prompt(self, message, _shown, _text)
+        content = prompt_of(self, message, _image, _shown, _text)
         return [{"role": "user", "content": content}]
 
     def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:

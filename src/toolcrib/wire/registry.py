@@ -66,11 +66,6 @@ FORMS: Mapping[str, ToolForm] = {wire.tools.name: wire.tools for wire in WIRES.v
 @names_wrong_types
 def wire_of(wire: Wire | str) -> Wire:
     """Return the wire of that name. Raises RequestError for an unknown name."""
-    return _known(wire)
-
-
-def _known(wire: Wire | str) -> Wire:
-    """Do what `wire_of` does, without checking the type."""
     if isinstance(wire, Wire):
         return wire
     if wire not in WIRES:
@@ -93,7 +88,7 @@ def encode(
     anything that the wire has no form for, such as a call without its result, or a tool that the
     provider would refuse; CatalogError for a repeated name among the tools.
     """
-    wire = _known(wire)
+    wire = wire_of(wire)
     if request.output is not None:
         request = offered_output(
             wire.tools, wire.output, request, model=model, as_tool=wire.output_tool
@@ -151,7 +146,7 @@ def decoder(
     body that turns out to be JSON is still read as such. Raises RequestError for an unknown wire,
     or an unknown syntax of calls in text.
     """
-    wire = _known(wire)
+    wire = wire_of(wire)
     ids = "call_" if ids is None else ids
     offer = offer or Offer()
     made = wire.make_decoder(wire, streaming=streaming, offer=offer, ids=ids)
@@ -352,7 +347,7 @@ _PIXEL = (
 @names_wrong_types
 def abilities(wire: Wire | str) -> Abilities:
     """Return the abilities of a wire. Raises RequestError for an unknown name."""
-    wire = _known(wire)
+    wire = wire_of(wire)
     return Abilities(
         none=_chosen(wire, ToolChoice("none")),
         required=_chosen(wire, ToolChoice("required")),
