@@ -7,6 +7,7 @@ if the text does not match the syntax, and lets `EndedError` pass if the text en
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -261,17 +262,14 @@ def then(cursor: Cursor, mark: str) -> Asking[bool]:
 _CLOSER = "</tool_call>"
 
 
-def _json_until(closer: str) -> Reader:
-    def read(cursor: Cursor, block: FoundCalls) -> Asking[None]:
-        yield from cursor.space()
+def _json_until(cursor: Cursor, block: FoundCalls, *, closer: str) -> Asking[None]:
+    yield from cursor.space()
+    yield from json_call(cursor, block)
+    yield from cursor.space()
+    while (yield from cursor.sees("{")):
         yield from json_call(cursor, block)
         yield from cursor.space()
-        while (yield from cursor.sees("{")):
-            yield from json_call(cursor, block)
-            yield from cursor.space()
-        yield from cursor.expect(closer)
-
-    return read
+    yield from cursor.expect(closer)
 
 
 def _unopened(cursor: Cursor, block: FoundCalls) -> Asking[None]:
@@ -287,7 +285,7 @@ def _unopened(cursor: Cursor, block: FoundCalls) -> Asking[None]:
 def _qwen(cursor: Cursor, block: FoundCalls) -> Asking[None]:
     yield from cursor.space()
     if not (yield from cursor.sees("<function=")):
-        yield from _json_until(_CLOSER)(cursor, block)
+        yield from _json_until(cursor, block, closer=_CLOSER)
         return
     while (yield from then(cursor, "<function=")):
         yield from function_tag(cursor, block)
@@ -310,7 +308,7 @@ def _bracketed(cursor: Cursor, block: FoundCalls) -> Asking[None]:
 
 HERMES = TextSyntax(
     name="hermes",
-    marks={"<tool_call>": _json_until(_CLOSER)},
+    marks={"<tool_call>": partial(_json_until, closer=_CLOSER)},
     closers={"<tool_call>": _CLOSER},
     unmarked=_unopened,
     endings=("<|im_end|>",),
@@ -320,7 +318,7 @@ QWEN = TextSyntax(
     marks={
         "<tool_call>": _qwen,
         "<function=": _qwen_unopened,
-        "<tools>": _json_until("</tools>"),
+        "<tools>": partial(_json_until, closer="</tools>"),
         "[Calling tool:": _bracketed,
     },
     closers={
@@ -404,18 +402,14 @@ def _fenced(cursor: Cursor, block: FoundCalls) -> Asking[None]:
         yield from cursor.space()
 
 
-def _noted(quote: str, closer: str) -> Reader:
-    """Return a reader of `call:name{key:value}`, with `quote` around strings."""
-
-    def read(cursor: Cursor, block: FoundCalls) -> Asking[None]:
-        yield from cursor.space()
-        yield from cursor.expect("call:")
-        call = block.call((yield from cursor.name()))
-        yield from dictionary(cursor, call.pieces.append, quote)
-        yield from cursor.space()
-        yield from cursor.expect(closer)
-
-    return read
+def _noted(cursor: Cursor, block: FoundCalls, *, quote: str, closer: str) -> Asking[None]:
+    """Read `call:name{key:value}`, with `quote` around strings."""
+    yield from cursor.space()
+    yield from cursor.expect("call:")
+    call = block.call((yield from cursor.name()))
+    yield from dictionary(cursor, call.pieces.append, quote)
+    yield from cursor.space()
+    yield from cursor.expect(closer)
 
 
 GEMMA = TextSyntax(
@@ -423,8 +417,8 @@ GEMMA = TextSyntax(
     marks={
         "```tool_code": _fenced,
         "```tool_call": _fenced,
-        "<start_function_call>": _noted("<escape>", "<end_function_call>"),
-        "<|tool_call>": _noted('<|"|>', "<tool_call|>"),
+        "<start_function_call>": partial(_noted, quote="<escape>", closer="<end_function_call>"),
+        "<|tool_call>": partial(_noted, quote='<|"|>', closer="<tool_call|>"),
     },
     closers={
         "<start_function_call>": "<end_function_call>",
@@ -476,20 +470,17 @@ def _one(cursor: Cursor, block: FoundCalls) -> Asking[None]:
     yield from cursor.expect(_DEEPSEEK_END)
 
 
-def _dsml(closer: str) -> Reader:
-    def read(cursor: Cursor, block: FoundCalls) -> Asking[None]:
-        while (yield from then(cursor, _INVOKE)):
-            name = yield from cursor.name()
-            yield from cursor.expect('">')
-            call = block.call(name)
-            values = TagValues(block.parameters(name), call.pieces.append)
-            while (yield from then(cursor, _PARAMETER)):
-                yield from _parameter(cursor, values)
-            values.close()
-            yield from cursor.expect(_INVOKED)
-        yield from cursor.expect(closer)
-
-    return read
+def _dsml(cursor: Cursor, block: FoundCalls, *, closer: str) -> Asking[None]:
+    while (yield from then(cursor, _INVOKE)):
+        name = yield from cursor.name()
+        yield from cursor.expect('">')
+        call = block.call(name)
+        values = TagValues(block.parameters(name), call.pieces.append)
+        while (yield from then(cursor, _PARAMETER)):
+            yield from _parameter(cursor, values)
+        values.close()
+        yield from cursor.expect(_INVOKED)
+    yield from cursor.expect(closer)
 
 
 def _parameter(cursor: Cursor, values: TagValues) -> Asking[None]:
@@ -506,8 +497,8 @@ DEEPSEEK = TextSyntax(
     marks={
         _BEGIN_ALL: _deepseek_listed,
         _BEGIN: _unlisted,
-        "<｜DSML｜function_calls>": _dsml("</｜DSML｜function_calls>"),
-        "<｜DSML｜tool_calls>": _dsml("</｜DSML｜tool_calls>"),
+        "<｜DSML｜function_calls>": partial(_dsml, closer="</｜DSML｜function_calls>"),
+        "<｜DSML｜tool_calls>": partial(_dsml, closer="</｜DSML｜tool_calls>"),
     },
     closers={
         _BEGIN_ALL: _END_ALL,
