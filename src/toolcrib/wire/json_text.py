@@ -9,7 +9,6 @@ import json
 import re
 import sys
 from decimal import Decimal
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import msgspec
@@ -185,16 +184,16 @@ def dumped(value: Any, what: str) -> str:
         raise WireError(f"the {what} nested too deeply") from None
 
 
-class RawJson:
+class RawJson(msgspec.Struct, eq=False):
     """One JSON text, from which arguments that come as a value are cut out.
 
     They are the original bytes. If strict parsers refuse the JSON around them, such as half a
     surrogate pair, they are written anew, with every key. Each holder is read once.
     """
 
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self._held: dict[tuple[str | int, ...], Any] = {}
+    data: bytes
+    _held: dict[tuple[str | int, ...], Any] = {}
+    _parsed: Any = msgspec.UNSET
 
     def text(self, path: tuple[str | int, ...], value: Any, fault: str) -> str:
         """Return what is at a path; `null` if its last member is not there.
@@ -207,7 +206,9 @@ class RawJson:
         except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
             pass
         try:
-            again = self._again
+            if self._parsed is msgspec.UNSET:
+                self._parsed = parsed(self.data)
+            again = self._parsed
             for step in path:
                 again = again[step]
         except (LookupError, TypeError):
@@ -225,10 +226,6 @@ class RawJson:
             data = self._members(path[:-1])[path[-1]] if path else self.data
             self._held[path] = _HOLDER.decode(data)
         return self._held[path]
-
-    @cached_property
-    def _again(self) -> Any:
-        return parsed(self.data)
 
 
 def mended(text: str) -> str:

@@ -540,7 +540,7 @@ class Output:
         if text is None or isinstance(text, str):
             return text or ""
         fault = "the arguments of a tool call are neither text nor an object"
-        return self.source.text((*place, key), text, fault)
+        return self.source.text((*place, key), None, fault)
 
 
 def _says_all(text: str) -> bool:
