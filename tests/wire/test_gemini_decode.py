@@ -474,3 +474,11 @@ def test_a_list_of_one_that_is_nested_too_deeply_for_other_parsers_is_its_item()
     deep = '{"a":' * 1000 + "1" + "}" * 1000
     body = f'data: [{{"candidates":[{{"finishReason":"STOP"}}],"deep":{deep}}}]\n\n'
     assert decode("gemini", body).finish == "stop"
+
+
+def test_a_call_whose_member_is_written_with_an_escape_is_a_call() -> None:
+    """It was an AttributeError."""
+    call = r'{"functionC\u0061ll":{"name":"f","args":{"x": 1}}}'
+    body = f'{{"candidates":[{{"content":{{"parts":[{call}]}},"finishReason":"STOP"}}]}}'
+    (made,) = decode("gemini", body).tool_calls
+    assert (made.name, made.complete, made.arguments) == ("f", True, '{"x": 1}')
