@@ -1397,6 +1397,19 @@ def test_a_reason_that_nobody_lists_ends_the_calls_and_the_text_stays(
         assert "natural_reasons=" in error.message
 
 
+@each_row("wire", WIRES.values(), ids=WIRES)
+@each_row("replies", {"whole": REPLIES, "in a stream": STREAMS}.values(), ids=["whole", "stream"])
+def test_a_reason_may_be_nested_too_deep_to_be_written(wire: Wire, replies: dict[str, Any]) -> None:
+    deep = b'{"a":' * 1000 + b"1" + b"}" * 1000
+    body = replies[wire.name]("no reason")
+    body = body if isinstance(body, bytes) else body.encode()
+    assert body.count(b'"no reason"') == 1
+    if wire.name == "bedrock-converse" and replies is STREAMS:
+        return  # its frames have checksums
+    reply = decode(wire, body.replace(b'"no reason"', deep), offer=OFFER)
+    assert (reply.finish, reply.text) == ("doubtful", "Hi")
+
+
 OPENAIS_NATURAL = (
     "stop tool_calls tool_call function_call tool_use end_turn stop_sequence eos eos_token complete"
     " completed"

@@ -595,6 +595,14 @@ def says_why(reason: object) -> bool:
     return reason is not None and reason != ""
 
 
+def word_of(reason: object) -> str:
+    """Return the text of a reason. One that is nested too deep for that is named by its type."""
+    try:
+        return str(reason)
+    except RecursionError:
+        return type(reason).__name__
+
+
 NOWHERE: Final = object()
 """An unusable index: neither a number nor a string."""
 
@@ -673,8 +681,8 @@ class Ending(msgspec.Struct, eq=False):
         """Take a reason with the wire's meaning, or the given `meaning`. The reason of a cut
         stays."""
         if self.cut is None or not self.reason:
-            self.reason = str(reason)
-        self.judge(str(reason), meaning or self.meaning(str(reason)))
+            self.reason = word_of(reason)
+        self.judge(word_of(reason), meaning or self.meaning(word_of(reason)))
 
     def judge(self, word: str, meaning: FinishReason) -> None:
         """Take the meaning of a reason; `word` is how the provider put it."""
@@ -688,7 +696,7 @@ class Ending(msgspec.Struct, eq=False):
     def worse(self, reason: object) -> None:
         """Take a reason from an event that should not have one. It counts only if it is not
         natural."""
-        if says_why(reason) and self.meaning(str(reason)) not in NATURAL:
+        if says_why(reason) and self.meaning(word_of(reason)) not in NATURAL:
             self.said(reason)
 
     def sign(self, meaning: FinishReason) -> None:

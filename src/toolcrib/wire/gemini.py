@@ -53,6 +53,7 @@ from toolcrib.wire.calls import (
     choice_of,
     member_of,
     says_why,
+    word_of,
 )
 from toolcrib.wire.content import PDF, attached_to, beside, in_prompt
 from toolcrib.wire.decoding import Parts, counted, decoding_by, show_reasoning, show_text
@@ -633,7 +634,7 @@ def _is_other(call: dict[str, Any], before: dict[str, Any]) -> bool:
 
 def _said(reason: Any) -> bool:
     """Return whether a reason, given by name or number, says anything."""
-    return says_why(reason) and str(reason).lower() not in _UNSAID
+    return says_why(reason) and word_of(reason).lower() not in _UNSAID
 
 
 def _arguments(call: Any, source: RawJson, *place: str | int) -> str:

@@ -41,7 +41,7 @@ from toolcrib.wire.base import (
     tools_member,
     with_extra,
 )
-from toolcrib.wire.calls import NATURAL, CallAssembler, Ending, member_of, says_why
+from toolcrib.wire.calls import NATURAL, CallAssembler, Ending, member_of, says_why, word_of
 from toolcrib.wire.content import IMAGES, beside, in_prompt
 from toolcrib.wire.decoding import Parts, counted, decoding_by, show_reasoning, show_text
 from toolcrib.wire.forms import (
@@ -163,7 +163,11 @@ class OllamaReply:
         self._last = event
         self.over = event.get("done") is True
         reason = event.get("done_reason")
-        if not self.over and says_why(reason) and self.ending.meaning(str(reason)) not in NATURAL:
+        if (
+            not self.over
+            and says_why(reason)
+            and self.ending.meaning(word_of(reason)) not in NATURAL
+        ):
             self.ending.said(reason)  # the last line may give another one; a cut stays
         message = member_of(event, "message", dict)
         if message is None:

@@ -27,6 +27,7 @@ from toolcrib.wire.calls import (
     index_of,
     member_of,
     says_why,
+    word_of,
 )
 from toolcrib.wire.decoding import Parts, cached, counted, show_reasoning, show_text
 from toolcrib.wire.failure import reported_error
@@ -523,16 +524,17 @@ class ChatReply:
         for key in ("finish_reason", "native_finish_reason"):
             if not says_why(reason := choice.get(key)):
                 continue
-            meaning, native = self.ending.meaning(str(reason)), key != "finish_reason"
+            word = reason if isinstance(reason, str) else word_of(reason)
+            meaning, native = ending.meaning(word), key != "finish_reason"
             news = ending.cut is None and not (native and ending.reason)
             if native and meaning == "doubtful":
                 ending.notes.append("unlisted_native_reason")
             elif news or meaning not in NATURAL:
-                ending.reason = str(reason)
+                ending.reason = word
             if native:
                 ending.sign(meaning if meaning != "doubtful" else "stop")
             else:
-                ending.judge(str(reason), meaning)
+                ending.judge(word, meaning)
         if choice.get("error"):
             ending.sign("error")
 

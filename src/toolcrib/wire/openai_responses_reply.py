@@ -26,6 +26,7 @@ from toolcrib.wire.calls import (
     index_of,
     member_of,
     says_why,
+    word_of,
 )
 from toolcrib.wire.decoding import Parts, cached, counted, show_reasoning
 from toolcrib.wire.failure import reported_error
@@ -697,7 +698,7 @@ class ResponsesReply:
     def _take_cut(self, reason: object) -> None:
         """Take the reason for which a response is incomplete, if there is one."""
         if says_why(reason):
-            meaning = self.ending.meaning(str(reason))
+            meaning = self.ending.meaning(word_of(reason))
             self.ending.said(reason, "incomplete" if meaning in NATURAL else meaning)
 
     def _end(self, response: dict[str, Any], status: Any) -> None:
