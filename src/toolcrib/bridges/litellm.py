@@ -52,7 +52,7 @@ from toolcrib.errors import (
 )
 from toolcrib.values.typed import names_wrong_types
 from toolcrib.wire import OPENAI_CHAT
-from toolcrib.wire.calls import says_why
+from toolcrib.wire.calls import reason_of
 from toolcrib.wire.failure import reported_error
 from toolcrib.wire.framing import EventStream, FrameStream, LineStream
 
@@ -361,7 +361,7 @@ def _end_of(body: bytes, *, streamed: bool) -> tuple[list[str], list[object]] | 
     has_place = False
     for holder in _holders(values):
         reasons += _reasons(holder)
-        natives += filter(says_why, (holder.get("native_finish_reason"),))
+        natives += filter(reason_of, (holder.get("native_finish_reason"),))
         done = holder.get("done", done)  # Ollama's member
         has_place = has_place or done is not None or any(name in holder for name in _REASONS)
     stops_early = is_stream and (values or streamed) and not reasons
@@ -456,7 +456,7 @@ def _is_object(value: object) -> TypeGuard[_Said]:
 
 
 def _reasons(holder: _Said) -> Iterator[str]:
-    yield from (str(holder[name]) for name in _REASONS if says_why(holder.get(name)))
+    yield from filter(None, (reason_of(holder.get(name)) for name in _REASONS))
     status = str(holder.get("status"))
     if holder.get("object") == "response" and status in _ENDED:
         yield status

@@ -84,7 +84,7 @@ class _Awaited:
 
 
 class _Given:
-    """What a scorer found for one query, as a ranker."""
+    """Gives what a scorer found for one query, as a ranker does."""
 
     def __init__(
         self, name: str, hits: Hits, scorer: object = None, scores: Sequence[Score] = ()

@@ -462,9 +462,9 @@ class PayingPolicy(Protocol):
 
 
 class Surroundings(msgspec.Struct, frozen=True, eq=False):
-    """What an agent used as a tool receives from the enclosing run: the scope of its call, the
-    run's approver and sinks, the account to spend from, the policies that pay for its model, and
-    the steps of the outermost run."""
+    """Holds what an agent used as a tool receives from the enclosing run: the scope of its call,
+    the run's approver and sinks, the account to spend from, the policies that pay for its model,
+    and the steps of the outermost run."""
 
     scope: CallScope
     approver: Approver | None = None
@@ -475,7 +475,7 @@ class Surroundings(msgspec.Struct, frozen=True, eq=False):
 
 
 class CallContext(Checked, Veiled, msgspec.Struct, frozen=True):
-    """What a tool may know about its own call. The runner fills in a parameter of this type.
+    """Tells a tool what it may know about its own call. The runner fills in a parameter of this type.
 
     `idempotency_key` is the same each time the same call is run again. `deadline` is on the clock
     of `time.monotonic()`, and None without a time limit. `around` is for agents used as tools.

@@ -96,7 +96,7 @@ class RunOptions(TypedDict, total=False):
 
 
 class RunSettings(Settings, frozen=True, omit_defaults=True):
-    """What a run asks of its model besides messages and tools. None leaves a setting open."""
+    """Says what a run asks of its model besides messages and tools. None leaves a setting open."""
 
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None

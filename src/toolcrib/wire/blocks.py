@@ -18,7 +18,7 @@ from toolcrib.wire.calls import (
     CallAssembler,
     Ending,
     index_of,
-    says_why,
+    reason_of,
 )
 from toolcrib.wire.decoding import Parts, counted
 
@@ -129,7 +129,7 @@ class BlockReply(ABC, Generic[_B]):
 
     def _take_reason(self, message: Any) -> None:
         reason = message.get(self.reason_key) if isinstance(message, dict) else None
-        if says_why(reason):
+        if reason_of(reason):
             self.ending.said(reason)
             self._calls.close()
 

@@ -587,20 +587,16 @@ def misplaced(
     return any(event.get(key) is not None for key in members)  # some servers write null members
 
 
-def says_why(reason: object) -> bool:
-    """Return whether there is a reason for the end of a reply. Only null and "" are none.
+def reason_of(given: object) -> str:
+    """Return the text of a reason for the end of a reply. Only null and "" are none, which is "".
 
-    A value that is not a string is a reason, too, but one that is not listed.
+    A value that is not a string is a reason, too, but one that is not listed. If it is nested too
+    deep to be written, it is named by its type.
     """
-    return reason is not None and reason != ""
-
-
-def word_of(reason: object) -> str:
-    """Return the text of a reason. One that is nested too deep for that is named by its type."""
     try:
-        return str(reason)
+        return "" if given is None else str(given)
     except RecursionError:
-        return type(reason).__name__
+        return type(given).__name__
 
 
 NOWHERE: Final = object()
@@ -680,9 +676,10 @@ class Ending(msgspec.Struct, eq=False):
     def said(self, reason: object, meaning: FinishReason | None = None) -> None:
         """Take a reason with the wire's meaning, or the given `meaning`. The reason of a cut
         stays."""
+        word = reason_of(reason)
         if self.cut is None or not self.reason:
-            self.reason = word_of(reason)
-        self.judge(word_of(reason), meaning or self.meaning(word_of(reason)))
+            self.reason = word
+        self.judge(word, meaning or self.meaning(word))
 
     def judge(self, word: str, meaning: FinishReason) -> None:
         """Take the meaning of a reason; `word` is how the provider put it."""
@@ -696,8 +693,9 @@ class Ending(msgspec.Struct, eq=False):
     def worse(self, reason: object) -> None:
         """Take a reason from an event that should not have one. It counts only if it is not
         natural."""
-        if says_why(reason) and self.meaning(word_of(reason)) not in NATURAL:
-            self.said(reason)
+        word = reason_of(reason)
+        if word and self.meaning(word) not in NATURAL:
+            self.said(word)
 
     def sign(self, meaning: FinishReason) -> None:
         """Take any other sign that the reply ended in that way."""

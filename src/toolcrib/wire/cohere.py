@@ -44,7 +44,7 @@ from toolcrib.wire.calls import (
     Ending,
     index_of,
     misplaced,
-    says_why,
+    reason_of,
 )
 from toolcrib.wire.content import IMAGES
 from toolcrib.wire.decoding import Parts, counted, decoding_by, show_reasoning, show_text
@@ -302,7 +302,7 @@ class CohereReply:
 
     def _ends(self, last: Mapping[str, Any]) -> None:
         reason, usage = last.get("finish_reason"), last.get("usage")
-        if says_why(reason):
+        if reason_of(reason):
             self.ending.said(reason)
         self._usage = usage if isinstance(usage, dict) else self._usage
 

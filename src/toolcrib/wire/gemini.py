@@ -52,8 +52,7 @@ from toolcrib.wire.calls import (
     Ending,
     choice_of,
     member_of,
-    says_why,
-    word_of,
+    reason_of,
 )
 from toolcrib.wire.content import PDF, attached_to, beside, in_prompt
 from toolcrib.wire.decoding import Parts, counted, decoding_by, show_reasoning, show_text
@@ -304,7 +303,7 @@ _OF_NO_VALUE = frozenset(("id", "name", "willContinue"))
 """Members of a call that carry no part of its arguments."""
 _OF_ANY_PART = frozenset(("thought", "thoughtSignature"))
 _OF_PIECES = _OF_NO_VALUE | {"args", "partialArgs"}
-_UNSAID = frozenset(("finish_reason_unspecified", "blocked_reason_unspecified"))
+_UNSAID = frozenset(("", "finish_reason_unspecified", "blocked_reason_unspecified"))
 _INPUT_TOKENS = ("promptTokenCount", "toolUsePromptTokenCount")
 _OUTPUT_TOKENS = ("candidatesTokenCount", "thoughtsTokenCount")
 
@@ -634,7 +633,7 @@ def _is_other(call: dict[str, Any], before: dict[str, Any]) -> bool:
 
 def _said(reason: Any) -> bool:
     """Return whether a reason, given by name or number, says anything."""
-    return says_why(reason) and word_of(reason).lower() not in _UNSAID
+    return reason_of(reason).lower() not in _UNSAID
 
 
 def _arguments(call: Any, source: RawJson, *place: str | int) -> str:

@@ -41,7 +41,7 @@ from toolcrib.wire.base import (
     tools_member,
     with_extra,
 )
-from toolcrib.wire.calls import NATURAL, CallAssembler, Ending, member_of, says_why, word_of
+from toolcrib.wire.calls import CallAssembler, Ending, member_of, reason_of
 from toolcrib.wire.content import IMAGES, beside, in_prompt
 from toolcrib.wire.decoding import Parts, counted, decoding_by, show_reasoning, show_text
 from toolcrib.wire.forms import (
@@ -162,13 +162,8 @@ class OllamaReply:
         self.known = True
         self._last = event
         self.over = event.get("done") is True
-        reason = event.get("done_reason")
-        if (
-            not self.over
-            and says_why(reason)
-            and self.ending.meaning(word_of(reason)) not in NATURAL
-        ):
-            self.ending.said(reason)  # the last line may give another one; a cut stays
+        if not self.over:
+            self.ending.worse(event.get("done_reason"))  # the last line may give another one
         message = member_of(event, "message", dict)
         if message is None:
             return
@@ -202,7 +197,7 @@ class OllamaReply:
         """Return the reply. `ended` says whether a line declared itself the last one."""
         ending, reason = self.ending, self._last.get("done_reason")
         ending.stopped(ended=ended)
-        if says_why(reason):
+        if reason_of(reason):
             ending.said(reason)
         calls = ending.calls(self._calls)
         state = {"thinking": mended("".join(self._thinking))} if self._thinking else None

@@ -26,8 +26,7 @@ from toolcrib.wire.calls import (
     choice_of,
     index_of,
     member_of,
-    says_why,
-    word_of,
+    reason_of,
 )
 from toolcrib.wire.decoding import Parts, cached, counted, show_reasoning, show_text
 from toolcrib.wire.failure import reported_error
@@ -522,9 +521,8 @@ class ChatReply:
         """
         ending = self.ending
         for key in ("finish_reason", "native_finish_reason"):
-            if not says_why(reason := choice.get(key)):
+            if not (word := reason_of(choice.get(key))):
                 continue
-            word = reason if isinstance(reason, str) else word_of(reason)
             meaning, native = ending.meaning(word), key != "finish_reason"
             news = ending.cut is None and not (native and ending.reason)
             if native and meaning == "doubtful":

@@ -25,8 +25,7 @@ from toolcrib.wire.calls import (
     Ending,
     index_of,
     member_of,
-    says_why,
-    word_of,
+    reason_of,
 )
 from toolcrib.wire.decoding import Parts, cached, counted, show_reasoning
 from toolcrib.wire.failure import reported_error
@@ -697,9 +696,9 @@ class ResponsesReply:
 
     def _take_cut(self, reason: object) -> None:
         """Take the reason for which a response is incomplete, if there is one."""
-        if says_why(reason):
-            meaning = self.ending.meaning(word_of(reason))
-            self.ending.said(reason, "incomplete" if meaning in NATURAL else meaning)
+        if word := reason_of(reason):
+            meaning = self.ending.meaning(word)
+            self.ending.said(word, "incomplete" if meaning in NATURAL else meaning)
 
     def _end(self, response: dict[str, Any], status: Any) -> None:
         """Take the response that says how everything ended. Raises ProviderError if it failed."""
@@ -707,10 +706,10 @@ class ResponsesReply:
             raise reported_error(response.get("error") or "the response failed")
         self.known = self.over = True
         self._response = response or self._response
-        reason = _details(response)
-        if says_why(reason) or status == "incomplete":
-            self._take_cut(reason if says_why(reason) else status)
-        elif says_why(status):
+        reason = reason_of(_details(response))
+        if reason or status == "incomplete":
+            self._take_cut(reason or status)
+        elif reason_of(status):
             self.ending.said(status)
         else:
             self.ending.said("", "stop")
