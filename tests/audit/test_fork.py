@@ -71,6 +71,9 @@ async def use(which):
         case _:
             await which.paid("ada")
 
+async def write(log):
+    await log.write(record(os.getpid()))
+
 def child(generations):
     pid = os.fork()
     if pid:
@@ -78,8 +81,7 @@ def child(generations):
     if generations > 1:
         os._exit(child(generations - 1))
     try:
-        log = AuditLog(url)
-        asyncio.run(log.write(record(os.getpid())))
+        asyncio.run(write(AuditLog(url)))
         told = 0
     except SourceError as error:
         told = 1 if "forked" in str(error) else 2
@@ -149,6 +151,9 @@ def ended_by(url, state, way):
         await log.write(record(number))
         await log.aclose()
 
+    async def first():
+        await log.write(record(1))
+
     def child():
         noted.clear()
         try:
@@ -160,7 +165,7 @@ def ended_by(url, state, way):
         os._exit(told)
 
     if state == "opened":
-        asyncio.run(log.write(record(1)))
+        asyncio.run(first())
     assert len(made) >= 4, made
     ready, over = threading.Event(), threading.Event()
     thread = threading.Thread(target=hold, args=(ready, over))

@@ -6,9 +6,8 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from audit.audit_helpers import record
@@ -97,7 +96,7 @@ async def test_no_log_that_nobody_has_changed_is_said_to_be(url: str, tmp_path: 
         ended = chance.sample(begun, chance.randrange(len(begun) + 1))
         others = sorted(known.keys() - ended)
         late = chance.choices(others, k=chance.randrange(9)) if others else []
-        work: list[tuple[Coroutine[Any, Any, object], object]] = []
+        work: list[tuple[Awaitable[object], object]] = []
         work += [(chance.choice(logs).begin(record(n, "started")), None) for n in news]
         work += [(chance.choice(logs).write(record(n)), None) for n in ended]
         for number in late:

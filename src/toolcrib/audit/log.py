@@ -8,7 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from functools import partial
 from typing import Any, TypeVar
 
@@ -144,15 +152,14 @@ class AuditLog(Closing):
         if await self._database.transact(lambda t: _writable(t, self._seal)) is None:
             self._seal.check_new()
 
-    async def write(self, record: ToolInvocationRecord) -> ToolInvocationRecord | None:
-        """Write a record; it is committed when this returns. May be called from any event loop.
+    def write(self, record: ToolInvocationRecord) -> Awaitable[ToolInvocationRecord | None]:
+        """Write a record; it is committed once this is awaited. May be called from any event loop.
 
-        If its key already has a final outcome, that record stands, and is returned.
+        If its key already has a final outcome, that record stands, and is the result.
         """
         if record.__class__ is not ToolInvocationRecord:
             check_type("record", record, ToolInvocationRecord, _RECORD)
-        found = await self._writer.submit((record, False))
-        return None if found is None else found.record
+        return self._writer.submit((record, False))
 
     async def write_run(self, record: RunRecord) -> None:
         """Record how a run ended, or that it waits; its calls already say that it began."""
@@ -165,18 +172,17 @@ class AuditLog(Closing):
         check_type("attachment", attachment, Attachment, "an Attachment")
         await self._writer.submit((attachment, False))
 
-    async def begin(self, entry: ToolInvocationRecord) -> ToolInvocationRecord | None:
+    def begin(self, entry: ToolInvocationRecord) -> Awaitable[ToolInvocationRecord | None]:
         """Claim `entry.idempotency_key` and write the entry, or neither, in any process.
 
-        If the key is taken, return the record under it: the first final one, otherwise the last
+        If the key is taken, the result is the record under it: the first final one, otherwise the last
         record of a call that never ended. A key is taken as long as the log has an entry that says
         that its call began, or how it finally ended. Calls that earlier versions began under the
         key of their run and call are found, too.
         """
         if entry.__class__ is not ToolInvocationRecord:
             check_type("entry", entry, ToolInvocationRecord, _RECORD)
-        found = await self._writer.submit((entry, True))
-        return None if found is None else found.record
+        return self._writer.submit((entry, True))
 
     async def find(self, call: ToolInvocationRecord | str) -> ToolInvocationRecord | None:
         """Return the record that `begin` would return for this call or key, and claim nothing."""
@@ -407,9 +413,9 @@ class AuditLog(Closing):
 
     def _commit(
         self, items: Sequence[tuple[ToolInvocationRecord | Attachment | RunRecord, bool]]
-    ) -> list[AuditEntry | ToolcribError | None]:
+    ) -> list[ToolInvocationRecord | ToolcribError | None]:
         """Commit a batch, in the writer's thread. A record that cannot be written fails alone."""
-        answers: list[AuditEntry | ToolcribError | None] = []
+        answers: list[ToolInvocationRecord | ToolcribError | None] = []
         drafts: list[NewEntry] = []
         for record, claim in items:
             try:
@@ -421,7 +427,7 @@ class AuditLog(Closing):
             written, self.generation = self._database.transact_here(
                 lambda t: append(t, self._seal, drafts)
             )
-            found = iter(written)
+            found = (each.record if isinstance(each, AuditEntry) else each for each in written)
             answers = [next(found) if answer is None else answer for answer in answers]
             if self._checkpoints is not None and self._checkpoints.note(len(drafts)):
                 self._sign()

@@ -679,7 +679,7 @@ class Ledger(Protocol):
         """Keep a record. Return the outcome that stands if the key already had a final one."""
         ...
 
-    async def begin(self, entry: ToolInvocationRecord) -> ToolInvocationRecord | None:
+    def begin(self, entry: ToolInvocationRecord) -> Awaitable[ToolInvocationRecord | None]:
         """Claim `entry.idempotency_key` and write the entry, atomically and durably.
 
         If the key is taken, by another `begin` or by a final record (`is_final`), write nothing and
