@@ -82,6 +82,7 @@ S = TypeVar("S")
 T = TypeVar("T")
 _IDLE = 5.0  # seconds
 _MOST = 500  # items in one transaction
+_FEW = 8  # entries
 MOST_PRUNED = 20_000  # in one transaction: takes some seconds; other writers time out after ten
 PAGE = 100  # a record may have 4 MB
 _STATE = """SELECT seq, hash, format, log_id, first_seq, keys_hash, tree_hash, seal
@@ -437,8 +438,12 @@ class Tail(CheckedLog):
             head = self._seal.entry(previous, at, draft.text)
             own = (head.seq, at, draft.text, previous.hash, head.hash)
             rows.append(_named(own + columns_of(draft.told)))
-        self._transaction.insert(_INSERT, rows)  # first: a server works on it meanwhile
-        self._seal_in(rows, [draft.told for draft in drafts])
+        told, entries = [draft.told for draft in drafts], (_INSERT, rows)
+        if len(rows) <= _FEW:
+            self._seal_in(rows, told, entries)  # in one statement, which takes least time
+        else:
+            self._transaction.insert(*entries)  # a server works on it meanwhile
+            self._seal_in(rows, told)
 
     def prune(self, before: float, left: Left) -> tuple[int, Left | None]:
         """Remove the entries before the first one written at `before` or later.
@@ -509,8 +514,12 @@ class Tail(CheckedLog):
         self.state = msgspec.structs.replace(self.state, head=end)
         self.add([NewEntry.of(Genesis(self.state.log, FORMAT, first, end.seq, end.hash))])
 
-    def _seal_in(self, rows: Sequence[Row], told: Sequence[Summary]) -> None:
+    def _seal_in(
+        self, rows: Sequence[Row], told: Sequence[Summary], *inserts: tuple[Insert, Sequence[Row]]
+    ) -> None:
         """Put entries into the index and the tree, and set the head to the last one.
+
+        `inserts` stores the entries, unless they are stored already.
 
         Raises SourceError unless the entries and the head are stored then: no call may run whose entry
         the database has not kept.
@@ -523,15 +532,15 @@ class Tail(CheckedLog):
             self._tree.extend(
                 [tree.leaf_hash(row["seq"], row["at"], row["record"]) for row in rows]
             )
-            self._transaction.insert(tree.SAVE, tree.rows_of(self._tree.changed()))
+            inserts += ((tree.SAVE, tree.rows_of(self._tree.changed())),)
             self._tree.read = partial(tree.tiles, self._transaction)  # not the tiles read ahead
             root = self._tree.root().hex()
             keys, nodes = self._index.changed()
-            self._transaction.insert(index.SAVE, nodes)
+            inserts += ((index.SAVE, nodes),) if nodes else ()
             state = msgspec.structs.replace(state, keys=keys, root=root)
         self.state = state
         values = {**state.told(), "seal": self._seal.state(state)}
-        self._transaction.send(_SET_OLD if state.format == 1 else _SET, **values)
+        self._transaction.write(inserts, _SET_OLD if state.format == 1 else _SET, **values)
         written = _WRITTEN_OLD if state.format == 1 else _WRITTEN
         self._transaction.require(rows, written, **values, oldest=rows[0]["seq"])
         edge = self._tree.edge() if state.format > 1 else {}

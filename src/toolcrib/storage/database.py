@@ -88,6 +88,7 @@ _NAMED_BY_SQLITE = re.compile(r"(?:CHECK|NOT NULL|UNIQUE) constraint failed: (.+
 _LONGEST_NAME = 100
 _ENDED = "57P0"  # how the codes begin by which PostgreSQL says that it ends a connection
 _USED = "toolcrib_used"  # in the `info` of a connection that was handed out before
+_CURSORS = "toolcrib_cursors"  # in the same place: making one takes as long as a small statement
 _LONGEST = 200  # characters of a column: PostgreSQL's indexes take some 2,700 bytes of two of them
 
 
@@ -549,13 +550,13 @@ class Insert(NamedTuple):
         names, values = ", ".join(self.columns), ", ".join(f":{name}" for name in self.columns)
         return f"INSERT INTO {self.table} ({names}) VALUES ({values}) {self.conflict}"  # noqa: S608  only our own names
 
-    def of_json(self) -> str:
-        """Return PostgreSQL's statement for all rows in a JSON string, `:rows`, in a third of the time.
+    def of_json(self, parameter: str = "rows") -> str:
+        """Return PostgreSQL's statement for all rows in a JSON string, in a third of the time.
 
         The table determines the types of the values.
         """
         names = ", ".join(self.columns)
-        rows = f"json_populate_recordset(NULL::{self.table}, :rows)"
+        rows = f"json_populate_recordset(NULL::{self.table}, :{parameter})"
         return f"INSERT INTO {self.table} ({names}) SELECT {names} FROM {rows} {self.conflict}"  # noqa: S608  only our own names
 
 
@@ -570,6 +571,8 @@ class Transaction:
     def __init__(self, connection: PoolProxiedConnection, dialect: Dialect) -> None:
         self._connection = connection
         self._dialect = dialect
+        self._driver: Any = connection.driver_connection
+        self._used = 0  # how many of the connection's cursors
         self._cursor: Any = None  # set by `begin`
         self._unread: Any = None  # for statements whose results are not needed
         self._pipeline = ExitStack()
@@ -594,7 +597,7 @@ class Transaction:
         """Return a function that returns the rows of a SELECT; a server gets it now, without a wait."""
         if not self._ahead:
             return lambda: self.tuples(sql, **values)
-        cursor = self._connection.cursor()
+        cursor = self._new_cursor()
         self._run(sql, values, _nothing, cursor=cursor)
         return lambda: self._checked(lambda: self._all(cursor))
 
@@ -610,6 +613,26 @@ class Transaction:
         elif rows:
             self._run(insert.of_values(), rows[0], _nothing, more=rows[1:])
 
+    def write(
+        self, inserts: Sequence[tuple[Insert, Sequence[Row]]], sql: str, /, **values: object
+    ) -> None:
+        """Insert rows into some tables, then run a statement whose result nobody needs.
+
+        PostgreSQL gets all of it in one statement, unless there are too many rows. The statement then
+        sees the tables as they were before.
+        """
+        if self._dialect.name != "postgresql":
+            for insert, rows in inserts:
+                self.insert(insert, rows)
+            self.send(sql, **values)
+            return
+        last: dict[str, object] = {}
+        for insert, rows in inserts:
+            *first, last[f"rows_of_{insert.table}"] = _in_parts(rows)
+            for part in first:
+                self.send(insert.of_json(), rows=part)
+        self.send(_in_one(tuple(insert for insert, _ in inserts), sql), **values, **last)
+
     def send(self, sql: str, /, **values: object) -> None:
         """Run a statement whose result nobody needs; a server may report an error as late as with the
         next one."""
@@ -624,9 +647,10 @@ class Transaction:
         """
         if self._dialect.name == "postgresql":
             self.send("SET CONSTRAINTS ALL IMMEDIATE")
-        texts = (value for row in written for value in row.values() if isinstance(value, str))
-        if self._ahead and sum(map(len, texts)) <= MOST_COMPARED:
-            self.send(_refusing(sql), **values, written=msgspec.json.encode(written).decode())
+        few = self._ahead and len(written) <= _FEW
+        text = msgspec.json.encode(written).decode() if few else ""
+        if few and len(text) <= MOST_COMPARED:
+            self.send(_refusing(sql), **values, written=text)
         elif self.tuples(sql, **values) != [tuple(row.values()) for row in written]:
             raise SourceError(_NOT_TAKEN)
 
@@ -645,7 +669,7 @@ class Transaction:
     def begin(self, *, write: bool) -> None:
         """Begin to read a snapshot, or to write under locks. A server gets this with the first
         statement."""
-        self._cursor, self._unread = self._connection.cursor(), self._connection.cursor()
+        self._cursor, self._unread = self._new_cursor(), self._new_cursor()
         if self._dialect.name == "sqlite":
             # take the lock at once: if it read first, another could write before it gets the lock
             self._run("BEGIN IMMEDIATE" if write else "BEGIN", {}, _nothing)
@@ -655,7 +679,7 @@ class Transaction:
         self.send(f"BEGIN ISOLATION LEVEL {mode}")
 
     def _enter_pipeline(self) -> None:
-        driver: Any = self._connection.driver_connection
+        driver = self._driver
         if not driver.autocommit:  # as SQLAlchemy leaves it; here BEGIN and COMMIT are statements
             driver.autocommit = True
         if getattr(self._dialect.loaded_dbapi.capabilities, "has_pipeline", bool)():
@@ -672,8 +696,7 @@ class Transaction:
         So is a connection to a server that refused a statement: the driver may believe that later
         statements in the pipeline are prepared, although the server never read them.
         """
-        driver = self._connection.driver_connection
-        if not getattr(driver, "in_transaction", True):  # SQLite has rolled back already
+        if not getattr(self._driver, "in_transaction", True):  # SQLite has rolled back already
             return
         with suppress(self._error):
             self._pipeline.close()
@@ -686,6 +709,14 @@ class Transaction:
             self._cursor.execute("ROLLBACK")
         except self._error:
             self._connection.invalidate()
+
+    def _new_cursor(self) -> Any:
+        """Return a cursor for this transaction; a connection keeps its cursors for the next one."""
+        kept = self._connection.info.setdefault(_CURSORS, [])
+        if len(kept) == self._used:
+            kept.append(self._connection.cursor())
+        self._used += 1
+        return kept[self._used - 1]
 
     @property
     def _error(self) -> type[Exception]:
@@ -721,7 +752,7 @@ class Transaction:
             else:
                 cursor.execute(text, named)
             if self._ahead:
-                _send_all(self._connection.driver_connection)
+                _send_all(self._driver)
             return take()
         except (self._error, UnicodeError) as error:
             failure = self._failed_by(error)
@@ -736,10 +767,9 @@ class Transaction:
 
     def _failed_by(self, error: Exception) -> SourceError:
         self.failed = self.failed or failed_by(error)  # a server refuses all that follows the first
-        driver: Any = self._connection.driver_connection
         said = code_of(error).startswith(_ENDED)  # the driver notices it later, when it is closed
         if not isinstance(error, UnicodeError) and (
-            said or self._dialect.is_disconnect(error, driver, self._cursor)  # type: ignore[arg-type]
+            said or self._dialect.is_disconnect(error, self._driver, self._cursor)  # type: ignore[arg-type]
         ):
             self._connection.invalidate()
         return self.failed
@@ -971,7 +1001,8 @@ def failed_by(error: Exception) -> SourceError:
 
 
 MOST_COMPARED = 2**14
-"""Characters of rows that a server compares itself: it takes 15 µs for each thousand."""
+"""Characters of rows, as JSON, that a server compares itself: it takes 15 µs for each thousand."""
+_FEW = 16  # rows
 MOST_IN_ONE = 16 * 2**20
 """The most bytes of rows in one statement to a server, unless a single row has more."""
 _NAMED = re.compile(r"(?<![:\w]):(\w+)")
@@ -990,6 +1021,10 @@ def _statement(sql: str, values: Row, kind: str) -> tuple[str, Row]:
 
 def _in_parts(values: Sequence[Row]) -> Iterator[str]:
     """Yield the rows as JSON strings of at most MOST_IN_ONE bytes, or of one larger row."""
+    whole = msgspec.json.encode(values)
+    if len(whole) <= MOST_IN_ONE:
+        yield whole.decode()
+        return
     part: list[bytes] = []
     size = 0
     for row in values:
@@ -1000,6 +1035,13 @@ def _in_parts(values: Sequence[Row]) -> Iterator[str]:
         part.append(text)
         size += len(text)
     yield f"[{b','.join(part).decode()}]"
+
+
+@lru_cache(maxsize=64)
+def _in_one(inserts: tuple[Insert, ...], sql: str) -> str:
+    """Return PostgreSQL's statement for INSERTs of rows in JSON strings and another statement."""
+    each = (f"into_{one.table} AS ({one.of_json(f'rows_of_{one.table}')})" for one in inserts)
+    return f"WITH {', '.join(each)} {sql}" if inserts else sql
 
 
 @lru_cache(maxsize=64)
