@@ -116,6 +116,7 @@ _THERE = (
     " WHERE run_id = :run_id AND call_id = :call_id AND status = :status"
 )
 _EMPTY = tree.EMPTY.hex()
+_ONLY_BEGAN = frozenset([BEGAN])
 _PUT_BACK = (
     "the audit log is not the one that was open: an older copy was put back;"
     " verify the log with a head or checkpoint that was kept"
@@ -367,7 +368,9 @@ class CheckedLog:
             rows = self._transaction.tuples(_BY_COLUMN, key=column(key))
             return [entry_of(self.placed(row)) for row in rows]
         numbers = [number // KINDS for number in self._index.under(key)]
-        rows = self._transaction.tuples(_NUMBERED, numbers=numbers) if numbers else []
+        if not numbers:
+            return []
+        rows = self._transaction.tuples(_NUMBERED, numbers=numbers)
         gone = set(numbers) - {row[0] for row in rows}
         if gone:
             raise SourceError(f"entry {min(gone)} of the audit log is gone: verify the log")
@@ -577,7 +580,11 @@ def append(
     its writer lost the answer and writes again.
     """
     # a draft that does not depend on earlier entries needs only its own key
-    own = [d.asked if d.settles else CallKeys.under(d.told.idempotency_key) for d in drafts]
+    settles = [draft.settles for draft in drafts]
+    own = [
+        draft.asked if each else CallKeys.under(draft.told.idempotency_key)
+        for draft, each in zip(drafts, settles, strict=True)
+    ]
     asked = [*own, *(d.going_on for d in drafts)]
     tail = Tail(transaction, seal, asked)
     tail.know(asked)
@@ -588,15 +595,17 @@ def append(
     for at, draft in enumerate(drafts):
         if at in there:
             continue
-        if draft.going_on.key and _settled(tail, draft.going_on, under, claim=False):
+        if draft.going_on.key and _is_settled(_kinds(tail, draft.going_on, under), claim=False):
             settled[at] = draft.going_on
             continue
-        if draft.settles and _settled(tail, draft.asked, under, claim=draft.claim):
-            settled[at] = draft.asked
-            if draft.claim or draft.told.code == UNKNOWN:
+        if settles[at]:
+            kinds = _kinds(tail, draft.asked, under)
+            if _is_settled(kinds, claim=draft.claim):
+                settled[at] = draft.asked
+                if draft.claim or draft.told.code == UNKNOWN:
+                    continue
+            if not draft.claim and _is_written(tail, draft, under, kinds):
                 continue
-        if draft.settles and not draft.claim and _is_written(tail, draft, under):
-            continue
         written.append(draft)
         under.setdefault(draft.asked.key, []).append(draft)
     tail.add(written)
@@ -670,40 +679,53 @@ def pages(transaction: Transaction, after: int, through: int) -> Iterator[list[t
         after = rows[-1][0]
 
 
-def _settled(
-    tail: Tail, asked: CallKeys, before: Mapping[str, Sequence[NewEntry]], *, claim: bool
-) -> bool:
-    """Return whether a call is settled: for a `claim`, whether its key is claimed already.
+def _kinds(
+    tail: Tail, asked: CallKeys, before: Mapping[str, Sequence[NewEntry]]
+) -> list[int] | None:
+    """Return the kinds of a call's entries, and of those `before` this one in the batch.
 
-    For anything else, return whether the call has a final outcome. Entries `before` this one in the
-    batch count. The answer is also True if the entries cannot be checked.
+    None if the entries cannot be checked.
     """
     try:
         kinds = tail.kinds(asked)
     except SourceError:
-        return True
+        return None
     kinds += [kind_of(other.told) for other in before.get(asked.key, ())]
-    if asked.earlier != asked.key:
+    if asked.earlier in before and asked.earlier != asked.key:
         whose = (asked.run_id, asked.call_id)
         kinds += [
             kind_of(other.told)
-            for other in before.get(asked.earlier, ())
+            for other in before[asked.earlier]
             if (other.asked.run_id, other.asked.call_id) == whose
         ]
-    return any(kind if claim else kind & FINAL for kind in kinds)
+    return kinds
 
 
-def _is_written(tail: Tail, draft: NewEntry, before: Mapping[str, Sequence[NewEntry]]) -> bool:
+def _is_settled(kinds: Sequence[int] | None, *, claim: bool) -> bool:
+    """Return whether a call is settled: for a `claim`, whether its key is claimed already.
+
+    For anything else, return whether the call has a final outcome. The answer is also True if the
+    entries cannot be checked.
+    """
+    return kinds is None or any(kind if claim else kind & FINAL for kind in kinds)
+
+
+def _is_written(
+    tail: Tail,
+    draft: NewEntry,
+    before: Mapping[str, Sequence[NewEntry]],
+    kinds: Sequence[int] | None,
+) -> bool:
     """Return whether the key has the same text already, in the log or `before` in the same batch.
 
-    If the key has only the entry that its call began, which is the usual case, no entry is read.
+    If the key only has entries that its call began, which is the usual case, no entry is read.
     """
+    if kinds is not None and _ONLY_BEGAN.issuperset(kinds):  # this entry says how its call ended
+        return False
     if any(other.text == draft.text for other in before.get(draft.asked.key, ())):
         return True
     with suppress(SourceError):  # the entries cannot be checked: write it again
-        if any(kind != BEGAN for kind in tail.kinds(draft.asked)):
-            about = tail.about(draft.asked)
-            return any(read_again(entry.record)[0] == draft.text for entry in about)
+        return any(read_again(entry.record)[0] == draft.text for entry in tail.about(draft.asked))
     return False
 
 
@@ -780,7 +802,7 @@ class GroupWriter(Generic[S, T]):
         """Queue an item from any event loop. The returned future is done once it is committed."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         with self._changed:
-            if self._thread is None or not self._thread.is_alive():
+            if self._thread is None:
                 self._closing = False
                 thread = threading.Thread(target=self._serve, name="toolcrib-audit", daemon=True)
                 thread.start()
@@ -804,8 +826,12 @@ class GroupWriter(Generic[S, T]):
             await asyncio.to_thread(thread.join)
 
     def _serve(self) -> None:
-        while batch := self._take():
-            _settle(batch, self._answers([item for item, _ in batch]))
+        try:
+            while batch := self._take():
+                _settle(batch, self._answers([item for item, _ in batch]))
+        except BaseException:
+            self._thread = None  # the next item starts another one
+            raise
         self._idle()
 
     def _take(self) -> list[tuple[S, asyncio.Future[T]]]:

@@ -27,6 +27,7 @@ import re
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias, get_args
 
 import msgspec
@@ -296,6 +297,7 @@ def _members(seq: int, at: float, previous: str, record: str, own: str) -> str:
     return f'{{"at":{_seconds(at)},{own}"previous":"{previous}","record":{record},"seq":{seq}}}'
 
 
+@lru_cache(maxsize=1024, typed=True)  # each is written twice
 def _seconds(at: float) -> str:
     """Write a time as RFC 8785 does; for present-day times `repr` does that faster."""
     ours = at.__class__ is float and 1.0 < at < 1e15 and not at.is_integer()

@@ -24,6 +24,7 @@ from toolcrib.storage import Insert, Row, Transaction
 from toolcrib.values.json import sha256_hex
 
 _DIGITS = "0123456789abcdef"
+_AT = {digit: at for at, digit in enumerate(_DIGITS)}
 _MOST = 16  # keys in a node without nodes below
 _REMEMBERED = 15_000  # nodes, of two to three kilobytes
 _AHEAD, _FEW = 5, 16  # levels that are read together, and the number of keys up to which they are
@@ -74,11 +75,11 @@ class Index:
         """Read what leads to these keys in one query. Raises SourceError if it was changed."""
         self._find({digest for digest in map(digest_of, keys) if digest not in self._places})
 
-    def under(self, key: str) -> list[int]:
+    def under(self, key: str) -> tuple[int, ...]:
         """Return the numbers of the entries under a key, in order."""
         digest = digest_of(key)
         node = self._nodes.get(self._place(digest))
-        return list(node.get(digest, ())) if isinstance(node, dict) else []
+        return node.get(digest, ()) if isinstance(node, dict) else ()
 
     def add(self, key: str, number: int) -> None:
         """Add an entry to a key."""
@@ -115,7 +116,7 @@ class Index:
             if place:
                 above = self._own(place[:-1])
                 assert isinstance(above, list)  # noqa: S101  as _split left it
-                above[int(place[-1], 16)] = own
+                above[_AT[place[-1]]] = own
             else:
                 self._root = own
         self._changed = set()
@@ -142,9 +143,9 @@ class Index:
                 if node is None:
                     return place, own
                 nodes[place] = node
-            if not isinstance(node, list):
+            if node.__class__ is not list:
                 break
-            place, own = place + digit, node[int(digit, 16)]
+            place, own = place + digit, node[_AT[digit]]
         self._places[digest] = place
         return None
 
@@ -152,10 +153,7 @@ class Index:
         """Return the prefix of the last node on the path to a digest."""
         if digest not in self._places:
             self._find({digest})
-        place = self._places[digest]
-        while isinstance(self._nodes.get(place), list):  # it has been split since
-            place = self._places[digest] = digest[: len(place) + 1]
-        return place
+        return self._places[digest]
 
     def _own(self, place: str) -> Inner | Last:
         """Return a node that may be changed: a copy of what was read, or a new one."""
@@ -166,6 +164,8 @@ class Index:
 
     def _split(self, place: str, node: Last) -> None:
         self._nodes[place] = [""] * len(_DIGITS)
+        for digest in [digest for digest, last in self._places.items() if last == place]:
+            self._places[digest] = digest[: len(place) + 1]
         for digest, numbers in node.items():
             below = self._own(digest[: len(place) + 1])
             assert isinstance(below, dict)  # noqa: S101  it is new
