@@ -237,7 +237,7 @@ def _resealed(transaction: Transaction, seal: Seal, head: Head) -> None:
     found = stored_state(transaction)
     assert found is not None
     state = msgspec.structs.replace(found[0], head=head, keys=root, root=grown.root().hex())
-    values = {name: state.told()[name] for name in ("seq", "hash", "keys", "root")}
+    values = {name: state.members()[name] for name in ("seq", "hash", "keys", "root")}
     transaction.send(
         "UPDATE audit_head SET seq = :seq, hash = :hash, keys_hash = :keys, tree_hash = :root,"
         " seal = :seal",

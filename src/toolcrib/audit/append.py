@@ -111,7 +111,7 @@ _PAGE = (
     f"SELECT {ENTRY} FROM audit_entries WHERE seq > :after AND seq <= :through"  # noqa: S608
     " ORDER BY seq LIMIT :limit"
 )
-_THERE = (
+_SAME = (
     f"SELECT {ROW} FROM audit_entries"  # noqa: S608  only our own names
     " WHERE run_id = :run_id AND call_id = :call_id AND status = :status"
 )
@@ -170,15 +170,16 @@ class CallKeys(msgspec.Struct, frozen=True):
 class NewEntry(msgspec.Struct, frozen=True):
     """An entry to be written.
 
-    With a `claim` it is written only if its key is unclaimed. With `going_on`, the keys of a call that
-    is to be resumed, it is written only if that call has not ended. With `once` (an attachment) it is
-    written only if the log has no other entry about the same thing.
+    `summary` is what its columns say, and `call` is the call that it is about. With a `claim` it is
+    written only if the call's key is unclaimed. With `resumed`, a call that waited and is to be
+    resumed, it is written only if that call has not ended. With `once` (an attachment) it is written
+    only if the log has no other entry about the same thing.
     """
 
     text: str
-    told: Summary
-    asked: CallKeys = CallKeys("", "")
-    going_on: CallKeys = CallKeys("", "")
+    summary: Summary
+    call: CallKeys = CallKeys("", "")
+    resumed: CallKeys = CallKeys("", "")
     claim: bool = False
     once: bool = False
 
@@ -189,15 +190,15 @@ class NewEntry(msgspec.Struct, frozen=True):
         if not isinstance(known, ToolInvocationRecord):
             return NewEntry(text, summary_of(text), once=isinstance(known, Attachment))
         claims = claim and known.idempotency_key != ""
-        told, asked = summed_up(known), CallKeys.of(known)
+        summary, call = summed_up(known), CallKeys.of(known)
         if claims and known.process:
-            return NewEntry(text, told, asked, CallKeys.of_call(known), claims)
-        return NewEntry(text, told, asked, claim=claims)
+            return NewEntry(text, summary, call, CallKeys.of_call(known), claims)
+        return NewEntry(text, summary, call, claim=claims)
 
     @property
     def settles(self) -> bool:
         """Whether this entry depends on the entries that its key already has."""
-        return self.asked.key != "" and (self.claim or self.told.status in ENDED)
+        return self.call.key != "" and (self.claim or self.summary.status in ENDED)
 
 
 class StoredState(NamedTuple):
@@ -239,8 +240,8 @@ def stored_state(transaction: Transaction) -> StoredState | None:
 def _stored(found: Sequence[tuple[Any, ...]]) -> StoredState | None:
     if not found:
         return None
-    seq, own, version, log, first, keys, root, sealed = found[0]
-    head = Head(seq, own)
+    seq, hash_, version, log, first, keys, root, sealed = found[0]
+    head = Head(seq, hash_)
     state = State(head=head, format=version, log=log, first=first, keys=keys, root=root)
     if version == 1:
         state = State(head=head, format=1)
@@ -307,17 +308,17 @@ class Ahead(NamedTuple):
     nodes: index.Ahead = tuple
 
     @staticmethod
-    def of(transaction: Transaction, seal: Seal, asked: Iterable[CallKeys]) -> Ahead:
+    def of(transaction: Transaction, seal: Seal, calls: Iterable[CallKeys]) -> Ahead:
         """Request them if others wrote to the log last: then what is remembered is out of date."""
         if not seal.others:
             return Ahead(partial(tree.tiles, transaction))
         size = max(state.size for state in seal.newest.values())
-        keys = _keys_of(asked)
+        keys = _keys_of(calls)
         return Ahead(tree.read_ahead(transaction, size), index.read_ahead(transaction, keys))
 
 
-def _keys_of(asked: Iterable[CallKeys]) -> set[str]:
-    return {key for one in asked for key in (one.key, one.earlier) if key}
+def _keys_of(calls: Iterable[CallKeys]) -> set[str]:
+    return {key for call in calls for key in (call.key, call.earlier) if key}
 
 
 class CheckedLog:
@@ -333,33 +334,35 @@ class CheckedLog:
         self._index = index.Index(transaction, seal, state.keys, ahead.nodes)
         self._tree = tree.Tree(state.size, ahead.tiles)
 
-    def know(self, asked: Iterable[CallKeys]) -> None:
+    def know(self, calls: Iterable[CallKeys]) -> None:
         """Load the index rows of these keys."""
         if self.state.format > 1:
-            self._index.load(_keys_of(asked))
+            self._index.load(_keys_of(calls))
 
-    def kinds(self, asked: CallKeys) -> list[int]:
+    def kinds(self, call: CallKeys) -> list[int]:
         """Return the kind (`kind_of`) of each entry about this call.
 
         The index has the kinds of the entries under `key`. Entries under an earlier key are read,
         because several calls may share one.
         """
         if self.state.format == 1:
-            return [kind_of(entry.record) for entry in self.about(asked)]
-        found = [number % KINDS for number in self._index.under(asked.key)]
-        return found + [kind_of(entry.record) for entry in self._earlier(asked)]
+            return [kind_of(entry.record) for entry in self.about(call)]
+        kinds = [number % KINDS for number in self._index.under(call.key)]
+        return kinds + [kind_of(entry.record) for entry in self._earlier(call)]
 
-    def about(self, asked: CallKeys) -> list[AuditEntry]:
+    def about(self, call: CallKeys) -> list[AuditEntry]:
         """Return all entries about a call, oldest first. Raises SourceError if one was changed."""
-        entries = [*self._under(asked.key), *self._earlier(asked)]
+        entries = [*self._under(call.key), *self._earlier(call)]
         return sorted(entries, key=lambda entry: entry.seq)
 
-    def _earlier(self, asked: CallKeys) -> list[AuditEntry]:
-        if asked.earlier == asked.key:
+    def _earlier(self, call: CallKeys) -> list[AuditEntry]:
+        if call.earlier == call.key:
             return []
-        whose = (asked.run_id, asked.call_id)
-        entries = self._under(asked.earlier)
-        return [entry for entry in entries if (entry.record.run_id, entry.record.id) == whose]
+        run_and_call = (call.run_id, call.call_id)
+        entries = self._under(call.earlier)
+        return [
+            entry for entry in entries if (entry.record.run_id, entry.record.id) == run_and_call
+        ]
 
     def _under(self, key: str) -> list[AuditEntry]:
         if not key:
@@ -371,9 +374,9 @@ class CheckedLog:
         if not numbers:
             return []
         rows = self._transaction.tuples(_NUMBERED, numbers=numbers)
-        gone = set(numbers) - {row[0] for row in rows}
-        if gone:
-            raise SourceError(f"entry {min(gone)} of the audit log is gone: verify the log")
+        missing = set(numbers) - {row[0] for row in rows}
+        if missing:
+            raise SourceError(f"entry {min(missing)} of the audit log is gone: verify the log")
         return [entry_of(self.placed(row)) for row in rows]
 
     def placed(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -403,12 +406,12 @@ class Tail(CheckedLog):
     """The end of a log, locked: no other writer can add entries before this transaction ends."""
 
     def __init__(
-        self, transaction: Transaction, seal: Seal, asked: Iterable[CallKeys] = ()
+        self, transaction: Transaction, seal: Seal, calls: Iterable[CallKeys] = ()
     ) -> None:
         self.generation: Generation | None = None
         under_lock = transaction.ahead(_STATE + transaction.for_update)
         oldest = oldest_ahead(transaction) if seal.others else partial(transaction.tuples, _OLDEST)
-        ahead = Ahead.of(transaction, seal, asked)
+        ahead = Ahead.of(transaction, seal, calls)
         found = _stored(under_lock())
         if found is None and transaction.execute(_BEGIN, format=FORMAT) == 1:
             _check_untouched(transaction)
@@ -439,14 +442,14 @@ class Tail(CheckedLog):
         for draft in drafts:
             at, previous = round(time.time(), 6), head
             head = self._seal.entry(previous, at, draft.text)
-            own = (head.seq, at, draft.text, previous.hash, head.hash)
-            rows.append(_named(own + columns_of(draft.told)))
-        told, entries = [draft.told for draft in drafts], (_INSERT, rows)
+            entry = (head.seq, at, draft.text, previous.hash, head.hash)
+            rows.append(_named(entry + columns_of(draft.summary)))
+        summaries, insert = [draft.summary for draft in drafts], (_INSERT, rows)
         if len(rows) <= _FEW:
-            self._seal_in(rows, told, entries)  # in one statement, which takes least time
+            self._seal_in(rows, summaries, insert)  # in one statement, which takes least time
         else:
-            self._transaction.insert(*entries)  # a server works on it meanwhile
-            self._seal_in(rows, told)
+            self._transaction.insert(*insert)  # a server works on it meanwhile
+            self._seal_in(rows, summaries)
 
     def prune(self, before: float, left: Left) -> tuple[int, Left | None]:
         """Remove the entries before the first one written at `before` or later.
@@ -461,30 +464,30 @@ class Tail(CheckedLog):
         removed, last, more = 0, None, False
         attachments: list[Attachment] = []
         for rows in self._behind(left.begin):
-            gone = list(takewhile(lambda row: row[1] < limit and row[0] <= through, rows))
-            told = [summary_of(row[2]) for row in gone]
-            self.know(CallKeys.under(each.idempotency_key) for each in told)
-            for each, row in zip(told, gone, strict=True):
-                if each.status in ATTACHMENTS:
+            pruned = list(takewhile(lambda row: row[1] < limit and row[0] <= through, rows))
+            summaries = [summary_of(row[2]) for row in pruned]
+            self.know(CallKeys.under(summary.idempotency_key) for summary in summaries)
+            for summary, row in zip(summaries, pruned, strict=True):
+                if summary.status in ATTACHMENTS:
                     attachments.append(attached((row[0], row[2])))
-                if each.idempotency_key and self.state.format > 1:
-                    self._index.forget(each.idempotency_key, row[0] * KINDS + KINDS - 1)
-            removed += sum(row[0] > 0 for row in gone)  # a genesis is not counted
-            last = gone[-1] if gone else last
-            more = len(gone) == len(rows)
+                if summary.idempotency_key and self.state.format > 1:
+                    self._index.forget(summary.idempotency_key, row[0] * KINDS + KINDS - 1)
+            removed += sum(row[0] > 0 for row in pruned)  # a genesis is not counted
+            last = pruned[-1] if pruned else last
+            more = len(pruned) == len(rows)
             if not more or removed >= MOST_PRUNED:
                 break
         if last is None or not removed:
             return 0, None
-        meanwhile = [row for rows in self._behind(left.head) for row in rows]
-        runs = left.runs | {"", *(summary_of(row[2]).run_id for row in meanwhile)}
-        carried = [each for each in attachments if each.run_id in runs]
+        added = [row for rows in self._behind(left.head) for row in rows]
+        runs = left.runs | {"", *(summary_of(row[2]).run_id for row in added)}
+        kept_attachments = [each for each in attachments if each.run_id in runs]
         self._transaction.execute("DELETE FROM audit_entries WHERE seq <= :seq", seq=last[0])
         self.generation = None
-        kept_on: list[Kept] = [Pruned(last[0], last[4], removed), *carried]
-        self.add([NewEntry.of(kept) for kept in kept_on])
-        rest = msgspec.structs.replace(left, begin=Head(last[0], last[4]))
-        return removed - len(carried), rest if more else None
+        continuation: list[Kept] = [Pruned(last[0], last[4], removed), *kept_attachments]
+        self.add([NewEntry.of(entry) for entry in continuation])
+        remaining = msgspec.structs.replace(left, begin=Head(last[0], last[4]))
+        return removed - len(kept_attachments), remaining if more else None
 
     def _behind(self, last: Head) -> Iterator[list[tuple[Any, ...]]]:
         """Yield the rows of all entries after one, page by page.
@@ -505,20 +508,25 @@ class Tail(CheckedLog):
         end = self.state.head
         for table in ("audit_keys", "audit_tiles"):  # format 1 has no rows there
             self._transaction.execute(f"DELETE FROM {table}")  # noqa: S608  only our own names
-        found = self._transaction.tuples("SELECT min(seq) FROM audit_entries")[0][0]
-        first = end.seq + 1 if found is None else found
+        oldest = self._transaction.tuples("SELECT min(seq) FROM audit_entries")[0][0]
+        first = end.seq + 1 if oldest is None else oldest
         begin = State(head=Head(first - 1, ""), log=uuid4().hex, first=first, root=_EMPTY)
         self._use(self._transaction, self._seal, begin)
         for rows in pages(self._transaction, first - 1, end.seq):
-            read = [summary_of(text) for _, _, text, _, _ in rows]
-            self.know(CallKeys.under(each.idempotency_key) for each in read)
-            of_each = zip(rows, read, strict=True)
-            self._seal_in([_named((*row, *columns_of(each))) for row, each in of_each], read)
+            summaries = [summary_of(text) for _, _, text, _, _ in rows]
+            self.know(CallKeys.under(summary.idempotency_key) for summary in summaries)
+            with_summaries = zip(rows, summaries, strict=True)
+            self._seal_in(
+                [_named((*row, *columns_of(summary))) for row, summary in with_summaries], summaries
+            )
         self.state = msgspec.structs.replace(self.state, head=end)
         self.add([NewEntry.of(Genesis(self.state.log, FORMAT, first, end.seq, end.hash))])
 
     def _seal_in(
-        self, rows: Sequence[Row], told: Sequence[Summary], *inserts: tuple[Insert, Sequence[Row]]
+        self,
+        rows: Sequence[Row],
+        summaries: Sequence[Summary],
+        *inserts: tuple[Insert, Sequence[Row]],
     ) -> None:
         """Put entries into the index and the tree, and set the head to the last one.
 
@@ -529,9 +537,9 @@ class Tail(CheckedLog):
         """
         state = msgspec.structs.replace(self.state, head=Head(rows[-1]["seq"], rows[-1]["hash"]))
         if state.format > 1:
-            for row, each in zip(rows, told, strict=True):
-                if each.idempotency_key:
-                    self._index.add(each.idempotency_key, row["seq"] * KINDS + kind_of(each))
+            for row, summary in zip(rows, summaries, strict=True):
+                if summary.idempotency_key:
+                    self._index.add(summary.idempotency_key, row["seq"] * KINDS + kind_of(summary))
             self._tree.extend(
                 [tree.leaf_hash(row["seq"], row["at"], row["record"]) for row in rows]
             )
@@ -542,7 +550,7 @@ class Tail(CheckedLog):
             inserts += ((index.SAVE, nodes),) if nodes else ()
             state = msgspec.structs.replace(state, keys=keys, root=root)
         self.state = state
-        values = {**state.told(), "seal": self._seal.state(state)}
+        values = {**state.members(), "seal": self._seal.state(state)}
         self._transaction.write(inserts, _SET_OLD if state.format == 1 else _SET, **values)
         written = _WRITTEN_OLD if state.format == 1 else _WRITTEN
         self._transaction.require(rows, written, **values, oldest=rows[0]["seq"])
@@ -581,52 +589,52 @@ def append(
     """
     # a draft that does not depend on earlier entries needs only its own key
     settles = [draft.settles for draft in drafts]
-    own = [
-        draft.asked if each else CallKeys.under(draft.told.idempotency_key)
-        for draft, each in zip(drafts, settles, strict=True)
+    calls_of_drafts = [
+        draft.call if depends else CallKeys.under(draft.summary.idempotency_key)
+        for draft, depends in zip(drafts, settles, strict=True)
     ]
-    asked = [*own, *(d.going_on for d in drafts)]
-    tail = Tail(transaction, seal, asked)
-    tail.know(asked)
-    there = _there(transaction, tail, drafts)
+    calls = [*calls_of_drafts, *(d.resumed for d in drafts)]
+    tail = Tail(transaction, seal, calls)
+    tail.know(calls)
+    already_stored = _already_stored(transaction, tail, drafts)
     settled: dict[int, CallKeys] = {}
     written: list[NewEntry] = []
     under: dict[str, list[NewEntry]] = {}  # the written ones, by key
     for at, draft in enumerate(drafts):
-        if at in there:
+        if at in already_stored:
             continue
-        if draft.going_on.key and _is_settled(_kinds(tail, draft.going_on, under), claim=False):
-            settled[at] = draft.going_on
+        if draft.resumed.key and _is_settled(_kinds(tail, draft.resumed, under), claim=False):
+            settled[at] = draft.resumed
             continue
         if settles[at]:
-            kinds = _kinds(tail, draft.asked, under)
+            kinds = _kinds(tail, draft.call, under)
             if _is_settled(kinds, claim=draft.claim):
-                settled[at] = draft.asked
-                if draft.claim or draft.told.code == UNKNOWN:
+                settled[at] = draft.call
+                if draft.claim or draft.summary.code == UNKNOWN:
                     continue
             if not draft.claim and _is_written(tail, draft, under, kinds):
                 continue
         written.append(draft)
-        under.setdefault(draft.asked.key, []).append(draft)
+        under.setdefault(draft.call.key, []).append(draft)
     tail.add(written)
-    stands = [
+    outcomes = [
         _standing_or_error(tail, settled[at]) if at in settled else None
         for at in range(len(drafts))
     ]
-    return stands, tail.generation
+    return outcomes, tail.generation
 
 
-def standing_under(transaction: Transaction, seal: Seal, asked: CallKeys) -> AuditEntry | None:
+def standing_under(transaction: Transaction, seal: Seal, call: CallKeys) -> AuditEntry | None:
     """Return the entry that determines a call's outcome, or None if its key is unclaimed.
 
     A call with a claimed key is not made again. Raises SourceError if an entry about it was changed.
     """
     state = state_of(transaction, seal)
-    if state is None or not asked.key:
+    if state is None or not call.key:
         return None
     log = CheckedLog(transaction, seal, state)
-    log.know([asked])
-    return _standing(log, asked)
+    log.know([call])
+    return _standing(log, call)
 
 
 def grown(transaction: Transaction, seal: Seal, old: int) -> tuple[int, bytes, bytes | None]:
@@ -661,12 +669,12 @@ def proved(
         raise SourceError(
             f"entry {seq} of the audit log came after the checkpoint: take a later one"
         )
-    told = leaf(seq, at, text)
+    leaf_text = leaf(seq, at, text)
     proof = tree.Tree(checkpoint.size, partial(tree.tiles, transaction)).inclusion(index)
-    hashed = tree.leaf_hash(seq, at, text)
-    if tree.root_of_inclusion(hashed, index, checkpoint.size, proof) != checkpoint.root:
+    hash_ = tree.leaf_hash(seq, at, text)
+    if tree.root_of_inclusion(hash_, index, checkpoint.size, proof) != checkpoint.root:
         raise SourceError(f"entry {seq} is not in the log of the checkpoint: verify the log")
-    return told, index, tuple(proof)
+    return leaf_text, index, tuple(proof)
 
 
 def pages(transaction: Transaction, after: int, through: int) -> Iterator[list[tuple[Any, ...]]]:
@@ -680,23 +688,23 @@ def pages(transaction: Transaction, after: int, through: int) -> Iterator[list[t
 
 
 def _kinds(
-    tail: Tail, asked: CallKeys, before: Mapping[str, Sequence[NewEntry]]
+    tail: Tail, call: CallKeys, before: Mapping[str, Sequence[NewEntry]]
 ) -> list[int] | None:
     """Return the kinds of a call's entries, and of those `before` this one in the batch.
 
     None if the entries cannot be checked.
     """
     try:
-        kinds = tail.kinds(asked)
+        kinds = tail.kinds(call)
     except SourceError:
         return None
-    kinds += [kind_of(other.told) for other in before.get(asked.key, ())]
-    if asked.earlier in before and asked.earlier != asked.key:
-        whose = (asked.run_id, asked.call_id)
+    kinds += [kind_of(other.summary) for other in before.get(call.key, ())]
+    if call.earlier in before and call.earlier != call.key:
+        run_and_call = (call.run_id, call.call_id)
         kinds += [
-            kind_of(other.told)
-            for other in before[asked.earlier]
-            if (other.asked.run_id, other.asked.call_id) == whose
+            kind_of(other.summary)
+            for other in before[call.earlier]
+            if (other.call.run_id, other.call.call_id) == run_and_call
         ]
     return kinds
 
@@ -722,46 +730,46 @@ def _is_written(
     """
     if kinds is not None and _ONLY_BEGAN.issuperset(kinds):  # this entry says how its call ended
         return False
-    if any(other.text == draft.text for other in before.get(draft.asked.key, ())):
+    if any(other.text == draft.text for other in before.get(draft.call.key, ())):
         return True
     with suppress(SourceError):  # the entries cannot be checked: write it again
-        return any(read_again(entry.record)[0] == draft.text for entry in tail.about(draft.asked))
+        return any(read_again(entry.record)[0] == draft.text for entry in tail.about(draft.call))
     return False
 
 
-def _standing(log: CheckedLog, asked: CallKeys) -> AuditEntry | None:
-    entries = log.about(asked)
+def _standing(log: CheckedLog, call: CallKeys) -> AuditEntry | None:
+    entries = log.about(call)
     if not any(kind_of(entry.record) for entry in entries):
         return None
-    stands = standing([entry.record for entry in entries])
-    return next(entry for entry in entries if entry.record is stands)
+    outcome = standing([entry.record for entry in entries])
+    return next(entry for entry in entries if entry.record is outcome)
 
 
-def _standing_or_error(tail: Tail, asked: CallKeys) -> AuditEntry | SourceError | None:
+def _standing_or_error(tail: Tail, call: CallKeys) -> AuditEntry | SourceError | None:
     """Return the entry that determines a call's outcome, or the error for this draft's caller only."""
     try:
-        return _standing(tail, asked)
+        return _standing(tail, call)
     except SourceError as error:
         return error
 
 
-def _there(transaction: Transaction, tail: Tail, drafts: Sequence[NewEntry]) -> set[int]:
+def _already_stored(transaction: Transaction, tail: Tail, drafts: Sequence[NewEntry]) -> set[int]:
     """Return the indexes of the `once` drafts that the log, or the batch before them, already has.
 
     An entry counts only if its columns agree with its record and it is in the log's tree. Anyone who
     can write to the table could have added any other row, and could remove it again.
     """
-    known, seen = set(), set()
+    stored, seen = set(), set()
     for at, draft in enumerate(drafts):
         if draft.once:
-            about = dict(zip(COLUMNS, columns_of(draft.told), strict=True))
-            named = {name: about[name] for name in ("run_id", "call_id", "status")}
-            same = tuple(named.values())
-            rows = () if same in seen else transaction.tuples(_THERE, **named)
-            if same in seen or any(_holds(tail, row) for row in rows):
-                known.add(at)
-            seen.add(same)
-    return known
+            columns = dict(zip(COLUMNS, columns_of(draft.summary), strict=True))
+            key = {name: columns[name] for name in ("run_id", "call_id", "status")}
+            values = tuple(key.values())
+            rows = () if values in seen else transaction.tuples(_SAME, **key)
+            if values in seen or any(_holds(tail, row) for row in rows):
+                stored.add(at)
+            seen.add(values)
+    return stored
 
 
 def _holds(tail: Tail, row: tuple[Any, ...]) -> bool:

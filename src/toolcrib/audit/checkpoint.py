@@ -358,7 +358,7 @@ class Checkpoints:
             keeper.join()
 
     def _fail(self, error: BaseException) -> None:
-        _log.warning("no checkpoint was signed (%s)", _told(error))
+        _log.warning("no checkpoint was signed (%s)", _reason(error))
         self._written, self._at = 1, time.monotonic()  # try again later, not at each record
 
     def _sign(self, grown: Callable[[int], tuple[int, bytes, bytes | None]]) -> None:
@@ -396,7 +396,7 @@ class Checkpoints:
                     self._fail(error)
 
 
-def _told(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     return str(error) if isinstance(error, ToolcribError) else type(error).__name__
 
 

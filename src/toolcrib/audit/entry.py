@@ -163,14 +163,14 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
         """How many leaves the tree has."""
         return self.head.seq - self.first + 1
 
-    def told(self) -> dict[str, Any]:
+    def members(self) -> dict[str, Any]:
         """Return what the seal covers, as JSON."""
         head = {"hash": self.head.hash, "seq": self.head.seq}
         if self.format == 1:
             return head
-        told = msgspec.structs.asdict(self) | head
-        del told["head"]
-        return told
+        members = msgspec.structs.asdict(self) | head
+        del members["head"]
+        return members
 
 
 class _Written(NamedTuple):
@@ -251,9 +251,9 @@ class Seal:
 
     def fits(self, row: tuple[Any, ...]) -> bool:
         """Return whether an entry's hash fits its row (number, time, text, previous hash, hash)."""
-        seq, at, text, previous, own = row
+        seq, at, text, previous, hash_ = row
         try:
-            return bool(self.entry(Head(seq - 1, previous), at, text).hash == own)
+            return bool(self.entry(Head(seq - 1, previous), at, text).hash == hash_)
         except (TypeError, ValueError):
             return False
 
@@ -273,9 +273,9 @@ class Seal:
         known, sealed = self._sealed
         if known == state:
             return sealed
-        told = state.told()
-        plain = {int, str}.issuperset(map(type, told.values()))  # the usual case
-        sealed = self(_sorted(told) if plain else canonical_json(told))
+        members = state.members()
+        plain = {int, str}.issuperset(map(type, members.values()))  # the usual case
+        sealed = self(_sorted(members) if plain else canonical_json(members))
         self._sealed = state, sealed
         return sealed
 
@@ -293,15 +293,15 @@ def leaf(seq: int, at: float, record: str) -> str:
     return f'{{"at":{_seconds(at)},"record":{record},"seq":{seq}}}'
 
 
-def _members(seq: int, at: float, previous: str, record: str, own: str) -> str:
-    return f'{{"at":{_seconds(at)},{own}"previous":"{previous}","record":{record},"seq":{seq}}}'
+def _members(seq: int, at: float, previous: str, record: str, hash_member: str) -> str:
+    return f'{{"at":{_seconds(at)},{hash_member}"previous":"{previous}","record":{record},"seq":{seq}}}'
 
 
 @lru_cache(maxsize=1024, typed=True)  # each is written twice
 def _seconds(at: float) -> str:
     """Write a time as RFC 8785 does; for present-day times `repr` does that faster."""
-    ours = at.__class__ is float and 1.0 < at < 1e15 and not at.is_integer()
-    return repr(at) if ours else canonical_json(at)
+    as_repr = at.__class__ is float and 1.0 < at < 1e15 and not at.is_integer()
+    return repr(at) if as_repr else canonical_json(at)
 
 
 ENTRY = "seq, at, record, previous, hash"
@@ -431,8 +431,8 @@ def _may_differ(record: Kept, text: bytes) -> bool:
     if not _is_doubtful(text):
         return False
     parts = (record.arguments_json, record.result_json)
-    own = msgspec.structs.replace(record, arguments_json=NO_JSON, result_json=NO_JSON)
-    return _is_doubtful(_sorted(own)) or any(
+    without_parts = msgspec.structs.replace(record, arguments_json=NO_JSON, result_json=NO_JSON)
+    return _is_doubtful(_sorted(without_parts)) or any(
         canonical_bytes(fresh(bytes(part))) != bytes(part) for part in parts
     )
 
@@ -454,12 +454,12 @@ def summed_up(record: ToolInvocationRecord) -> Summary:
     )
 
 
-def columns_of(told: Summary) -> tuple[str, ...]:
+def columns_of(summary: Summary) -> tuple[str, ...]:
     """Return what the columns of a record must say, in the order of COLUMNS."""
-    named = (told.run_id, told.id, told.idempotency_key, told.name, told.caller)
-    columns = (*named, told.status, told.code)
-    together = "".join(columns)
-    if len(together) <= _LONGEST and together.isprintable():  # then each is unchanged
+    ids = (summary.run_id, summary.id, summary.idempotency_key, summary.name, summary.caller)
+    columns = (*ids, summary.status, summary.code)
+    joined = "".join(columns)
+    if len(joined) <= _LONGEST and joined.isprintable():  # then each is unchanged
         return columns
     return tuple(map(column, columns))
 
@@ -500,11 +500,11 @@ def seconds(at: float) -> float:
 
 def entry_of(row: tuple[Any, ...], *, intact: bool = True) -> AuditEntry:
     """Return the entry of a row of ENTRY. Raises SourceError if it cannot be read."""
-    seq, at, text, previous, own = row
+    seq, at, text, previous, hash_ = row
     try:
         record = _record_of(text)
         check_arguments(record)
-        return AuditEntry(seq, at, record, previous, own, intact)
+        return AuditEntry(seq, at, record, previous, hash_, intact)
     except (*UNREADABLE, TypeError, ValueError):
         failure = f"entry {seq} of the audit log cannot be read: verify the log"
     raise SourceError(failure)

@@ -67,37 +67,37 @@ class Index:
         self._root = root
         self._nodes: dict[str, Inner | Last] = {}  # by prefix; unchanged nodes are shared
         self._changed: set[str] = set()
-        self._places: dict[str, str] = {}  # by digest: the prefix of the last node on its path
+        self._prefixes: dict[str, str] = {}  # by digest: the prefix of the last node on its path
         self._ahead: dict[str, object] = {}  # contents of nodes that have not been checked yet
-        self._asked = ahead
+        self._requested = ahead
 
     def load(self, keys: Iterable[str]) -> None:
         """Read what leads to these keys in one query. Raises SourceError if it was changed."""
-        self._find({digest for digest in map(digest_of, keys) if digest not in self._places})
+        self._find({digest for digest in map(digest_of, keys) if digest not in self._prefixes})
 
     def under(self, key: str) -> tuple[int, ...]:
         """Return the numbers of the entries under a key, in order."""
         digest = digest_of(key)
-        node = self._nodes.get(self._place(digest))
+        node = self._nodes.get(self._prefix_of(digest))
         return node.get(digest, ()) if isinstance(node, dict) else ()
 
     def add(self, key: str, number: int) -> None:
         """Add an entry to a key."""
         digest = digest_of(key)
-        place = self._place(digest)
-        node = self._own(place)
+        prefix = self._prefix_of(digest)
+        node = self._writable(prefix)
         assert isinstance(node, dict)  # noqa: S101  _place ends at one
         node[digest] = (*node.get(digest, ()), number)
         if len(node) > _MOST:
-            self._split(place, node)
+            self._split(prefix, node)
 
     def forget(self, key: str, through: int) -> None:
         """Remove the entries up to number `through` from a key."""
         digest = digest_of(key)
-        place = self._place(digest)
-        node = self._nodes.get(place)
+        prefix = self._prefix_of(digest)
+        node = self._nodes.get(prefix)
         if isinstance(node, dict) and digest in node:
-            node = self._own(place)
+            node = self._writable(prefix)
             assert isinstance(node, dict)  # noqa: S101  it is a copy
             node[digest] = tuple(number for number in node[digest] if number > through)
             if not node[digest]:
@@ -107,18 +107,18 @@ class Index:
         """Return the root's hash, and the rows for SAVE of the nodes changed since the last call."""
         rows: list[Row] = []
         # longest prefixes first: a node's hash is in the node above
-        for place in sorted(_with_above(self._changed), key=len, reverse=True):
-            node = self._own(place)
+        for prefix in sorted(_with_above(self._changed), key=len, reverse=True):
+            node = self._writable(prefix)
             content = _write(node).decode()
-            own = node_hash(self._seal, place, content)
-            self._remember(own, node)
-            rows.append({"prefix": place, "content": content})
-            if place:
-                above = self._own(place[:-1])
-                assert isinstance(above, list)  # noqa: S101  as _split left it
-                above[_AT[place[-1]]] = own
+            hash_ = node_hash(self._seal, prefix, content)
+            self._remember(hash_, node)
+            rows.append({"prefix": prefix, "content": content})
+            if prefix:
+                parent = self._writable(prefix[:-1])
+                assert isinstance(parent, list)  # noqa: S101  as _split left it
+                parent[_AT[prefix[-1]]] = hash_
             else:
-                self._root = own
+                self._root = hash_
         self._changed = set()
         return self._root, rows
 
@@ -135,71 +135,71 @@ class Index:
         Returns the prefix and hash of the first unknown node, if there is one.
         """
         nodes, known = self._nodes, self._seal.known
-        place, own = "", self._root
+        prefix, hash_ = "", self._root
         for digit in digest:
-            node = nodes.get(place)
-            if node is None and own:
-                node = known.get(own)
+            node = nodes.get(prefix)
+            if node is None and hash_:
+                node = known.get(hash_)
                 if node is None:
-                    return place, own
-                nodes[place] = node
+                    return prefix, hash_
+                nodes[prefix] = node
             if node.__class__ is not list:
                 break
-            place, own = place + digit, node[_AT[digit]]
-        self._places[digest] = place
+            prefix, hash_ = prefix + digit, node[_AT[digit]]
+        self._prefixes[digest] = prefix
         return None
 
-    def _place(self, digest: str) -> str:
+    def _prefix_of(self, digest: str) -> str:
         """Return the prefix of the last node on the path to a digest."""
-        if digest not in self._places:
+        if digest not in self._prefixes:
             self._find({digest})
-        return self._places[digest]
+        return self._prefixes[digest]
 
-    def _own(self, place: str) -> Inner | Last:
+    def _writable(self, prefix: str) -> Inner | Last:
         """Return a node that may be changed: a copy of what was read, or a new one."""
-        if place not in self._changed:
-            self._nodes[place] = self._nodes[place].copy() if place in self._nodes else {}
-            self._changed.add(place)
-        return self._nodes[place]
+        if prefix not in self._changed:
+            self._nodes[prefix] = self._nodes[prefix].copy() if prefix in self._nodes else {}
+            self._changed.add(prefix)
+        return self._nodes[prefix]
 
-    def _split(self, place: str, node: Last) -> None:
-        self._nodes[place] = [""] * len(_DIGITS)
-        for digest in [digest for digest, last in self._places.items() if last == place]:
-            self._places[digest] = digest[: len(place) + 1]
+    def _split(self, prefix: str, node: Last) -> None:
+        self._nodes[prefix] = [""] * len(_DIGITS)
+        for digest in [digest for digest, known in self._prefixes.items() if known == prefix]:
+            self._prefixes[digest] = digest[: len(prefix) + 1]
         for digest, numbers in node.items():
-            below = self._own(digest[: len(place) + 1])
-            assert isinstance(below, dict)  # noqa: S101  it is new
-            below[digest] = numbers
+            child = self._writable(digest[: len(prefix) + 1])
+            assert isinstance(child, dict)  # noqa: S101  it is new
+            child[digest] = numbers
         for digit in _DIGITS:
-            small = self._nodes.get(place + digit)
-            if isinstance(small, dict) and len(small) > _MOST:
-                self._split(place + digit, small)
+            grown = self._nodes.get(prefix + digit)
+            if isinstance(grown, dict) and len(grown) > _MOST:
+                self._split(prefix + digit, grown)
 
     def _read(self, missing: Mapping[str, tuple[str, str]]) -> None:
         """Read and check the nodes, given by prefix and hash, that these digests lack.
 
         Nodes that may be below them are read in the same query, so that a server is asked once.
         """
-        self._ahead.update(self._asked())
-        self._asked = tuple
-        ways = [(digest, len(at)) for digest, (at, _) in missing.items() if at not in self._ahead]
-        if ways:
-            levels = _AHEAD if len(ways) <= _FEW else 1
-            ahead = {digest[: at + more] for digest, at in ways for more in range(levels)}
+        self._ahead.update(self._requested())
+        self._requested = tuple
+        paths = [(digest, len(at)) for digest, (at, _) in missing.items() if at not in self._ahead]
+        if paths:
+            levels = _AHEAD if len(paths) <= _FEW else 1
+            ahead = {digest[: at + more] for digest, at in paths for more in range(levels)}
             self._ahead.update(self._transaction.tuples(_NODES, prefixes=sorted(ahead)))
-        for place, own in set(missing.values()):
-            content = self._ahead.pop(place, None)
-            if not isinstance(content, str) or node_hash(self._seal, place, content) != own:
+        for prefix, hash_ in set(missing.values()):
+            content = self._ahead.pop(prefix, None)
+            if not isinstance(content, str) or node_hash(self._seal, prefix, content) != hash_:
                 raise ChangedIndexError
-            self._nodes[place] = node = _decoded(content)
-            self._remember(own, node)
+            self._nodes[prefix] = node = _decoded(content)
+            self._remember(hash_, node)
 
-    def _remember(self, own: str, node: Inner | Last) -> None:
+    def _remember(self, hash_: str, node: Inner | Last) -> None:
         """Remember a node by its hash, so that it is read only once while the log is open."""
         known = self._seal.known
         if len(known) >= _REMEMBERED:
             known.clear()
-        known[own] = node
+        known[hash_] = node
 
 
 def read_ahead(transaction: Transaction, keys: Collection[str]) -> Ahead:
@@ -219,17 +219,19 @@ def pairs(transaction: Transaction, seal: Seal, root: str) -> Iterator[tuple[str
     hashes = {"": root} if root else {}
     after, rows = "", transaction.tuples("SELECT prefix, content FROM audit_keys WHERE prefix = ''")
     while rows:
-        for place, content in rows:
-            known = hashes.pop(place, None)
-            if not isinstance(content, str) or known != node_hash(seal, place, content):
+        for prefix, content in rows:
+            expected = hashes.pop(prefix, None)
+            if not isinstance(content, str) or expected != node_hash(seal, prefix, content):
                 raise ChangedIndexError
             node = _decoded(content)
             if isinstance(node, list):
-                below = zip(_DIGITS, node, strict=True)
-                hashes.update({place + digit: own for digit, own in below if own})
+                children = zip(_DIGITS, node, strict=True)
+                hashes.update({prefix + digit: hash_ for digit, hash_ in children if hash_})
             else:
-                yield from ((digest, number) for digest, those in node.items() for number in those)
-            after = place
+                yield from (
+                    (digest, number) for digest, numbers in node.items() for number in numbers
+                )
+            after = prefix
         rows = transaction.tuples(_ALL, after=after)
     if hashes:
         raise ChangedIndexError
@@ -239,8 +241,8 @@ def node_hash(seal: Seal, prefix: str, content: str) -> str:
     return seal(f'{{"content":{content},"prefix":"{prefix}"}}')[:_LENGTH]
 
 
-def _with_above(places: Iterable[str]) -> set[str]:
-    return {place[:depth] for place in places for depth in range(len(place) + 1)}
+def _with_above(prefixes: Iterable[str]) -> set[str]:
+    return {prefix[:depth] for prefix in prefixes for depth in range(len(prefix) + 1)}
 
 
 def _decoded(content: str) -> Inner | Last:

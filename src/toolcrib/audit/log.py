@@ -187,8 +187,8 @@ class AuditLog(Closing):
     async def find(self, call: ToolInvocationRecord | str) -> ToolInvocationRecord | None:
         """Return the record that `begin` would return for this call or key, and claim nothing."""
         check_type("call", call, ToolInvocationRecord | str, f"{_RECORD}, or its key")
-        asked = CallKeys.under(call) if isinstance(call, str) else CallKeys.of(call)
-        found = await self._read(lambda t: standing_under(t, self._seal, asked))
+        keys = CallKeys.under(call) if isinstance(call, str) else CallKeys.of(call)
+        found = await self._read(lambda t: standing_under(t, self._seal, keys))
         return None if found is None else found.record
 
     def mac(self, *parts: str) -> str:
@@ -273,8 +273,8 @@ class AuditLog(Closing):
             return next(
                 (entry for entry in entries if is_ended_by(entry.record, approval_id)), None
             )
-        stands = standing([entry.record for entry in entries])
-        return next(entry for entry in entries if entry.record is stands)
+        outcome = standing([entry.record for entry in entries])
+        return next(entry for entry in entries if entry.record is outcome)
 
     async def export(self, filter: AuditFilter = EVERYTHING) -> AsyncIterator[str]:  # noqa: A002
         """Yield the entries as lines of JSON, each ending in a newline; `verify_jsonl` checks them.
@@ -427,8 +427,11 @@ class AuditLog(Closing):
             written, self.generation = self._database.transact_here(
                 lambda t: append(t, self._seal, drafts)
             )
-            found = (each.record if isinstance(each, AuditEntry) else each for each in written)
-            answers = [next(found) if answer is None else answer for answer in answers]
+            outcomes = (
+                outcome.record if isinstance(outcome, AuditEntry) else outcome
+                for outcome in written
+            )
+            answers = [next(outcomes) if answer is None else answer for answer in answers]
             if self._checkpoints is not None and self._checkpoints.note(len(drafts)):
                 self._sign()
         return answers
@@ -444,17 +447,17 @@ class AuditLog(Closing):
         return await self._database.transact(work, write=False)
 
     async def _pages(
-        self, asked: AuditFilter, *, calls: bool
+        self, filter_: AuditFilter, *, calls: bool
     ) -> AsyncIterator[tuple[tuple[Any, ...], bool]]:
         """Yield each row with whether it is unchanged.
 
         Keyset paging: each page is a separate transaction, so that no reader holds up pruning.
         """
         fits = _Neighbours(self._seal)
-        left, behind = asked.limit, None
+        left, behind = filter_.limit, None
         while left is None or left > 0:
             size = PAGE if left is None else min(left, PAGE)
-            query = _select(asked, behind=behind, limit=size, calls=calls)
+            query = _select(filter_, behind=behind, limit=size, calls=calls)
             page = await self._read(partial(_rows, query))
             for row in page:
                 yield row, fits(row)
@@ -482,7 +485,7 @@ class _Neighbours:
 
 
 def _select(
-    asked: AuditFilter, *, behind: int | None, limit: int, calls: bool
+    filter_: AuditFilter, *, behind: int | None, limit: int, calls: bool
 ) -> tuple[str, dict[str, Any]]:
     """Return the SELECT of a page of rows, and its values.
 
@@ -490,25 +493,25 @@ def _select(
     the page before.
     """
     conditions = ["seq > :after"]
-    after = min(max(asked.after, -_NUMBERS), _NUMBERS)
+    after = min(max(filter_.after, -_NUMBERS), _NUMBERS)
     values: dict[str, Any] = {"after": after, "limit": limit}
     if behind is not None:
-        conditions.append("seq < :behind" if asked.newest else "seq > :behind")
+        conditions.append("seq < :behind" if filter_.newest else "seq > :behind")
         values["behind"] = behind
     if calls:
         conditions.append(f"status NOT IN ({_NO_CALLS})")
-    if asked.latest:
-        until = "" if asked.until is None else " AND other.at < :until"
+    if filter_.latest:
+        until = "" if filter_.until is None else " AND other.at < :until"
         for weak, strong in _SUPERSEDED:
             conditions.append(f"NOT (({weak}) AND {_OTHER}{until} AND {strong}))")
     for name, condition in _CONDITIONS.items():
-        value = getattr(asked, name)
+        value = getattr(filter_, name)
         if value is not None:
             conditions.append(condition)
             values[name] = column(value) if isinstance(value, str) else seconds(value)
     return (
         f"SELECT {ROW} FROM audit_entries WHERE {' AND '.join(conditions)}"  # noqa: S608
-        f" ORDER BY seq {'DESC' if asked.newest else 'ASC'} LIMIT :limit"
+        f" ORDER BY seq {'DESC' if filter_.newest else 'ASC'} LIMIT :limit"
     ), values
 
 
@@ -556,8 +559,8 @@ def _with_end(
 
 
 def _line(row: tuple[Any, ...]) -> str:
-    seq, at, text, previous, own = row[:5]
-    return _exported(f"entry {seq}", lambda: line(Head(seq, own), at, previous, text))
+    seq, at, text, previous, hash_ = row[:5]
+    return _exported(f"entry {seq}", lambda: line(Head(seq, hash_), at, previous, text))
 
 
 def _exported(what: str, text: Callable[[], str]) -> str:

@@ -163,23 +163,25 @@ def read_ahead(transaction: Transaction, size: int) -> Read:
     """
     edge = {(level, number + more) for level, number in _above(size, size) for more in (0, 1)}
     edge.add((len(edge) // 2, 0))
-    asked = cache(_asked(transaction, edge))
+    requested = cache(_requested(transaction, edge))
 
     def read(places: Iterable[Place]) -> Mapping[Place, bytes]:
         wanted = set(places)
         if not wanted <= edge:
             return tiles(transaction, wanted)
-        return {place: tile for place, tile in asked().items() if place in wanted}
+        return {place: tile for place, tile in requested().items() if place in wanted}
 
     return read
 
 
 def tiles(transaction: Transaction, places: Iterable[Place]) -> dict[Place, bytes]:
     """Return the tiles that exist and can be read."""
-    return _asked(transaction, places)()
+    return _requested(transaction, places)()
 
 
-def _asked(transaction: Transaction, places: Iterable[Place]) -> Callable[[], dict[Place, bytes]]:
+def _requested(
+    transaction: Transaction, places: Iterable[Place]
+) -> Callable[[], dict[Place, bytes]]:
     names = {f"{level}/{number}": (level, number) for level, number in places}
     if not names:
         return dict

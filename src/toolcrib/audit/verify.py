@@ -77,13 +77,13 @@ class Checker:
         """Return the head that the first entry follows."""
         return self.head if self._begin is None else self._begin
 
-    def take(self, seq: Any, at: Any, text: Any, previous: Any, own: Any) -> tuple[str, ...]:
+    def take(self, seq: Any, at: Any, text: Any, previous: Any, hash_: Any) -> tuple[str, ...]:
         """Check an entry, and return the columns that it must have."""
         known = self.head.seq + 1 if self.checked else None
         if type(seq) is not int or seq < 0:
             raise FaultFound("an entry's number is not a number", known)
         if not (
-            isinstance(at, float | int) and all(isinstance(t, str) for t in (text, previous, own))
+            isinstance(at, float | int) and all(isinstance(t, str) for t in (text, previous, hash_))
         ):
             raise FaultFound("the entry cannot be read", seq)
         self._link(seq, previous)
@@ -91,7 +91,7 @@ class Checker:
             head = self._seal.entry(Head(seq - 1, previous), at, text)
         except (TypeError, ValueError):
             raise FaultFound("the entry cannot be read", seq) from None
-        if head.hash != own:
+        if head.hash != hash_:
             raise FaultFound(
                 "the entry was changed after it was written, or the log has another key", seq
             )
@@ -100,7 +100,7 @@ class Checker:
         self.checked += seq > 0
         if self._kept is not None and self._kept.seq == seq:
             self._seen = True
-            if self._kept.hash != own:
+            if self._kept.hash != hash_:
                 raise FaultFound("the entry does not have the hash of the head that was kept", seq)
         return columns
 
@@ -122,18 +122,18 @@ class Checker:
 
     def _columns(self, seq: int, text: str, previous: str) -> tuple[str, ...]:
         try:
-            told = summary_of(text)
-            if told.status == PRUNED:
+            summary = summary_of(text)
+            if summary.status == PRUNED:
                 note = pruned_of(text)
                 self._start = Head(note.through, note.hash)
-            elif told.status == BEGUN:
+            elif summary.status == BEGUN:
                 self._begins(seq, previous, text)
             elif seq == 0:
                 raise FaultFound("the log does not begin with its genesis", seq)
         except UNREADABLE:
             raise FaultFound("the entry is not a record", seq) from None
-        self.last = told
-        return columns_of(told)
+        self.last = summary
+        return columns_of(summary)
 
     def _begins(self, seq: int, previous: str, text: str) -> None:
         """Check that a genesis is the first entry, or is where an older log was migrated."""
@@ -159,22 +159,22 @@ class Grown:
         self._secret = token_bytes(32)  # secret, so that nobody can forge an equal sum
         self._sum = 0
 
-    def take(self, rows: Sequence[tuple[Any, ...]], told: Sequence[Summary]) -> None:
+    def take(self, rows: Sequence[tuple[Any, ...]], summaries: Sequence[Summary]) -> None:
         """Take a page of entries, the first of all of them, or those that follow."""
         if rows and not self._tree.size:
             self._pruned(rows[0][0] - self._state.first)
         self._extend([tree.leaf_hash(*row[:3]) for row in rows])
-        for row, each in zip(rows, told, strict=True):
-            if each.idempotency_key:
-                number = row[0] * KINDS + kind_of(each)
-                self._add(index.digest_of(each.idempotency_key), number, 1)
+        for row, summary in zip(rows, summaries, strict=True):
+            if summary.idempotency_key:
+                number = row[0] * KINDS + kind_of(summary)
+                self._add(index.digest_of(summary.idempotency_key), number, 1)
 
     def finish(self) -> None:
         """Check what can only be checked after all entries."""
         size = self._tree.size
         if self._signed is not None and self._signed.size > size:
-            told = f"{self._signed.size} entries, but the log has {size}"
-            raise FaultFound(f"entries are gone: the checkpoint is of {told}")
+            compared = f"{self._signed.size} entries, but the log has {size}"
+            raise FaultFound(f"entries are gone: the checkpoint is of {compared}")
         ((found,),) = self._transaction.tuples("SELECT count(*) FROM audit_tiles")
         stored = (self._state.size, self._state.root, found)
         if (size, self._tree.root().hex(), tree.count_of_tiles(size)) != stored:
@@ -208,8 +208,8 @@ class Grown:
 
     def _add(self, digest: str, number: int, sign: int) -> None:
         text = f"{digest} {number}".encode()
-        own = blake2b(text, key=self._secret, digest_size=16).digest()
-        self._sum += sign * int.from_bytes(own, "big")
+        digest_of_pair = blake2b(text, key=self._secret, digest_size=16).digest()
+        self._sum += sign * int.from_bytes(digest_of_pair, "big")
 
 
 def verify_database(
@@ -228,13 +228,13 @@ def verify_database(
         if isinstance(state, State) and state.format > 1:
             grown = Grown(transaction, seal, state, signed)
         for page in _pages(transaction):
-            told = []
+            summaries = []
             for row in page:
                 if checker.take(*row[:5]) != row[5:]:
                     raise FaultFound("the columns differ from the record", row[0])
-                told.append(checker.last)
+                summaries.append(checker.last)
             if grown is not None:
-                grown.take(page, told)
+                grown.take(page, summaries)
         checker.finish()
         _check_state(state, checker)
         if grown is not None:
@@ -262,21 +262,21 @@ def checked_to_prune(transaction: Transaction, seal: Seal, before: float) -> Lef
     state, limit = state_of(transaction, seal), seconds(before)
     if state is None:
         return Left(NOTHING, NOTHING, frozenset())
-    checker, runs, kept = Checker(seal, None), set(), False
+    checker, runs, is_left = Checker(seal, None), set(), False
     try:
         for row in chain.from_iterable(pages(transaction, -1, state.head.seq)):
             checker.take(*row)
-            kept = kept or row[1] >= limit
-            if kept:
+            is_left = is_left or row[1] >= limit
+            if is_left:
                 runs.add(checker.last.run_id)
         checker.finish()
         _check_state(state, checker)
     except FaultFound as found:
-        told = found.fault
+        fault = found.fault
     else:
         return Left(checker.begin, checker.head, frozenset(runs))
-    where = "" if told.seq is None else f" at entry {told.seq}"
-    raise SourceError(f"the audit log was not pruned: {told.what}{where}: verify the log")
+    where = "" if fault.seq is None else f" at entry {fault.seq}"
+    raise SourceError(f"the audit log was not pruned: {fault.what}{where}: verify the log")
 
 
 def verify_lines(
@@ -371,7 +371,7 @@ def _check_count(transaction: Transaction, checker: Checker) -> None:
 
 def end_line(state: State, seal: str) -> str:
     """Return the last line of a whole export: the state, and its seal."""
-    return canonical_json({**state.told(), "seal": seal})
+    return canonical_json({**state.members(), "seal": seal})
 
 
 def _ended(end: _End, seal: Seal, checker: Checker) -> State:
