@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import os
 import re
@@ -28,7 +29,7 @@ from toolcrib.audit import AuditLog
 from toolcrib.errors import ApprovalError, SourceError
 from toolcrib.spending import SpendStore
 from toolcrib.storage import Insert, Row, SqlDatabase, Transaction, UnreachableError
-from toolcrib.storage.database import failed_by
+from toolcrib.storage.database import _CURSORS, failed_by
 from toolcrib.values.decision import ApprovalRequest, Approve
 
 CANARY = "canary-88bb"
@@ -860,6 +861,71 @@ async def test_many_rows_go_to_a_server_in_parts(
     await database.write("CREATE TABLE texts (at integer, text text)")
     await database.transact(lambda transaction: transaction.insert(insert, rows))
     assert await database.read("SELECT at, text FROM texts ORDER BY at") == rows
+    await database.aclose()
+
+
+@pytest.mark.parametrize("most", [1, 100, 5_000, 2**24])
+async def test_rows_of_some_tables_and_a_statement_are_written_together(
+    url: str, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """In one statement on PostgreSQL, however many rows are sent before it."""
+    monkeypatch.setattr("toolcrib.storage.database.MOST_IN_ONE", most)
+    database = SqlDatabase(url)
+    for table in ("texts", "names"):
+        await database.write(f"CREATE TABLE {table} (at integer PRIMARY KEY, text text)")
+    await database.write("CREATE TABLE ends (at integer)")
+    texts = [{"at": at, "text": "ü" * (at * 37 % 900)} for at in range(60)]
+    names = [{"at": at, "text": f"é {at} % :at"} for at in range(3)]
+    into = {table: Insert(table, ("at", "text")) for table in ("texts", "names")}
+    end = Insert("ends", ("at",)).of_values()
+
+    def put(transaction: Transaction) -> None:
+        transaction.write([(into["texts"], texts), (into["names"], names)], end, at=7)
+        transaction.write([], end, at=8)
+
+    await database.transact(put)
+    for table, rows in (("texts", texts), ("names", names)):
+        assert await database.read(f"SELECT at, text FROM {table} ORDER BY at") == rows  # noqa: S608
+    assert await database.read("SELECT at FROM ends ORDER BY at") == [{"at": 7}, {"at": 8}]
+    with pytest.raises(SourceError):
+        await database.transact(put)  # the same keys once more: nothing of it is kept
+    assert await database.read("SELECT count(*) AS n FROM ends") == [{"n": 2}]
+    await database.aclose()
+
+
+async def test_a_log_may_have_a_rule_that_copies_its_entries(postgres: Callable[[], str]) -> None:
+    log = AuditLog(postgres())
+    await log.write(record(0))
+    await log._database.write("CREATE TABLE copies (seq bigint)")
+    await log._database.write(
+        "CREATE RULE copied AS ON INSERT TO audit_entries DO ALSO INSERT INTO copies VALUES (NEW.seq)"
+    )
+    for at in (1, 2, 3):
+        await log.write(record(at))
+    copies = await log._database.read("SELECT seq FROM copies ORDER BY seq")
+    entries = await log.entries()
+    assert [row["seq"] for row in copies] == [entry.seq for entry in entries[1:]]
+    assert (await log.verify()).ok
+    await log.aclose()
+
+
+async def test_a_connection_keeps_its_cursors_and_nothing_that_they_read(url: str) -> None:
+    database = SqlDatabase(url)
+    connections: list[Any] = []
+
+    def read(transaction: Transaction) -> list[tuple[Any, ...]]:
+        connections.append(transaction._connection.info)
+        ahead = [transaction.ahead("SELECT :at", at=f"{at}") for at in range(3)]
+        assert [rows() for rows in ahead] == [[(f"{at}",)] for at in range(3)]
+        return transaction.tuples("SELECT :large", large="x" * 1_000_000)
+
+    for _ in range(20):
+        assert await database.transact(read) == [("x" * 1_000_000,)]
+    kept = {id(info): info[_CURSORS] for info in connections}
+    assert sum(map(len, kept.values())) <= 5 * len(kept)
+    for cursor in itertools.chain.from_iterable(kept.values()):
+        result = getattr(cursor, "pgresult", None)  # sqlite3 keeps no results
+        assert result is None or result.ntuples == 0 or len(result.get_value(0, 0)) < 10
     await database.aclose()
 
 

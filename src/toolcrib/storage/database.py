@@ -83,6 +83,7 @@ _NOT_TAKEN = (
     "the database did not store what was written, so nothing of it is kept: look for a trigger, or a"
     " rule, on its tables"
 )
+_NOT_SUPPORTED = "0A000"
 _DIVIDED = "22012"  # PostgreSQL's code for a division by zero: see `_refusing`
 _NAMED_BY_SQLITE = re.compile(r"(?:CHECK|NOT NULL|UNIQUE) constraint failed: (.+)", re.DOTALL)
 _LONGEST_NAME = 100
@@ -538,6 +539,10 @@ class UnreachableError(SourceError, Explained):
     """The database could not be reached or used. The error says nothing about its content."""
 
 
+class _HasRuleError(SourceError):
+    """Says that a table has a rule, with which PostgreSQL takes an INSERT only as a statement alone."""
+
+
 class Insert(NamedTuple):
     """An INSERT of rows with these columns; `conflict` is its clause for rows that exist already."""
 
@@ -568,9 +573,13 @@ class Transaction:
     a pipeline: statements whose results are not needed yet are sent together with the next one.
     """
 
-    def __init__(self, connection: PoolProxiedConnection, dialect: Dialect) -> None:
+    def __init__(
+        self, connection: PoolProxiedConnection, dialect: Dialect, *, joins: bool = True
+    ) -> None:
         self._connection = connection
         self._dialect = dialect
+        self._joins = joins and dialect.name == "postgresql"  # whether INSERTs share a statement
+        self._joined = False
         self._driver: Any = connection.driver_connection
         self._used = 0  # how many of the connection's cursors
         self._cursor: Any = None  # set by `begin`
@@ -618,10 +627,10 @@ class Transaction:
     ) -> None:
         """Insert rows into some tables, then run a statement whose result nobody needs.
 
-        PostgreSQL gets all of it in one statement, unless there are too many rows. The statement then
-        sees the tables as they were before.
+        PostgreSQL gets all of it in one statement, which sees the tables as they were before, unless
+        there are too many rows or a table has a rule.
         """
-        if self._dialect.name != "postgresql":
+        if not self._joins:
             for insert, rows in inserts:
                 self.insert(insert, rows)
             self.send(sql, **values)
@@ -631,6 +640,7 @@ class Transaction:
             *first, last[f"rows_of_{insert.table}"] = _in_parts(rows)
             for part in first:
                 self.send(insert.of_json(), rows=part)
+        self._joined = bool(inserts)
         self.send(_in_one(tuple(insert for insert, _ in inserts), sql), **values, **last)
 
     def send(self, sql: str, /, **values: object) -> None:
@@ -766,7 +776,10 @@ class Transaction:
         raise failure
 
     def _failed_by(self, error: Exception) -> SourceError:
-        self.failed = self.failed or failed_by(error)  # a server refuses all that follows the first
+        if self.failed is None:  # a server refuses all that follows the first
+            self.failed = failed_by(error)
+            if self._joined and code_of(error) == _NOT_SUPPORTED:
+                self.failed = _HasRuleError(str(self.failed))
         said = code_of(error).startswith(_ENDED)  # the driver notices it later, when it is closed
         if not isinstance(error, UnicodeError) and (
             said or self._dialect.is_disconnect(error, self._driver, self._cursor)  # type: ignore[arg-type]
@@ -796,7 +809,7 @@ def _nothing() -> None:
 
 
 def _committed(
-    engine: Engine, work: Callable[[Transaction], T], *, write: bool
+    engine: Engine, work: Callable[[Transaction], T], *, write: bool, joins: bool
 ) -> tuple[T, Transaction]:
     """Run `work` in a transaction, commit, and return its result and the transaction.
 
@@ -808,7 +821,7 @@ def _committed(
         connection = _connected(engine)
         was_used = connection.info.get(_USED, False)
         connection.info[_USED] = True
-        transaction = Transaction(connection, engine.dialect)
+        transaction = Transaction(connection, engine.dialect, joins=joins)
         try:
             transaction.begin(write=write)
             found = work(transaction)
@@ -867,6 +880,7 @@ class SqlDatabase:
         with suppress(OSError):  # the folder may be gone, and may not be needed
             self._folder = os.getcwd()  # noqa: PTH109  to open the same file again later
         self._open: _OpenEngine | None = None
+        self._joins = True  # until a table is found to have a rule
         self.renew()
         renewed_in_children(self)
 
@@ -908,7 +922,11 @@ class SqlDatabase:
 
     def _transact(self, work: Callable[[Transaction], T], *, write: bool) -> T:
         engine, file, _ = self._opened()
-        found, transaction = _committed(engine, work, write=write)
+        try:
+            found, transaction = _committed(engine, work, write=write, joins=self._joins)
+        except _HasRuleError:
+            self._joins = False
+            found, transaction = _committed(engine, work, write=write, joins=False)
         if file_behind(engine) != file:
             self._close()
             raise UnreachableError("the database's file was removed or replaced while it was open")
