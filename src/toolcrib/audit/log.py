@@ -153,9 +153,10 @@ class AuditLog(Closing):
             self._seal.check_new()
 
     def write(self, record: ToolInvocationRecord) -> Awaitable[ToolInvocationRecord | None]:
-        """Write a record; it is committed once this is awaited. May be called from any event loop.
+        """Write a record. What this returns is a future of the running event loop, whichever it is.
 
-        If its key already has a final outcome, that record stands, and is the result.
+        It is done when the record is committed. If the record's key already has a final outcome, that
+        outcome stands, and is the result.
         """
         if record.__class__ is not ToolInvocationRecord:
             check_type("record", record, ToolInvocationRecord, _RECORD)
@@ -175,7 +176,7 @@ class AuditLog(Closing):
     def begin(self, entry: ToolInvocationRecord) -> Awaitable[ToolInvocationRecord | None]:
         """Claim `entry.idempotency_key` and write the entry, or neither, in any process.
 
-        If the key is taken, the result is the record under it: the first final one, otherwise the last
+        Returns a future, as `write` does. If the key is taken, the result is the record under it: the first final one, otherwise the last
         record of a call that never ended. A key is taken as long as the log has an entry that says
         that its call began, or how it finally ended. Calls that earlier versions began under the
         key of their run and call are found, too.
