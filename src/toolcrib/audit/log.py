@@ -176,10 +176,10 @@ class AuditLog(Closing):
     def begin(self, entry: ToolInvocationRecord) -> Awaitable[ToolInvocationRecord | None]:
         """Claim `entry.idempotency_key` and write the entry, or neither, in any process.
 
-        Returns a future, as `write` does. If the key is taken, the result is the record under it: the first final one, otherwise the last
-        record of a call that never ended. A key is taken as long as the log has an entry that says
-        that its call began, or how it finally ended. Calls that earlier versions began under the
-        key of their run and call are found, too.
+        Returns a future, as `write` does. If the key is taken, the result is the record under it: the
+        first final one, otherwise the last record of a call that never ended. A key is taken as long as
+        the log has an entry that says that its call began, or how it finally ended. Calls that earlier
+        versions began under the key of their run and call are found, too.
         """
         if entry.__class__ is not ToolInvocationRecord:
             check_type("entry", entry, ToolInvocationRecord, _RECORD)
