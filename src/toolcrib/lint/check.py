@@ -45,15 +45,15 @@ def chosen_forms(providers: Iterable[str] | None) -> tuple[ToolForm, ...]:
     """
     if providers is None:
         return tuple(FORMS.values())
-    wanted = [providers] if isinstance(providers, str) else list(providers)
-    for provider in wanted:
-        if not any(_means(provider, name) for name in FORMS):
+    requested = [providers] if isinstance(providers, str) else list(providers)
+    for provider in requested:
+        if not any(_covers(provider, name) for name in FORMS):
             raise RequestError(no_such("provider", provider, FORMS))
 
-    return tuple(f for f in FORMS.values() if any(_means(p, f.name) for p in wanted))
+    return tuple(f for f in FORMS.values() if any(_covers(p, f.name) for p in requested))
 
 
-def _means(provider: str, name: str) -> bool:
+def _covers(provider: str, name: str) -> bool:
     return provider == name or name.startswith(f"{provider}-")
 
 
@@ -62,17 +62,17 @@ def check_form(
 ) -> Iterator[tuple[int | None, RuleFault]]:
     """Yield each fault with the position of its tool, or None for the catalog as a whole."""
     views = tool_views(form, definitions)
-    for place, view in enumerate(views):
+    for index, view in enumerate(views):
         schema = view.definition.input_schema or {}
         for loss in view.losses:
-            if not _of_no_use(form, loss, schema):
-                yield place, _fault(form, view, loss)
-    yield from _cut_alike(views)
-    most = _MOST_TOOLS.get(form.name)
-    if most is not None and len(definitions) > most:
+            if not _is_unavoidable(form, loss, schema):
+                yield index, _fault(form, view, loss)
+    yield from _shortened_alike(views)
+    limit = _MOST_TOOLS.get(form.name)
+    if limit is not None and len(definitions) > limit:
         message = (
             f"a request that offers all {len(definitions)} tools is refused, because at "
-            f"most {most} are allowed: offer a selection of them (pick_tools)"
+            f"most {limit} are allowed: offer a selection of them (pick_tools)"
         )
         yield None, RuleFault("limit", "", message)
 
@@ -85,13 +85,15 @@ def _fault(form: ToolForm, view: ToolView, loss: Loss) -> RuleFault:
     is_long = length > (form.long_description or length)
     if is_long and not loss.pointer and loss.keyword == "description":
         return RuleFault("limit", "/description", f"{loss.message}: it has {length}", loss.effect)
-    at = f"{loss.pointer}/{escape_pointer(loss.keyword)}"
-    there = resolve_ref(view.definition.input_schema or {}, f"#{at}") is not None
-    pointer = f"/input_schema{at if there else loss.pointer}"
+    keyword_pointer = f"{loss.pointer}/{escape_pointer(loss.keyword)}"
+    is_in_schema = (
+        resolve_ref(view.definition.input_schema or {}, f"#{keyword_pointer}") is not None
+    )
+    pointer = f"/input_schema{keyword_pointer if is_in_schema else loss.pointer}"
     return RuleFault("schema", pointer, f"{loss.keyword}: {loss.message}", loss.effect)
 
 
-def _of_no_use(form: ToolForm, loss: Loss, schema: JsonObject) -> bool:
+def _is_unavoidable(form: ToolForm, loss: Loss, schema: JsonObject) -> bool:
     """Return whether a loss applies to nearly every tool, with nothing to be done about it.
 
     A model need not read that an object takes no other properties. `strict` is requested only where
@@ -101,82 +103,86 @@ def _of_no_use(form: ToolForm, loss: Loss, schema: JsonObject) -> bool:
         return False
     if loss.keyword == "strict":
         return form.strict_dialect is None
-    closes = loss.keyword in ("additionalProperties", "unevaluatedProperties")
-    node = resolve_ref(schema, f"#{loss.pointer}") if closes else 0
+    is_closing = loss.keyword in ("additionalProperties", "unevaluatedProperties")
+    node = resolve_ref(schema, f"#{loss.pointer}") if is_closing else 0
     return isinstance(node, dict) and node.get(loss.keyword) is False
 
 
-def _cut_alike(views: Sequence[ToolView]) -> Iterator[tuple[int, RuleFault]]:
+def _shortened_alike(views: Sequence[ToolView]) -> Iterator[tuple[int, RuleFault]]:
     """Yield names whose wire names differ only in the hash at their end."""
-    seen: dict[str, str] = {}
-    for place, view in enumerate(views):
-        own = view.definition.name
-        changed = view.wire_name != own
-        stem = view.wire_name.rpartition("_")[0] if changed else own
-        other = seen.setdefault(stem, own)
-        if changed and other != own:
+    first_names: dict[str, str] = {}
+    for index, view in enumerate(views):
+        name = view.definition.name
+        changed = view.wire_name != name
+        stem = view.wire_name.rpartition("_")[0] if changed else name
+        first_name = first_names.setdefault(stem, name)
+        if changed and first_name != name:
             message = (
                 "shortened to what the provider accepts, its name differs from that of "
-                f"'{other}' only by a hash ({view.wire_name}): rename one of them"
+                f"'{first_name}' only by a hash ({view.wire_name}): rename one of them"
             )
-            yield place, RuleFault("name", "/name", message)
+            yield index, RuleFault("name", "/name", message)
 
 
 OWN = "toolcrib"
 
 
-class Gathered(NamedTuple):
-    """One given item: its definition, if it has one, and why a catalog would refuse it."""
+class GatheredTool(NamedTuple):
+    """A tool as it was passed: its definition, if it has one, and why a catalog would refuse it."""
 
     name: str
     definition: ToolDefinition | None
     fault: RuleFault | None = None
 
 
-def gather(tools: Tools) -> list[Gathered]:
+def gather(tools: Tools) -> list[GatheredTool]:
     """Return the tools in the order given. A second tool with the same name has no definition.
 
     Raises DefinitionError if `tools` contains no tools at all, like a string.
     """
-    names, taken = Names(), set[str]()
-    found: list[Gathered] = []
-    for place, thing in enumerate(tools_in(tools), start=1):
+    names, seen_names = Names(), set[str]()
+    entries: list[GatheredTool] = []
+    for position, tool in enumerate(tools_in(tools), start=1):
         try:
-            definition = get_definition(thing)
+            definition = get_definition(tool)
         except DefinitionError as error:
-            found.append(Gathered(_name(place, thing), None, _refusal(thing, error)))
+            entries.append(GatheredTool(_name(position, tool), None, _refused_fault(tool, error)))
             continue
-        one = Gathered(definition.name, definition)
+        entry = GatheredTool(definition.name, definition)
         try:
-            names.take(one.name)
+            names.take(entry.name)
         except CatalogError as error:
-            kept = None if one.name in taken else definition
-            one = Gathered(one.name, kept, RuleFault("name", "/name", str(error), "refused"))
-        taken.add(one.name)
-        found.append(one)
-    return found
+            registered = None if entry.name in seen_names else definition
+            entry = GatheredTool(
+                entry.name, registered, RuleFault("name", "/name", str(error), "refused")
+            )
+        seen_names.add(entry.name)
+        entries.append(entry)
+    return entries
 
 
-def _name(place: int, thing: Any) -> str:
+def _name(position: int, tool: Any) -> str:
     """Return the name of a tool if it can be shown; else its position in the list, from 1."""
-    name = thing.get("name") if isinstance(thing, Mapping) else getattr(thing, "__name__", None)
-    return name if isinstance(name, str) and name.strip() else f"#{place}"
+    name = tool.get("name") if isinstance(tool, Mapping) else getattr(tool, "__name__", None)
+    return name if isinstance(name, str) and name.strip() else f"#{position}"
 
 
-def _refusal(thing: Any, error: DefinitionError) -> RuleFault:
+def _refused_fault(tool: Any, error: DefinitionError) -> RuleFault:
     if not isinstance(error, SchemaError):
-        return RuleFault("definition", "", _unnamed(str(error)), "refused")
+        return RuleFault("definition", "", _without_tool_name(str(error)), "refused")
     part = "input_schema"
-    if isinstance(thing, Mapping) and "output_schema" in thing:
+    if isinstance(tool, Mapping) and "output_schema" in tool:
         try:  # is it valid without the output schema?
-            tool_from_dict({k: v for k, v in thing.items() if k != "output_schema"}, {}, ())
+            tool_from_dict({k: v for k, v in tool.items() if k != "output_schema"}, {}, ())
             part = "output_schema"
         except DefinitionError:
             pass
-    return RuleFault("definition", f"/{part}{error.pointer}", _unnamed(error.message), "refused")
+    return RuleFault(
+        "definition", f"/{part}{error.pointer}", _without_tool_name(error.message), "refused"
+    )
 
 
-def _unnamed(message: str) -> str:
+def _without_tool_name(message: str) -> str:
     """Return a message without the leading name, which the finding has already."""
     return re.sub(r"^tool '[^']{1,128}'(?:, (?:in|out)put_schema)?: ", "", message)
 
@@ -195,32 +201,41 @@ def check_tools(tools: Tools, providers: Iterable[str] | None = None) -> list[Fi
     Raises RequestError for an unknown provider, DefinitionError if `tools` is not a list of tools.
     """
     forms = chosen_forms(providers)
-    gathered = gather(tools)
-    clashing = {place for place, one in enumerate(gathered) if one.fault}
-    whole = [place for place, one in enumerate(gathered) if one.definition is not None]
-    definitions = [one.definition for one in gathered if one.definition is not None]
-    order = {"": 0, OWN: 1} | {form.name: 2 + at for at, form in enumerate(forms)}
-    found = [(place, OWN, one.fault) for place, one in enumerate(gathered) if one.fault]
-    for at, provider, fault in _faults(definitions, forms):
-        place = len(gathered) if at is None else whole[at]
-        if fault.rule != "name" or provider or place not in clashing:  # a refused one needs no more
-            found.append((place, provider, fault))
-    found.sort(key=lambda f: (f[0], order[f[1]], RULES.index(f[2].rule), f[2].pointer))
-    names = [one.name for one in gathered] + [""]
+    entries = gather(tools)
+    refused = {position for position, entry in enumerate(entries) if entry.fault}
+    positions = [position for position, entry in enumerate(entries) if entry.definition is not None]
+    definitions = [entry.definition for entry in entries if entry.definition is not None]
+    provider_ranks = {"": 0, OWN: 1} | {form.name: 2 + index for index, form in enumerate(forms)}
+    placed = [(position, OWN, entry.fault) for position, entry in enumerate(entries) if entry.fault]
+    for index, provider, fault in _faults(definitions, forms):
+        position = len(entries) if index is None else positions[index]
+        if (
+            fault.rule != "name" or provider or position not in refused
+        ):  # refused: nothing more to say
+            placed.append((position, provider, fault))
+    placed.sort(
+        key=lambda f: (
+            f[0],
+            provider_ranks[f[1]],
+            RULES.index(f[2].rule),
+            f[2].pointer,
+        )
+    )
+    names = [entry.name for entry in entries] + [""]
     return [
-        Finding(tool=names[place], provider=provider, **msgspec.structs.asdict(fault))
-        for place, provider, fault in found
+        Finding(tool=names[position], provider=provider, **msgspec.structs.asdict(fault))
+        for position, provider, fault in placed
     ]
 
 
 def _faults(
     definitions: list[ToolDefinition], forms: Iterable[ToolForm]
 ) -> Iterator[tuple[int | None, str, RuleFault]]:
-    for place, definition in enumerate(definitions):
-        yield from ((place, "", fault) for fault in check_single(definition))
+    for index, definition in enumerate(definitions):
+        yield from ((index, "", fault) for fault in check_single(definition))
     for rule in (check_similar, check_shared):
-        yield from ((place, "", fault) for place, fault in rule(definitions))
+        yield from ((index, "", fault) for index, fault in rule(definitions))
     names = [definition.name for definition in definitions]
-    yield from ((place, "", fault) for place, fault in check_names(names))
+    yield from ((index, "", fault) for index, fault in check_names(names))
     for form in forms:
-        yield from ((place, form.name, fault) for place, fault in check_form(form, definitions))
+        yield from ((index, form.name, fault) for index, fault in check_form(form, definitions))
