@@ -78,8 +78,8 @@ MAX_CHARS = 8_192
 """How much of a description is read, so that a longer one costs no more."""
 
 _WORD = re.compile(r"[^\W_]+")
-_HUMPS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+|[^\W_A-Za-z0-9]+")
-_EMPTY = frozenset(
+_NAME_PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+|[^\W_A-Za-z0-9]+")
+_STOP_WORDS = frozenset(
     """
     a an and are as at be by can for from function given in into is it its method of on or that the
     this to tool use used using with you your
@@ -94,12 +94,12 @@ def words(text: str) -> list[str]:
 
 def name_words(name: str) -> tuple[str, ...]:
     """Return the words of a name: `getUser_byID2` has get, user, by, id, 2."""
-    return tuple(part.lower() for part in _HUMPS.findall(name))
+    return tuple(part.lower() for part in _NAME_PART.findall(name))
 
 
-def told(text: str) -> frozenset[str]:
+def meaningful_words(text: str) -> frozenset[str]:
     """Return the meaningful words of a text, without endings, for comparison with a name."""
-    return frozenset(stem(word) for word in words(text) if word not in _EMPTY)
+    return frozenset(stem(word) for word in words(text) if word not in _STOP_WORDS)
 
 
 def stem(word: str) -> str:
@@ -111,7 +111,7 @@ def stem(word: str) -> str:
     return word
 
 
-def spaceless(text: str) -> bool:
+def is_spaceless(text: str) -> bool:
     """Return whether the text is in a script without spaces, where words measure no length."""
     return any(
         "\u3040" <= c <= "\u9fff" or "\uac00" <= c <= "\ud7af" or "\u0e00" <= c <= "\u0eff"
@@ -143,23 +143,25 @@ def subschemas(schema: JsonObject) -> Iterator[tuple[str, JsonObject]]:
 def properties(schema: JsonObject) -> Iterator[Property]:
     """Yield each property of each object in a schema, except those with True or False as schema."""
     for pointer, node in subschemas(schema):
-        found = node.get("properties")
-        if isinstance(found, dict):
-            for name, child in found.items():
+        members = node.get("properties")
+        if isinstance(members, dict):
+            for name, child in members.items():
                 if isinstance(child, dict):
-                    at = f"{pointer}/properties/{references.escape_pointer(name)}"
-                    yield Property(name, at, child)
+                    property_pointer = f"{pointer}/properties/{references.escape_pointer(name)}"
+                    yield Property(name, property_pointer, child)
 
 
-def described(schema: JsonObject, root: References) -> bool:
+def is_described(schema: JsonObject, root: References) -> bool:
     """Return whether a schema is described: itself, or each property in it."""
-    if _said(schema, root):
+    if _has_description(schema, root):
         return True
-    within = list(properties(schema))
-    return bool(within) and all(_said(p.schema, root) or any(properties(p.schema)) for p in within)
+    nested = list(properties(schema))
+    return bool(nested) and all(
+        _has_description(p.schema, root) or any(properties(p.schema)) for p in nested
+    )
 
 
-def _said(schema: JsonObject, root: References) -> bool:
+def _has_description(schema: JsonObject, root: References) -> bool:
     """Return whether a schema, its `$ref`'s target, or one of its variants has a description."""
     nodes: list[object] = [schema]
     nodes += [v for key in ("anyOf", "oneOf", "allOf") for v in _list(schema.get(key))]
@@ -174,21 +176,21 @@ def types(schema: JsonObject) -> frozenset[str] | None:
 
     Null is left out, and integers are numbers.
     """
-    given = schema.get("type")
-    if isinstance(given, str):
-        given = [given]
-    if isinstance(given, list):
-        named = {t for t in given if isinstance(t, str)}
+    declared = schema.get("type")
+    if isinstance(declared, str):
+        declared = [declared]
+    if isinstance(declared, list):
+        names = {t for t in declared if isinstance(t, str)}
     else:
         variants = _list(schema.get("anyOf")) or _list(schema.get("oneOf"))
-        parts = [
+        variant_types = [
             types(v) if isinstance(v, dict) and v.get("type") != "null" else frozenset[str]()
             for v in variants
         ]
-        if not parts or any(part is None for part in parts):
+        if not variant_types or any(variant_type is None for variant_type in variant_types):
             return None
-        named = {t for part in parts if part for t in part}
-    return frozenset("number" if t == "integer" else t for t in named if t != "null") or None
+        names = {t for variant_type in variant_types if variant_type for t in variant_type}
+    return frozenset("number" if t == "integer" else t for t in names if t != "null") or None
 
 
 def _list(value: JsonValue) -> list[JsonValue]:
@@ -202,7 +204,7 @@ def _list(value: JsonValue) -> list[JsonValue]:
 # user, are worth a look. These are only patterns. What they do not find may still be harmful, and
 # the lock file is what keeps a text that was read from changing.
 
-_QUOTED = 60
+_MAX_QUOTED = 60
 # Zero-width and other invisible characters, bidirectional overrides and isolates, tags, controls.
 # ZWNJ and ZWJ (200c, 200d), LRM and RLM (200e, 200f) belong to scripts and emoji, so they count
 # only next to ASCII.
@@ -240,21 +242,21 @@ _ORDERS: dict[str, re.Pattern[str]] = {
 def _hidden(pointer: str, text: str) -> Iterator[RuleFault]:
     if text.isascii() and text.isprintable():
         return
-    found = sorted(set(_HIDDEN.findall(_FLAG.sub("", text))))
-    if found:
-        codes = ", ".join(f"U+{ord(c):04X}" for c in found[:5])
-        more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+    hidden = sorted(set(_HIDDEN.findall(_FLAG.sub("", text))))
+    if hidden:
+        codes = ", ".join(f"U+{ord(c):04X}" for c in hidden[:5])
+        more = f" and {len(hidden) - 5} more" if len(hidden) > 5 else ""
         message = f"it holds invisible characters ({codes}{more}): remove them"
         yield RuleFault("text", pointer, message)
 
 
 def _ordering(pointer: str, text: str) -> Iterator[RuleFault]:
-    plain = _HIDDEN.sub("", unicodedata.normalize("NFKC", _untagged(text))).lower()
-    for what, pattern in _ORDERS.items():
-        match = pattern.search(plain)
+    visible_text = _HIDDEN.sub("", unicodedata.normalize("NFKC", _untagged(text))).lower()
+    for problem, pattern in _ORDERS.items():
+        match = pattern.search(visible_text)
         if match:
-            words = " ".join(match[0].split())[:_QUOTED]
-            message = f"it {what} (“{words}”): a description should only say what the tool does"
+            quote = " ".join(match[0].split())[:_MAX_QUOTED]
+            message = f"it {problem} (“{quote}”): a description should only say what the tool does"
             yield RuleFault("text", pointer, message)
 
 
@@ -266,29 +268,31 @@ def _untagged(text: str) -> str:
 
 
 def _strings(form: JsonObject) -> Iterator[tuple[str, str]]:
-    """Yield every string of a tool's dictionary form, including keys, with its place."""
-    waiting: list[tuple[str, JsonValue]] = [("", form)]
-    while waiting:
-        pointer, value = waiting.pop()
+    """Yield every string of a tool's dictionary form, including keys, with its pointer."""
+    pending: list[tuple[str, JsonValue]] = [("", form)]
+    while pending:
+        pointer, value = pending.pop()
         if isinstance(value, str):
             yield pointer, value
         elif isinstance(value, dict):
             children = [(f"{pointer}/{escape_pointer(k)}", k, v) for k, v in value.items()]
-            yield from ((at, key) for at, key, _ in children if not key.isidentifier())
-            waiting += [(at, child) for at, _, child in reversed(children)]
+            yield from (
+                (child_pointer, key) for child_pointer, key, _ in children if not key.isidentifier()
+            )
+            pending += [(child_pointer, child) for child_pointer, _, child in reversed(children)]
         elif isinstance(value, list):
-            waiting += [(f"{pointer}/{i}", v) for i, v in reversed(list(enumerate(value)))]
+            pending += [(f"{pointer}/{i}", v) for i, v in reversed(list(enumerate(value)))]
 
 
 # The other rules for a single tool: what its definition leaves out, or where it contradicts itself.
 
 MIN_WORDS = 3
 """A description of fewer words is very short."""
-_LISTED = 5
-_SHOWN = 40
-_SHELVES = ("$schema", "$defs", "definitions")
-_PLAIN = frozenset({"type", "description", "title", "default", "examples"})
-_PYTHON: dict[str, tuple[type, ...]] = {
+_MAX_LISTED = 5
+_MAX_SHOWN = 40
+_DEFINITION_KEYWORDS = ("$schema", "$defs", "definitions")
+_TYPE_AND_ANNOTATIONS = frozenset({"type", "description", "title", "default", "examples"})
+_PYTHON_TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
     "boolean": (bool,),
     "number": (int, float),
@@ -315,39 +319,41 @@ def check_single(definition: ToolDefinition) -> Iterator[RuleFault]:
 
 def _description(definition: ToolDefinition) -> Iterator[RuleFault]:
     text = definition.description.strip()
-    number = len(words(text))
+    word_count = len(words(text))
     if not text:
-        wrong = "it has no description: say what it does, and when to use it"
-    elif number < MIN_WORDS and not spaceless(text):
-        many = f"{number} word{'' if number == 1 else 's'}"
-        wrong = (
-            f"its description is very short ({many}): say what it does, on what, "
+        message = "it has no description: say what it does, and when to use it"
+    elif word_count < MIN_WORDS and not is_spaceless(text):
+        count_text = f"{word_count} word{'' if word_count == 1 else 's'}"
+        message = (
+            f"its description is very short ({count_text}): say what it does, on what, "
             "and what comes back"
         )
-    elif told(text) <= {stem(word) for word in name_words(definition.name)}:
-        wrong = "its description says no more than its name: say on what, and what comes back"
+    elif meaningful_words(text) <= {stem(word) for word in name_words(definition.name)}:
+        message = "its description says no more than its name: say on what, and what comes back"
     else:
         return
-    yield RuleFault("description", "/description", wrong)
+    yield RuleFault("description", "/description", message)
 
 
 def _parameters(schema: JsonObject) -> Iterator[RuleFault]:
     """Yield at most one fault per tool: who describes one parameter will describe all of them."""
-    root, known = References(schema), list(properties(schema))
-    bare = [p for p in known if not described(p.schema, root)]
-    if not bare:
+    root, declared = References(schema), list(properties(schema))
+    undescribed = [p for p in declared if not is_described(p.schema, root)]
+    if not undescribed:
         return
-    names = ", ".join(f"'{p.name[:40]}'" for p in bare[:_LISTED])
-    more = f" and {len(bare) - _LISTED} more" if len(bare) > _LISTED else ""
-    message = f"parameters without a description: {names}{more} ({len(bare)} of {len(known)})"
-    yield RuleFault("parameter", f"/input_schema{bare[0].pointer}", message)
+    names = ", ".join(f"'{p.name[:40]}'" for p in undescribed[:_MAX_LISTED])
+    more = f" and {len(undescribed) - _MAX_LISTED} more" if len(undescribed) > _MAX_LISTED else ""
+    message = (
+        f"parameters without a description: {names}{more} ({len(undescribed)} of {len(declared)})"
+    )
+    yield RuleFault("parameter", f"/input_schema{undescribed[0].pointer}", message)
 
 
 def _defaults(schema: JsonObject) -> Iterator[RuleFault]:
-    shelves = {key: schema[key] for key in _SHELVES if key in schema}
+    definitions = {key: schema[key] for key in _DEFINITION_KEYWORDS if key in schema}
     nulls: list[str] = []
     for pointer, node in subschemas(schema):
-        if "default" not in node or _fits(node, shelves):
+        if "default" not in node or _fits(node, definitions):
             continue
         if node["default"] is None:
             nulls.append(pointer)
@@ -398,81 +404,83 @@ _OTHER_FORMATS = frozenset(
 def _keywords(schema: JsonObject) -> Iterator[RuleFault]:
     for pointer, node in subschemas(schema):
         for key in node.keys() - _KEYWORDS:
-            meant = did_you_mean(key, _KEYWORDS, cutoff=0.75)
-            if meant:
+            suggestion = did_you_mean(key, _KEYWORDS, cutoff=0.75)
+            if suggestion:
                 yield RuleFault(
                     "keyword",
                     f"/input_schema{pointer}/{escape_pointer(key)}",
-                    f"the unknown keyword '{key[:_SHOWN]}' checks nothing{meant}",
+                    f"the unknown keyword '{key[:_MAX_SHOWN]}' checks nothing{suggestion}",
                 )
 
 
 def _formats(schema: JsonObject) -> Iterator[RuleFault]:
     """Yield at most one fault per tool, at the first format that nothing checks."""
-    found: dict[str, str] = {}
+    pointers: dict[str, str] = {}
     for pointer, node in subschemas(schema):
         name = node.get("format")
         if isinstance(name, str) and name not in CHECKED_FORMATS | _OTHER_FORMATS:
-            found.setdefault(name[:_SHOWN], pointer)
-    if found:
-        names = ", ".join(f"'{name}'" for name in list(found)[:_LISTED])
-        one = len(found) == 1
+            pointers.setdefault(name[:_MAX_SHOWN], pointer)
+    if pointers:
+        names = ", ".join(f"'{name}'" for name in list(pointers)[:_MAX_LISTED])
+        is_single = len(pointers) == 1
         yield RuleFault(
             "keyword",
-            f"/input_schema{next(iter(found.values()))}/format",
-            f"nothing checks the format{'' if one else 's'} {names}: any value passes; add a "
+            f"/input_schema{next(iter(pointers.values()))}/format",
+            f"nothing checks the format{'' if is_single else 's'} {names}: any value passes; add a "
             "pattern or an enum",
         )
 
 
 def _open(definition: ToolDefinition, schema: JsonObject) -> Iterator[RuleFault]:
-    words_of_it = ("additionalProperties", "unevaluatedProperties", "patternProperties")
-    opened = [key for key in words_of_it if schema.get(key) not in (None, False, {})]
-    if not opened:
+    keywords = ("additionalProperties", "unevaluatedProperties", "patternProperties")
+    open_keywords = [key for key in keywords if schema.get(key) not in (None, False, {})]
+    if not open_keywords:
         return
-    told = {} if definition.defaults_json is None else json_copy(definition.defaults_json)
-    hidden = [name for name in told if name not in definition.properties]
-    theirs = f", its parameters {', '.join(hidden[:_LISTED])} among them" if hidden else ""
+    defaults = {} if definition.defaults_json is None else json_copy(definition.defaults_json)
+    undeclared = [name for name in defaults if name not in definition.properties]
+    parameters_text = (
+        f", its parameters {', '.join(undeclared[:_MAX_LISTED])} among them" if undeclared else ""
+    )
     yield RuleFault(
         "open",
-        f"/input_schema/{opened[0]}",
-        f"it takes arguments that it does not declare{theirs}: they reach the tool, but no "
+        f"/input_schema/{open_keywords[0]}",
+        f"it takes arguments that it does not declare{parameters_text}: they reach the tool, but no "
         "record shows them; declare what may be sent, and remove the keyword",
     )
 
 
 def _short(value: JsonValue) -> str:
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
-def _fits(node: JsonObject, shelves: JsonObject) -> bool:
+def _fits(node: JsonObject, definitions: JsonObject) -> bool:
     """Check a default with the `$defs` of the whole schema. If it cannot be checked separately, it
     counts as valid."""
     value = node["default"]
-    if node.keys() <= _PLAIN:
-        verdict = _plainly(node.get("type"), value)
-        if verdict is not None:
-            return verdict
-    alone = {key: part for key, part in node.items() if key not in _SHELVES}
+    if node.keys() <= _TYPE_AND_ANNOTATIONS:
+        is_valid = _fits_type(node.get("type"), value)
+        if is_valid is not None:
+            return is_valid
+    bare = {key: part for key, part in node.items() if key not in _DEFINITION_KEYWORDS}
     try:
-        validator = compile_validator({**shelves, "properties": {"value": alone}})
+        validator = compile_validator({**definitions, "properties": {"value": bare}})
     except SchemaError:
         return True
     return validator.is_valid({"value": value})
 
 
-def _plainly(kind: JsonValue, value: JsonValue) -> bool | None:
+def _fits_type(kind: JsonValue, value: JsonValue) -> bool | None:
     """Return the verdict on a schema that consists only of a type, without compiling it."""
     if kind is None:
         return True
-    if not isinstance(kind, str) or kind not in _PYTHON:
+    if not isinstance(kind, str) or kind not in _PYTHON_TYPES:
         return None
     if isinstance(value, bool) or kind == "boolean":
         return isinstance(value, bool) and kind == "boolean"
     if kind == "integer" and isinstance(value, float):
         return is_whole(value)
-    return isinstance(value, _PYTHON[kind])
+    return isinstance(value, _PYTHON_TYPES[kind])
 
 
 def _enums(schema: JsonObject) -> Iterator[RuleFault]:
@@ -488,7 +496,7 @@ def _enums(schema: JsonObject) -> Iterator[RuleFault]:
 # and names that differ only in their digits, or by one letter within a word (a typing error, or two
 # spellings). A plural is not such an error: `get_user` and `get_users` are often both wanted.
 
-_LONG = 5
+_MIN_LETTERS = 5
 """With fewer letters, changing one letter makes a different word (`min` and `mid`)."""
 
 _DIRECTIONS = frozenset("to from into in of by as for before after 2".split())  # noqa: SIM905
@@ -497,59 +505,63 @@ _DIRECTIONS = frozenset("to from into in of by as for before after 2".split())  
 
 def check_names(names: Sequence[str]) -> Iterator[tuple[int, RuleFault]]:
     """Yield each name that is easily confused with an earlier one, with its position."""
-    told: set[int] = set()
-    for key, how in _KEYS:
-        seen: dict[object, int] = {}
-        for place, name in enumerate(names):
-            for form in key(name):
-                first = seen.setdefault(form, place)
-                if first != place and place not in told and names[first] != name:
-                    if how == _LETTER and not _slip(name, names[first]):
+    reported: set[int] = set()
+    for key, relation in _CONFUSIONS:
+        first_indices: dict[object, int] = {}
+        for index, name in enumerate(names):
+            for variant in key(name):
+                first_index = first_indices.setdefault(variant, index)
+                if first_index != index and index not in reported and names[first_index] != name:
+                    if relation == _BY_A_LETTER and not _is_misspelling(name, names[first_index]):
                         continue
-                    told.add(place)
-                    message = f"it {how} '{names[first]}': rename one of them"
-                    yield place, RuleFault("name", "/name", message)
+                    reported.add(index)
+                    message = f"it {relation} '{names[first_index]}': rename one of them"
+                    yield index, RuleFault("name", "/name", message)
 
 
-def _ordered(name: str) -> Iterator[object]:
+def _sorted_words(name: str) -> Iterator[object]:
     parts = name_words(name)
     if not _DIRECTIONS.intersection(parts):
         yield tuple(sorted(parts))
 
 
-def _undigited(name: str) -> Iterator[object]:
+def _without_digits(name: str) -> Iterator[object]:
     yield tuple(word for word in name_words(name) if not word.isdigit())
 
 
 def _one_letter(name: str) -> Iterator[object]:
     """Yield forms: two words that share one differ by a letter, or have two letters swapped."""
     parts = name_words(name)
-    for place, word in enumerate(parts):
-        if len(word) >= _LONG and word.isalpha():
-            for cut in {word} | {word[:i] + word[i + 1 :] for i in range(len(word))}:
-                yield parts[:place], cut, parts[place + 1 :]
+    for index, word in enumerate(parts):
+        if len(word) >= _MIN_LETTERS and word.isalpha():
+            for shortened in {word} | {word[:i] + word[i + 1 :] for i in range(len(word))}:
+                yield parts[:index], shortened, parts[index + 1 :]
 
 
-_LETTER = "differs by a letter from"
-_KEYS: tuple[tuple[Callable[[str], Iterator[object]], str], ...] = (
-    (_ordered, "has the same words as"),
-    (_undigited, "differs only in digits from"),
-    (_one_letter, _LETTER),
+_BY_A_LETTER = "differs by a letter from"
+_CONFUSIONS: tuple[tuple[Callable[[str], Iterator[object]], str], ...] = (
+    (_sorted_words, "has the same words as"),
+    (_without_digits, "differs only in digits from"),
+    (_one_letter, _BY_A_LETTER),
 )
 
 
-def _slip(name: str, other: str) -> bool:
+def _is_misspelling(name: str, other: str) -> bool:
     """Return whether a letter was added, changed or swapped, other than for a plural."""
     pairs = zip(name_words(name), name_words(other), strict=True)
-    ((one, two),) = [(a, b) for a, b in pairs if a != b]
-    if len(one) != len(two):
-        short, long = sorted((one, two), key=len)
+    ((word, other_word),) = [(a, b) for a, b in pairs if a != b]
+    if len(word) != len(other_word):
+        short, long = sorted((word, other_word), key=len)
         return long != short + "s"
-    places = [place for place, (a, b) in enumerate(zip(one, two, strict=True)) if a != b]
-    if len(places) == 2:
-        first, second = places
-        return second == first + 1 and one[first] == two[second] and one[second] == two[first]
-    return len(places) == 1
+    indices = [index for index, (a, b) in enumerate(zip(word, other_word, strict=True)) if a != b]
+    if len(indices) == 2:
+        first, second = indices
+        return (
+            second == first + 1
+            and word[first] == other_word[second]
+            and word[second] == other_word[first]
+        )
+    return len(indices) == 1
 
 
 # Rule `similar`: two tools that are described in the same words.
@@ -564,55 +576,65 @@ def _slip(name: str, other: str) -> bool:
 # et al. 2006, "A primitive operator for similarity joins"), so few pairs are compared.
 
 SIMILAR = 0.9
-_CHECKED = 300  # index entries for one description; with more, there are other problems
+_MAX_CANDIDATES = 300  # index entries for one description; with more, there are other problems
 
 
 def check_similar(definitions: Sequence[ToolDefinition]) -> Iterator[tuple[int, RuleFault]]:
     """Yield each description that nearly repeats an earlier one, with the position of its tool."""
-    texts = [frozenset(words(d.description)) for d in definitions]
-    counts = Counter(word for text in texts for word in text)
-    index: defaultdict[str, list[int]] = defaultdict(list)
-    same: dict[frozenset[str], int] = {}
-    for place, text in enumerate(texts):
-        if not text:
+    word_sets = [frozenset(words(d.description)) for d in definitions]
+    counts = Counter(word for word_set in word_sets for word in word_set)
+    tools_by_word: defaultdict[str, list[int]] = defaultdict(list)
+    first_indices: dict[frozenset[str], int] = {}
+    for index, word_set in enumerate(word_sets):
+        if not word_set:
             continue
-        prefix = _prefix(text, counts)
-        first = same.setdefault(text, place)
-        found = first if first != place else _earlier(place, prefix, index, texts, definitions)
-        if first == place:
+        prefix = _prefix(word_set, counts)
+        first_index = first_indices.setdefault(word_set, index)
+        similar_index = (
+            first_index
+            if first_index != index
+            else _earlier_similar(index, prefix, tools_by_word, word_sets, definitions)
+        )
+        if first_index == index:
             for word in prefix:
-                index[word].append(place)
-        if found is not None:
-            yield place, _fault(definitions[found], exact=first != place)
+                tools_by_word[word].append(index)
+        if similar_index is not None:
+            yield index, _fault(definitions[similar_index], exact=first_index != index)
 
 
-def _prefix(text: frozenset[str], counts: Counter[str]) -> list[str]:
-    length = len(text) - ceil(SIMILAR * len(text)) + 1
-    return sorted(text, key=lambda word: (counts[word], word))[:length]
+def _prefix(word_set: frozenset[str], counts: Counter[str]) -> list[str]:
+    length = len(word_set) - ceil(SIMILAR * len(word_set)) + 1
+    return sorted(word_set, key=lambda word: (counts[word], word))[:length]
 
 
-def _earlier(
-    place: int,
+def _earlier_similar(
+    index: int,
     prefix: list[str],
-    index: defaultdict[str, list[int]],
-    texts: list[frozenset[str]],
+    tools_by_word: defaultdict[str, list[int]],
+    word_sets: list[frozenset[str]],
     definitions: Sequence[ToolDefinition],
 ) -> int | None:
-    text = texts[place]
-    candidates = islice((other for word in prefix for other in index[word]), _CHECKED)
-    for other in dict.fromkeys(candidates):
-        shared = len(text & texts[other])
-        if shared >= SIMILAR * (len(text) + len(texts[other]) - shared):
-            differing = text ^ texts[other]
-            own, others = (set(name_words(definitions[at].name)) for at in (place, other))
-            if not differing <= own ^ others:
-                return other
+    word_set = word_sets[index]
+    candidates = islice(
+        (candidate for word in prefix for candidate in tools_by_word[word]), _MAX_CANDIDATES
+    )
+    for candidate in dict.fromkeys(candidates):
+        shared = len(word_set & word_sets[candidate])
+        if shared >= SIMILAR * (len(word_set) + len(word_sets[candidate]) - shared):
+            differing = word_set ^ word_sets[candidate]
+            name, candidate_name = (
+                set(name_words(definitions[tool_index].name)) for tool_index in (index, candidate)
+            )
+            if not differing <= name ^ candidate_name:
+                return candidate
     return None
 
 
 def _fault(other: ToolDefinition, *, exact: bool) -> RuleFault:
-    how = "has the same description as" if exact else "is described in nearly the same words as"
-    message = f"it {how} '{other.name}': say when to use which, or merge them into one tool"
+    relation = (
+        "has the same description as" if exact else "is described in nearly the same words as"
+    )
+    message = f"it {relation} '{other.name}': say when to use which, or merge them into one tool"
     return RuleFault("similar", "/description", message)
 
 
@@ -663,63 +685,65 @@ _UNITS = [
         {"bytes": "bytes", "megabytes": "megabytes|mb"},
     )
 ]
-_TOOLS = 3
+_MAX_TOOLS = 3
 
-_Use: TypeAlias = "tuple[int, Property]"
+_ParameterUse: TypeAlias = "tuple[int, Property]"
 
 
 def check_shared(definitions: Sequence[ToolDefinition]) -> Iterator[tuple[int, RuleFault]]:
     """Yield each parameter that differs between tools, with the position of the odd tool."""
     schemas = [definition.input_schema or {} for definition in definitions]
-    uses: defaultdict[str, list[_Use]] = defaultdict(list)
-    spelled: defaultdict[str, dict[str, list[_Use]]] = defaultdict(dict)
-    for place, schema in enumerate(schemas):
-        for found in _top(schema):
-            uses[found.name].append((place, found))
-            key = found.name.replace("_", "").replace("-", "").lower()
-            spelled[key].setdefault(found.name, []).append((place, found))
+    uses_by_name: defaultdict[str, list[_ParameterUse]] = defaultdict(list)
+    spellings: defaultdict[str, dict[str, list[_ParameterUse]]] = defaultdict(dict)
+    for index, schema in enumerate(schemas):
+        for parameter in _top_parameters(schema):
+            uses_by_name[parameter.name].append((index, parameter))
+            key = parameter.name.replace("_", "").replace("-", "").lower()
+            spellings[key].setdefault(parameter.name, []).append((index, parameter))
     names = [definition.name for definition in definitions]
     roots = [References(schema) for schema in schemas]
-    for name, several in uses.items():
-        if len(several) > 1 and name.lower() not in _ROLES:
-            yield from _conflicts(name, several, roots, names)
-    for variants in spelled.values():
+    for name, uses in uses_by_name.items():
+        if len(uses) > 1 and name.lower() not in _ROLES:
+            yield from _conflicts(name, uses, roots, names)
+    for variants in spellings.values():
         if len(variants) > 1:
             yield _spelling(variants, names)
 
 
-def _top(schema: JsonObject) -> Iterator[Property]:
+def _top_parameters(schema: JsonObject) -> Iterator[Property]:
     return (p for p in properties(schema) if p.pointer.count("/") == 2)
 
 
 def _conflicts(
-    name: str, several: list[_Use], roots: list[References], names: list[str]
+    name: str, uses: list[_ParameterUse], roots: list[References], names: list[str]
 ) -> Iterator[tuple[int, RuleFault]]:
-    for what, measure in _KINDS:
-        groups: defaultdict[str, list[_Use]] = defaultdict(list)
-        for place, found in several:
-            value = measure(found, roots[place])
+    for relation, measure in _MEASURES:
+        uses_by_value: defaultdict[str, list[_ParameterUse]] = defaultdict(list)
+        for index, parameter in uses:
+            value = measure(parameter, roots[index])
             if value is not None:
-                groups[value].append((place, found))
-        if len(groups) < 2:
+                uses_by_value[value].append((index, parameter))
+        if len(uses_by_value) < 2:
             continue
-        (most, many), *rest = sorted(groups.items(), key=lambda group: -len(group[1]))
-        for value, few in rest:
-            place, found = few[0]
+        (usual_value, usual_uses), *odd_groups = sorted(
+            uses_by_value.items(), key=lambda group: -len(group[1])
+        )
+        for value, odd_uses in odd_groups:
+            index, parameter = odd_uses[0]
             message = (
-                f"'{name}' is {what} {value} in {_tools(few, names)}, and {most} in "
-                f"{_tools(many, names)}: make them the same, or give them different names"
+                f"'{name}' is {relation} {value} in {_tools(odd_uses, names)}, and {usual_value} in "
+                f"{_tools(usual_uses, names)}: make them the same, or give them different names"
             )
-            yield place, RuleFault("conflict", f"/input_schema{found.pointer}", message)
+            yield index, RuleFault("conflict", f"/input_schema{parameter.pointer}", message)
 
 
-def _type(found: Property, root: References) -> str | None:
+def _type(parameter: Property, root: References) -> str | None:
     """Return string, number or boolean, which are easily confused; None for lists and objects."""
-    schema = found.schema
+    schema = parameter.schema
     target = schema.get("$ref")
     if isinstance(target, str):
-        led = root.resolve(target)
-        schema = led if isinstance(led, dict) else schema
+        resolved = root.resolve(target)
+        schema = resolved if isinstance(resolved, dict) else schema
     kinds = types(schema)
     if kinds is None or len(kinds) != 1:
         return None
@@ -727,43 +751,44 @@ def _type(found: Property, root: References) -> str | None:
     return kind if kind in ("string", "number", "boolean") else None
 
 
-def _unit(units: dict[str, re.Pattern[str]], found: Property, _root: References) -> str | None:
+def _unit(units: dict[str, re.Pattern[str]], parameter: Property, _root: References) -> str | None:
     """Return the unit that a parameter's description names, if it names exactly one."""
-    text = found.schema.get("description")
+    text = parameter.schema.get("description")
     if not isinstance(text, str):
         return None
-    named = [unit for unit, pattern in units.items() if pattern.search(text)]
-    return named[0] if len(named) == 1 else None
+    named_units = [unit for unit, pattern in units.items() if pattern.search(text)]
+    return named_units[0] if len(named_units) == 1 else None
 
 
-def _format(found: Property, _root: References) -> str | None:
-    form = found.schema.get("format")
-    return form if isinstance(form, str) else None
+def _format(parameter: Property, _root: References) -> str | None:
+    format_name = parameter.schema.get("format")
+    return format_name if isinstance(format_name, str) else None
 
 
 _Measure: TypeAlias = Callable[[Property, References], str | None]
 # What a parameter is by one measure; parameters that differ in it conflict.
-_KINDS: tuple[tuple[str, _Measure], ...] = (
+_MEASURES: tuple[tuple[str, _Measure], ...] = (
     ("a", _type),
     ("of format", _format),
     *(("in", partial(_unit, units)) for units in _UNITS),
 )
 
 
-def _spelling(variants: dict[str, list[_Use]], names: list[str]) -> tuple[int, RuleFault]:
+def _spelling(variants: dict[str, list[_ParameterUse]], names: list[str]) -> tuple[int, RuleFault]:
     ranked = sorted(variants.items(), key=lambda variant: -len(variant[1]))
-    (most, many), (_, few) = ranked[0], ranked[-1]
-    place, found = few[0]
+    (usual_name, usual_uses), (_, odd_uses) = ranked[0], ranked[-1]
+    index, parameter = odd_uses[0]
     others = "; ".join(f"'{name}' in {_tools(uses, names)}" for name, uses in ranked[1:])
-    return place, RuleFault(
+    return index, RuleFault(
         "spelling",
-        f"/input_schema{found.pointer}",
-        f"one parameter with several spellings: '{most}' in {_tools(many, names)}; {others}: use one",
+        f"/input_schema{parameter.pointer}",
+        f"one parameter with several spellings: '{usual_name}' in {_tools(usual_uses, names)}; "
+        f"{others}: use one",
     )
 
 
-def _tools(uses: list[_Use], names: list[str]) -> str:
-    places = list(dict.fromkeys(place for place, _ in uses))
-    shown = ", ".join(names[place] for place in places[:_TOOLS])
-    rest = len(places) - _TOOLS
-    return f"{shown} and {rest} more" if rest > 0 else shown
+def _tools(uses: list[_ParameterUse], names: list[str]) -> str:
+    indices = list(dict.fromkeys(index for index, _ in uses))
+    names_text = ", ".join(names[index] for index in indices[:_MAX_TOOLS])
+    remaining = len(indices) - _MAX_TOOLS
+    return f"{names_text} and {remaining} more" if remaining > 0 else names_text
