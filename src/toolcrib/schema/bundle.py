@@ -37,7 +37,7 @@ from toolcrib.values.typed import check_type
 
 MAX_FILES = 200
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-_SHOWN = 200
+_MAX_SHOWN = 200
 
 
 class SchemaFile:
@@ -58,89 +58,91 @@ class SchemaFiles:
 
     def __init__(self, path: Path, root: Path | None) -> None:
         try:
-            found = path.resolve(strict=True)
+            real_path = path.resolve(strict=True)
             self._root = (path.parent if root is None else root).resolve(strict=True)
         except (OSError, RuntimeError) as error:  # the latter: circular links, before 3.13
             reason = getattr(error, "strerror", None) or "its links form a loop"
             raise SourceError(f"the schema {path} cannot be read: {reason}") from None
-        if not found.is_relative_to(self._root):
+        if not real_path.is_relative_to(self._root):
             raise SourceError(f"the schema {path} is outside the root folder {self._root}")
-        if not found.is_file():
+        if not real_path.is_file():
             raise SourceError(f"the schema {path} cannot be read: it is not a file")
-        self._read: dict[Path, SchemaFile] = {}
-        self.main = self._load(found, None, None)
+        self._files_by_path: dict[Path, SchemaFile] = {}
+        self.main = self._load(real_path, None, None)
         if not isinstance(self.main.schema, dict):
             raise self.main.error("a schema to bundle must be a JSON object")
 
     def follow(self, file: SchemaFile, ref: str, place: Place) -> SchemaFile:
         """Return the file that a `$ref` in another file means. Raises SchemaError naming both."""
-        written = ref.partition("#")[0]
-        name = unquote(written)
-        if _SCHEME.match(name) or name.startswith(("/", "\\")) or "?" in written:
+        file_reference = ref.partition("#")[0]
+        name = unquote(file_reference)
+        if _SCHEME.match(name) or name.startswith(("/", "\\")) or "?" in file_reference:
             raise file.error(
-                f"$ref {ref[:_SHOWN]!r} is not a relative path, and nothing is fetched: put a "
+                f"$ref {ref[:_MAX_SHOWN]!r} is not a relative path, and nothing is fetched: put a "
                 "copy into the folder and refer to it, as in 'other.json#/$defs/x'",
                 place,
             )
         try:
-            found = (file.path.parent / name).resolve()
-            is_file = found.is_file()
+            target_path = (file.path.parent / name).resolve()
+            is_file = target_path.is_file()
         except (OSError, RuntimeError, ValueError):  # a NUL, an overlong name, circular links
-            raise file.error(f"$ref {ref[:_SHOWN]!r} does not name a file", place) from None
-        if not found.is_relative_to(self._root):
+            raise file.error(f"$ref {ref[:_MAX_SHOWN]!r} does not name a file", place) from None
+        if not target_path.is_relative_to(self._root):
             raise file.error(
-                f"$ref {ref[:_SHOWN]!r} leads out of the folder: move the file into the "
+                f"$ref {ref[:_MAX_SHOWN]!r} leads out of the folder: move the file into the "
                 "folder, or pass root= to bundle_refs",
                 place,
             )
         if not is_file:
-            raise file.error(f"$ref {ref[:_SHOWN]!r}: there is no such file", place)
-        return self._read.get(found) or self._load(found, file, place)
+            raise file.error(f"$ref {ref[:_MAX_SHOWN]!r}: there is no such file", place)
+        return self._files_by_path.get(target_path) or self._load(target_path, file, place)
 
-    def _load(self, path: Path, by: SchemaFile | None, place: Place) -> SchemaFile:
+    def _load(self, path: Path, referrer: SchemaFile | None, place: Place) -> SchemaFile:
         shown = path.relative_to(self._root).as_posix()
-        if len(self._read) >= MAX_FILES:
+        if len(self._files_by_path) >= MAX_FILES:
             raise SchemaError(f"{shown}: the schema refers to more than {MAX_FILES} files")
         try:
             schema = _read(path)
         except OSError as error:
-            text = f"{shown} cannot be read: {error.strerror or type(error).__name__}"
-            raise SourceError(text) if by is None else by.error(text, place) from None
+            message = f"{shown} cannot be read: {error.strerror or type(error).__name__}"
+            raise (
+                SourceError(message) if referrer is None else referrer.error(message, place)
+            ) from None
         except ValueError as error:
             raise SchemaError(f"{shown} is not JSON: {error}") from None
-        made = SchemaFile(path, shown, schema)
+        file = SchemaFile(path, shown, schema)
         if not isinstance(schema, bool):
             try:
                 check_shape(schema)
             except SchemaError as error:
                 raise SchemaError(f"{shown}: {error.message}", error.pointer) from None
-        self._read[path] = made
-        return made
+        self._files_by_path[path] = file
+        return file
 
 
 def _read(path: Path) -> Any:
     """Parse a file as strict JSON. Raises ValueError, without content of the file, if it is not."""
-    with path.open("rb") as opened:
-        data = opened.read(MAX_BYTES * 4 + 1)
-    if len(data) > MAX_BYTES * 4:
+    with path.open("rb") as file:
+        content = file.read(MAX_BYTES * 4 + 1)
+    if len(content) > MAX_BYTES * 4:
         raise ValueError(f"it is longer than {MAX_BYTES * 4} bytes")
     try:
-        data.decode()
+        content.decode()
     except UnicodeDecodeError as error:
         raise ValueError(f"byte {error.start} is not UTF-8") from None
     try:
         return jiter.from_json(
-            data.removeprefix(b"\xef\xbb\xbf"), catch_duplicate_keys=True, allow_inf_nan=False
+            content.removeprefix(b"\xef\xbb\xbf"), catch_duplicate_keys=True, allow_inf_nan=False
         )
     except ValueError as error:
-        what = str(error)
-        where = re.search(r"at line \d+ column \d+$", what)
-        known = "a key appears twice" if "duplicate key" in what else "it cannot be parsed"
-        raise ValueError(f"{known} {where[0] if where else ''}".rstrip()) from None
+        message = str(error)
+        position = re.search(r"at line \d+ column \d+$", message)
+        reason = "a key appears twice" if "duplicate key" in message else "it cannot be parsed"
+        raise ValueError(f"{reason} {position[0] if position else ''}".rstrip()) from None
 
 
-_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
-_HOLDS = frozenset((Role.ONE, Role.MANY, Role.NAMED, Role.PATTERNS, Role.SHELF))
+_NOT_ALLOWED_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
+_SUBSCHEMA_ROLES = frozenset((Role.ONE, Role.MANY, Role.NAMED, Role.PATTERNS, Role.SHELF))
 
 
 def bundle_refs(path: str | Path, *, root: str | Path | None = None) -> JsonObject:
@@ -159,12 +161,12 @@ def bundle_refs(path: str | Path, *, root: str | Path | None = None) -> JsonObje
     check_type("path", path, (str, Path), "the path of a file, str or Path")
     check_type("root", root, (str, Path, NoneType), "the path of a folder, str or Path, or None")
     files = SchemaFiles(Path(path), None if root is None else Path(root))
-    made = json_copy(schema_text(_Bundle(files).whole()))
-    check_schema(made)
-    return made
+    bundled = json_copy(schema_text(_Bundle(files).build()))
+    check_schema(bundled)
+    return bundled
 
 
-class _At(NamedTuple):
+class _Position(NamedTuple):
     """The position of a copy; `embedded` says that it is below an `$id` that is not its file's."""
 
     file: SchemaFile
@@ -172,7 +174,7 @@ class _At(NamedTuple):
     foreign: bool
     embedded: bool = False
 
-    def below(self, key: object) -> _At:
+    def step_into(self, key: object) -> _Position:
         return self._replace(place=(self.place, key))
 
 
@@ -182,96 +184,105 @@ class _Bundle:
     def __init__(self, files: SchemaFiles) -> None:
         self._files, self._main = files, files.main
         self._draft = _draft(files.main, files.main.schema, Draft.D2020)
-        self._shelf = "$defs" if self._draft is Draft.D2020 else "definitions"
-        own = files.main.schema.get(self._shelf, {})
-        if not isinstance(own, dict):
-            raise files.main.error(f"{self._shelf} is not an object", (None, self._shelf))
-        self._names: set[str] = set(own)
-        self._places = {id(node) for _, node in subschemas(files.main.schema)}
+        self._definitions_keyword = "$defs" if self._draft is Draft.D2020 else "definitions"
+        definitions = files.main.schema.get(self._definitions_keyword, {})
+        if not isinstance(definitions, dict):
+            raise files.main.error(
+                f"{self._definitions_keyword} is not an object", (None, self._definitions_keyword)
+            )
+        self._names: set[str] = set(definitions)
+        self._subschema_ids = {id(node) for _, node in subschemas(files.main.schema)}
         # The definitions that are included, by their origin: each one's name, itself, its position.
-        self._taken: dict[tuple[Path, object], tuple[str, Any, _At]] = {}
-        self._copied = 0
+        self._included: dict[tuple[Path, object], tuple[str, Any, _Position]] = {}
+        self._copied_nodes = 0
 
-    def whole(self) -> JsonObject:
-        made: JsonObject = self._schema(self._main.schema, _At(self._main, None, foreign=False))
+    def build(self) -> JsonObject:
+        bundled: JsonObject = self._rewritten(
+            self._main.schema, _Position(self._main, None, foreign=False)
+        )
         definitions: dict[str, Any] = {}
-        while len(definitions) < len(self._taken):  # each copy may include more
-            name, node, at = list(self._taken.values())[len(definitions)]
-            definitions[name] = self._schema(node, at)
+        while len(definitions) < len(self._included):  # each copy may include more
+            name, node, position = list(self._included.values())[len(definitions)]
+            definitions[name] = self._rewritten(node, position)
         if definitions:
-            own: Any = made.pop(self._shelf, {})
-            made[self._shelf] = {**own, **definitions}
-        return made
+            own_definitions: Any = bundled.pop(self._definitions_keyword, {})
+            bundled[self._definitions_keyword] = {**own_definitions, **definitions}
+        return bundled
 
-    def _schema(self, node: Any, at: _At) -> Any:
+    def _rewritten(self, node: Any, position: _Position) -> Any:
         """Return a copy in which each `$ref` points to its target's place in the result."""
         if not isinstance(node, dict):
             return node
-        self._copied += 1 + len(node)
-        if self._copied > MAX_NODES:
+        self._copied_nodes += 1 + len(node)
+        if self._copied_nodes > MAX_NODES:
             raise SchemaError(f"the files make a schema of more than {MAX_NODES} nodes")
-        own = node.get("$id")
-        whole = node is at.file.schema
-        if isinstance(own, str) and not own.startswith("#") and not whole:
-            at = at._replace(embedded=True)
-        made = {}
+        schema_id = node.get("$id")
+        is_top = node is position.file.schema
+        if isinstance(schema_id, str) and not schema_id.startswith("#") and not is_top:
+            position = position._replace(embedded=True)
+        copy = {}
         for key, value in node.items():
             role = ROLES.get(key)
             if role is Role.REF and isinstance(value, str):
-                made[key] = self._reference(key, value, at)
-            elif role in _HOLDS:
-                if not (at.foreign and role is Role.SHELF):  # nothing refers there any more
-                    made[key] = self._below(role, value, at.below(key))
-            elif at.foreign and role in (Role.ID, Role.ANCHOR, Role.DIALECT):
+                copy[key] = self._reference(key, value, position)
+            elif role in _SUBSCHEMA_ROLES:
+                if not (position.foreign and role is Role.SHELF):  # nothing refers there any more
+                    copy[key] = self._rewritten_value(role, value, position.step_into(key))
+            elif position.foreign and role in (Role.ID, Role.ANCHOR, Role.DIALECT):
                 # All references to these names have been rewritten, and the names might be taken.
                 if key == "$schema":
-                    self._check_draft(at.file, {"$schema": value}, at.place)
+                    self._check_draft(position.file, {"$schema": value}, position.place)
             else:
-                made[key] = value
-        return made
+                copy[key] = value
+        return copy
 
-    def _below(self, role: Role | None, value: Any, at: _At) -> Any:
+    def _rewritten_value(self, role: Role | None, value: Any, position: _Position) -> Any:
         if isinstance(value, list):
-            return [self._schema(child, at.below(index)) for index, child in enumerate(value)]
+            return [
+                self._rewritten(child, position.step_into(index))
+                for index, child in enumerate(value)
+            ]
         if role is Role.ONE or not isinstance(value, dict):
-            return self._schema(value, at)
-        return {name: self._schema(child, at.below(name)) for name, child in value.items()}
+            return self._rewritten(value, position)
+        return {
+            name: self._rewritten(child, position.step_into(name)) for name, child in value.items()
+        }
 
-    def _reference(self, keyword: str, ref: str, at: _At) -> str:
-        file, place = at.file, (at.place, keyword)
+    def _reference(self, keyword: str, ref: str, position: _Position) -> str:
+        file, place = position.file, (position.place, keyword)
         name, _, fragment = ref.partition("#")
-        if at.embedded:
+        if position.embedded:
             raise file.error(f"{keyword} is in a part that has its own $id: remove that $id", place)
         target = self._files.follow(file, ref, place) if name else file
         if keyword == "$dynamicRef":
-            if at.foreign or name:
+            if position.foreign or name:
                 raise file.error("a $dynamicRef between files cannot be bundled: use $ref", place)
             return ref
         if target is not self._main:
             self._check_draft(target, target.schema)
         node = target.references.resolve(f"#{fragment}")
         if not isinstance(node, dict | bool) or target.references.crosses_id(f"#{fragment}"):
-            text = f"$ref {ref[:_SHOWN]!r} does not lead to a schema in {target.shown}"
-            raise file.error(text, place)
-        if target is self._main and (isinstance(node, bool) or id(node) in self._places):
+            message = f"$ref {ref[:_MAX_SHOWN]!r} does not lead to a schema in {target.shown}"
+            raise file.error(message, place)
+        if target is self._main and (isinstance(node, bool) or id(node) in self._subschema_ids):
             return f"#{fragment}"
-        return f"#/{self._shelf}/{self._take(target, node, fragment)}"
+        return f"#/{self._definitions_keyword}/{self._include(target, node, fragment)}"
 
-    def _take(self, file: SchemaFile, node: Any, fragment: str) -> str:
+    def _include(self, file: SchemaFile, node: Any, fragment: str) -> str:
         key = (file.path, id(node) if isinstance(node, dict) else fragment)
-        if key not in self._taken:
-            last = unquote(fragment.rpartition("/")[2]).replace("~1", "/") or file.path.stem
-            base = _NOT_IN_NAMES.sub("_", last).strip("_") or "schema"
-            name, number = base, 1
+        if key not in self._included:
+            last_name = unquote(fragment.rpartition("/")[2]).replace("~1", "/") or file.path.stem
+            wished_name = _NOT_ALLOWED_IN_NAMES.sub("_", last_name).strip("_") or "schema"
+            name, number = wished_name, 1
             while name in self._names:
                 number += 1
-                name = f"{base}_{number}"
+                name = f"{wished_name}_{number}"
             self._names.add(name)
             place: Place = None
             for token in fragment.split("/")[1:]:
                 place = (place, token)
-            self._taken[key] = name, node, _At(file, place, foreign=True)
-        return self._taken[key][0]
+            self._included[key] = name, node, _Position(file, place, foreign=True)
+        return self._included[key][0]
 
     def _check_draft(self, file: SchemaFile, schema: Any, place: Place = None) -> None:
         draft = _draft(file, schema, self._draft, place)

@@ -11,26 +11,26 @@ from dataclasses import is_dataclass
 from typing import NamedTuple
 
 MAX_CHARS = 16_384  # of one docstring; the rest is not read
-_PARAMETERS = frozenset(
+_PARAMETER_TITLES = frozenset(
     ("args", "arguments", "parameters", "params", "attributes", "keyword args", "keyword arguments",
      "other parameters")
 )  # fmt: skip
-_RETURNS = frozenset(("returns", "return"))
-_OTHERS = frozenset(
+_RETURN_TITLES = frozenset(("returns", "return"))
+_OTHER_TITLES = frozenset(
     ("raises", "exceptions", "except", "yields", "yield", "example", "examples", "see also",
      "references", "methods", "warns", "receives")
 )  # fmt: skip
-_KNOWN = _PARAMETERS | _RETURNS | _OTHERS
+_TITLES = _PARAMETER_TITLES | _RETURN_TITLES | _OTHER_TITLES
 _NUMPY = re.compile(r"(?m)^[A-Z][A-Za-z ]{0,30}\n-{3,}[ \t]*$")
 _REST_PARAMETERS = frozenset(
     ("param", "parameter", "arg", "argument", "attribute", "key", "keyword", "ivar", "var")
 )
-_FIELDS = _REST_PARAMETERS | _RETURNS | frozenset(
+_FIELDS = _REST_PARAMETERS | _RETURN_TITLES | frozenset(
     ("type", "vartype", "rtype", "raises", "raise", "except", "exception", "yield", "yields", "ytype")
 )  # fmt: skip
 _FIELD = re.compile(rf"(?m)^:({'|'.join(sorted(_FIELDS))})(?:[ \t]+([^:\n]*))?:(?:[ \t]+(.*))?$")
 _NAMES = re.compile(r"\*{0,2}[^\W\d][\w.]*(?:[ \t]*,[ \t]*\*{0,2}[^\W\d][\w.]*)*")
-_OPENING = frozenset("([{")
+_OPENING_BRACKETS = frozenset("([{")
 _TYPE = re.compile(r"[\w.]+(?:\[[^\n]*\])?(?:[ \t]*\|[ \t]*[\w.]+(?:\[[^\n]*\])?)*")
 
 
@@ -52,7 +52,7 @@ def read_docstring(text: object) -> DocumentedSignature:
     if "\n---" in clean and _NUMPY.search(clean):
         return _gather(_numpy_sections(clean.split("\n")), google=False)
     if (clean[0] == ":" or "\n:" in clean) and _FIELD.search(clean):
-        return _rest(clean.split("\n"))
+        return _read_rest(clean.split("\n"))
     return _gather(_google_sections(clean.split("\n")), google=True)
 
 
@@ -61,7 +61,9 @@ def _outdented(text: str) -> str:
     if "\n" not in text:
         return text.expandtabs().strip()
     first, *rest = text.expandtabs().split("\n")
-    margin = min([len(line) - len(bare) for line in rest if (bare := line.lstrip())], default=0)
+    margin = min(
+        [len(line) - len(stripped) for line in rest if (stripped := line.lstrip())], default=0
+    )
     lines = [first.lstrip(), *[line[margin:] for line in rest]]
     return "\n".join(lines).strip("\n").rstrip()
 
@@ -83,15 +85,15 @@ def _gather(sections: Iterator[tuple[str, list[str]]], *, google: bool) -> Docum
     for title, lines in sections:
         if not title:
             description.append("\n".join(lines).strip())
-        elif title in _PARAMETERS:
+        elif title in _PARAMETER_TITLES:
             for head, body in _items(lines):
-                names, rest = _named(head) if google else (head.partition(":")[0], "")
-                said = _joined([rest, *body])
-                if said and names.isidentifier():
-                    parameters[names] = said
-                elif said and _NAMES.fullmatch(names.strip()):
-                    parameters |= {name.strip().lstrip("*"): said for name in names.split(",")}
-        elif title in _RETURNS and not returns:
+                names, rest = _split_head(head) if google else (head.partition(":")[0], "")
+                text = _joined([rest, *body])
+                if text and names.isidentifier():
+                    parameters[names] = text
+                elif text and _NAMES.fullmatch(names.strip()):
+                    parameters |= {name.strip().lstrip("*"): text for name in names.split(",")}
+        elif title in _RETURN_TITLES and not returns:
             returns = _result(lines) if google else _numpy_result(lines)
     return DocumentedSignature("\n\n".join(filter(None, description)), parameters, returns)
 
@@ -102,11 +104,11 @@ def _google_sections(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     for line in lines:
         if line[:1].strip():  # at the margin
             heading = line.rstrip(" \t")
-            known = heading[-1] == ":" and heading[:-1].lower() in _KNOWN
-            if known or title:
+            is_title = heading[-1] == ":" and heading[:-1].lower() in _TITLES
+            if is_title or title:
                 yield title, body
-                title, body = (heading[:-1].lower(), [""]) if known else ("", [])
-            if known:
+                title, body = (heading[:-1].lower(), [""]) if is_title else ("", [])
+            if is_title:
                 continue
         body.append(line)
     yield title, body
@@ -116,8 +118,8 @@ def _numpy_sections(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     """Yield sections: a title underlined with dashes, and all lines up to the next one."""
     title, body = "", list[str]()
     for line in lines:
-        bare = line.strip()
-        if len(bare) > 2 and not bare.strip("-") and body and body[-1].strip():
+        stripped = line.strip()
+        if len(stripped) > 2 and not stripped.strip("-") and body and body[-1].strip():
             heading = body.pop().strip().lower()
             yield title, body
             title, body = heading, []
@@ -131,68 +133,68 @@ def _items(lines: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     margin: int | None = None
     head, body = "", list[str]()
     for line in lines:
-        bare = line.lstrip()
-        indent = len(line) - len(bare)
-        if bare and (margin is None or indent <= margin):
+        stripped = line.lstrip()
+        indent = len(line) - len(stripped)
+        if stripped and (margin is None or indent <= margin):
             margin = indent if margin is None else margin
             if head:
                 yield head, body
-            head, body = bare.rstrip(), []
+            head, body = stripped.rstrip(), []
         else:
             body.append(line)
     if head:
         yield head, body
 
 
-def _named(head: str) -> tuple[str, str]:
+def _split_head(head: str) -> tuple[str, str]:
     """Split `name (type, optional): text` into name and text; the type may contain colons."""
     name, colon, rest = head.partition(":")
-    if _OPENING.isdisjoint(name):
+    if _OPENING_BRACKETS.isdisjoint(name):
         return (name, rest) if colon else ("", "")
     depth = 0
-    for place, letter in enumerate(head):
-        if letter in "([{":
+    for index, character in enumerate(head):
+        if character in "([{":
             depth += 1
-        elif letter in ")]}":
+        elif character in ")]}":
             depth -= 1
-        elif letter == ":" and depth <= 0:
-            return head[:place].partition("(")[0], head[place + 1 :]
+        elif character == ":" and depth <= 0:
+            return head[:index].partition("(")[0], head[index + 1 :]
     return "", ""
 
 
 def _result(lines: Sequence[str]) -> str:
     """Return the description of a result, without the type that may precede it."""
-    said = _joined(lines)
-    first, colon, rest = said.partition(":")
-    return rest.strip() if colon and _TYPE.fullmatch(first.strip()) else said
+    text = _joined(lines)
+    type_text, colon, rest = text.partition(":")
+    return rest.strip() if colon and _TYPE.fullmatch(type_text.strip()) else text
 
 
 def _numpy_result(lines: Sequence[str]) -> str:
     """Return the description below the type, or those of several results."""
-    return "\n".join(said for _, body in _items(lines) if (said := _joined(body)))
+    return "\n".join(text for _, body in _items(lines) if (text := _joined(body)))
 
 
-def _rest(lines: Sequence[str]) -> DocumentedSignature:
+def _read_rest(lines: Sequence[str]) -> DocumentedSignature:
     """Read `:param type name: text`, with the lines up to the next paragraph at the margin."""
     description: list[str] = []
     fields: list[tuple[str, str, list[str]]] = []
     in_field = False
-    for line, before in zip(lines, ["", *lines], strict=False):
+    for line, previous_line in zip(lines, ["", *lines], strict=False):
         field = _FIELD.match(line)
         if field is not None:
             in_field = True
             fields.append((field[1], (field[2] or "").strip(), [field[3] or ""]))
             continue
-        in_field = in_field and not (line[:1].strip() and not before.strip())
+        in_field = in_field and not (line[:1].strip() and not previous_line.strip())
         (fields[-1][2] if in_field else description).append(line)
     parameters: dict[str, str] = {}
     returns = ""
-    for kind, about, body in fields:
-        said = _joined(body)
-        if kind in _REST_PARAMETERS and about and said:
-            parameters[about.split()[-1].lstrip("*")] = said
-        elif kind in _RETURNS and said:
-            returns = returns or said
+    for kind, field_argument, body in fields:
+        text = _joined(body)
+        if kind in _REST_PARAMETERS and field_argument and text:
+            parameters[field_argument.split()[-1].lstrip("*")] = text
+        elif kind in _RETURN_TITLES and text:
+            returns = returns or text
     return DocumentedSignature("\n".join(description).strip(), parameters, returns)
 
 

@@ -31,7 +31,7 @@ _OF_ONE_DRAFT = {"prefixItems": list, "dependentSchemas": dict, "dependentRequir
 _OTHER_MEMBERS = ("additionalProperties", "unevaluatedProperties")
 _OTHER_ITEMS = ("items", "contains", "additionalItems", "unevaluatedItems")
 # Keywords that look into an object or an array.
-_LOOKING = frozenset(
+_LOOKING_INSIDE = frozenset(
     ("properties", "patternProperties", "propertyNames", "prefixItems", *_OTHER_MEMBERS, *_OTHER_ITEMS)
 )  # fmt: skip
 
@@ -40,10 +40,10 @@ def explainable(references: References, schema: Any, value: Any) -> bool:
     """Return whether a validator meets at most MAX_STEPS pairs and copies at most MAX_COPIED nodes."""
     weights = _Weights()
     copied = 0
-    met = chain([(schema, value)], pairs(references, schema, value))
-    for steps, (node, part) in enumerate(met):
+    visited = chain([(schema, value)], pairs(references, schema, value))
+    for steps, (node, part) in enumerate(visited):
         if isinstance(node, dict):
-            copied += _copied(weights, node, part)
+            copied += _copied_nodes(weights, node, part)
         if steps > MAX_STEPS or copied > MAX_COPIED:
             return False
     return True
@@ -53,25 +53,25 @@ class _Weights:
     """The number of nodes of a value's parts; each object and array is counted once."""
 
     def __init__(self) -> None:
-        self._known: dict[int, int] = {}
+        self._weights: dict[int, int] = {}
 
     def of(self, part: Any) -> int:
         if isinstance(part, str):
             return 1 + len(part) // _TEXT
         if not isinstance(part, dict | list):
             return EXTREME if is_extreme(part) else 1
-        known = self._known.get(id(part))
-        if known is None:
-            below = chain(part, part.values()) if isinstance(part, dict) else part
-            known = self._known[id(part)] = 1 + sum(map(self.of, below))
-        return known
+        weight = self._weights.get(id(part))
+        if weight is None:
+            parts = chain(part, part.values()) if isinstance(part, dict) else part
+            weight = self._weights[id(part)] = 1 + sum(map(self.of, parts))
+        return weight
 
 
-def _copied(weights: _Weights, node: dict[str, Any], part: Any) -> int:
+def _copied_nodes(weights: _Weights, node: dict[str, Any], part: Any) -> int:
     """Return how much the reasons that one subschema may give about a part would copy."""
     reasons = len(node) + len(node.get("required", ()))
     if isinstance(part, dict):
-        reasons += sum(map(len, _said(node, "dependentRequired").values()))
+        reasons += sum(map(len, _keyword_value(node, "dependentRequired").values()))
         reasons += len(part) if "propertyNames" in node else 0
     allowed = (weights.of(node[key]) for key in ("enum", "const") if key in node)
     return reasons * weights.of(part) + sum(allowed)
@@ -98,7 +98,7 @@ def _in_place(references: References, node: dict[str, Any]) -> Iterator[Any]:
         if isinstance(node.get(keyword), str):
             yield references.resolve(node[keyword])
     for keyword in _DEPENDENT:
-        yield from _said(node, keyword).values()
+        yield from _keyword_value(node, keyword).values()
 
 
 def _below(node: dict[str, Any], part: Any) -> Iterator[tuple[Any, Any]]:
@@ -108,11 +108,11 @@ def _below(node: dict[str, Any], part: Any) -> Iterator[tuple[Any, Any]]:
         yield from _items(node, part)
 
 
-def _said(node: dict[str, Any], keyword: str) -> Any:
+def _keyword_value(node: dict[str, Any], keyword: str) -> Any:
     """Return the value of a keyword, or an empty one if it is absent or of another form."""
-    form = _OF_ONE_DRAFT.get(keyword, dict)
+    expected_type = _OF_ONE_DRAFT.get(keyword, dict)
     value = node.get(keyword)
-    return value if isinstance(value, form) else form()
+    return value if isinstance(value, expected_type) else expected_type()
 
 
 def _members(node: dict[str, Any], part: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
@@ -131,9 +131,10 @@ def _members(node: dict[str, Any], part: dict[str, Any]) -> Iterator[tuple[Any, 
 
 def _items(node: dict[str, Any], part: list[Any]) -> Iterator[tuple[Any, Any]]:
     items = node.get("items")
-    first = items if isinstance(items, list) else _said(node, "prefixItems")  # a list in draft 7
+    # In draft 7, schemas by position are a list under `items`.
+    positional = items if isinstance(items, list) else _keyword_value(node, "prefixItems")
     others = [node[keyword] for keyword in _OTHER_ITEMS if isinstance(node.get(keyword), dict)]
-    yield from zip(first, part, strict=False)
+    yield from zip(positional, part, strict=False)
     for child in part:
         yield from ((other, child) for other in others)
 
@@ -146,7 +147,7 @@ def _items(node: dict[str, Any], part: list[Any]) -> Iterator[tuple[Any, Any]]:
 # Bytes of text times bytes of compiled patterns. At the worst rate measured, 0.15 ns each, this is
 # 1.8 s.
 MAX_MATCHING = 12_000_000_000
-_MOST_NODES = 100_000  # of the arguments of a call
+_MAX_NODES = 100_000  # of the arguments of a call
 MAX_PAIRS = 200_000  # of a subschema and a part of the value, while counting
 LARGEST_PATTERN = 5 << 19  # bytes; `^.{1,2400}$` is as large
 _SIZES: tuple[int, ...] = tuple(LARGEST_PATTERN * 8**step // 10**step for step in range(30, -1, -1))
@@ -157,16 +158,16 @@ def matchable(inspected: Inspected, schema: Any, value: Any) -> bool:
 
     Quick upper bounds come first. They are enough for all but long texts.
     """
-    work = _text_bytes(value) * inspected.matches
-    if work * LARGEST_PATTERN <= MAX_MATCHING:
+    matching_steps = _text_bytes(value) * inspected.matches
+    if matching_steps * LARGEST_PATTERN <= MAX_MATCHING:
         return True
-    if work * max(map(pattern_bytes, inspected.patterns)) <= MAX_MATCHING:
+    if matching_steps * max(map(pattern_bytes, inspected.patterns)) <= MAX_MATCHING:
         return True
-    work = 0
-    met = chain([(schema, value)], pairs(References(schema), schema, value))
-    for count, (node, part) in enumerate(met):
-        work += _matching(node, part)
-        if work > MAX_MATCHING or count > MAX_PAIRS:
+    matching_steps = 0
+    visited = chain([(schema, value)], pairs(References(schema), schema, value))
+    for count, (node, part) in enumerate(visited):
+        matching_steps += _matching(node, part)
+        if matching_steps > MAX_MATCHING or count > MAX_PAIRS:
             return False
     return True
 
@@ -176,76 +177,78 @@ MAX_COMPARED = 100_000_000  # units of `constants`: 1 s
 
 def never_compares_much(inspected: Inspected) -> bool:
     """Return whether no value that may be sent can exceed MAX_COMPARED."""
-    return inspected.compared * EXTREME * _MOST_NODES <= MAX_COMPARED
+    return inspected.compared * EXTREME * _MAX_NODES <= MAX_COMPARED
 
 
-class _Judging(msgspec.Struct, frozen=True):
+class _Applied(msgspec.Struct, frozen=True):
     """Holds what applies to a part of a value: all constants, and subschemas that look into it."""
 
     constants: Constants
-    within: tuple[dict[str, Any], ...]
+    inner_schemas: tuple[dict[str, Any], ...]
 
 
 class Comparing:
     """Decides whether comparing a value with a schema's constants takes at most MAX_COMPARED."""
 
     def __init__(self, inspected: Inspected, schema: Any) -> None:
-        self._most = inspected.compared
+        self._max_cost = inspected.compared
         self._schema = schema  # kept alive, so that the ids of its parts stay unique
         self._references = References(schema)
-        self._known: dict[int, _Judging] = {}
+        self._cached: dict[int, _Applied] = {}
 
     def is_bearable(self, value: Any) -> bool:
         weights = _Weights()
-        if weights.of(value) * self._most <= MAX_COMPARED:
+        if weights.of(value) * self._max_cost <= MAX_COMPARED:
             return True
-        work = met = 0
-        stack = [(self._judging(self._schema), value)]
+        cost = pair_count = 0
+        stack = [(self._applied_by(self._schema), value)]
         while stack:
-            judging, part = stack.pop()
-            work += judging.constants.cost(part, weights.of(part))
-            for node in judging.within:
-                for below, child in _below(node, part):
-                    met += 1
-                    inner = self._judging(below)
-                    if inner is not _NOTHING:
-                        stack.append((inner, child))
-            if work > MAX_COMPARED or met > MAX_PAIRS:
+            applied, part = stack.pop()
+            cost += applied.constants.cost(part, weights.of(part))
+            for node in applied.inner_schemas:
+                for subschema, child in _below(node, part):
+                    pair_count += 1
+                    child_applied = self._applied_by(subschema)
+                    if child_applied is not _NOTHING:
+                        stack.append((child_applied, child))
+            if cost > MAX_COMPARED or pair_count > MAX_PAIRS:
                 return False
         return True
 
-    def _judging(self, schema: Any) -> _Judging:
+    def _applied_by(self, schema: Any) -> _Applied:
         if not isinstance(schema, dict):
             return _NOTHING
-        known = self._known.get(id(schema))
-        if known is None:
-            known = self._known[id(schema)] = self._judged(schema)
-        return known
+        applied = self._cached.get(id(schema))
+        if applied is None:
+            applied = self._cached[id(schema)] = self._collected(schema)
+        return applied
 
-    def _judged(self, schema: dict[str, Any]) -> _Judging:
-        found: list[Constants] = []
-        within: list[dict[str, Any]] = []
+    def _collected(self, schema: dict[str, Any]) -> _Applied:
+        compared: list[Constants] = []
+        inner_schemas: list[dict[str, Any]] = []
         stack: list[Any] = [schema]
         while stack:
             node = stack.pop()
             if isinstance(node, dict):
-                found += (constants(key, node[key]) for key in COMPARED.intersection(node))
-                if not _LOOKING.isdisjoint(node):
-                    within.append(node)
+                compared += (constants(key, node[key]) for key in COMPARED.intersection(node))
+                if not _LOOKING_INSIDE.isdisjoint(node):
+                    inner_schemas.append(node)
                 stack += _in_place(self._references, node)
-        if not (found or within):
+        if not (compared or inner_schemas):
             return _NOTHING
-        return _Judging(Constants(*map(sum, zip(Constants(), *found, strict=True))), tuple(within))
+        return _Applied(
+            Constants(*map(sum, zip(Constants(), *compared, strict=True))), tuple(inner_schemas)
+        )
 
 
-_NOTHING = _Judging(Constants(), ())
+_NOTHING = _Applied(Constants(), ())
 
 
 @remembered(1 << 20)
 def pattern_bytes(pattern: str) -> int:
     """Return the size of a compiled pattern, as the engine counts; at most a quarter too large."""
-    found = bisect_left(_SIZES, True, key=lambda size: _compiles(pattern, size))
-    return _SIZES[min(found, len(_SIZES) - 1)]
+    index = bisect_left(_SIZES, True, key=lambda size: _compiles(pattern, size))
+    return _SIZES[min(index, len(_SIZES) - 1)]
 
 
 def _compiles(pattern: str, size: int) -> bool:

@@ -27,7 +27,7 @@ PORTABLE = Dialect(
     property_names=r"[a-zA-Z0-9_.-]{1,64}",
 )
 
-_REFUSED = {
+_REFUSED_KEYWORDS = {
     "oneOf": "use one object with optional properties, or several tools",
     "allOf": "write the parts as one schema",
     "not": "say it in the description",
@@ -44,7 +44,7 @@ _REFUSED = {
 }
 _NULLABLE = "a value that may be null: make the property optional instead"
 _PLAIN_REF = re.compile(r"#/(\$defs|definitions)/[^/]+")
-_Found: TypeAlias = "tuple[str, Effect, str]"  # keyword, effect, message
+_Reason: TypeAlias = "tuple[str, Effect, str]"  # keyword, effect, message
 
 
 def check_portable(schema: JsonObject) -> tuple[Loss, ...]:
@@ -56,16 +56,16 @@ def check_portable(schema: JsonObject) -> tuple[Loss, ...]:
     else that is reported is `refused` by at least one. The schema must have passed `check_schema`.
     """
     tree: JsonObject = copied(schema)
-    where = pointers(tree)
+    pointer_by_id = pointers(tree)
     recursive = _recursive(tree)
-    found = list(_top(tree))
+    losses = list(_top(tree))
     for _, node in subschemas(tree):
-        pointer = where[id(node)]
-        told = chain(_combinations(node), _types(node), _maps(node), _references(node))
-        found += (Loss(pointer, *reason) for reason in told)
+        pointer = pointer_by_id[id(node)]
+        reasons = chain(_combinations(node), _types(node), _maps(node), _references(node))
+        losses += (Loss(pointer, *reason) for reason in reasons)
         if node.get("$ref") in recursive:
-            found.append(Loss(pointer, "$ref", "refused", "it is recursive: limit the depth"))
-    return tuple(found)
+            losses.append(Loss(pointer, "$ref", "refused", "it is recursive: limit the depth"))
+    return tuple(losses)
 
 
 def _top(tree: JsonObject) -> Iterator[Loss]:
@@ -80,19 +80,19 @@ def _top(tree: JsonObject) -> Iterator[Loss]:
         yield Loss("", "properties", "refused", f"names at the top must match {pattern}")
 
 
-def _combinations(node: JsonObject) -> Iterator[_Found]:
-    for keyword in (name for name in _REFUSED if name in node):
-        yield keyword, "refused", _REFUSED[keyword]
+def _combinations(node: JsonObject) -> Iterator[_Reason]:
+    for keyword in (name for name in _REFUSED_KEYWORDS if name in node):
+        yield keyword, "refused", _REFUSED_KEYWORDS[keyword]
     branches = node.get("anyOf")
     if isinstance(branches, list):
-        others = [b for b in branches if not (isinstance(b, dict) and b.get("type") == "null")]
-        if len(others) == 1 and len(branches) == 2:
+        not_null = [b for b in branches if not (isinstance(b, dict) and b.get("type") == "null")]
+        if len(not_null) == 1 and len(branches) == 2:
             yield "anyOf", "doubtful", _NULLABLE
         else:
             yield "anyOf", "refused", "use one type, or several tools"
 
 
-def _types(node: JsonObject) -> Iterator[_Found]:
+def _types(node: JsonObject) -> Iterator[_Reason]:
     kinds = names_in(node.get("type"))
     if len(kinds) == 2 and "null" in kinds:
         yield "type", "doubtful", _NULLABLE
@@ -103,7 +103,7 @@ def _types(node: JsonObject) -> Iterator[_Found]:
         yield "items", "refused", "an array must say what its items are"
 
 
-def _maps(node: JsonObject) -> Iterator[_Found]:
+def _maps(node: JsonObject) -> Iterator[_Reason]:
     rest = node.get("additionalProperties")
     if isinstance(rest, dict) and rest:
         yield "additionalProperties", "doubtful", "a map: use a list of names and values"
@@ -112,7 +112,7 @@ def _maps(node: JsonObject) -> Iterator[_Found]:
         yield "properties", "refused", "true and false are not supported as schemas: use an object"
 
 
-def _references(node: JsonObject) -> Iterator[_Found]:
+def _references(node: JsonObject) -> Iterator[_Reason]:
     ref = node.get("$ref")
     if not isinstance(ref, str):
         return
@@ -126,12 +126,14 @@ def _recursive(tree: JsonObject) -> set[str]:
     """Return the references that lead into a circle, directly or indirectly."""
     references = References(tree)
     refs = _refs_in(tree)
-    below = without(tree, *SHELVES)
-    leads = {ref: _refs_in(below if ref == "#" else references.resolve(ref)) for ref in refs}
-    while ends := {ref for ref, further in leads.items() if not further & leads.keys()}:
-        for ref in ends:
-            del leads[ref]
-    return set(leads)
+    body = without(tree, *SHELVES)
+    refs_below = {ref: _refs_in(body if ref == "#" else references.resolve(ref)) for ref in refs}
+    while finite := {
+        ref for ref, inner_refs in refs_below.items() if not inner_refs & refs_below.keys()
+    }:
+        for ref in finite:
+            del refs_below[ref]
+    return set(refs_below)
 
 
 def _refs_in(schema: Any) -> set[str]:
