@@ -63,29 +63,29 @@ def check_shape(schema: object) -> None:
     while stack:
         place, depth, node = stack.pop()
         if depth > MAX_DEPTH:
-            text = f"the schema is nested deeper than {MAX_DEPTH}, or contains itself"
-            raise SchemaError(text, pointer_to(place))
+            message = f"the schema is nested deeper than {MAX_DEPTH}, or contains itself"
+            raise SchemaError(message, pointer_to(place))
         if node.__class__ is dict:
             members = node.items()
-            size += _keys(node, place)
+            size += _keys_size(node, place)
         else:
             members = _members(place, node)
-            size += _keys(node, place) if isinstance(node, dict) else 0
+            size += _keys_size(node, place) if isinstance(node, dict) else 0
         nodes += len(node)
         if nodes > MAX_NODES:
             raise SchemaError(f"the schema has more than {MAX_NODES} nodes", pointer_to(place))
         size += 2 + 3 * len(node)
         for key, child in members:
-            kind = child.__class__
-            if kind is str:
-                size += len(child) if child.isascii() else _encoded(child, (place, key))
-            elif kind is dict or kind is list or kind is tuple:
+            value_type = child.__class__
+            if value_type is str:
+                size += len(child) if child.isascii() else _encoded_size(child, (place, key))
+            elif value_type is dict or value_type is list or value_type is tuple:
                 stack.append(((place, key), depth + 1, child))
-            elif kind is not bool and child is not None:
-                size += _other(stack, (place, key), depth + 1, child)
+            elif value_type is not bool and child is not None:
+                size += _other_size(stack, (place, key), depth + 1, child)
         if size > MAX_BYTES:
-            text = f"the text of the schema is longer than {MAX_BYTES} bytes"
-            raise SchemaError(text, pointer_to(place))
+            message = f"the text of the schema is longer than {MAX_BYTES} bytes"
+            raise SchemaError(message, pointer_to(place))
 
 
 def _members(place: Place, node: Any) -> Iterable[tuple[Any, Any]]:
@@ -96,41 +96,41 @@ def _members(place: Place, node: Any) -> Iterable[tuple[Any, Any]]:
     raise SchemaError(f"it is not JSON: a {type(node).__name__}", pointer_to(place))
 
 
-def _other(stack: list[tuple[Place, int, Any]], place: Place, depth: int, value: Any) -> int:
+def _other_size(stack: list[tuple[Place, int, Any]], place: Place, depth: int, value: Any) -> int:
     """Return the bytes of a number; put a subclass of a JSON type back on the stack."""
     if isinstance(value, int):
         if not _INT_MIN <= value <= _INT_MAX:
-            text = "it is not JSON that every reader can read: an integer beyond 64 bits"
-            raise SchemaError(text, pointer_to(place))
+            message = "it is not JSON that every reader can read: an integer beyond 64 bits"
+            raise SchemaError(message, pointer_to(place))
         return value.bit_length() // 3 + 1
     if value.__class__ is float:
         if not isfinite(value):
             raise SchemaError("it is not JSON: it holds NaN or an infinity", pointer_to(place))
         return 24
     if isinstance(value, str):
-        return _encoded(value, place)
+        return _encoded_size(value, place)
     if isinstance(value, dict | list | tuple):
         stack.append((place, depth, value))
         return 0
     raise SchemaError(f"it is not JSON: a {type(value).__name__}", pointer_to(place))
 
 
-def _keys(node: dict[Any, Any], place: Place) -> int:
+def _keys_size(node: dict[Any, Any], place: Place) -> int:
     try:
         joined = "".join(node)
     except TypeError:
-        strange = next(key for key in node if not isinstance(key, str))
-        text = f"it is not JSON: a key is of type {type(strange).__name__}, not a string"
-        raise SchemaError(text, pointer_to(place)) from None
-    return len(joined) if joined.isascii() else _encoded(joined, place)
+        bad_key = next(key for key in node if not isinstance(key, str))
+        message = f"it is not JSON: a key is of type {type(bad_key).__name__}, not a string"
+        raise SchemaError(message, pointer_to(place)) from None
+    return len(joined) if joined.isascii() else _encoded_size(joined, place)
 
 
-def _encoded(text: str, place: Place) -> int:
+def _encoded_size(text: str, place: Place) -> int:
     try:
         return len(text.encode())
     except UnicodeEncodeError:
-        said = "it is not JSON: a string holds a lone surrogate"
-        raise SchemaError(said, pointer_to(place)) from None
+        message = "it is not JSON: a string holds a lone surrogate"
+        raise SchemaError(message, pointer_to(place)) from None
 
 
 # The cost of comparing a value with the constants of a schema, in units of 10 ns.
@@ -144,18 +144,18 @@ LISTED = ("enum", "const")
 BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 COMPARED = frozenset((*LISTED, *BOUNDS))
 
-_STEP = 2  # for any constant
-_INTEGER = 30
-_CONTAINER = 40  # for each node of the value
-_NUMBER = 300
+_CONSTANT_COST = 2  # for any constant
+_INTEGER_COST = 30
+_CONTAINER_COST = 40  # for each node of the value
+_NUMBER_COST = 300
 EXTREME = 32  # how many times longer a number far from 1 takes
-_FAR = 60  # powers of two
-_EXACT = 1 << 53  # beyond it, an integer is compared like a fraction
+_FAR_EXPONENT = 60  # powers of two
+_MAX_EXACT = 1 << 53  # beyond it, an integer is compared like a fraction
 
 
 def is_extreme(number: float) -> bool:
     """Return whether a number is slow to compare, as a fraction with very many digits."""
-    return number.__class__ is float and abs(frexp(number)[1]) > _FAR
+    return number.__class__ is float and abs(frexp(number)[1]) > _FAR_EXPONENT
 
 
 class Constants(NamedTuple):
@@ -174,11 +174,11 @@ class Constants(NamedTuple):
     @property
     def most(self) -> int:
         """The largest cost for one node of a value; an extreme number counts as `EXTREME` nodes."""
-        return _STEP * self.listed + max(self.integer, self.number, self.node)
+        return _CONSTANT_COST * self.listed + max(self.integer, self.number, self.node)
 
     def cost(self, part: Any, weight: int) -> int:
         """Return the cost for one part of a value, which weighs as much as `weight` nodes."""
-        scan = _STEP * self.listed
+        scan = _CONSTANT_COST * self.listed
         if part is None or part.__class__ is bool:
             return scan
         if isinstance(part, str):
@@ -193,42 +193,44 @@ class Constants(NamedTuple):
 _FREE = Constants()
 
 
-def constants(keyword: str, said: Any) -> Constants:
+def constants(keyword: str, value: Any) -> Constants:
     """Return the constants of one keyword of a schema, one of COMPARED."""
     if keyword in BOUNDS:
-        if said.__class__ is not float:  # other types: the keyword is unknown, and this is data
+        if value.__class__ is not float:  # other types: the keyword is unknown, and this is data
             return _FREE
-        return _counted([said])
-    listed = said if keyword == "enum" and said.__class__ is list else [said]
-    if len(listed) > 1 and all(one is None or one.__class__ is str for one in listed):
+        return _cost_of([value])
+    values = value if keyword == "enum" and value.__class__ is list else [value]
+    if len(values) > 1 and all(
+        constant is None or constant.__class__ is str for constant in values
+    ):
         return _FREE
-    if all(one is None or _is_whole(one) for one in listed):
-        return _counted(listed)._replace(listed=0, integer=0)
-    return _counted(listed)
+    if all(constant is None or _is_whole(constant) for constant in values):
+        return _cost_of(values)._replace(listed=0, integer=0)
+    return _cost_of(values)
 
 
-def _counted(listed: list[Any]) -> Constants:
+def _cost_of(values: list[Any]) -> Constants:
     integer = number = extreme = node = 0
-    for one in listed:
-        if isinstance(one, dict | list):
-            node += max(_CONTAINER, *map(_of_number, nodes_of(one)))
-        elif (cost := _of_number(one)) > 0:
+    for constant in values:
+        if isinstance(constant, dict | list):
+            node += max(_CONTAINER_COST, *map(_number_cost, nodes_of(constant)))
+        elif (cost := _number_cost(constant)) > 0:
             integer += cost
             number += cost
-            extreme += _NUMBER * EXTREME
-    return Constants(len(listed), integer, number, extreme, node)
+            extreme += _NUMBER_COST * EXTREME
+    return Constants(len(values), integer, number, extreme, node)
 
 
-def _of_number(constant: Any) -> int:
+def _number_cost(constant: Any) -> int:
     if constant.__class__ is int:
-        return _INTEGER if _is_whole(constant) else _NUMBER
+        return _INTEGER_COST if _is_whole(constant) else _NUMBER_COST
     if constant.__class__ is float:
-        return _NUMBER * (EXTREME if is_extreme(constant) else 1)
+        return _NUMBER_COST * (EXTREME if is_extreme(constant) else 1)
     return 0
 
 
 def _is_whole(value: Any) -> bool:
-    return value.__class__ is int and -_EXACT <= value <= _EXACT
+    return value.__class__ is int and -_MAX_EXACT <= value <= _MAX_EXACT
 
 
 # Walk a schema once, down to its `$ref`s, and note its size, references and names.
@@ -236,9 +238,9 @@ def _is_whole(value: Any) -> bool:
 # Only subschemas are interpreted. Data between them (an `enum`, a `default`, unknown keywords) is
 # weighed but not interpreted.
 
-_SHOWN = 200
-_AGAIN = 3  # to know what was evaluated, a validator applies the subschemas in place again
-_FEW = frozenset((dict, list))
+_MAX_SHOWN = 200
+_EVALUATIONS = 3  # to know what was evaluated, a validator applies the subschemas in place again
+_CONTAINERS = frozenset((dict, list))
 METASCHEMAS = {
     Draft.D2020: "https://json-schema.org/draft/2020-12/schema",
     Draft.D7: "http://json-schema.org/draft-07/schema#",
@@ -258,7 +260,7 @@ _OTHER_DRAFT = {
 _role_of = ROLES.get
 _PATTERNS = Role.PATTERNS
 # Definitions are applied where a `$ref` points to them, not where they are defined.
-_PASSED = dict.fromkeys((Role.ONE, Role.MANY, Role.NAMED, Role.PATTERNS), 1) | {Role.SHELF: 0}
+_ROLE_WEIGHTS = dict.fromkeys((Role.ONE, Role.MANY, Role.NAMED, Role.PATTERNS), 1) | {Role.SHELF: 0}
 
 
 class Ref(msgspec.Struct, frozen=True):
@@ -300,71 +302,71 @@ class Surveyed(msgspec.Struct):
 def survey(node: Any, place: Place, draft: Draft, *, whole: bool = False) -> Surveyed:
     """Survey one part. Raises SchemaError, with a pointer, for an outside reference or an ambiguous
     name."""
-    part = Surveyed(node, place, whole=whole)
+    surveyed = Surveyed(node, place, whole=whole)
     stack: list[Step] = [(place, node, 0, 1, True, False)]
     while stack:
         step = stack.pop()
         if step[1].__class__ is not dict:
-            part.total += step[3]
+            surveyed.total += step[3]
             continue
         if "$id" in step[1] or "$anchor" in step[1] or "$dynamicAnchor" in step[1]:
-            step = _named(part, step, draft)
-        stack += _walked(part, step, draft)
-    return part
+            step = _with_anchors(surveyed, step, draft)
+        stack += _walked(surveyed, step, draft)
+    return surveyed
 
 
-def _walked(part: Surveyed, step: Step, draft: Draft) -> list[Step]:
+def _walked(surveyed: Surveyed, step: Step, draft: Draft) -> list[Step]:
     """Note what one subschema says; return those below it, the first one last."""
-    place, node, depth, weight, direct, embedded = step
+    place, node, depth, weight, in_place, embedded = step
     count = 1 + len(node)
-    inner = weight
+    inner_weight = weight
     if "unevaluatedProperties" in node or "unevaluatedItems" in node:
-        inner *= _AGAIN
+        inner_weight *= _EVALUATIONS
     if not _OTHER_DRAFT[draft][1].isdisjoint(node):
         _check_other_draft(node, place, draft)
-    if weight and depth > part.depth:
-        part.depth = depth
+    if weight and depth > surveyed.depth:
+        surveyed.depth = depth
     below: list[Step] = []
     for key, value in node.items():
         role = _role_of(key)
         if role is None:
-            if value.__class__ in _FEW:
+            if value.__class__ in _CONTAINERS:
                 count += _nodes_below(value)
             if key in COMPARED:
-                part.compared += weight * constants(key, value).most
+                surveyed.compared += weight * constants(key, value).most
             continue
-        passed = _PASSED.get(role)
-        if passed is None:
-            _note(part, step, key, draft)
+        child_weight = _ROLE_WEIGHTS.get(role)
+        if child_weight is None:
+            _note(surveyed, step, key, draft)
             continue
         if role is _PATTERNS and value.__class__ is dict:
-            part.patterns.update(value)
-            part.matches += weight * len(value)
-        applied = key in IN_PLACE
-        passed *= inner if applied else weight
-        same = direct and applied
+            surveyed.patterns.update(value)
+            surveyed.matches += weight * len(value)
+        applies_in_place = key in IN_PLACE
+        child_weight *= inner_weight if applies_in_place else weight
+        child_in_place = in_place and applies_in_place
         below += [
-            (where, child, depth + 2, passed, same, embedded)
-            for where, child in children(place, key, value)
+            (child_place, child, depth + 2, child_weight, child_in_place, embedded)
+            for child_place, child in children(place, key, value)
         ]
-    part.visited += count
-    part.total += weight * count
+    surveyed.visited += count
+    surveyed.total += weight * count
     below.reverse()
     return below
 
 
-def _note(part: Surveyed, step: Step, key: str, draft: Draft) -> None:
+def _note(surveyed: Surveyed, step: Step, key: str, draft: Draft) -> None:
     """Note a pattern, a reference, or a dialect below the top."""
-    above, node, depth, weight, direct, embedded = step
-    place, value, role = (above, key), node[key], ROLES[key]
+    node_place, node, depth, weight, in_place, embedded = step
+    place, value, role = (node_place, key), node[key], ROLES[key]
     if role is Role.PATTERN:
-        part.patterns.add(str(value))
-        part.matches += weight
-    elif role is Role.DIALECT and not (part.whole and above is None):
+        surveyed.patterns.add(str(value))
+        surveyed.matches += weight
+    elif role is Role.DIALECT and not (surveyed.whole and node_place is None):
         _check_dialect(node, place, draft)
     elif role is Role.UNKNOWN_REF:
-        text = f"{key} belongs to a draft that is not supported: use $ref or $dynamicRef"
-        raise SchemaError(text, pointer_to(place))
+        message = f"{key} belongs to a draft that is not supported: use $ref or $dynamicRef"
+        raise SchemaError(message, pointer_to(place))
     elif role is Role.REF and isinstance(value, str):
         if not value.startswith("#"):
             raise SchemaError(
@@ -377,32 +379,34 @@ def _note(part: Surveyed, step: Step, key: str, draft: Draft) -> None:
             raise SchemaError(
                 f"{key} is in a part that has its own $id: remove that $id", pointer_to(place)
             )
-        part.refs.append(Ref(place, value, depth + 1, weight, direct))
+        surveyed.refs.append(Ref(place, value, depth + 1, weight, in_place))
 
 
-def _named(part: Surveyed, step: Step, draft: Draft) -> Step:
+def _with_anchors(surveyed: Surveyed, step: Step, draft: Draft) -> Step:
     """Note the names of a part. Below an `$id`, `#/…` would mean a place in that part."""
-    place, node, depth, weight, direct, _ = step
+    place, node, depth, weight, in_place, _ = step
     for name in anchors_of(node, draft):
-        if name in part.anchors:
-            text = f"two places are called by the anchor {name[:_SHOWN]!r}: rename one"
-            raise SchemaError(text, pointer_to(place))
-        part.anchors.add(name)
-    own = node.get("$id")
-    top = part.whole and place is None
-    if top or not isinstance(own, str) or own.startswith("#"):
+        if name in surveyed.anchors:
+            message = f"two places are called by the anchor {name[:_MAX_SHOWN]!r}: rename one"
+            raise SchemaError(message, pointer_to(place))
+        surveyed.anchors.add(name)
+    schema_id = node.get("$id")
+    is_top = surveyed.whole and place is None
+    if is_top or not isinstance(schema_id, str) or schema_id.startswith("#"):
         return step
-    return place, node, depth, weight, direct, True
+    return place, node, depth, weight, in_place, True
 
 
 def _check_dialect(node: dict[str, Any], place: Place, draft: Draft) -> None:
     try:
-        named = draft_of(node)
+        declared = draft_of(node)
     except SchemaError as error:
         raise SchemaError(error.message, pointer_to(place)) from None
-    if named is not draft:
-        text = f"$schema says {named} here, but the whole schema uses {draft}: use one dialect"
-        raise SchemaError(text, pointer_to(place))
+    if declared is not draft:
+        message = (
+            f"$schema says {declared} here, but the whole schema uses {draft}: use one dialect"
+        )
+        raise SchemaError(message, pointer_to(place))
 
 
 def _check_other_draft(node: dict[str, Any], place: Place, draft: Draft) -> None:
@@ -412,17 +416,19 @@ def _check_other_draft(node: dict[str, Any], place: Place, draft: Draft) -> None
     """
     other, keywords = _OTHER_DRAFT[draft]
     for key in keywords.intersection(node):
-        below = children(place, key, node[key])
-        judged = [(where, child, draft) for where, child in below if isinstance(child, dict)]
-        for where, part, held in [(place, {key: node[key]}, other), *judged]:
+        nested = children(place, key, node[key])
+        child_checks = [(start, child, draft) for start, child in nested if isinstance(child, dict)]
+        for start, part, checked_draft in [(place, {key: node[key]}, other), *child_checks]:
             try:
-                jsonschema_rs.meta.validate({**part, "$schema": METASCHEMAS[held]})
+                jsonschema_rs.meta.validate({**part, "$schema": METASCHEMAS[checked_draft]})
             except jsonschema_rs.ValidationError as error:
-                at = reduce(lambda above, step: (above, step), error.instance_path, where)
+                fault_place = reduce(
+                    lambda outer, token: (outer, token), error.instance_path, start
+                )
                 raise SchemaError(
-                    f"{key} is a keyword of {other}, but its value is not valid in {held}: "
+                    f"{key} is a keyword of {other}, but its value is not valid in {checked_draft}: "
                     "correct it, or leave it out",
-                    pointer_to(at),
+                    pointer_to(fault_place),
                 ) from None
 
 
@@ -432,8 +438,8 @@ def _nodes_below(data: Any) -> int:
     while stack:
         node = stack.pop()
         total += len(node)
-        below = node.values() if node.__class__ is dict else node
-        stack += [child for child in below if child.__class__ in _FEW]
+        members = node.values() if node.__class__ is dict else node
+        stack += [child for child in members if child.__class__ in _CONTAINERS]
     return total
 
 
@@ -456,14 +462,14 @@ def check_expansions(whole: Surveyed, references: References, draft: Draft) -> I
     The totals of each part grow by those of the parts that it refers to.
     """
     parts: dict[int, Surveyed] = {id(whole.node): whole}
-    path = [(whole, list(whole.refs))]  # parts being expanded, and their `$ref`s still to follow
-    opened = {id(whole.node)}
+    stack = [(whole, list(whole.refs))]  # parts being expanded, and their `$ref`s still to follow
+    expanding = {id(whole.node)}
     visited = 0
-    while path:
-        current, refs = path[-1]
+    while stack:
+        current, refs = stack[-1]
         if not refs:
-            path.pop()
-            opened.discard(id(current.node))
+            stack.pop()
+            expanding.discard(id(current.node))
             _check_size(current, whole)
             continue
         ref = refs[-1]
@@ -476,19 +482,19 @@ def check_expansions(whole: Surveyed, references: References, draft: Draft) -> I
                     "following its $refs takes too many steps: use fewer references between "
                     "definitions"
                 )
-            path.append((part, list(part.refs)))
-            opened.add(id(node))
+            stack.append((part, list(part.refs)))
+            expanding.add(id(node))
             continue
         refs.pop()
         if not ref.weight:  # it is in a definition, and counts where that is referred to
             continue
-        known = parts[id(node)]
-        is_open = id(node) in opened
-        current.total += ref.weight * (1 if is_open else known.total)
-        current.depth = max(current.depth, ref.depth + (0 if is_open else known.depth))
-        if not is_open:
-            current.matches += ref.weight * known.matches
-            current.compared += ref.weight * known.compared
+        target = parts[id(node)]
+        is_expanding = id(node) in expanding
+        current.total += ref.weight * (1 if is_expanding else target.total)
+        current.depth = max(current.depth, ref.depth + (0 if is_expanding else target.depth))
+        if not is_expanding:
+            current.matches += ref.weight * target.matches
+            current.compared += ref.weight * target.compared
     _check_circles(parts, references)
     patterns = frozenset(pattern for part in parts.values() for pattern in part.patterns)
     return Inspected(draft, patterns, whole.matches, whole.compared)
@@ -496,11 +502,11 @@ def check_expansions(whole: Surveyed, references: References, draft: Draft) -> I
 
 def _check_size(current: Surveyed, whole: Surveyed) -> None:
     limit = MAX_EXPANDED if current is whole else MAX_EXPANSIONS
-    where = pointer_to(current.place)
+    pointer = pointer_to(current.place)
     if current.total > limit:
-        raise SchemaError(f"its $refs expand to more than {limit} nodes", where)
+        raise SchemaError(f"its $refs expand to more than {limit} nodes", pointer)
     if current.depth > MAX_EXPANDED_DEPTH:
-        raise SchemaError(f"its $refs are nested deeper than {MAX_EXPANDED_DEPTH} levels", where)
+        raise SchemaError(f"its $refs are nested deeper than {MAX_EXPANDED_DEPTH} levels", pointer)
 
 
 def _target(references: References, ref: Ref) -> Any:
@@ -514,7 +520,7 @@ def _target(references: References, ref: Ref) -> Any:
         fault = "leads into a part that has its own $id: remove that $id"
     else:
         return node
-    raise SchemaError(f"$ref {ref.target[:_SHOWN]!r} {fault}", pointer_to(ref.place))
+    raise SchemaError(f"$ref {ref.target[:_MAX_SHOWN]!r} {fault}", pointer_to(ref.place))
 
 
 def _check_circles(parts: dict[int, Surveyed], references: References) -> None:
@@ -522,25 +528,25 @@ def _check_circles(parts: dict[int, Surveyed], references: References) -> None:
     done: set[int] = set()
     for start, part in parts.items():
         path: list[tuple[int, list[Ref]]] = [(start, _in_place(part))]
-        opened = {start}
+        on_path = {start}
         while path:
             node, refs = path[-1]
             if not refs:
                 done.add(node)
-                opened.discard(node)
+                on_path.discard(node)
                 path.pop()
                 continue
             ref = refs.pop()
             target = id(references.resolve(ref.target))
-            if target in opened:
+            if target in on_path:
                 raise SchemaError(
-                    f"$ref {ref.target[:_SHOWN]!r} leads back to itself without a step into "
+                    f"$ref {ref.target[:_MAX_SHOWN]!r} leads back to itself without a step into "
                     "the value, so checking would never end",
                     pointer_to(ref.place),
                 )
             if target not in done and target in parts:
                 path.append((target, _in_place(parts[target])))
-                opened.add(target)
+                on_path.add(target)
 
 
 def _in_place(part: Surveyed) -> list[Ref]:
@@ -577,9 +583,9 @@ def inspect_schema(schema: dict[str, Any]) -> Inspected:
     draft = draft_of(schema)
     whole = survey(schema, None, draft, whole=True)
     patterns = frozenset(whole.patterns) if whole.patterns else _NO_PATTERNS
-    found = Inspected(draft, patterns, whole.matches, whole.compared)
+    inspected = Inspected(draft, patterns, whole.matches, whole.compared)
     if whole.refs or whole.total > MAX_EXPANDED:
-        found = check_expansions(whole, References(schema), draft)
-    if len(found.patterns) > MAX_PATTERNS:
+        inspected = check_expansions(whole, References(schema), draft)
+    if len(inspected.patterns) > MAX_PATTERNS:
         raise SchemaError(f"the schema has more than {MAX_PATTERNS} different patterns")
-    return found
+    return inspected

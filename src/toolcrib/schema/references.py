@@ -97,7 +97,7 @@ def draft_of(schema: dict[str, Any], default: Draft = Draft.D2020) -> Draft:
     )
 
 
-_SHOWN = 200
+_MAX_SHOWN = 200
 _role_of = ROLES.get
 _ONE, _MANY = Role.ONE, Role.MANY
 _BY_NAME = frozenset((Role.NAMED, Role.SHELF, Role.PATTERNS))
@@ -229,8 +229,8 @@ def pointer_to(place: Place) -> str:
     tokens: list[str] = []
     while place is not None:
         place, key = place
-        tokens.append("/" + escape_pointer(key)[:_SHOWN])
-    return "".join(reversed(tokens))[:_SHOWN]
+        tokens.append("/" + escape_pointer(key)[:_MAX_SHOWN])
+    return "".join(reversed(tokens))[:_MAX_SHOWN]
 
 
 def escape_pointer(token: object) -> str:

@@ -248,7 +248,7 @@ def _twin(cls: Any) -> Any:
 
 Converter: TypeAlias = Callable[[Any], Any]
 Adapter: TypeAlias = TypeAdapter[Any] | FlatAdapter
-_SHOWN = 200
+_MAX_SHOWN = 200
 # This advice of pydantic is not for types that have to be JSON.
 _ADVICE = ". Set `arbitrary_types_allowed"
 _SAYS_ITSELF = (PydanticUserError, CoreSchemaError, TypeError, NameError)
@@ -325,7 +325,7 @@ def inexpressible(hint: Any, what: str, error: Exception) -> DefinitionError:
         said = "it is nested too deeply"
     elif isinstance(error, _SAYS_ITSELF):
         said = str(error).partition("\n\nFor further information")[0].partition(_ADVICE)[0]
-        said = " ".join(said.split())[:_SHOWN]
+        said = " ".join(said.split())[:_MAX_SHOWN]
     else:
         said = f"its own pydantic hook raised {type(error).__name__}"
     return DefinitionError(

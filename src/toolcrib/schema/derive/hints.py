@@ -15,7 +15,7 @@ from typing import Annotated, Any, ForwardRef, Literal, Union, get_args, get_ori
 _TYPES: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
 _UNIONS = (Union, types.UnionType)
 _PLAIN_CHOICES = (str, bool, type(None))
-_SHOWN = 200
+_MAX_SHOWN = 200
 _LISTS = (collections.abc.Iterable, collections.abc.Collection, collections.abc.Container)
 
 
@@ -130,7 +130,7 @@ def show(hint: Any) -> str:
             text = str(hint).replace("typing.", "")
         except Exception:  # noqa: BLE001  an author's `repr` may raise anything
             text = f"a hint made with {type(hint).__name__}"
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
 # Resolve annotations to types, compiling each text once, because the same few hints recur
