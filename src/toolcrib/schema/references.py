@@ -82,13 +82,13 @@ def draft_of(schema: dict[str, Any], default: Draft = Draft.D2020) -> Draft:
     Raises SchemaError, at `/$schema`, for any other draft, because the schema would mean something
     else.
     """
-    named = schema.get("$schema")
-    if named is None and "$schema" not in schema:
+    declared = schema.get("$schema")
+    if declared is None and "$schema" not in schema:
         return default
-    if isinstance(named, str):
-        known = _DRAFTS.get(named.removesuffix("#").partition("://")[2])
-        if known is not None and named.startswith(("http://", "https://")):
-            return known
+    if isinstance(declared, str):
+        draft = _DRAFTS.get(declared.removesuffix("#").partition("://")[2])
+        if draft is not None and declared.startswith(("http://", "https://")):
+            return draft
     raise SchemaError(
         "$schema names a dialect that is not supported: write the schema in draft 2020-12 "
         "('https://json-schema.org/draft/2020-12/schema') or in draft 7 "
@@ -111,25 +111,25 @@ class References:
 
     def __init__(self, schema: Any) -> None:
         self._schema = schema
-        self._found: dict[str, Any] = {"#": schema}
+        self._targets: dict[str, Any] = {"#": schema}
         self._anchors: dict[str, Any] | None = None
 
     def resolve(self, ref: str) -> Any:
         """Return what `#`, `#/…` or `#anchor` points to, or None."""
-        if ref not in self._found:
+        if ref not in self._targets:
             if ref.startswith("#/"):
-                self._found[ref] = reduce(_step, steps_of(unquote(ref)), self._schema)
+                self._targets[ref] = reduce(_step, steps_of(unquote(ref)), self._schema)
             else:
-                self._found[ref] = self._anchored(ref[1:])
-        return self._found[ref]
+                self._targets[ref] = self._anchored(ref[1:])
+        return self._targets[ref]
 
     def crosses_id(self, ref: str) -> bool:
         """Return whether a pointer leads into a part with an `$id`, where `#/…` means another place."""
         node = self._schema
         for token in steps_of(unquote(ref)) if ref.startswith("#/") else ():
             node = _step(node, token)
-            own = node.get("$id") if isinstance(node, dict) else None
-            if isinstance(own, str) and not own.startswith("#"):
+            schema_id = node.get("$id") if isinstance(node, dict) else None
+            if isinstance(schema_id, str) and not schema_id.startswith("#"):
                 return True
         return False
 
@@ -155,8 +155,12 @@ def resolve_ref(schema: Any, ref: str) -> Any:
 def anchors_of(node: dict[str, Any], draft: Draft) -> list[str]:
     """Return the names that a subschema declares for itself; in draft 7 an `$id` like `#name`."""
     if draft is Draft.D7:
-        own = node.get("$id")
-        return [own[1:]] if isinstance(own, str) and len(own) > 1 and own[0] == "#" else []
+        schema_id = node.get("$id")
+        return (
+            [schema_id[1:]]
+            if isinstance(schema_id, str) and len(schema_id) > 1 and schema_id[0] == "#"
+            else []
+        )
     return [node[key] for key in _ANCHORS if isinstance(node.get(key), str)]
 
 
@@ -191,28 +195,28 @@ def subschemas(schema: Any, place: Place = None) -> Iterator[tuple[Place, dict[s
         if not isinstance(node, dict):
             continue
         yield place, node
-        below = [
-            (where, child)
+        nested = [
+            (child_place, child)
             for key, value in node.items()
-            for where, child in children(place, key, value)
+            for child_place, child in children(place, key, value)
         ]
-        stack += reversed(below)
+        stack += reversed(nested)
 
 
 def children(place: Place, key: str, value: Any) -> list[tuple[Place, Any]]:
     """Return the subschemas under one keyword of the subschema at `place`."""
     role = _role_of(key)
-    where = (place, key)
+    value_place = (place, key)
     if value.__class__ is dict:
         if role is _ONE:
-            return [(where, value)]
+            return [(value_place, value)]
         if role in _BY_NAME:
-            return [((where, name), child) for name, child in value.items()]
+            return [((value_place, name), child) for name, child in value.items()]
     elif value.__class__ is list:
         if role is _MANY or key == "items":
-            return [((where, index), child) for index, child in enumerate(value)]
+            return [((value_place, index), child) for index, child in enumerate(value)]
     elif role is _ONE:
-        return [(where, value)]
+        return [(value_place, value)]
     return []
 
 
@@ -249,8 +253,8 @@ def remove_at(value: JsonValue, pointer: str) -> None:
     Raises LookupError, TypeError and ValueError if there is no such place.
     """
     node: Any = value
-    *above, last = steps_of(pointer)
-    for token in above:
+    *parents, last = steps_of(pointer)
+    for token in parents:
         node = node[int(token) if isinstance(node, list) else token]
         if isinstance(node, str):
             node = read_text(node)
@@ -274,8 +278,8 @@ def steps_of(pointer: str) -> list[str]:
 
 EACH = "[]"
 # Schemas under these describe values other than those of a result.
-_ELSEWHERE = frozenset(("not", "if"))
-_FORMS = IN_PLACE.union(
+_OTHER_VALUES = frozenset(("not", "if"))
+_RESTRICTING = IN_PLACE.union(
     ("type", "enum", "const", "properties", "patternProperties", "additionalProperties"),
     ("items", "prefixItems", *REFS),
 )
@@ -308,10 +312,10 @@ def path_exists(schema: dict[str, Any], path: str) -> bool:
             return True
         if not isinstance(node, dict) or (id(node), len(steps)) in seen:
             continue
-        if _FORMS.isdisjoint(node):  # a title, or nothing: any value fits
+        if _RESTRICTING.isdisjoint(node):  # a title, or nothing: any value fits
             return True
         seen.add((id(node), len(steps)))
-        for keyword in IN_PLACE.intersection(node) - _ELSEWHERE:
+        for keyword in IN_PLACE.intersection(node) - _OTHER_VALUES:
             stack += ((branch, steps) for _, branch in children(None, keyword, node[keyword]))
         for keyword in REFS:
             if isinstance(node.get(keyword), str):
@@ -322,16 +326,16 @@ def path_exists(schema: dict[str, Any], path: str) -> bool:
 
 def _next(node: dict[str, Any], step: str) -> list[Any]:
     if step == EACH:
-        found = list(node.get("prefixItems", ()))
+        item_schemas = list(node.get("prefixItems", ()))
         items = node.get("items", True)
         if isinstance(items, list):  # draft 7
             return [*items, node.get("additionalItems", True)]
         if "items" in node or "array" in names_in(node.get("type")):
-            found.append(items)
-        return found
+            item_schemas.append(items)
+        return item_schemas
     properties = node.get("properties", {})
     if step in properties:
         return [properties[step]]
-    open_object = "object" in names_in(node.get("type")) and "properties" not in node
-    extra = node.get("additionalProperties", open_object)
+    is_open = "object" in names_in(node.get("type")) and "properties" not in node
+    extra = node.get("additionalProperties", is_open)
     return [*node.get("patternProperties", {}).values(), *([extra] if extra is not False else [])]

@@ -42,10 +42,10 @@ from toolcrib.values.json import JsonObject, canonical_json, json_copy
 # Even masked messages of a validator repeat the key names that a model made up. So messages say
 # nothing about a value except its JSON type.
 
-_LONGEST = 400  # characters of a message
+_MAX_LENGTH = 400  # characters of a message
 _ALTERNATIVES = ("anyOf", "oneOf")
 _TAGS = ("const", "enum")
-_CLOSED = (["additionalProperties"], ["propertyNames"])
+_CLOSED_PATHS = (["additionalProperties"], ["propertyNames"])
 _Error: TypeAlias = jsonschema_rs.ValidationError
 _Branches: TypeAlias = list[list[_Error]]
 
@@ -56,82 +56,94 @@ def reasons(error: _Error) -> Iterator[_Error]:
     If there is no single one, yield what all alternatives of its type lack, or else the error
     itself.
     """
-    close = _close_branches(error)
-    tagged = [branch for branch in close if not any(_is_tag(e, error) for e in branch)]
-    if len(tagged) == 1:
-        close = tagged
-    if len(close) == 1:
-        for inner in close[0]:
-            yield from reasons(inner)
+    candidates = _branches_of_type(error)
+    same_tag = [branch for branch in candidates if not any(_is_tag(e, error) for e in branch)]
+    if len(same_tag) == 1:
+        candidates = same_tag
+    if len(candidates) == 1:
+        for branch_error in candidates[0]:
+            yield from reasons(branch_error)
         return
-    yield from _missing_in_each(error, close) or (error,)
+    yield from _missing_in_each(error, candidates) or (error,)
 
 
-def _close_branches(error: _Error) -> _Branches:
+def _branches_of_type(error: _Error) -> _Branches:
     """Return the alternatives of an anyOf that fail for more than the type of the value."""
     if error.kind.name not in _ALTERNATIVES:
         return []
     branches = error.kind.as_dict().get("context", [])
-    return [branch for branch in branches if not any(_is_type(e, error) for e in branch)]
+    return [
+        branch
+        for branch in branches
+        if not any(_is_type(branch_error, error) for branch_error in branch)
+    ]
 
 
-def _missing_in_each(of: _Error, branches: _Branches) -> list[_Error]:
+def _missing_in_each(union_error: _Error, branches: _Branches) -> list[_Error]:
     """Return the required properties that the value lacks in every one of several alternatives."""
-    lacking = [
+    missing_by_branch = [
         {
             str(reason.kind.as_dict()["property"]): reason
             for reason in branch
-            if reason.kind.name == "required" and reason.instance_path == of.instance_path
+            if reason.kind.name == "required" and reason.instance_path == union_error.instance_path
         }
         for branch in branches
     ] or [{}]
-    return [why for name, why in lacking[0].items() if all(name in each for each in lacking)]
+    return [
+        missing_error
+        for name, missing_error in missing_by_branch[0].items()
+        if all(name in missing for missing in missing_by_branch)
+    ]
 
 
-def _is_tag(error: _Error, of: _Error) -> bool:
+def _is_tag(error: _Error, union_error: _Error) -> bool:
     """Return whether a direct property of the value differs from the required constant."""
-    return error.kind.name in _TAGS and error.instance_path[:-1] == of.instance_path
+    return error.kind.name in _TAGS and error.instance_path[:-1] == union_error.instance_path
 
 
-def _tags(of: _Error, branches: _Branches) -> str:
+def _tags(union_error: _Error, branches: _Branches) -> str:
     """List the allowed values of a property that is wrong in every one of several alternatives."""
-    demanded = [
+    tags_by_branch = [
         {
             str(reason.instance_path[-1]): reason.kind.as_dict()
             for reason in branch
-            if _is_tag(reason, of)
+            if _is_tag(reason, union_error)
         }
         for branch in branches
     ]
-    for name in demanded[0]:
-        if all(name in each for each in demanded):
-            facts = [each[name] for each in demanded]
-            values = [v for f in facts for v in f.get("options", [f.get("expected_value")])]
+    for name in tags_by_branch[0]:
+        if all(name in tags for tags in tags_by_branch):
+            details = [tags[name] for tags in tags_by_branch]
+            values = [
+                v
+                for detail in details
+                for v in detail.get("options", [detail.get("expected_value")])
+            ]
             return f"'{name}': {_options({'options': values}, None)}"
     return ""
 
 
-def _is_type(error: _Error, of: _Error) -> bool:
-    return error.kind.name == "type" and error.instance_path == of.instance_path
+def _is_type(error: _Error, union_error: _Error) -> bool:
+    return error.kind.name == "type" and error.instance_path == union_error.instance_path
 
 
 def describe(error: _Error) -> str:
     """Return one sentence, cut if the schema's own words are very long."""
-    facts = error.kind.as_dict()
+    details = error.kind.as_dict()
     keyword = error.kind.name
-    if keyword == "falseSchema" and error.schema_path[-1:] in _CLOSED:
+    if keyword == "falseSchema" and error.schema_path[-1:] in _CLOSED_PATHS:
         keyword = str(error.schema_path[-1])
-    if keyword in _ALTERNATIVES and facts.get("context"):
-        said = _alternatives(error, facts["context"])
+    if keyword in _ALTERNATIVES and details.get("context"):
+        message = _alternatives(error, details["context"])
     elif keyword in _MESSAGES:
-        said = _MESSAGES[keyword](facts, error.instance)
+        message = _MESSAGES[keyword](details, error.instance)
     else:
-        said = f"does not satisfy '{keyword}'"
-    return said if len(said) <= _LONGEST else f"{said[: _LONGEST - 1]}…"
+        message = f"does not satisfy '{keyword}'"
+    return message if len(message) <= _MAX_LENGTH else f"{message[: _MAX_LENGTH - 1]}…"
 
 
-def _types(facts: dict[str, Any], value: object) -> str:
-    return f"expected {' or '.join(facts['types'])}, got {kind_of(value)}"
+def _types(details: dict[str, Any], value: object) -> str:
+    return f"expected {' or '.join(details['types'])}, got {kind_of(value)}"
 
 
 def _alternatives(error: _Error, branches: _Branches) -> str:
@@ -139,25 +151,25 @@ def _alternatives(error: _Error, branches: _Branches) -> str:
     kind = kind_of(error.instance)
     if not all(branches):
         return f"matches more than one of the alternatives, got {kind}"
-    close = _close_branches(error)
-    if close:
-        told = _tags(error, close)
-        return f"matches none of the alternatives, got {kind}{told and f' ({told})'}"
-    wanted = dict.fromkeys(
+    candidates = _branches_of_type(error)
+    if candidates:
+        tags_text = _tags(error, candidates)
+        return f"matches none of the alternatives, got {kind}{tags_text and f' ({tags_text})'}"
+    expected_types = dict.fromkeys(
         name
         for branch in branches
         for reason in branch
         if _is_type(reason, error)
         for name in reason.kind.as_dict()["types"]
     )
-    return f"expected {' or '.join(wanted)}, got {kind}"
+    return f"expected {' or '.join(expected_types)}, got {kind}"
 
 
-def _options(facts: dict[str, Any], _value: object) -> str:
-    options = facts["options"]
-    show = _show if len(set(map(_show, options))) == len(options) else canonical_json
-    shown = ", ".join(map(show, options[:12]))
-    return f"expected one of: {shown}{', …' if len(options) > 12 else ''}"
+def _options(details: dict[str, Any], _value: object) -> str:
+    options = details["options"]
+    write = _show if len(set(map(_show, options))) == len(options) else canonical_json
+    options_text = ", ".join(map(write, options[:12]))
+    return f"expected one of: {options_text}{', …' if len(options) > 12 else ''}"
 
 
 def _show(value: Any) -> str:
@@ -180,12 +192,12 @@ _LOCAL_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?", re.IGN
 def _format(name: str, value: object) -> str:
     """Name the required format with an example. A missing offset is common, so it is named."""
     example = _EXAMPLES.get(name)
-    said = f"expected a string in the format '{name}'"
+    message = f"expected a string in the format '{name}'"
     if example is not None:
-        said += f" (such as {example})"
+        message += f" (such as {example})"
     if name == "date-time" and isinstance(value, str) and _LOCAL_TIME.fullmatch(value):
-        said += ": add an offset such as +00:00 or Z"
-    return said
+        message += ": add an offset such as +00:00 or Z"
+    return message
 
 
 _MESSAGES: dict[str, Callable[[dict[str, Any], object], str]] = {
@@ -229,7 +241,7 @@ def kind_of(value: object) -> str:
 
 MAX_VIOLATIONS = 20
 _PATTERNS_BYTES = 1 << 24  # of all compiled patterns together
-_UNDECLARED = (["additionalProperties"], ["unevaluatedProperties"])
+_UNDECLARED_PATHS = (["additionalProperties"], ["unevaluatedProperties"])
 _COMPILERS = {
     Draft.D2020: jsonschema_rs.Draft202012Validator,
     Draft.D7: jsonschema_rs.Draft7Validator,
@@ -304,8 +316,8 @@ class JsonSchemaValidator:
         self._references: References | None = None
         self._declared: frozenset[str] = frozenset()
         self._iter_errors = compiled.iter_errors
-        self._judge: Callable[[object], bool] = compiled.is_valid
-        self.is_valid = self._judge_bounded if self._bounded else self._judge
+        self._accepts: Callable[[object], bool] = compiled.is_valid
+        self.is_valid = self._accepts_bounded if self._bounded else self._accepts
         self._compiled_at = time.time()
 
     @cached_property
@@ -323,7 +335,7 @@ class JsonSchemaValidator:
                 self._schema = json_copy(self._text)
             self._declared = frozenset(_declared_names(self._schema))
             self._references = References(self._schema)
-        found: list[Violation] = []
+        violations: list[Violation] = []
         if self._bounded:
             if not matchable(self._inspected, self._schema, value):
                 return (_TOO_LONG,)
@@ -333,34 +345,36 @@ class JsonSchemaValidator:
             return tuple(self._misfits(value))[:MAX_VIOLATIONS]
         for error in self._iter_errors(value):
             for reason in reasons(error):
-                if len(found) == MAX_VIOLATIONS:
-                    return tuple(found)
-                found.append(Violation(self._path(reason), reason.kind.name, describe(reason)))
-        return tuple(found)
+                if len(violations) == MAX_VIOLATIONS:
+                    return tuple(violations)
+                violations.append(Violation(self._path(reason), reason.kind.name, describe(reason)))
+        return tuple(violations)
 
     def _misfits(self, value: object) -> Iterator[Violation]:
         """Yield the properties that are invalid on their own, if all reasons would be too many."""
         declared = self._schema.get("properties")
         if not (isinstance(value, dict) and isinstance(declared, dict)):
             return
-        own = self._schema.get("$id")
-        whole = {**self._schema, "$id": own if isinstance(own, str) else _WHOLE}
-        at = f"{whole['$id'].partition('#')[0]}#/properties/"
-        parts = {name: {"$ref": at + quote(escape_pointer(name))} for name in declared}
-        below = "definitions" if self._inspected.draft is Draft.D7 else "$defs"
+        schema_id = self._schema.get("$id")
+        whole = {**self._schema, "$id": schema_id if isinstance(schema_id, str) else _WHOLE}
+        base = f"{whole['$id'].partition('#')[0]}#/properties/"
+        properties = {name: {"$ref": base + quote(escape_pointer(name))} for name in declared}
+        definitions_keyword = "definitions" if self._inspected.draft is Draft.D7 else "$defs"
         try:
-            apart = _compiled({below: {"whole": whole}, "properties": parts}, self._inspected)
+            validator = _compiled(
+                {definitions_keyword: {"whole": whole}, "properties": properties}, self._inspected
+            )
         except SchemaError:  # it is not found because of its own $id
             return
         for name in declared:
-            if name in value and not apart.is_valid({name: value[name]}):
+            if name in value and not validator.is_valid({name: value[name]}):
                 yield Violation(f"/{escape_pointer(name)}", "properties", _MISFIT)
 
-    def _judge_bounded(self, value: object, /) -> bool:
+    def _accepts_bounded(self, value: object, /) -> bool:
         return (
             (not self._inspected.patterns or matchable(self._inspected, self._schema, value))
             and self._comparing.is_bearable(value)
-            and self._judge(value)
+            and self._accepts(value)
         )
 
     def _path(self, error: _Error) -> str:
@@ -368,7 +382,7 @@ class JsonSchemaValidator:
             f"/{escape_pointer(token) if isinstance(token, int) or token in self._declared else '*'}"
             for token in error.instance_path
         )
-        return f"{path}/*" if error.schema_path[-1:] in _UNDECLARED else path
+        return f"{path}/*" if error.schema_path[-1:] in _UNDECLARED_PATHS else path
 
 
 def compile_validator(schema: dict[str, Any]) -> Validator:
@@ -384,11 +398,11 @@ def compile_validator(schema: dict[str, Any]) -> Validator:
 
 def is_plain(text: str, schema: dict[str, Any], inspected: Inspected) -> bool:
     """Return whether a checked schema is certain to compile."""
-    named = text.count('"$schema":"http')  # a dialect that was checked
-    if inspected.patterns or text.count('"$') != named:
+    dialects = text.count('"$schema":"http')  # a dialect that was checked
+    if inspected.patterns or text.count('"$') != dialects:
         return False
-    valid: bool = _meta(inspected.draft).is_valid(schema)
-    return valid
+    is_valid: bool = _metaschema_validator(inspected.draft).is_valid(schema)
+    return is_valid
 
 
 _UNUSABLE = ValidatorInfo("unusable", "", 0.0)  # for a schema that cannot be compiled
@@ -410,20 +424,20 @@ class _CompiledLater(ABC):
     def info(self) -> ValidatorInfo:
         """The info of the compiled validator; `unusable` if it cannot be compiled."""
         try:
-            made = self._made or self._compiled()
+            validator = self._made or self._compiled()
         except KeyboardInterrupt:
             raise
         except BaseException:  # noqa: BLE001  also a panic in Rust
             return _UNUSABLE
-        return made.info
+        return validator.info
 
     def is_valid(self, value: object, /) -> bool:
-        made = self._made or self._compiled()
-        return made.is_valid(value)
+        validator = self._made or self._compiled()
+        return validator.is_valid(value)
 
     def violations(self, value: object, /) -> tuple[Violation, ...]:
-        made = self._made or self._compiled()
-        return made.violations(value)
+        validator = self._made or self._compiled()
+        return validator.violations(value)
 
 
 class DeferredValidator(_CompiledLater):
@@ -435,8 +449,8 @@ class DeferredValidator(_CompiledLater):
         """Compile the schema. Several threads may do so at once; one of the equal results is
         kept."""
         schema = json_copy(self._text)
-        self._made = made = JsonSchemaValidator(schema, inspect_schema(schema), self._text)
-        return made
+        self._made = validator = JsonSchemaValidator(schema, inspect_schema(schema), self._text)
+        return validator
 
 
 def check_keywords(schema: dict[str, Any], inspected: Inspected) -> None:
@@ -444,34 +458,34 @@ def check_keywords(schema: dict[str, Any], inspected: Inspected) -> None:
 
     Raises SchemaError, with a pointer.
     """
-    meta = _meta(inspected.draft)
-    for pointer, part in _judged(schema):
+    meta = _metaschema_validator(inspected.draft)
+    for pointer, part in _schemas_to_check(schema):
         try:
             meta.validate(part)
         except jsonschema_rs.ValidationError as error:
-            raise _unusable(error, pointer) from None
+            raise _unusable_error(error, pointer) from None
 
 
-def _judged(schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _schemas_to_check(schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the schema, and the targets of its `$ref`s that are not at the places of subschemas."""
     references = References(schema)
-    known: set[int] = set()
+    seen: set[int] = set()
     stack: list[tuple[str, Any]] = [("", schema)]
     while stack:
         pointer, part = stack.pop()
-        if id(part) in known:
+        if id(part) in seen:
             continue
         yield pointer, part
         for _, node in subschemas(part):
-            known.add(id(node))
+            seen.add(id(node))
             ref = node.get("$ref")
             if isinstance(ref, str) and ref.startswith("#/"):
                 stack.append((unquote(ref[1:]), references.resolve(ref)))
 
 
-def _unusable(error: _Error, above: str = "") -> SchemaError:
-    where = above + pointer_of(error.instance_path)
-    return SchemaError(f"not a usable schema: {_why(error)}", where)
+def _unusable_error(error: _Error, base_pointer: str = "") -> SchemaError:
+    pointer = base_pointer + pointer_of(error.instance_path)
+    return SchemaError(f"not a usable schema: {_unusable_reason(error)}", pointer)
 
 
 def _compiled(schema: dict[str, Any], inspected: Inspected) -> Any:
@@ -483,25 +497,25 @@ def _compiled(schema: dict[str, Any], inspected: Inspected) -> Any:
             pattern_options=_pattern_options(len(inspected.patterns)),
         )
     except jsonschema_rs.ValidationError as error:
-        raise _unusable(error) from None
+        raise _unusable_error(error) from None
     except (ValueError, jsonschema_rs.ReferencingError) as error:
         raise SchemaError(f"not a usable schema: {_first_line(error)}") from None
 
 
 @lru_cache(maxsize=64)
-def _pattern_options(patterns: int) -> jsonschema_rs.RegexOptions:
+def _pattern_options(pattern_count: int) -> jsonschema_rs.RegexOptions:
     """Limit patterns by a shared budget: compiling one takes time proportional to its limit."""
-    shared = _PATTERNS_BYTES // max(patterns, 1)
-    return jsonschema_rs.RegexOptions(size_limit=min(LARGEST_PATTERN, shared))
+    share = _PATTERNS_BYTES // max(pattern_count, 1)
+    return jsonschema_rs.RegexOptions(size_limit=min(LARGEST_PATTERN, share))
 
 
-def _why(error: _Error) -> str:
+def _unusable_reason(error: _Error) -> str:
     """Say why a schema is unusable. The library reports every invalid pattern as a `format`."""
-    where = error.instance_path
-    if where[-1:] == ["pattern"] or where[-2:-1] == ["patternProperties"]:
-        text = str(error.instance if where[-1:] == ["pattern"] else where[-1])
+    path = error.instance_path
+    if path[-1:] == ["pattern"] or path[-2:-1] == ["patternProperties"]:
+        pattern = str(error.instance if path[-1:] == ["pattern"] else path[-1])
         return (
-            f"the pattern {text[:80]!r} is not a regular expression, or cannot be matched in "
+            f"the pattern {pattern[:80]!r} is not a regular expression, or cannot be matched in "
             "linear time (it may have no lookaround, backreferences or large repetitions; to "
             "limit a length, use maxLength)"
         )
@@ -509,7 +523,7 @@ def _why(error: _Error) -> str:
 
 
 @cache
-def _meta(draft: Draft) -> Any:
+def _metaschema_validator(draft: Draft) -> Any:
     return _COMPILERS[draft]({"$ref": METASCHEMAS[draft]}, offline=True)
 
 
@@ -542,9 +556,9 @@ class ForeignValidator:
 
     __slots__ = ("_made", "info")
 
-    def __init__(self, made: Validator) -> None:
-        self._made = made
-        self.info: ValidatorInfo = made.info
+    def __init__(self, validator: Validator) -> None:
+        self._made = validator
+        self.info: ValidatorInfo = validator.info
 
     def is_valid(self, value: object, /) -> bool:
         answer: object = self._made.is_valid(value)
@@ -553,14 +567,17 @@ class ForeignValidator:
         raise TypeError(f"is_valid must return True or False, not a {type(answer).__name__}")
 
     def violations(self, value: object, /) -> tuple[Violation, ...]:
-        found = tuple(self._made.violations(value))[:MAX_VIOLATIONS]
-        return tuple(Violation(str(path), str(word), str(text)) for path, word, text in found)
+        violations = tuple(self._made.violations(value))[:MAX_VIOLATIONS]
+        return tuple(
+            Violation(str(path), str(keyword), str(message))
+            for path, keyword, message in violations
+        )
 
 
 def made_by(factory: ValidatorFactory, schema: JsonObject) -> Validator:
     """Return what a factory makes of a schema. Raises whatever the factory raises."""
-    made = factory(schema)
-    return made if isinstance(made, JsonSchemaValidator) else ForeignValidator(made)
+    validator = factory(schema)
+    return validator if isinstance(validator, JsonSchemaValidator) else ForeignValidator(validator)
 
 
 # A validator that is compiled at its first use, while its schema is checked now.
@@ -591,7 +608,7 @@ class LazyValidator(_CompiledLater):
                 return self._made
             if self.error is None:
                 try:
-                    made = made_by(self._factory, json_copy(self._text))
+                    validator = made_by(self._factory, json_copy(self._text))
                 except SchemaError as error:
                     self.error = error
                 except KeyboardInterrupt:
@@ -600,6 +617,6 @@ class LazyValidator(_CompiledLater):
                     self.error = SchemaError(f"no validator can be made ({type(error).__name__})")
                     self.error.__cause__ = error
                 else:
-                    self._made = made
-                    return made
+                    self._made = validator
+                    return validator
             raise SchemaError(self.error.message, self.error.pointer) from self.error
