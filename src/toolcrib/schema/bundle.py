@@ -272,11 +272,11 @@ class _Bundle:
         key = (file.path, id(node) if isinstance(node, dict) else fragment)
         if key not in self._included:
             last_name = unquote(fragment.rpartition("/")[2]).replace("~1", "/") or file.path.stem
-            wished_name = _NOT_ALLOWED_IN_NAMES.sub("_", last_name).strip("_") or "schema"
-            name, number = wished_name, 1
+            base_name = _NOT_ALLOWED_IN_NAMES.sub("_", last_name).strip("_") or "schema"
+            name, number = base_name, 1
             while name in self._names:
                 number += 1
-                name = f"{wished_name}_{number}"
+                name = f"{base_name}_{number}"
             self._names.add(name)
             place: Place = None
             for token in fragment.split("/")[1:]:

@@ -57,11 +57,11 @@ def _check_close_object(closed: JsonObject, other: JsonObject) -> None:
 
 
 def _types(first: Any, second: Any) -> Any:
-    wanted = set(names_in(second))
-    if "number" in wanted:
-        wanted.add("integer")
-    common = [name for name in names_in(first) if name in wanted]
-    if "number" in names_in(first) and "integer" in wanted and "number" not in wanted:
+    second_types = set(names_in(second))
+    if "number" in second_types:
+        second_types.add("integer")
+    common = [name for name in names_in(first) if name in second_types]
+    if "number" in names_in(first) and "integer" in second_types and "number" not in second_types:
         common.append("integer")
     if not common:
         raise UnmergeableError("type")
@@ -117,8 +117,8 @@ _MERGING: dict[str, Callable[[Any, Any], Any]] = {
 
 # A part and everything else that applies to its value: its references and the members of `allOf`.
 
-_MOST_PIECES = 200
-_TOGETHER = frozenset({"allOf", *REFS})
+_MAX_PIECES = 200
+_COMBINING = frozenset({"allOf", *REFS})
 _Piece: TypeAlias = "tuple[JsonObject, object]"  # what applies, and the part that says so
 
 
@@ -127,31 +127,31 @@ def flatten(ctx: Context, node: JsonObject, *, top: bool = False) -> tuple[JsonO
 
     An `allOf` at the top that cannot be merged is left for wrapping.
     """
-    if node.keys().isdisjoint(_TOGETHER):
+    if node.keys().isdisjoint(_COMBINING):
         return node, []
     node = _one_reference(ctx, node)
-    wants_all = "allOf" in node and not ctx.keeps("allOf", top=top)
-    if not wants_all and not _wants_target(ctx, node, top=top):
+    merges_all_of = "allOf" in node and not ctx.keeps("allOf", top=top)
+    if not merges_all_of and not _wants_target(ctx, node, top=top):
         return node, []
-    pieces, opened = _gather(ctx, node)
+    pieces, inlined = _gather(ctx, node)
     result: JsonObject = {}
     origins: dict[str, object] = {}
     for piece, source in pieces:
         try:
             result = merge_schemas(result, piece)
-        except UnmergeableError as reason:
+        except UnmergeableError as error:
             if top and ctx.keeps("allOf"):
                 return node, []
             ctx.add_loss(
                 node,
                 "allOf" if "allOf" in node else "$ref",
                 "refused" if ctx.dialect.closed else "lost",
-                f"parts that apply together cannot be merged into one schema ('{reason.keyword}')",
+                f"parts that apply together cannot be merged into one schema ('{error.keyword}')",
             )
             continue
         for keyword in piece:
             origins.setdefault(keyword, source)
-    return ctx.made(result, node, origins), opened
+    return ctx.made_from(result, node, origins), inlined
 
 
 def _one_reference(ctx: Context, node: JsonObject) -> JsonObject:
@@ -159,10 +159,10 @@ def _one_reference(ctx: Context, node: JsonObject) -> JsonObject:
     members = node.get("allOf")
     if ctx.refs != "plain" or not isinstance(members, list) or len(members) != 1:
         return node
-    own = without(node, "allOf")
-    if not own.keys() <= ANNOTATIONS or not isinstance(members[0], dict):
+    siblings = without(node, "allOf")
+    if not siblings.keys() <= ANNOTATIONS or not isinstance(members[0], dict):
         return node
-    return ctx.made({**members[0], **own}, members[0])
+    return ctx.made_from({**members[0], **siblings}, members[0])
 
 
 def _wants_target(ctx: Context, node: JsonObject, *, top: bool) -> bool:
@@ -178,29 +178,29 @@ def _wants_target(ctx: Context, node: JsonObject, *, top: bool) -> bool:
 def _gather(ctx: Context, node: JsonObject) -> tuple[list[_Piece], list[int]]:
     """Return everything that applies at a part, each piece once, with the part that says so."""
     pieces: list[_Piece] = []
-    opened: list[int] = []
+    inlined: list[int] = []
     stack: list[Any] = [node]
-    while stack and len(pieces) < _MOST_PIECES:
+    while stack and len(pieces) < _MAX_PIECES:
         part = stack.pop()
         if not isinstance(part, dict):
             pieces += [] if part is True else [({"not": {}}, node)]
             continue
         shelves = SHELVES if part is ctx.root and part is not node else ()
-        own = without(part, "allOf", *REFS, *shelves)
-        pieces.append((own, part))
+        piece = without(part, "allOf", *REFS, *shelves)
+        pieces.append((piece, part))
         stack.extend(reversed(part.get("allOf", ())))
         for keyword in REFS:
             target = ctx.references.resolve(part[keyword]) if keyword in part else None
-            if target is not None and id(target) not in opened:
-                opened.append(id(target))
+            if target is not None and id(target) not in inlined:
+                inlined.append(id(target))
                 stack.append(target)
-    return pieces, opened
+    return pieces, inlined
 
 
 # The rules, in the order in which they apply.
 
 _SCALARS = frozenset({"string", "number", "integer", "boolean", "null"})
-_MOST_BRANCHES = 64
+_MAX_BRANCHES = 64
 _REWRITTEN = frozenset({"items", "prefixItems", "oneOf", "anyOf", "const"})  # they have a rule
 
 
@@ -210,7 +210,7 @@ def rewrite(ctx: Context, node: JsonObject) -> JsonObject:
         return node
     for rule in _REWRITING:
         new = rule(ctx, node)
-        node = ctx.made(new, node) if new is not node else node
+        node = ctx.made_from(new, node) if new is not node else node
     return node
 
 
@@ -231,14 +231,16 @@ def _tuple(ctx: Context, node: JsonObject) -> JsonObject:
     if not isinstance(members, list) or ctx.keeps("prefixItems"):
         return node
     new = without(node, "prefixItems")
-    kinds = list({canonical_json(member): member for member in members}.values())
-    most: Any = node.get("maxItems")
+    item_schemas = list({canonical_json(member): member for member in members}.values())
+    max_items: Any = node.get("maxItems")
     if node.get("items") is False:
-        new["maxItems"] = min(most, len(members)) if isinstance(most, int) else len(members)
-    elif not (isinstance(most, int) and most <= len(members)):
-        kinds.append(node.get("items", True))
-    new["items"] = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
-    if len(kinds) > 1:
+        new["maxItems"] = (
+            min(max_items, len(members)) if isinstance(max_items, int) else len(members)
+        )
+    elif not (isinstance(max_items, int) and max_items <= len(members)):
+        item_schemas.append(node.get("items", True))
+    new["items"] = item_schemas[0] if len(item_schemas) == 1 else {"anyOf": item_schemas}
+    if len(item_schemas) > 1:
         text = "the model does not see which item belongs at which position"
         ctx.add_loss(node, "prefixItems", "lost", text)
     return new
@@ -248,8 +250,8 @@ def _one_of(ctx: Context, node: JsonObject) -> JsonObject:
     branches = node.get("oneOf")
     if not isinstance(branches, list) or ctx.keeps("oneOf") or "anyOf" in node:
         return node
-    differing = (differ(ctx, a, b) for a, b in combinations(branches, 2))
-    if len(branches) <= _MOST_BRANCHES and not all(differing):
+    pairs_differ = (differ(ctx, a, b) for a, b in combinations(branches, 2))
+    if len(branches) <= _MAX_BRANCHES and not all(pairs_differ):
         text = "the model does not see that exactly one alternative may match"
         ctx.add_loss(node, "oneOf", "lost", text)
     return {("anyOf" if key == "oneOf" else key): value for key, value in node.items()}
@@ -257,28 +259,42 @@ def _one_of(ctx: Context, node: JsonObject) -> JsonObject:
 
 def differ(ctx: Context, first: Any, second: Any) -> bool:
     """Return whether types or tags make it obvious that no value is valid under both."""
-    one, other = target_of(ctx.references, first), target_of(ctx.references, second)
-    if one is None or other is None:
+    first_part, second_part = target_of(ctx.references, first), target_of(ctx.references, second)
+    if first_part is None or second_part is None:
         return False
-    types, others = set(names_in(one.get("type"))), set(names_in(other.get("type")))
-    if types and others and not types & others and {"integer", "number"} - (types | others):
+    first_types, second_types = (
+        set(names_in(first_part.get("type"))),
+        set(names_in(second_part.get("type"))),
+    )
+    if (
+        first_types
+        and second_types
+        and not first_types & second_types
+        and {"integer", "number"} - (first_types | second_types)
+    ):
         return True
-    if _disjoint(one, other):
+    if _disjoint(first_part, second_part):
         return True
-    tags: Any = one.get("properties", {})
-    others_tags: Any = other.get("properties", {})
-    both = set(names_in(one.get("required"))) & set(names_in(other.get("required")))
+    first_properties: Any = first_part.get("properties", {})
+    second_properties: Any = second_part.get("properties", {})
+    required_in_both = set(names_in(first_part.get("required"))) & set(
+        names_in(second_part.get("required"))
+    )
     return any(
-        name in both and name in others_tags and _disjoint(schema, others_tags[name])
-        for name, schema in tags.items()
+        name in required_in_both
+        and name in second_properties
+        and _disjoint(schema, second_properties[name])
+        for name, schema in first_properties.items()
     )
 
 
 def _disjoint(first: Any, second: Any) -> bool:
     if not isinstance(first, dict) or not isinstance(second, dict):
         return False
-    one, other = _values(first), _values(second)
-    return one is not None and other is not None and not one & other
+    first_values, second_values = _values(first), _values(second)
+    return (
+        first_values is not None and second_values is not None and not first_values & second_values
+    )
 
 
 def _values(node: JsonObject) -> set[str] | None:
@@ -297,31 +313,31 @@ def _distributed(ctx: Context, node: JsonObject) -> JsonObject:
     if not base:
         return node
     new = {key: value for key, value in node.items() if key in ANNOTATIONS}
-    spread: list[Any] = []
+    alternatives: list[Any] = []
     for branch in branches:
         try:
-            spread += _under(ctx, base, branch)
-        except UnmergeableError as reason:
+            alternatives += _with_base(ctx, base, branch)
+        except UnmergeableError as error:
             # Its type or values differ from the base, so nothing can match that alternative.
-            if reason.keyword not in ("type", "enum"):
+            if error.keyword not in ("type", "enum"):
                 text = "its alternatives cannot be closed one by one"
                 ctx.add_loss(node, "anyOf", "refused", text)
-    return {**new, "anyOf": spread}
+    return {**new, "anyOf": alternatives}
 
 
-def _under(ctx: Context, base: JsonObject, branch: Any) -> list[Any]:
+def _with_base(ctx: Context, base: JsonObject, branch: Any) -> list[Any]:
     """Return an alternative together with what applies to all of them. Raises UnmergeableError."""
     if not isinstance(branch, dict):
         return [base] if branch is True else []
     target = target_of(ctx.references, branch)
     if target is None or any(keyword in target for keyword in ("allOf", "anyOf", "oneOf")):
-        return [ctx.made({"allOf": [branch, base]}, branch)]
-    both = merge_schemas(target, base)
-    if canonical_json(both) == canonical_json(target):
+        return [ctx.made_from({"allOf": [branch, base]}, branch)]
+    merged = merge_schemas(target, base)
+    if canonical_json(merged) == canonical_json(target):
         return [branch]
     if target is branch:
-        return [ctx.made(both, branch)]
-    return [ctx.made({"allOf": [branch, base]}, branch)]  # it may be recursive
+        return [ctx.made_from(merged, branch)]
+    return [ctx.made_from({"allOf": [branch, base]}, branch)]  # it may be recursive
 
 
 def _without_any_of(ctx: Context, node: JsonObject) -> JsonObject:
@@ -348,7 +364,7 @@ def without_null(ctx: Context, node: JsonObject) -> JsonObject | None:
     others = [b for b in branches if not (isinstance(b, dict) and b.get("type") == "null")]
     if len(others) != 1 or not node.keys() - {union} <= ANNOTATIONS:
         return None
-    return ctx.made({**without(node, union), "allOf": others}, node)
+    return ctx.made_from({**without(node, union), "allOf": others}, node)
 
 
 def _const(ctx: Context, node: JsonObject) -> JsonObject:
@@ -374,7 +390,7 @@ _REWRITING: tuple[Callable[[Context, JsonObject], JsonObject], ...] = (
 #
 # Closing what the author left open is reported as a loss. What can only be open is refused.
 
-_REST = ("additionalProperties", "unevaluatedProperties")
+_OTHER_PROPERTIES = ("additionalProperties", "unevaluatedProperties")
 _PLAIN_TYPES = frozenset({"string", "number", "integer", "boolean"})
 
 
@@ -383,7 +399,7 @@ def close_object(ctx: Context, node: JsonObject, view: JsonObject, *, top: bool)
     if "object" not in names_in(view.get("type")):
         return
     declared: Any = node.get("properties", {})
-    _check_rest(ctx, node, top=top)
+    _check_others(ctx, node, top=top)
     required = names_in(node.get("required"))
     for name in required:
         if name not in declared:
@@ -417,17 +433,20 @@ _SENT_NULL = "a null means null here, so to get the default the model has to sen
 _LEFT_OUT = "the model sends null both for null and for a property that it leaves out"
 
 
-def _check_rest(ctx: Context, node: JsonObject, *, top: bool) -> None:
-    rest = [node[keyword] for keyword in _REST if keyword in node]
+def _check_others(ctx: Context, node: JsonObject, *, top: bool) -> None:
+    other_schemas = [node[keyword] for keyword in _OTHER_PROPERTIES if keyword in node]
     if "patternProperties" in node:
         ctx.add_loss(node, "patternProperties", "refused", "a map cannot be closed")
-    elif any(isinstance(value, dict) and value for value in rest) and False not in rest:
+    elif (
+        any(isinstance(value, dict) and value for value in other_schemas)
+        and False not in other_schemas
+    ):
         ctx.add_loss(node, "additionalProperties", "refused", "a map cannot be closed")
-    elif False not in rest and not node.get("properties") and not top:
+    elif False not in other_schemas and not node.get("properties") and not top:
         text = "an object without declared properties cannot be closed"
         ctx.add_loss(node, "type", "refused", text)
-    elif rest and False not in rest:
-        keyword = next(keyword for keyword in _REST if keyword in node)
+    elif other_schemas and False not in other_schemas:
+        keyword = next(keyword for keyword in _OTHER_PROPERTIES if keyword in node)
         ctx.add_loss(node, keyword, "lost", "only declared properties can be given")
 
 
@@ -472,9 +491,9 @@ def check_alternatives(ctx: Context, node: JsonObject) -> None:
         part = target_of(ctx.references, branch)
         if part is not None and (names := frozenset(_properties(part))):
             by_names.setdefault(names, []).append(part)
-    for alike in by_names.values():
-        for one, other in combinations(alike[:20], 2):
-            if not differ(ctx, one, other) and _mistakable(ctx, one, other):
+    for parts in by_names.values():
+        for first, second in combinations(parts[:20], 2):
+            if not differ(ctx, first, second) and _may_be_confused(ctx, first, second):
                 ctx.add_loss(node, "anyOf", "doubtful", _SAME_NAMES)
                 return
 
@@ -484,20 +503,23 @@ def _properties(part: JsonObject) -> dict[str, Any]:
     return properties if isinstance(properties, dict) else {}
 
 
-def _mistakable(ctx: Context, one: JsonObject, other: JsonObject) -> bool:
-    mine, theirs = _properties(one), _properties(other)
-    needed = set(names_in(one.get("required"))), set(names_in(other.get("required")))
-    for name, schema in mine.items():
-        kinds = [ctx.nulls.accepted_by(schema), ctx.nulls.accepted_by(theirs[name])]
-        dropped = [name not in needed[i] and not kinds[i] for i in (0, 1)]
-        if (dropped[0] and kinds[1]) or (dropped[1] and kinds[0]):
+def _may_be_confused(ctx: Context, first: JsonObject, second: JsonObject) -> bool:
+    first_properties, second_properties = _properties(first), _properties(second)
+    required = set(names_in(first.get("required"))), set(names_in(second.get("required")))
+    for name, schema in first_properties.items():
+        accepts_null = [
+            ctx.nulls.accepted_by(schema),
+            ctx.nulls.accepted_by(second_properties[name]),
+        ]
+        can_be_absent = [name not in required[i] and not accepts_null[i] for i in (0, 1)]
+        if (can_be_absent[0] and accepts_null[1]) or (can_be_absent[1] and accepts_null[0]):
             return True
-        if not _scalar(ctx, schema) or not _scalar(ctx, theirs[name]):
+        if not _is_scalar(ctx, schema) or not _is_scalar(ctx, second_properties[name]):
             return True
     return False
 
 
-def _scalar(ctx: Context, schema: Any) -> bool:
+def _is_scalar(ctx: Context, schema: Any) -> bool:
     part = target_of(ctx.references, schema)
     if part is None:
         return False

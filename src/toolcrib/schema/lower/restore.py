@@ -36,7 +36,7 @@ def may_be(references: References, branch: Any, value: JsonValue) -> bool:
     for _ in range(10):
         if not isinstance(branch, dict):
             return branch is not False
-        if not _is_of(branch, value):
+        if not _has_type_of(branch, value):
             return False
         if isinstance(value, dict) and not _members_fit(references, branch, value):
             return False
@@ -46,13 +46,13 @@ def may_be(references: References, branch: Any, value: JsonValue) -> bool:
     return True
 
 
-def _is_of(branch: JsonObject, value: JsonValue) -> bool:
+def _has_type_of(branch: JsonObject, value: JsonValue) -> bool:
     """Return whether a value has the type, and is one of the values, that an alternative names."""
-    wanted = names_in(branch.get("type"))
+    types = names_in(branch.get("type"))
     kind = kind_of(value)
-    if wanted and kind not in wanted:
-        whole = isinstance(value, float) and is_whole(value) and "integer" in wanted
-        if not whole and not (kind == "integer" and "number" in wanted):
+    if types and kind not in types:
+        is_integer = isinstance(value, float) and is_whole(value) and "integer" in types
+        if not is_integer and not (kind == "integer" and "number" in types):
             return False
     return _is_listed(branch, value)
 
@@ -60,7 +60,7 @@ def _is_of(branch: JsonObject, value: JsonValue) -> bool:
 def _is_listed(branch: JsonObject, value: JsonValue) -> bool:
     values: Any = [branch["const"]] if "const" in branch else branch.get("enum")
     if isinstance(values, list) and isinstance(value, dict | list):
-        return any(isinstance(one, dict | list) for one in values)
+        return any(isinstance(listed, dict | list) for listed in values)
     return not isinstance(values, list) or value in values
 
 
@@ -84,7 +84,7 @@ def _tag(references: References, schema: Any) -> JsonObject | None:
     return schema if isinstance(schema, dict) and ("const" in schema or "enum" in schema) else None
 
 
-def _moved(schema: JsonObject) -> JsonObject:
+def _with_moved_references(schema: JsonObject) -> JsonObject:
     """Return a copy whose references into the whole point to where the whole is placed."""
     copy: JsonObject = copied(schema)
     for _, node in list(subschemas(copy)):
@@ -119,21 +119,21 @@ class ViewRestorer(msgspec.Struct, frozen=True, dict=True):
         """Return arguments sent for the view in the author's terms; leave the input unchanged."""
         inner = arguments
         if self.wrapper is not None and list(arguments) == [self.wrapper]:
-            held = arguments[self.wrapper]
-            if not isinstance(held, dict):
+            wrapped = arguments[self.wrapper]
+            if not isinstance(wrapped, dict):
                 return dict(arguments)
-            inner = held
-        return self._converted(inner, out=False)
+            inner = wrapped
+        return self._converted(inner, to_view=False)
 
     def to_view(self, arguments: JsonObject) -> JsonObject:
         """Return valid arguments, such as those of an example, in the terms of the view."""
-        inner = self._converted(arguments, out=True)
+        inner = self._converted(arguments, to_view=True)
         return inner if self.wrapper is None else {self.wrapper: inner}
 
-    def _converted(self, arguments: JsonObject, *, out: bool) -> JsonObject:
+    def _converted(self, arguments: JsonObject, *, to_view: bool) -> JsonObject:
         if self.filled:
             try:
-                conversion = _Conversion(self._author, out=out)
+                conversion = _Conversion(self._author, to_view=to_view)
                 converted = conversion.convert([self._author.schema], arguments, "drop").value
             except (_TooMuchError, RecursionError):
                 converted = arguments
@@ -171,7 +171,7 @@ class _Author:
     def _compiled(self, branch: JsonObject) -> Validator | None:
         if self._whole is None:
             self._pointers = pointers(self.schema)
-            self._whole = _moved(without(self.schema, "$id"))
+            self._whole = _with_moved_references(without(self.schema, "$id"))
         pointer = self._pointers.get(id(branch))
         if pointer is None:
             return None
@@ -196,11 +196,11 @@ class _Author:
 # another alternative, too, the nulls become defaults. If that also fits another one, the whole
 # value stays.
 
-_Step: TypeAlias = Literal["read", "drop", "fill"]
+_Mode: TypeAlias = Literal["read", "drop", "fill"]
 """`read`: find out, on the way back, what was meant. `drop` and `fill`: write that, without its
 nulls or with defaults in their place."""
-_WRITING: Mapping[_Step, tuple[_Step, ...]] = {"drop": ("drop", "fill"), "fill": ("fill",)}
-_Around: TypeAlias = tuple[Sequence[JsonObject], Sequence[Any]]
+_WRITING_MODES: Mapping[_Mode, tuple[_Mode, ...]] = {"drop": ("drop", "fill"), "fill": ("fill",)}
+_Outer: TypeAlias = tuple[Sequence[JsonObject], Sequence[Any]]
 """What also applies to a value: parts, and unions of which no alternative is chosen yet."""
 
 
@@ -224,30 +224,30 @@ _Alternative: TypeAlias = tuple[Any, _Converted]  # an alternative, and the valu
 class _Conversion:
     """One conversion of arguments, to the view or back. Each part is done once in each step."""
 
-    def __init__(self, author: _Author, *, out: bool) -> None:
+    def __init__(self, author: _Author, *, to_view: bool) -> None:
         self._author = author
-        self._out = out
-        self._known: dict[tuple[tuple[int, ...], int, _Step], _Converted] = {}
+        self._to_view = to_view
+        self._cached: dict[tuple[tuple[int, ...], int, _Mode], _Converted] = {}
         self._steps = 0
         self._pairs = 0
 
-    def convert(self, schemas: list[Any], value: JsonValue, step: _Step) -> _Converted:
+    def convert(self, schemas: list[Any], value: JsonValue, mode: _Mode) -> _Converted:
         """Convert a value that all of the given schemas describe."""
-        if not schemas or (step != "read" and not isinstance(value, dict | list)):
+        if not schemas or (mode != "read" and not isinstance(value, dict | list)):
             return _Converted(value)
-        key = tuple(map(id, schemas)), id(value), step
-        if key not in self._known:
-            self._known[key] = self._convert(schemas, value, step, ((), ()))
-        return self._known[key]
+        key = tuple(map(id, schemas)), id(value), mode
+        if key not in self._cached:
+            self._cached[key] = self._convert(schemas, value, mode, ((), ()))
+        return self._cached[key]
 
     def _count(self, steps: int = 1) -> None:
         self._steps += steps
         if self._steps > MAX_STEPS:
             raise _TooMuchError
 
-    def _convert(self, schemas: list[Any], value: Any, step: _Step, around: _Around) -> _Converted:
+    def _convert(self, schemas: list[Any], value: Any, mode: _Mode, outer: _Outer) -> _Converted:
         """Convert a value by everything that applies to it, with one alternative of each union."""
-        parts, unions = list(around[0]), list(around[1])
+        parts, unions = list(outer[0]), list(outer[1])
         seen = set(map(id, parts))  # a part may lead back to itself
         stack = list(schemas)
         while stack:
@@ -262,77 +262,88 @@ class _Conversion:
             stack += part.get("allOf", ())
             unions += (part[union] for union in _UNIONS if union in part)
         if unions:
-            return self._by_one_of(unions[0], value, step, (parts, unions[1:]))
-        if step == "read" and not all(_is_of(part, value) for part in parts):
+            return self._by_one_of(unions[0], value, mode, (parts, unions[1:]))
+        if mode == "read" and not all(_has_type_of(part, value) for part in parts):
             return _Converted(value, ways=0)
         if not isinstance(value, dict | list):
             return _Converted(value)
         self._count(1 + len(value) // 4)
         if isinstance(value, dict):
-            return self._object(parts, value, step)
-        return self._array(parts, value, step)
+            return self._object(parts, value, mode)
+        return self._array(parts, value, mode)
 
-    def _by_one_of(self, branches: Any, value: Any, step: _Step, around: _Around) -> _Converted:
+    def _by_one_of(self, branches: Any, value: Any, mode: _Mode, outer: _Outer) -> _Converted:
         """Convert a value by the alternative of a union that it was made for."""
-        likely = [one for one in branches if may_be(self._author.references, one, value)]
-        if not likely:
-            return self._convert([], value, step, around)._replace(ways=0)
-        chosen = likely[0]
-        if len(likely) > 1:
-            chosen, converted = self._meant(likely, value, around)
-            if step == "read" or self._out:
+        candidates = [
+            branch for branch in branches if may_be(self._author.references, branch, value)
+        ]
+        if not candidates:
+            return self._convert([], value, mode, outer)._replace(ways=0)
+        chosen = candidates[0]
+        if len(candidates) > 1:
+            chosen, converted = self._best_alternative(candidates, value, outer)
+            if mode == "read" or self._to_view:
                 return converted
             if converted.ways > 1:
                 return converted._replace(value=value)
-        if step == "read" or self._out:
-            return self._convert([chosen], value, step, around)
-        for way in _WRITING[step]:
-            written = self._convert([chosen], value, way, around)
-            if written.ways < 2 and self._is_told(written, way, chosen, branches):
+        if mode == "read" or self._to_view:
+            return self._convert([chosen], value, mode, outer)
+        for writing_mode in _WRITING_MODES[mode]:
+            written = self._convert([chosen], value, writing_mode, outer)
+            if written.ways < 2 and self._is_unambiguous(written, writing_mode, chosen, branches):
                 return written
         return written._replace(value=value, ways=2)
 
-    def _meant(self, likely: list[Any], value: Any, around: _Around) -> _Alternative:
+    def _best_alternative(self, candidates: list[Any], value: Any, outer: _Outer) -> _Alternative:
         """Return the alternative that a value was made for, with the ways over all of them."""
-        step: _Step = "drop" if self._out else "read"
-        found = [(one, self._convert([one], value, step, around)) for one in likely]
-        least = min(map(self._amiss, found))
-        best = [one for one in found if self._amiss(one) == least]
-        if len(best) == 1 or not (self._out or any(one.nulls for _, one in best)):
+        mode: _Mode = "drop" if self._to_view else "read"
+        alternatives = [
+            (alternative, self._convert([alternative], value, mode, outer))
+            for alternative in candidates
+        ]
+        least_evidence = min(map(self._evidence_against, alternatives))
+        best = [
+            alternative
+            for alternative in alternatives
+            if self._evidence_against(alternative) == least_evidence
+        ]
+        if len(best) == 1 or not (
+            self._to_view or any(alternative.nulls for _, alternative in best)
+        ):
             return best[0]
-        valid = [one for one in best if self._is_valid(one, value, around)]
-        branch, converted = max(valid or best, key=lambda one: one[1].nulls)
+        valid = [alternative for alternative in best if self._is_valid(alternative, value, outer)]
+        branch, converted = max(valid or best, key=lambda alternative: alternative[1].nulls)
         if not valid:
             converted = converted._replace(ways=0)
         elif converted.nulls and any(other != branch for other, _ in valid):
             converted = converted._replace(ways=2)
         return branch, converted
 
-    def _amiss(self, one: _Alternative) -> tuple[bool, int, bool]:
+    def _evidence_against(self, alternative: _Alternative) -> tuple[bool, int, bool]:
         """Return the evidence against an alternative; the one with the least is best."""
-        _, converted = one
-        return not converted.ways, converted.undeclared, not self._out and converted.missing > 0
+        _, converted = alternative
+        return not converted.ways, converted.undeclared, not self._to_view and converted.missing > 0
 
-    def _is_valid(self, one: _Alternative, value: Any, around: _Around) -> bool:
+    def _is_valid(self, alternative: _Alternative, value: Any, outer: _Outer) -> bool:
         """Return whether a value, in the author's terms, is or may be valid for an alternative."""
-        branch, converted = one
-        if self._out:
+        branch, converted = alternative
+        if self._to_view:
             return self._accepts(branch, value)
         if converted.ways != 1:
             return converted.ways > 1
         if self._accepts(branch, converted.value):
             return True
-        written = self._convert([branch], value, "drop", around)
+        written = self._convert([branch], value, "drop", outer)
         return written.ways > 1 or self._accepts(branch, written.value)
 
-    def _is_told(self, written: _Converted, way: _Step, chosen: Any, branches: Any) -> bool:
+    def _is_unambiguous(self, written: _Converted, mode: _Mode, chosen: Any, branches: Any) -> bool:
         """Return whether the written value fits no alternative but the chosen one.
 
         A value with defaults in place of nulls also has to fit the chosen one.
         """
         if not written.nulls:
             return True
-        if way == "fill" and not self._accepts(chosen, written.value):
+        if mode == "fill" and not self._accepts(chosen, written.value):
             return False
         return not any(
             may_be(self._author.references, branch, written.value)
@@ -344,16 +355,16 @@ class _Conversion:
 
     def _accepts(self, branch: Any, value: Any) -> bool:
         """Return whether a value is valid under an alternative, or may be."""
-        judge = self._author.validator_of(branch)
-        if judge is None:  # no validator can tell, or there is nothing to check
+        validator = self._author.validator_of(branch)
+        if validator is None:  # no validator can tell, or there is nothing to check
             return branch is not False
         for _ in pairs(self._author.references, branch, value):
             self._pairs += 1
             if self._pairs > MAX_PAIRS:
                 raise _TooMuchError
-        return judge.is_valid(value)
+        return validator.is_valid(value)
 
-    def _object(self, parts: list[JsonObject], value: JsonObject, step: _Step) -> _Converted:
+    def _object(self, parts: list[JsonObject], value: JsonObject, mode: _Mode) -> _Converted:
         declared: list[Any] = [part["properties"] for part in parts if "properties" in part]
         required = {name for part in parts for name in names_in(part.get("required"))}
         result: JsonObject = {}
@@ -366,22 +377,22 @@ class _Conversion:
         for name, child in value.items():
             schemas = [properties[name] for properties in declared if name in properties]
             if child is None and not all(map(self._author.nulls.accepted_by, schemas)):
-                if name not in required and not self._out:
+                if name not in required and not self._to_view:
                     nulls += 1
-                    if step == "fill":
+                    if mode == "fill":
                         result[name] = copied(self._default(schemas))
                     continue
                 ways = 0
             undeclared += not schemas and bool(declared)
             result[name] = child
-            if schemas and (step == "read" or isinstance(child, dict | list)):
-                converted = self.convert(schemas, child, step)
+            if schemas and (mode == "read" or isinstance(child, dict | list)):
+                converted = self.convert(schemas, child, mode)
                 result[name] = converted.value
                 ways = min(2, ways * converted.ways)
                 undeclared += converted.undeclared
                 missing += converted.missing
                 nulls += converted.nulls
-        if self._out:
+        if self._to_view:
             self._fill(declared, required, result)
         return _Converted(result, ways, undeclared, missing, nulls)
 
@@ -407,34 +418,38 @@ class _Conversion:
         default: JsonValue = next((found[0] for found in defaults if found), None)
         return default
 
-    def _array(self, parts: list[JsonObject], value: list[JsonValue], step: _Step) -> _Converted:
-        made: list[_Converted] = []
+    def _array(self, parts: list[JsonObject], value: list[JsonValue], mode: _Mode) -> _Converted:
+        items: list[_Converted] = []
         ways = 1
-        first = max((len(_places(part)) for part in parts), default=0)
-        rest = [s for part in parts for s in _items(part, first)]
+        positional_count = max((len(_positional_schemas(part)) for part in parts), default=0)
+        rest_schemas = [s for part in parts for s in _item_schemas(part, positional_count)]
         for index, child in enumerate(value):
-            schemas = rest if index >= first else [s for p in parts for s in _items(p, index)]
-            made.append(self.convert(schemas, child, step))
-            ways = min(2, ways * made[-1].ways)
+            schemas = (
+                rest_schemas
+                if index >= positional_count
+                else [s for p in parts for s in _item_schemas(p, index)]
+            )
+            items.append(self.convert(schemas, child, mode))
+            ways = min(2, ways * items[-1].ways)
         return _Converted(
-            [one.value for one in made],
+            [item.value for item in items],
             ways,
-            sum(one.undeclared for one in made),
-            sum(one.missing for one in made),
-            sum(one.nulls for one in made),
+            sum(item.undeclared for item in items),
+            sum(item.missing for item in items),
+            sum(item.nulls for item in items),
         )
 
 
-def _places(part: JsonObject) -> list[Any]:
+def _positional_schemas(part: JsonObject) -> list[Any]:
     """Return the schemas for items by position; in draft 7 these are a list under `items`."""
     items: Any = part.get("items")
-    first: Any = items if isinstance(items, list) else part.get("prefixItems", [])
-    return first if isinstance(first, list) else []
+    positional: Any = items if isinstance(items, list) else part.get("prefixItems", [])
+    return positional if isinstance(positional, list) else []
 
 
-def _items(part: JsonObject, index: int) -> list[Any]:
-    first = _places(part)
-    if index < len(first):
-        return [first[index]]
+def _item_schemas(part: JsonObject, index: int) -> list[Any]:
+    positional = _positional_schemas(part)
+    if index < len(positional):
+        return [positional[index]]
     rest = part.get("additionalItems" if isinstance(part.get("items"), list) else "items")
     return [rest] if isinstance(rest, dict) else []

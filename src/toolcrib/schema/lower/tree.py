@@ -33,7 +33,7 @@ MAPS = _with_role(Role.NAMED, Role.SHELF, Role.PATTERNS)
 LISTS = _with_role(Role.MANY)
 SINGLES = _with_role(Role.ONE)
 SHELVES = _with_role(Role.SHELF)
-_MOST_REFS = 10  # that lead from one to the next
+_MAX_REFS = 10  # that lead from one to the next
 # Keywords for references and the document, which say nothing about values.
 DOCUMENT = frozenset(("$schema", "$id", "$vocabulary", "$anchor", "$dynamicAnchor")) | SHELVES
 # Keywords that do not affect which values are valid.
@@ -88,7 +88,7 @@ def default_of(references: References, node: Any) -> tuple[Any, ...]:
 def _chain(references: References, node: Any) -> Iterator[Any]:
     """Yield a part, its reference's target, that one's target and so on, up to a limit."""
     yield node
-    for _ in range(_MOST_REFS):
+    for _ in range(_MAX_REFS):
         ref = _ref_of(node) if isinstance(node, dict) else None
         if ref is None:
             return
@@ -102,16 +102,16 @@ def _ref_of(node: JsonObject) -> str | None:
 
 def pointers(schema: object) -> dict[int, str]:
     """Return the pointer of each object of a schema, by its id."""
-    found = {}
+    pointer_by_id = {}
     stack: list[tuple[str, object]] = [("", schema)]
     while stack:
         pointer, node = stack.pop()
         if isinstance(node, dict):
-            found[id(node)] = pointer
+            pointer_by_id[id(node)] = pointer
             stack.extend((f"{pointer}/{escape_pointer(key)}", node[key]) for key in node)
         elif isinstance(node, list):
             stack.extend((f"{pointer}/{index}", child) for index, child in enumerate(node))
-    return found
+    return pointer_by_id
 
 
 # The values of lowering: the dialect of JSON Schema that an endpoint supports, and what a view
@@ -200,39 +200,41 @@ class Nulls:
 
     def __init__(self, references: References) -> None:
         self._references = references
-        self._known: dict[int, tuple[object, bool]] = {}
+        self._cached: dict[int, tuple[object, bool]] = {}
 
     def accepted_by(self, node: object) -> bool:
         """Return whether null is valid."""
         if not isinstance(node, dict):
             return node is not False
-        known = self._known.get(id(node))
-        if known is None:
-            known = self._known[id(node)] = node, self._judged(node)
-        return known[1]
+        cached = self._cached.get(id(node))
+        if cached is None:
+            cached = self._cached[id(node)] = node, self._accepts(node)
+        return cached[1]
 
-    def _judged(self, node: dict[str, Any]) -> bool:
+    def _accepts(self, node: dict[str, Any]) -> bool:
         if "type" in node and "null" not in names_in(node["type"]):
             return False
         if isinstance(node.get("enum"), list) and None not in node["enum"]:
             return False
         if "const" in node and node["const"] is not None:
             return False
-        return self._combined(node)
+        return self._combinations_accept(node)
 
-    def _combined(self, node: dict[str, Any]) -> bool:
-        takes = self.accepted_by
+    def _combinations_accept(self, node: dict[str, Any]) -> bool:
+        accepts_null = self.accepted_by
         refs = (node[keyword] for keyword in REFS if isinstance(node.get(keyword), str))
         targets = [target for ref in refs if (target := self._references.resolve(ref)) is not None]
-        if not all(map(takes, targets)) or not all(map(takes, node.get("allOf", ()))):
+        if not all(map(accepts_null, targets)) or not all(map(accepts_null, node.get("allOf", ()))):
             return False
-        if "anyOf" in node and not any(map(takes, node["anyOf"])):
+        if "anyOf" in node and not any(map(accepts_null, node["anyOf"])):
             return False
-        if "oneOf" in node and sum(map(takes, node["oneOf"])) != 1:
+        if "oneOf" in node and sum(map(accepts_null, node["oneOf"])) != 1:
             return False
-        if "not" in node and takes(node["not"]):
+        if "not" in node and accepts_null(node["not"]):
             return False
-        return "if" not in node or takes(node.get("then" if takes(node["if"]) else "else", True))
+        return "if" not in node or accepts_null(
+            node.get("then" if accepts_null(node["if"]) else "else", True)
+        )
 
 
 # The state of one lowering: the schema, the dialect, losses, definitions.
@@ -240,7 +242,7 @@ class Nulls:
 MAX_INLINED = 2_000  # parts of a view in which references are replaced by their targets
 MAX_LEVELS = 64
 # What a keyword that the author did not write was made from.
-_BEFORE = {"anyOf": ("oneOf",), "enum": ("const",), "items": ("prefixItems",)}
+_MADE_FROM = {"anyOf": ("oneOf",), "enum": ("const",), "items": ("prefixItems",)}
 
 
 class Context:
@@ -254,7 +256,7 @@ class Context:
         self.nulls = Nulls(self.references)
         self.open: Counter[int] = Counter()
         self.definitions: dict[str, Any] = {}  # name to its target in the author's schema
-        self.spent = 0
+        self.part_count = 0
         self.level = 0
         self.wrapped = False
         self.filled = False  # whether the view requires what the author's schema does not
@@ -263,27 +265,27 @@ class Context:
         self._pointers: dict[int, str] | None = None
         # By id: a new part, what it was made from, and where those of its keywords come from whose
         # origin differs. All are kept alive, so that no id is reused.
-        self._made: dict[int, tuple[object, object, Mapping[str, object]]] = {}
+        self._sources: dict[int, tuple[object, object, Mapping[str, object]]] = {}
 
-    def made(
+    def made_from(
         self, new: JsonObject, source: object, origins: Mapping[str, object] | None = None
     ) -> JsonObject:
         """Note what a part was made from, so that a loss in it can be reported at its place."""
         if new is not source:
-            self._made[id(new)] = new, source, origins or {}
+            self._sources[id(new)] = new, source, origins or {}
         return new
 
     def add_loss(self, part: object, keyword: str, effect: Effect, message: str) -> None:
         """Note a loss. A loss in a part that is inlined twice counts once."""
         source = part
-        while id(source) in self._made:
-            _, made_from, origins = self._made[id(source)]
-            source = origins.get(keyword, made_from)
+        while id(source) in self._sources:
+            _, source_part, origins = self._sources[id(source)]
+            source = origins.get(keyword, source_part)
         if self._pointers is None:
             self._pointers = pointers(self.root)
         pointer = self._pointers.get(id(source), "")
         if isinstance(source, dict) and keyword not in source:
-            keyword = next((k for k in _BEFORE.get(keyword, ()) if k in source), keyword)
+            keyword = next((k for k in _MADE_FROM.get(keyword, ()) if k in source), keyword)
         self.losses[Loss(pointer, keyword, effect, message)] = None
 
     def keeps(self, keyword: str, *, top: bool = False) -> bool:
@@ -294,26 +296,26 @@ class Context:
             return False
         return self.dialect.keywords is None or keyword in self.dialect.keywords
 
-    def is_exhausted(self, opened: list[int]) -> bool:
-        """Return whether an opened target is open often enough, or the view is large enough."""
+    def is_exhausted(self, inlined: list[int]) -> bool:
+        """Return whether a target is already being inlined too often, or the view is too large."""
         limit = self.dialect.unroll if self.refs == "none" else 1
-        if any(self.open[target] >= limit for target in opened):
+        if any(self.open[target] >= limit for target in inlined):
             return True
-        return self.refs == "none" and (self.spent > MAX_INLINED or self.level > MAX_LEVELS)
+        return self.refs == "none" and (self.part_count > MAX_INLINED or self.level > MAX_LEVELS)
 
     def definition_name(self, target: object, ref: str) -> str:
         """Return the name under `$defs` of a reference's target, which is lowered later."""
         if id(target) not in self._names:
-            wish = _legal(ref.rpartition("/")[2].lstrip("#"))
-            name, count = wish, 1
+            base_name = _allowed_name(ref.rpartition("/")[2].lstrip("#"))
+            name, number = base_name, 1
             while name in self.definitions:
-                count += 1
-                name = f"{wish}_{count}"
+                number += 1
+                name = f"{base_name}_{number}"
             self._names[id(target)] = name
             self.definitions[name] = target
         return self._names[id(target)]
 
 
-def _legal(name: str) -> str:
-    kept = "".join(c if c.isascii() and (c.isalnum() or c in "_.-") else "_" for c in name)
-    return kept[:64] or "root"
+def _allowed_name(name: str) -> str:
+    allowed = "".join(c if c.isascii() and (c.isalnum() or c in "_.-") else "_" for c in name)
+    return allowed[:64] or "root"

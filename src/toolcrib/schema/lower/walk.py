@@ -53,7 +53,7 @@ _NARROWING = frozenset(
     ("not", "if", "then", "else", "contains", "minContains", "maxContains", "unevaluatedProperties",
      "unevaluatedItems")
 )  # fmt: skip
-_KEPT = frozenset({"type", "$ref", "description"})
+_ALWAYS_KEPT = frozenset({"type", "$ref", "description"})
 
 
 def compact(
@@ -131,10 +131,10 @@ def _drop_conditions(node: JsonObject, _depth: int) -> int:
 
 
 def _keep_type(node: JsonObject, depth: int, limit: int) -> int:
-    more = node.keys() - _KEPT if depth >= limit else ()
-    for keyword in more:
+    dropped = node.keys() - _ALWAYS_KEPT if depth >= limit else ()
+    for keyword in dropped:
         del node[keyword]
-    return bool(more)
+    return bool(dropped)
 
 
 def _drop_unused(view: JsonObject) -> None:
@@ -145,9 +145,9 @@ def _drop_unused(view: JsonObject) -> None:
         used: set[str] = set()
         while pending:
             part = pending.pop()
-            found = {name for name in definitions if f'"#/{shelf}/{name}"' in part} - used
-            used |= found
-            pending += [json.dumps(definitions[name]) for name in sorted(found)]
+            referenced = {name for name in definitions if f'"#/{shelf}/{name}"' in part} - used
+            used |= referenced
+            pending += [json.dumps(definitions[name]) for name in sorted(referenced)]
         view[shelf] = {name: part for name, part in definitions.items() if name in used}
         if not used:
             del view[shelf]
@@ -172,7 +172,7 @@ _CUTTING: tuple[_Stage, ...] = (
 
 # An endpoint's limits on a whole view, and what exceeds them.
 
-_LONG_ENUM = 250
+_LONG_ENUM_VALUES = 250
 
 
 def over_limits(view: JsonObject, dialect: Dialect) -> Iterator[Loss]:
@@ -186,9 +186,9 @@ def over_limits(view: JsonObject, dialect: Dialect) -> Iterator[Loss]:
     )
     if all(limit is None for _, _, limit in limits):
         return
-    for size, (keyword, what, limit) in zip(_sizes(view), limits, strict=True):
+    for size, (keyword, unit, limit) in zip(_sizes(view), limits, strict=True):
         if limit is not None and size > limit:
-            yield Loss("", keyword, "refused", f"{size} {what}: at most {limit} are allowed")
+            yield Loss("", keyword, "refused", f"{size} {unit}: at most {limit} are allowed")
 
 
 def _sizes(view: JsonObject) -> tuple[int, ...]:
@@ -206,14 +206,14 @@ def _sizes(view: JsonObject) -> tuple[int, ...]:
         values = [*node.get("enum", ()), *([node["const"]] if "const" in node else ())]
         length = sum(len(value) for value in values if isinstance(value, str))
         enum += len(node.get("enum", ()))
-        long_enum = max(long_enum, length if len(values) > _LONG_ENUM else 0)
+        long_enum = max(long_enum, length if len(values) > _LONG_ENUM_VALUES else 0)
         names += length
         for keyword, child in node.items():
             if keyword in MAPS and isinstance(child, dict):
                 properties += len(child) if keyword == "properties" else 0
                 names += sum(map(len, child))
-                below = 0 if keyword == "$defs" else level
-                stack += [(part, below) for part in child.values()]
+                child_level = 0 if keyword == "$defs" else level
+                stack += [(part, child_level) for part in child.values()]
             elif keyword not in ("enum", "const", "default", "examples", "required", "type"):
                 stack.append((child, level))
     return depth, properties, enum, long_enum, names
@@ -221,8 +221,8 @@ def _sizes(view: JsonObject) -> tuple[int, ...]:
 
 # What an endpoint does not support of a schema, in plain words for a description.
 
-_LONGEST = 200  # of a value quoted in words
-_ZERO = frozenset({"minItems", "minLength", "minProperties"})
+_MAX_QUOTED = 200  # of a value quoted in words
+_MINIMUM_KEYWORDS = frozenset({"minItems", "minLength", "minProperties"})
 _ANYTHING = frozenset(
     ("additionalProperties", "unevaluatedProperties", "unevaluatedItems", "additionalItems", "items",
      "propertyNames", "contains")
@@ -237,7 +237,7 @@ def says_nothing(keyword: str, value: object) -> bool:
         return value is False
     if keyword == "not":
         return value is False
-    return value == 0 if keyword in _ZERO else value in ([], {})
+    return value == 0 if keyword in _MINIMUM_KEYWORDS else value in ([], {})
 
 
 def sentence(keyword: str, value: Any) -> str:
@@ -259,7 +259,7 @@ def _quoted(value: Any) -> str:
         text = value if isinstance(value, str) else canonical_json(value)
     except (TypeError, ValueError):
         return ""
-    return text if len(text) <= _LONGEST else ""
+    return text if len(text) <= _MAX_QUOTED else ""
 
 
 def _counted(words: str, one: str, many: str) -> Callable[[Any], str]:
@@ -291,20 +291,26 @@ def _others(value: Any) -> str:
     return f"Other properties are of type {kind}." if isinstance(kind, str) else ""
 
 
-def _together(value: Any) -> str:
+def _dependent_required(value: Any) -> str:
     if not isinstance(value, dict):
         return ""
-    pairs = ((name, need) for name, need in value.items() if isinstance(need, list) and need)
-    return " ".join(f"With {name}, also give {', '.join(map(str, need))}." for name, need in pairs)
+    pairs = (
+        (name, required)
+        for name, required in value.items()
+        if isinstance(required, list) and required
+    )
+    return " ".join(
+        f"With {name}, also give {', '.join(map(str, required))}." for name, required in pairs
+    )
 
 
 def _excluded(value: Any) -> str:
     if not isinstance(value, dict) or len(value) != 1:
         return ""
-    (keyword, what), *_ = value.items()
-    if keyword == "enum" and isinstance(what, list):
-        return f"Not one of: {', '.join(map(_quoted, what))}."
-    return f"Not {_quoted(what)}." if keyword == "const" else ""
+    (keyword, excluded), *_ = value.items()
+    if keyword == "enum" and isinstance(excluded, list):
+        return f"Not one of: {', '.join(map(_quoted, excluded))}."
+    return f"Not {_quoted(excluded)}." if keyword == "const" else ""
 
 
 _PHRASES: dict[str, Callable[[Any], str]] = {
@@ -329,7 +335,7 @@ _PHRASES: dict[str, Callable[[Any], str]] = {
     "contentEncoding": _quoting("Encoded as"),
     "contentMediaType": _quoting("Content of type"),
     "additionalProperties": _others,
-    "dependentRequired": _together,
+    "dependentRequired": _dependent_required,
     "not": _excluded,
 }
 
@@ -343,15 +349,17 @@ def view_of(ctx: Context, node: Any) -> Any:
     """Return the view of one part and of what is below it."""
     if not isinstance(node, dict):
         return _boolean(ctx, node)
-    ctx.spent += 1
-    flat, opened = flatten(ctx, node)
-    if opened and ctx.is_exhausted(opened):
+    ctx.part_count += 1
+    flat, inlined = flatten(ctx, node)
+    if inlined and ctx.is_exhausted(inlined):
         return _cut(ctx, node, flat)
     ctx.level += 1
-    ctx.open.update(opened)
-    other = without_null(ctx, flat)
-    view = write_part(ctx, rewrite(ctx, flat)) if other is None else or_null(view_of(ctx, other))
-    ctx.open.subtract(opened)
+    ctx.open.update(inlined)
+    non_null = without_null(ctx, flat)
+    view = (
+        write_part(ctx, rewrite(ctx, flat)) if non_null is None else or_null(view_of(ctx, non_null))
+    )
+    ctx.open.subtract(inlined)
     ctx.level -= 1
     return view
 
@@ -365,18 +373,20 @@ def _boolean(ctx: Context, value: Any) -> Any:
 def _cut(ctx: Context, node: JsonObject, flat: JsonObject) -> JsonObject:
     """Reduce a part to its type. The model does not see what is below."""
     if ctx.dialect.closed:
-        inlined = "it is recursive, or too large to be inlined"
-        extended = "a recursive part that is extended cannot be a definition"
-        ctx.add_loss(node, "$ref", "refused", inlined if ctx.refs == "none" else extended)
+        inlined_message = "it is recursive, or too large to be inlined"
+        extended_message = "a recursive part that is extended cannot be a definition"
+        ctx.add_loss(
+            node, "$ref", "refused", inlined_message if ctx.refs == "none" else extended_message
+        )
     else:
         text = "the model sees it to a limited depth only, and below that only its type"
         ctx.add_loss(node, "$ref", "lost", text)
-    kept = ("type", "description", "enum", "const")
-    bare = {key: copied(flat[key]) for key in kept if key in flat and ctx.keeps(key)}
-    if "type" not in bare and "properties" in flat:
-        bare["type"] = "object"
-    _needs_items(ctx, node, bare)
-    return bare
+    keywords = ("type", "description", "enum", "const")
+    reduced = {key: copied(flat[key]) for key in keywords if key in flat and ctx.keeps(key)}
+    if "type" not in reduced and "properties" in flat:
+        reduced["type"] = "object"
+    _add_items(ctx, node, reduced)
+    return reduced
 
 
 def write_part(ctx: Context, node: JsonObject, *, top: bool = False) -> JsonObject:
@@ -393,14 +403,14 @@ def write_part(ctx: Context, node: JsonObject, *, top: bool = False) -> JsonObje
                 text = "no value is valid there, which the format cannot express"
                 ctx.add_loss(node, keyword, "lost", text)
         else:
-            sentences += _described(ctx, node, keyword, value, top=top)
+            sentences += _sentences_for(ctx, node, keyword, value, top=top)
     if sentences:
         view["description"] = with_sentences(view.get("description"), sentences)
-    _needs_items(ctx, node, view)
+    _add_items(ctx, node, view)
     if "$ref" in view and len(view) > 1 and not ctx.dialect.ref_siblings and ctx.refs == "plain":
         view["anyOf"] = [{"$ref": view.pop("$ref")}]  # a neighbour is its description
     if ctx.dialect.closed:
-        _typed(ctx, node, view)
+        _add_type(ctx, node, view)
         close_object(ctx, node, view, top=top)
         if ctx.dialect.all_required:
             check_alternatives(ctx, node)
@@ -419,15 +429,15 @@ def _value_in_view(ctx: Context, keyword: str, value: Any) -> Any:
     if isinstance(value, str) and keyword not in REFS:
         return value
     if keyword in MAPS and isinstance(value, dict):
-        dropping = keyword == "properties" and not ctx.keeps("not")
+        drops_false = keyword == "properties" and not ctx.keeps("not")
         return {
             name: copied(child) if isinstance(child, list) else view_of(ctx, child)
             for name, child in value.items()
-            if child is not False or not dropping
+            if child is not False or not drops_false
         }
     if (keyword in LISTS or keyword == "items") and isinstance(value, list):
-        dropping = keyword == "anyOf" and not ctx.keeps("not")
-        return [view_of(ctx, child) for child in value if child is not False or not dropping]
+        drops_false = keyword == "anyOf" and not ctx.keeps("not")
+        return [view_of(ctx, child) for child in value if child is not False or not drops_false]
     if keyword in SINGLES and not (keyword in _BOOLEAN and isinstance(value, bool)):
         return view_of(ctx, value)
     if keyword in REFS and ctx.refs == "plain":
@@ -442,26 +452,28 @@ def _reference(ctx: Context, ref: Any) -> Any:
     return ref if target is None else f"#/$defs/{ctx.definition_name(target, ref)}"
 
 
-def _described(ctx: Context, node: JsonObject, keyword: str, value: Any, *, top: bool) -> list[str]:
+def _sentences_for(
+    ctx: Context, node: JsonObject, keyword: str, value: Any, *, top: bool
+) -> list[str]:
     """Return the sentence for an unsupported keyword, and note it if it is a loss."""
     if says_nothing(keyword, value):
         return []
-    said = sentence(keyword, value) if ctx.keeps("description", top=top) else ""
+    text = sentence(keyword, value) if ctx.keeps("description", top=top) else ""
     if keyword in ASSERTIONS and not (keyword == "items" and isinstance(value, list)):
-        how = "the description says it instead" if said else "the model does not see it"
-        ctx.add_loss(node, keyword, "lost", f"not supported there: {how}")
-    return [said] if said else []
+        consequence = "the description says it instead" if text else "the model does not see it"
+        ctx.add_loss(node, keyword, "lost", f"not supported there: {consequence}")
+    return [text] if text else []
 
 
-def _needs_items(ctx: Context, node: JsonObject, view: JsonObject) -> None:
-    needed = ctx.dialect.need_items and not {"items", "prefixItems"} & view.keys()
-    if needed and "array" in names_in(view.get("type")):
+def _add_items(ctx: Context, node: JsonObject, view: JsonObject) -> None:
+    is_missing = ctx.dialect.need_items and not {"items", "prefixItems"} & view.keys()
+    if is_missing and "array" in names_in(view.get("type")):
         view["items"] = {}
         if ctx.dialect.closed:
             ctx.add_loss(node, "items", "refused", "an array must say the type of its items")
 
 
-def _typed(ctx: Context, node: JsonObject, view: JsonObject) -> None:
+def _add_type(ctx: Context, node: JsonObject, view: JsonObject) -> None:
     """Give every part a type, if its keywords show one, for dialects with closed objects."""
     for keyword in ("properties", "items", "anyOf"):
         if any(child is True for _, child in children(None, keyword, node.get(keyword))):
@@ -493,13 +505,13 @@ def accepts_unchanged(schema: JsonObject, dialect: Dialect) -> bool:
     """Return whether the view of a schema is the schema itself, without a loss."""
     if dialect == Dialect(name=dialect.name):
         return True
-    if dialect.closed or not dialect.ref_siblings or not _plain_top(schema, dialect):
+    if dialect.closed or not dialect.ref_siblings or not _is_supported_top(schema, dialect):
         return False
     stack: list[Any] = [schema]
     while stack:
         node = stack.pop()
         if node.__class__ is dict:
-            if not _plain(node, dialect):
+            if not _is_supported(node, dialect):
                 return False
             stack += _below(node)
         elif node is not True or not dialect.booleans:
@@ -507,18 +519,18 @@ def accepts_unchanged(schema: JsonObject, dialect: Dialect) -> bool:
     return dialect.compact_over is None or size_of(schema) <= dialect.compact_over
 
 
-def _plain_top(schema: JsonObject, dialect: Dialect) -> bool:
+def _is_supported_top(schema: JsonObject, dialect: Dialect) -> bool:
     if schema.get("type") != "object" or "draft-07" in str(schema.get("$schema", "")):
         return False
     properties = schema.get("properties", {})
     pattern = dialect.property_names
-    named = pattern is None or (
+    has_allowed_names = pattern is None or (
         isinstance(properties, dict) and all(re.fullmatch(pattern, name) for name in properties)
     )
-    return named and schema.keys().isdisjoint(dialect.root_without)
+    return has_allowed_names and schema.keys().isdisjoint(dialect.root_without)
 
 
-def _plain(node: JsonObject, dialect: Dialect) -> bool:
+def _is_supported(node: JsonObject, dialect: Dialect) -> bool:
     """Return whether the keywords of a part stay, whatever is below it."""
     keywords, formats = dialect.keywords, dialect.formats
     if keywords is not None and not node.keys() <= keywords:
@@ -529,8 +541,8 @@ def _plain(node: JsonObject, dialect: Dialect) -> bool:
         return False
     if "pattern" in node and not dialect.lookaround:
         return False
-    arrays = dialect.need_items and "array" in names_in(node.get("type"))
-    return not arrays or "items" in node or "prefixItems" in node
+    needs_items = dialect.need_items and "array" in names_in(node.get("type"))
+    return not needs_items or "items" in node or "prefixItems" in node
 
 
 def _below(node: JsonObject) -> Iterator[Any]:
@@ -580,61 +592,61 @@ def _lowered(schema: JsonObject, dialect: Dialect) -> Lowered:
 
 
 def _top(ctx: Context) -> tuple[JsonObject, str | None]:
-    flat, opened = flatten(ctx, ctx.root, top=True)
-    if opened and ctx.refs == "any":
+    flat, inlined = flatten(ctx, ctx.root, top=True)
+    if inlined and ctx.refs == "any":
         ctx.refs = "plain"  # the top is a copy, so its anchors would exist twice
     flat = rewrite(ctx, flat)
     if _must_wrap(ctx, flat):
         return _wrapped(ctx, flat)
     if ctx.dialect.root_without and flat.get("type") != "object":
         # Arguments are objects, whatever else the author allows.
-        flat = ctx.made({"type": "object"} | flat | {"type": "object"}, flat)
-    ctx.open.update(opened)
+        flat = ctx.made_from({"type": "object"} | flat | {"type": "object"}, flat)
+    ctx.open.update(inlined)
     view = write_part(ctx, flat, top=True)
-    ctx.open.subtract(opened)
+    ctx.open.subtract(inlined)
     return view, None
 
 
 def _must_wrap(ctx: Context, flat: JsonObject) -> bool:
     """Return whether the top needs what only a property may have."""
-    beyond = ctx.dialect.root_without - {"description"}
-    if any(keyword in flat and ctx.keeps(keyword) for keyword in beyond):
+    not_at_top = ctx.dialect.root_without - {"description"}
+    if any(keyword in flat and ctx.keeps(keyword) for keyword in not_at_top):
         return True
     pattern = ctx.dialect.property_names
     properties = flat.get("properties")
     if pattern is None or not isinstance(properties, dict):
         return False
-    bad = [name for name in properties if not re.fullmatch(pattern, name)]
-    if bad:
+    bad_names = [name for name in properties if not re.fullmatch(pattern, name)]
+    if bad_names:
         text = (
             f"names outside {pattern}: all arguments are put under one property, where such names "
             "are allowed"
         )
         ctx.add_loss(flat, "properties", "doubtful", text)
-    return bool(bad)
+    return bool(bad_names)
 
 
 def _wrapped(ctx: Context, flat: JsonObject) -> tuple[JsonObject, str]:
     """Put the whole under one property. References into it become references to definitions."""
-    taken = _declared(ctx, flat)
+    declared_names = _declared_names(ctx, flat)
     name = WRAPPER
-    while name in taken:
+    while name in declared_names:
         name += "_"
     ctx.wrapped = True
     ctx.refs = "plain" if ctx.refs == "any" else ctx.refs
-    inner = view_of(ctx, ctx.made(without(ctx.root, *_DOCUMENT), ctx.root))
+    inner = view_of(ctx, ctx.made_from(without(ctx.root, *_DOCUMENT), ctx.root))
     view: JsonObject = {"type": "object", "properties": {name: inner}, "required": [name]}
     if ctx.keeps("additionalProperties"):
         view["additionalProperties"] = False
     return view, name
 
 
-def _declared(ctx: Context, flat: JsonObject) -> set[str]:
+def _declared_names(ctx: Context, flat: JsonObject) -> set[str]:
     names: set[str] = set()
     branches: list[Any] = [flat]
     for keyword in ("anyOf", "oneOf", "allOf"):
-        found = flat.get(keyword)
-        branches += found if isinstance(found, list) else []
+        members = flat.get(keyword)
+        branches += members if isinstance(members, list) else []
     for branch in branches:
         target = target_of(ctx.references, branch)
         properties = target.get("properties") if target is not None else None
@@ -644,10 +656,10 @@ def _declared(ctx: Context, flat: JsonObject) -> set[str]:
 
 def _define(ctx: Context, view: JsonObject) -> None:
     """Lower what is referred to, and what that refers to, and so on."""
-    done: JsonObject = {}
-    while len(done) < len(ctx.definitions):
+    definitions: JsonObject = {}
+    while len(definitions) < len(ctx.definitions):
         for name, target in list(ctx.definitions.items()):
-            if name not in done:
-                done[name] = view_of(ctx, target)
-    if done:
-        view["$defs"] = done
+            if name not in definitions:
+                definitions[name] = view_of(ctx, target)
+    if definitions:
+        view["$defs"] = definitions
