@@ -47,10 +47,10 @@ from toolcrib.schema.derive.roundtrip import (
     ADDS_TOO_MUCH,
     MAX_ADDED,
     OF_THREAD,
-    Added,
     AnythingPart,
     At,
     AuthoredPart,
+    CachedWeights,
     ChoicePart,
     DictPart,
     Differs,
@@ -140,12 +140,12 @@ class FieldsPart(Part):
             return unchanged(sent, items + sent[len(nodes) :])
         if not isinstance(sent, dict):
             return sent
-        made = {key: self._extras.whole(item) for key, item in sent.items()}
+        result = {key: self._extras.whole(item) for key, item in sent.items()}
         for field in self._fields:
             for key in field.keys:
                 if key in sent:
-                    made[key] = field.node.whole(sent[key])
-        return unchanged(sent, made)
+                    result[key] = field.node.whole(sent[key])
+        return unchanged(sent, result)
 
     def takes(self, sent: JsonValue) -> bool:
         if not isinstance(sent, dict):
@@ -158,24 +158,24 @@ class FieldsPart(Part):
                 return False
         return True
 
-    def added(self, sent: JsonValue, known: Added) -> int:
+    def added(self, sent: JsonValue, cached: CachedWeights) -> int:
         if self._indexed and isinstance(sent, list):
-            met = zip(self._fields, sent, strict=False)
-            below = sum(field.node.added(item, known) for field, item in met)
-            return below + sum(weight for _, weight in self._weighed[len(sent) :])
+            pairs = zip(self._fields, sent, strict=False)
+            nested_weight = sum(field.node.added(item, cached) for field, item in pairs)
+            return nested_weight + sum(weight for _, weight in self._weighed[len(sent) :])
         if not isinstance(sent, dict):
             return 0
-        total = met_fields = 0
+        total = sent_count = 0
         for field, weight in self._weighed:
             key = next((key for key in field.keys if key in sent), None)
             if key is None:
                 total += weight
             else:
-                met_fields += 1
-                total += field.node.added(sent[key], known)
-        if met_fields < len(sent):
-            named = {key for field in self._fields for key in field.keys}
-            total += sum(self._extras.added(sent[key], known) for key in sent.keys() - named)
+                sent_count += 1
+                total += field.node.added(sent[key], cached)
+        if sent_count < len(sent):
+            field_keys = {key for field in self._fields for key in field.keys}
+            total += sum(self._extras.added(sent[key], cached) for key in sent.keys() - field_keys)
         return total
 
     @cached_property
@@ -188,38 +188,38 @@ class FieldsPart(Part):
             return isinstance(value, dict)
         return value.__class__ is self._cls
 
-    def check(self, value: Any, sent: Any, at: At, found: Findings) -> Any:
+    def check(self, value: Any, sent: Any, at: At, findings: Findings) -> Any:
         if not self.fits(value):
             raise Differs(at, code=self.code)
         if self._indexed and isinstance(sent, list):
-            return self._check_items(value, sent, at, found)
+            return self._check_items(value, sent, at, findings)
         if sent is MISSING:
-            return self._shown(value, at, found)
+            return self._shown(value, at, findings)
         if not isinstance(sent, dict):
             raise Differs(at)
-        made: dict[str, Any] = {}
+        shown: dict[str, Any] = {}
         for field in self._fields:
             item = self._attribute(value, field.name)
             key = next((key for key in field.keys if key in sent), None)
             if key is None:
-                self._check_default(value, field, made, at, found)
+                self._check_default(value, field, shown, at, findings)
             else:
-                made[key] = self._check_field(field, item, sent[key], (at, key), found)
-        if len(made) < len(sent) or not made.keys() >= sent.keys():
-            self._check_extras(value, sent, made, at, found)
-        return made
+                shown[key] = self._check_field(field, item, sent[key], (at, key), findings)
+        if len(shown) < len(sent) or not shown.keys() >= sent.keys():
+            self._check_extras(value, sent, shown, at, findings)
+        return shown
 
     def take_out(self, value: Any, sent: Any, dumped: Any, at: At, taken: Taken) -> None:
         if not isinstance(sent, dict):
             return
-        made: dict[str, Any] = {}
+        shown: dict[str, Any] = {}
         for field in self._fields:
             name = field.name
             if name not in dumped:
                 return
             if name not in sent:
-                self._check_default(value, field, made, at, taken.found)
-                if not same_json(made[name], dumped[name]):
+                self._check_default(value, field, shown, at, taken.found)
+                if not same_json(shown[name], dumped[name]):
                     return
                 taken.add(dumped, name)
             elif dumped[name] != sent[name]:
@@ -227,38 +227,40 @@ class FieldsPart(Part):
                 field.node.take_out(item, sent[name], dumped[name], (at, name), taken)
 
     def _check_default(
-        self, value: Any, field: FieldPart, made: dict[str, Any], at: At, found: Findings
+        self, value: Any, field: FieldPart, shown: dict[str, Any], at: At, findings: Findings
     ) -> None:
         """Show and note a field that was not sent, and give the object its own default."""
         item = field.default if field.init_only else self._attribute(value, field.name)
         if item is MISSING:
             return
         key = field.keys[0]
-        made[key], own = _default(field, item, (at, key), found)
-        if own is not item and not field.init_only:
-            self._set(value, field.name, own)
+        shown[key], own_value = _default(field, item, (at, key), findings)
+        if own_value is not item and not field.init_only:
+            self._set(value, field.name, own_value)
         if isinstance(value, BaseModel):
             value.__pydantic_fields_set__.discard(field.name)
 
-    def _set(self, value: Any, name: str, own: Any) -> None:
+    def _set(self, value: Any, name: str, own_value: Any) -> None:
         if self._cls is None:
-            value[name] = own
+            value[name] = own_value
         elif not self._indexed:
-            object.__setattr__(value, name, own)
+            object.__setattr__(value, name, own_value)
 
-    def _check_field(self, field: FieldPart, item: Any, sent: Any, at: At, found: Findings) -> Any:
+    def _check_field(
+        self, field: FieldPart, item: Any, sent: Any, at: At, findings: Findings
+    ) -> Any:
         if field.init_only:
-            shown = field.node.check(field.alone(sent), sent, at, found)
-            anew = field.node.check(field.alone(sent), sent, at, Findings())
-            if not same_json(anew, shown):  # a factory or a validator made a part of it
+            shown = field.node.check(field.alone(sent), sent, at, findings)
+            reread = field.node.check(field.alone(sent), sent, at, Findings())
+            if not same_json(reread, shown):  # a factory or a validator made a part of it
                 raise Differs(at, "the tool would get a different value each time it is read")
             return shown
         if item is MISSING:
             raise Differs(at, _LOST, self.code)
         if not self.code:
-            return field.node.check(item, sent, at, found)
+            return field.node.check(item, sent, at, findings)
         try:
-            return field.node.check(item, sent, at, found)
+            return field.node.check(item, sent, at, findings)
         except Differs as differs:
             if not differs.code and _reads_alone(field, sent):
                 differs.code = self.code
@@ -269,48 +271,48 @@ class FieldsPart(Part):
             return value.get(name, MISSING)
         return getattr(value, name, MISSING)
 
-    def _shown(self, value: Any, at: At, found: Findings) -> Any:
+    def _shown(self, value: Any, at: At, findings: Findings) -> Any:
         """Return the JSON of an object that was not sent, or `MISSING` if a part has none.
 
         An object that a validator made gets its own copies of its parts, because a part may be a
         default of its class. Such a part is shown by its type if it has no JSON form.
         """
-        made = {}
+        shown_parts = {}
         for field in self._fields:
             item = self._attribute(value, field.name)
             if item is MISSING or field.init_only:
                 continue
-            place = (at, field.keys[0])
-            made[field.keys[0]] = shown = _shown_part(field.node, item, place, found)
-            if not found.made:
+            item_place = (at, field.keys[0])
+            shown_parts[field.keys[0]] = shown = _shown_part(field.node, item, item_place, findings)
+            if not findings.made:
                 continue
             if shown is MISSING:
-                made[field.keys[0]] = _mark_default(value, field, item, place, found)
+                shown_parts[field.keys[0]] = _mark_default(value, field, item, item_place, findings)
             if item.__class__ not in _UNCHANGING:
-                own = own_copy(item) if shown is MISSING else copy.deepcopy(item)
-                self._set(value, field.name, own)
+                own_value = own_copy(item) if shown is MISSING else copy.deepcopy(item)
+                self._set(value, field.name, own_value)
         for name, item in self._extras_of(value).items():
-            made[name] = _shown_part(self._extras, item, (at, name), found)
-        if any(shown is MISSING for shown in made.values()):
+            shown_parts[name] = _shown_part(self._extras, item, (at, name), findings)
+        if any(shown is MISSING for shown in shown_parts.values()):
             return MISSING
-        return list(made.values()) if self._indexed else made
+        return list(shown_parts.values()) if self._indexed else shown_parts
 
     def _check_extras(
-        self, value: Any, sent: Any, made: dict[str, Any], at: At, found: Findings
+        self, value: Any, sent: Any, shown: dict[str, Any], at: At, findings: Findings
     ) -> None:
         """Check properties that no field declares, if the author's type allows them."""
         extras = self._extras_of(value)
-        named = {name for field in self._fields for name in (field.name, *field.keys)}
-        for key in sent.keys() - made.keys():
+        field_names = {name for field in self._fields for name in (field.name, *field.keys)}
+        for key in sent.keys() - shown.keys():
             # An extra with the name of a field is not that field.
-            if key not in extras or key in named:
+            if key not in extras or key in field_names:
                 raise Differs((at, key), _LOST)
-            made[key] = self._extras.check(extras[key], sent[key], (at, key), found)
+            shown[key] = self._extras.check(extras[key], sent[key], (at, key), findings)
 
     def _extras_of(self, value: Any) -> Mapping[str, Any]:
         return extras_of(value, {field.name for field in self._fields})
 
-    def _check_items(self, value: Any, sent: list[Any], at: At, found: Findings) -> Any:
+    def _check_items(self, value: Any, sent: list[Any], at: At, findings: Findings) -> Any:
         """Check a NamedTuple that was sent as an array; its last fields may have defaults."""
         if len(sent) > len(self._fields):
             raise Differs(at)
@@ -318,9 +320,9 @@ class FieldsPart(Part):
         for index, field in enumerate(self._fields):
             item = getattr(value, field.name)
             if index < len(sent):
-                items.append(self._check_field(field, item, sent[index], (at, index), found))
+                items.append(self._check_field(field, item, sent[index], (at, index), findings))
             else:
-                items.append(_default(field, item, (at, index), found)[0])
+                items.append(_default(field, item, (at, index), findings)[0])
         return items
 
 
@@ -338,12 +340,12 @@ def _reads_alone(field: FieldPart, sent: JsonValue) -> bool:
     return True
 
 
-def _default(field: FieldPart, value: Any, at: At, found: Findings) -> tuple[Any, Any]:
+def _default(field: FieldPart, value: Any, at: At, findings: Findings) -> tuple[Any, Any]:
     """Show a value that was not sent, and note its place; also return a copy for this instance alone.
 
     Objects that pydantic does not take apart (a sentinel, a connection) are not copied.
     """
-    found.defaults.append((at, value, field.factory))
+    findings.defaults.append((at, value, field.factory))
     shown = _shown_part(field.node, value, at, Findings())
     if shown is MISSING:
         return mark_of(type(value)), own_copy(value)
@@ -357,26 +359,26 @@ def _default(field: FieldPart, value: Any, at: At, found: Findings) -> tuple[Any
         raise
 
 
-def _shown_part(node: Part, value: Any, at: At, found: Findings) -> Any:
+def _shown_part(node: Part, value: Any, at: At, findings: Findings) -> Any:
     """Return the JSON of a part of an object that was not sent; `MISSING` if it has none.
 
     In an object that a validator made, defaults without JSON form are noted.
     """
-    if not found.made:
-        found = Findings()
-    mark = found.mark()
+    if not findings.made:
+        findings = Findings()
+    mark = findings.mark()
     try:
-        shown = node.check(value, MISSING, at, found)
+        shown = node.check(value, MISSING, at, findings)
     except Differs:  # a default, or a validator's result, need not fit its hint
         shown = plain_default(value)
     except RecursionError:  # it contains itself
         shown = MISSING
     if shown is MISSING:
-        found.rewind(mark)
+        findings.rewind(mark)
     return shown
 
 
-def _mark_default(value: Any, field: FieldPart, item: Any, at: At, found: Findings) -> Any:
+def _mark_default(value: Any, field: FieldPart, item: Any, at: At, findings: Findings) -> Any:
     """Show by its type a default without JSON form, in an object that a validator made.
 
     Raises Differs if the value was sent and became a value without JSON form.
@@ -384,7 +386,7 @@ def _mark_default(value: Any, field: FieldPart, item: Any, at: At, found: Findin
     was_sent = isinstance(value, BaseModel) and field.name in value.model_fields_set
     if was_sent or field.default is MISSING:
         raise Differs(at, code=A_VALIDATOR)
-    found.defaults.append((at, item, field.factory))
+    findings.defaults.append((at, item, field.factory))
     return mark_of(type(item))
 
 
@@ -439,7 +441,7 @@ class TypedReader:
         return self.node.check(value, MISSING, None, Findings())
 
     def read(
-        self, sent: JsonValue, at: At, found: Findings, values: FactoryValues | None = None
+        self, sent: JsonValue, at: At, findings: Findings, values: FactoryValues | None = None
     ) -> tuple[Any, JsonValue]:
         """Return the typed value and its JSON; default factories ask `values`.
 
@@ -459,44 +461,46 @@ class TypedReader:
                 pass  # the difference is found below
         outer, OF_THREAD.rereading = OF_THREAD.rereading, Rereading()
         try:
-            return self._read(sent, at, found, values)
+            return self._read(sent, at, findings, values)
         finally:
             OF_THREAD.rereading = outer
 
     def _read(
-        self, sent: JsonValue, at: At, found: Findings, values: FactoryValues | None
+        self, sent: JsonValue, at: At, findings: Findings, values: FactoryValues | None
     ) -> tuple[Any, JsonValue]:
         written = json_bytes(sent)
         text = self._with_integers(written, sent)
-        self._check_added(text, sent, found)
+        self._check_added(text, sent, findings)
         if values is None or not self.has_factories:
             value = self._validate(text, strict=True)
         else:
             scope = "".join(map(str, steps(at)))
             value = values.reading(scope, lambda: self._validate(text, strict=True))
         if self._serializer is not None:
-            mark = found.mark()
-            shown = self._dumped(value, written, sent, at, found)
+            mark = findings.mark()
+            shown = self._dumped(value, written, sent, at, findings)
             if shown is not MISSING:
                 return value, shown
-            found.rewind(mark)
-        return value, self.node.check(value, sent, at, found)
+            findings.rewind(mark)
+        return value, self.node.check(value, sent, at, findings)
 
-    def _check_added(self, text: bytes, sent: JsonValue, found: Findings) -> None:
+    def _check_added(self, text: bytes, sent: JsonValue, findings: Findings) -> None:
         """Raise TooMuchWorkError if the defaults of all objects that were sent would be too large.
 
         They are counted only if there may be that many: short texts contain few objects.
         """
-        most = self._most_added
-        if most is None:
-            made = filter(_has_default, core_schemas(self._core))
-            most = self._most_added = sum(_weight(_constant_default(node)) + _NAME for node in made)
-        if most * len(text) <= _LITTLE_ADDED:
+        max_weight = self._most_added
+        if max_weight is None:
+            default_cores = filter(_has_default, core_schemas(self._core))
+            max_weight = self._most_added = sum(
+                _weight(_constant_default(node)) + _NAME for node in default_cores
+            )
+        if max_weight * len(text) <= _LITTLE_ADDED:
             return
-        begun = len(text) if self.reads_texts else text.count(b"{") + text.count(b"[")
-        if most * begun > _LITTLE_ADDED:
-            found.added += self.node.added(sent, {})
-            if found.added > MAX_ADDED:
+        object_count = len(text) if self.reads_texts else text.count(b"{") + text.count(b"[")
+        if max_weight * object_count > _LITTLE_ADDED:
+            findings.added += self.node.added(sent, {})
+            if findings.added > MAX_ADDED:
                 raise TooMuchWorkError(ADDS_TOO_MUCH)
 
     def _with_integers(self, written: bytes, sent: JsonValue) -> bytes:
@@ -509,7 +513,9 @@ class TypedReader:
             return json_bytes(self.node.whole(sent))
         return written
 
-    def _dumped(self, value: Any, written: bytes, sent: JsonValue, at: At, found: Findings) -> Any:
+    def _dumped(
+        self, value: Any, written: bytes, sent: JsonValue, at: At, findings: Findings
+    ) -> Any:
         """Return pydantic's own dump of the value if it is exactly what was sent, apart from defaults.
 
         Otherwise return `MISSING`. `written` is the text of what was sent.
@@ -518,13 +524,13 @@ class TypedReader:
             serializer = cast("SchemaSerializer", self._serializer)
             if serializer.to_json(value, warnings=False) == written:
                 return sent  # everything, and in the order of the fields
-            told = orjson.dumps(sent, option=_SORTED)
+            sent_text = orjson.dumps(sent, option=_SORTED)
             dumped = serializer.to_python(value, mode="json", warnings=False)
-            if orjson.dumps(dumped, option=_SORTED) == told:
+            if orjson.dumps(dumped, option=_SORTED) == sent_text:
                 return sent
-            taken = Taken(found)
+            taken = Taken(findings)
             self.node.take_out(value, sent, dumped, at, taken)
-            if orjson.dumps(dumped, option=_SORTED) != told:
+            if orjson.dumps(dumped, option=_SORTED) != sent_text:
                 return MISSING
         except (PydanticSerializationError, TypeError, Differs):
             return MISSING
@@ -558,8 +564,8 @@ def reading_at_once(
             return None
         fields[name] = core_schema.typed_dict_field(core, required=False)
     try:
-        made = core_schema.typed_dict_schema(fields, extra_behavior="allow")
-        return SchemaValidator(made, _use_prebuilt=False).validate_python
+        arguments_core = core_schema.typed_dict_schema(fields, extra_behavior="allow")
+        return SchemaValidator(arguments_core, _use_prebuilt=False).validate_python
     except CoreSchemaError:  # two hints refer to one class
         return None
 
@@ -605,41 +611,41 @@ class JsonTextPart(Part):
         if not isinstance(sent, str):
             return sent
         try:
-            said = read_text(sent)
+            parsed = read_text(sent)
             if kept_apart(sent.encode()) is not None:
                 return sent  # none of its floats is an integer, so it is read as it is
-            text = json_bytes(said)
-            whole = json_bytes(self._inner.whole(said))
+            text = json_bytes(parsed)
+            whole = json_bytes(self._inner.whole(parsed))
         except ValueError:  # `check` reports the error; pydantic still reads the text
             with suppress(ValueError):
                 self._inner.whole(jiter.from_json(sent.encode()))
             return sent
         return sent if whole == text else whole.decode()
 
-    def added(self, sent: JsonValue, known: Added) -> int:
+    def added(self, sent: JsonValue, cached: CachedWeights) -> int:
         if not isinstance(sent, str):
             return 0
         with suppress(ValueError):
             return self._inner.added(jiter.from_json(sent.encode()), {})
         return 0
 
-    def check(self, value: Any, sent: Any, at: At, found: Findings) -> Any:
+    def check(self, value: Any, sent: Any, at: At, findings: Findings) -> Any:
         if sent is MISSING:
-            return self._inner.check(value, MISSING, at, found)
+            return self._inner.check(value, MISSING, at, findings)
         if not isinstance(sent, str):
             raise Differs(at)
-        inner = Findings()
+        inner_findings = Findings()
         try:
-            said = read_text(sent)
-            shown = self._inner.check(value, said, None, inner)
+            parsed = read_text(sent)
+            shown = self._inner.check(value, parsed, None, inner_findings)
             text = canonical_json(shown)
         except Differs as differs:
             raise Differs(at, differs.text) from None
         except ValueError:  # a repeated key, or an invalid number
             raise Differs(at) from None
-        if inner.normalised:
-            found.normalised.append(at)
-        return sent if same_json(shown, said) else text
+        if inner_findings.normalised:
+            findings.normalised.append(at)
+        return sent if same_json(shown, parsed) else text
 
 
 class _Planner:
@@ -714,7 +720,7 @@ class _Planner:
     _ordered_dict = _counter = _dict
 
     def _definitions(self, core: Any, config: Any) -> Part:
-        self._cores |= {known["ref"]: known for known in core["definitions"]}
+        self._cores |= {definition["ref"]: definition for definition in core["definitions"]}
         return self.plan(core["schema"], config)
 
     def _definition_ref(self, core: Any, _config: Any) -> Part:
@@ -727,12 +733,14 @@ class _Planner:
         return self._plans[ref]
 
     def _json(self, core: Any, config: Any) -> Part:
-        said = core.get("schema")
-        return JsonTextPart(AnythingPart() if said is None else self.plan(said, config))
+        inner_core = core.get("schema")
+        return JsonTextPart(AnythingPart() if inner_core is None else self.plan(inner_core, config))
 
     def _function_plain(self, core: Any, config: Any) -> Part:
-        own = is_pydantics(core)
-        return LeafPart(PartReader(core, config)) if own else AuthoredPart(AnythingPart())
+        is_from_pydantic = is_pydantics(core)
+        return (
+            LeafPart(PartReader(core, config)) if is_from_pydantic else AuthoredPart(AnythingPart())
+        )
 
     def _function_after(self, core: Any, config: Any) -> Part:
         """Plan a validator around a part. A validator of a whole object must not change its
@@ -767,7 +775,9 @@ class _Planner:
             inner = inner["schema"]
         if inner["type"] != "model-fields":
             return RootPart(core["cls"], self.plan(core["schema"], config))
-        fields = [self._field(name, said, config) for name, said in inner["fields"].items()]
+        fields = [
+            self._field(name, field_core, config) for name, field_core in inner["fields"].items()
+        ]
         return FieldsPart(core["cls"], fields, self._extras(inner, config), code_of_class(core))
 
     def _dataclass(self, core: Any, _config: Any) -> Part:
@@ -775,54 +785,65 @@ class _Planner:
         inner = core["schema"]
         while inner["type"] != "dataclass-args":
             inner = inner["schema"]
-        given = [said for said in inner["fields"] if said.get("init", True)]
-        fields = [self._field(said["name"], said, config) for said in given]
+        init_fields = [field_core for field_core in inner["fields"] if field_core.get("init", True)]
+        fields = [self._field(field_core["name"], field_core, config) for field_core in init_fields]
         return FieldsPart(core["cls"], fields, self._extras(inner, config), code_of_class(core))
 
     def _typed_dict(self, core: Any, config: Any) -> Part:
         config = core.get("config") or config  # it uses the config of the class around it
-        fields = [self._field(name, said, config) for name, said in core["fields"].items()]
+        fields = [
+            self._field(name, field_core, config) for name, field_core in core["fields"].items()
+        ]
         return FieldsPart(None, fields, self._extras(core, config))
 
     def _named_tuple(self, core: Any, config: Any) -> Part:
-        fields = [self._field(said["name"], said, config) for said in core["fields"]]
+        fields = [
+            self._field(field_core["name"], field_core, config) for field_core in core["fields"]
+        ]
         return FieldsPart(core["cls"], fields, AnythingPart())
 
     def _call(self, core: Any, config: Any) -> Part:
-        cls, said = core["function"], core["arguments_schema"]
+        cls, arguments_core = core["function"], core["arguments_schema"]
         if not (isinstance(cls, type) and issubclass(cls, tuple)):
             return LeafPart(PartReader(core, config))
-        listed = said["schema"] if said["type"].startswith("function-") else said
-        fields = [self._field(one["name"], one, config) for one in listed["arguments_schema"]]
+        inner_core = (
+            arguments_core["schema"]
+            if arguments_core["type"].startswith("function-")
+            else arguments_core
+        )
+        fields = [
+            self._field(field_core["name"], field_core, config)
+            for field_core in inner_core["arguments_schema"]
+        ]
         return FieldsPart(cls, fields, AnythingPart())
 
     def _extras(self, core: Any, config: Any) -> Part:
-        said = core.get("extras_schema")
-        return AnythingPart() if said is None else self.plan(said, config)
+        extras_core = core.get("extras_schema")
+        return AnythingPart() if extras_core is None else self.plan(extras_core, config)
 
-    def _field(self, name: str, said: Any, config: Mapping[str, Any]) -> FieldPart:
-        alias = said.get("validation_alias", said.get("alias"))
+    def _field(self, name: str, field_core: Any, config: Mapping[str, Any]) -> FieldPart:
+        alias = field_core.get("validation_alias", field_core.get("alias"))
         paths = alias if isinstance(alias, list) else [alias]
-        keys = [p[0] if isinstance(p, list) and len(p) == 1 else p for p in paths]
-        known = [key for key in keys if isinstance(key, str)]
+        aliases = [p[0] if isinstance(p, list) and len(p) == 1 else p for p in paths]
+        keys = [key for key in aliases if isinstance(key, str)]
         if config.get("validate_by_alias") is False:
-            known = []
+            keys = []
         by_name = config.get("populate_by_name") or config.get("validate_by_name")
-        if by_name or not known:
-            known.append(name)
-        core = said["schema"]
-        bare = core
-        while "default_factory" in bare:
-            bare = bare["schema"]
+        if by_name or not keys:
+            keys.append(name)
+        core = field_core["schema"]
+        core_without_factory = core
+        while "default_factory" in core_without_factory:
+            core_without_factory = core_without_factory["schema"]
         return FieldPart(
             name=name,
-            keys=tuple(known),
+            keys=tuple(keys),
             node=self.plan(core, config),
             factory=factory_of(core),
-            reader=self._part_reader(bare, config),
-            init_only=bool(said.get("init_only")),
+            reader=self._part_reader(core_without_factory, config),
+            init_only=bool(field_core.get("init_only")),
             default=_constant_default(core),
-            required=said.get("required", True),
+            required=field_core.get("required", True),
         )
 
     def _part_reader(self, core: Any, config: Any) -> PartReader:
@@ -862,7 +883,7 @@ def _is_faithful(core: Any, config: Mapping[str, Any]) -> bool:
     """
     kind = core["type"]
     if kind == "definitions":
-        return all(_is_faithful(each, {}) for each in (core["schema"], *core["definitions"]))
+        return all(_is_faithful(part, {}) for part in (core["schema"], *core["definitions"]))
     if "serialization" in core or kind not in _FAITHFUL:
         return False
     if kind in _SCALARS:

@@ -134,10 +134,10 @@ class Findings:
         """Move the noted defaults below one item of `at` to where they are shown, below `step`."""
         depth = len(steps(at))
         for index in range(*noted.indices(len(self.defaults))):
-            was, value, factory = self.defaults[index]
+            old_place, value, factory = self.defaults[index]
             moved = at
-            for below in (step, *steps(was)[depth + 1 :]):
-                moved = (moved, below)
+            for key in (step, *steps(old_place)[depth + 1 :]):
+                moved = (moved, key)
             self.defaults[index] = (moved, value, factory)
 
     def rewind(self, mark: tuple[int, int, int]) -> None:
@@ -168,11 +168,11 @@ class Taken:
 
 def steps(at: At) -> tuple[str | int, ...]:
     """Return a place as the steps that lead to it."""
-    found: list[str | int] = []
+    path: list[str | int] = []
     while at is not None:
         at, step = at
-        found.append(step)
-    return tuple(reversed(found))
+        path.append(step)
+    return tuple(reversed(path))
 
 
 MAX_ADDED = 1 << 20
@@ -180,7 +180,7 @@ MAX_ADDED = 1 << 20
 _NODE = 20  # bytes that take as long to build as one value
 _FACTORY = 8 * _NODE  # the cost of asking a factory
 ADDS_TOO_MUCH = "Defaults would make the arguments too large. Send fewer objects."
-Added: TypeAlias = dict[tuple[int, int], int]
+CachedWeights: TypeAlias = dict[tuple[int, int], int]
 
 
 def weight_of_default(shown: Any, *, factory: bool = False) -> int:
@@ -208,7 +208,7 @@ class Part:
         """Return whether a value may come from this part, so that unions can choose quickly."""
         return True
 
-    def check(self, value: Any, sent: Any, at: At, _found: Findings) -> Any:
+    def check(self, value: Any, sent: Any, at: At, _findings: Findings) -> Any:
         """Return the JSON of `value` if it is what was sent. Raises Differs.
 
         For a default, `sent` is `MISSING`. The result is `MISSING` for a default without JSON form.
@@ -225,7 +225,7 @@ class Part:
         """Return whether what was sent may be meant for this branch of a union."""
         return True
 
-    def added(self, _sent: JsonValue, _known: Added) -> int:
+    def added(self, _sent: JsonValue, _cached: CachedWeights) -> int:
         """Return the weight of the defaults that reading adds to what was sent; in a union, at most."""
         return 0
 
@@ -278,7 +278,7 @@ class PartReader:
         text = json_bytes(sent)
         spend_reading(len(text) + _REREAD_CALL, _REREAD)
         if self._made is None:
-            config = {key: said for key, said in self._config.items() if key != "title"}
+            config = {key: value for key, value in self._config.items() if key != "title"}
             self._made = SchemaValidator(self.core, cast("CoreConfig", config), _use_prebuilt=False)
         return self._made.validate_json(text, strict=True)
 
@@ -320,10 +320,10 @@ class LeafPart(Part):
     def whole(self, sent: JsonValue) -> JsonValue:
         return sent if self._inner is None else self._inner.whole(sent)
 
-    def added(self, sent: JsonValue, known: Added) -> int:
-        return 0 if self._inner is None else self._inner.added(sent, known)
+    def added(self, sent: JsonValue, cached: CachedWeights) -> int:
+        return 0 if self._inner is None else self._inner.added(sent, cached)
 
-    def check(self, value: Any, sent: Any, at: At, found: Findings) -> Any:
+    def check(self, value: Any, sent: Any, at: At, findings: Findings) -> Any:
         shown = plain(value)
         if sent is MISSING:
             if isinstance(value, READ_FROM_TEXT) and not self._reads_as(shown, value):
@@ -331,15 +331,20 @@ class LeafPart(Part):
             return number_of(value, shown) if self._as_number else shown
         if shown is not MISSING and same_json(shown, sent):
             return shown
-        held = value.get_secret_value() if is_secret(value) else value
-        if held is not value and same_json(plain(held), sent):
+        unwrapped = value.get_secret_value() if is_secret(value) else value
+        if unwrapped is not value and same_json(plain(unwrapped), sent):
             return sent
         if not self._reads_as(sent, value):
             raise Differs(at)
-        if isinstance(sent, float) and sent.is_integer() and isinstance(held, Decimal | Fraction):
-            return int(held)  # beyond 2^53, pydantic reads the digits that a float is written with
-        texts = isinstance(shown, str) and isinstance(sent, str)
-        return shown if texts and self._reads_as(shown, value) else sent
+        if (
+            isinstance(sent, float)
+            and sent.is_integer()
+            and isinstance(unwrapped, Decimal | Fraction)
+        ):
+            # Beyond 2^53, pydantic reads the digits that a float is written with.
+            return int(unwrapped)
+        are_texts = isinstance(shown, str) and isinstance(sent, str)
+        return shown if are_texts and self._reads_as(shown, value) else sent
 
     def _reads_as(self, sent: Any, value: Any) -> bool:
         """Return whether a text, read by this type alone, gives this value."""
@@ -365,7 +370,7 @@ class ScalarPart(Part):
         is_bool = value.__class__ is bool
         return is_bool if self._kind == "bool" else isinstance(value, self._kinds) and not is_bool
 
-    def check(self, value: Any, sent: Any, at: At, found: Findings) -> Any:
+    def check(self, value: Any, sent: Any, at: At, findings: Findings) -> Any:
         if value.__class__ is sent.__class__ and value == sent:
             return sent
         shown = plain(value)
@@ -375,17 +380,17 @@ class ScalarPart(Part):
             raise Differs(at)
         if not same_json(shown, sent):
             if self._changes_text and isinstance(sent, str):
-                found.normalised.append(at)
+                findings.normalised.append(at)
             elif not (self.takes_float and _as_float(sent) == shown):
                 raise Differs(at)
         return shown
 
 
-def unchanged(sent: JsonValue, made: JsonValue) -> JsonValue:
+def unchanged(sent: JsonValue, replaced: JsonValue) -> JsonValue:
     """Return the original list or object if no part of it was replaced."""
     before: Any = sent.values() if isinstance(sent, dict) else sent
-    after: Any = made.values() if isinstance(made, dict) else made
-    return sent if all(map(is_, before, after)) else made
+    after: Any = replaced.values() if isinstance(replaced, dict) else replaced
+    return sent if all(map(is_, before, after)) else replaced
 
 
 def _whole_number(sent: JsonValue) -> JsonValue:
@@ -427,25 +432,25 @@ class ChoicePart(Part):
 class AnythingPart(Part):
     """Keeps a value without a type hint as the JSON that was sent."""
 
-    def check(self, value: Any, sent: Any, at: At, found: Findings) -> Any:
+    def check(self, value: Any, sent: Any, at: At, findings: Findings) -> Any:
         if sent is not MISSING and same_json(value, sent):
             return sent
         if sent is MISSING:
             return plain_default(value)
-        return super().check(value, sent, at, found)
+        return super().check(value, sent, at, findings)
 
 
 class AroundPart(Part):
     """A part around another part, resolved when first needed because hints may be recursive."""
 
     def __init__(self, inner: Part | Callable[[], Part]) -> None:
-        self._given = inner
+        self._part_or_factory = inner
 
     @property
     def inner(self) -> Part:
-        if not isinstance(self._given, Part):
-            self._given = self._given()
-        return self._given
+        if not isinstance(self._part_or_factory, Part):
+            self._part_or_factory = self._part_or_factory()
+        return self._part_or_factory
 
     def whole(self, sent: JsonValue) -> JsonValue:
         return self.inner.whole(sent)
@@ -453,8 +458,8 @@ class AroundPart(Part):
     def takes(self, sent: JsonValue) -> bool:
         return self.inner.takes(sent)
 
-    def added(self, sent: JsonValue, known: Added) -> int:
-        return self.inner.added(sent, known)
+    def added(self, sent: JsonValue, cached: CachedWeights) -> int:
+        return self.inner.added(sent, cached)
 
     def fits(self, value: Any) -> bool:
         return self.inner.fits(value)
@@ -469,31 +474,31 @@ class AuthoredPart(AroundPart):
     def fits(self, _value: Any) -> bool:
         return True
 
-    def check(self, value: Any, sent: Any, at: At, found: Findings) -> Any:
-        mark = found.mark()
+    def check(self, value: Any, sent: Any, at: At, findings: Findings) -> Any:
+        mark = findings.mark()
         try:
-            return self.inner.check(value, sent, at, found)
+            return self.inner.check(value, sent, at, findings)
         except Differs:
-            found.rewind(mark)
-        findings = Findings(made=sent is not MISSING)
+            findings.rewind(mark)
+        default_findings = Findings(made=sent is not MISSING)
         try:
-            shown = self.inner.check(value, MISSING, at, findings)
+            shown = self.inner.check(value, MISSING, at, default_findings)
         except Differs:
             shown = MISSING
         if shown is MISSING:
-            shown, findings = plain(value), Findings()
+            shown, default_findings = plain(value), Findings()
         if sent is MISSING:
             return shown
-        infinite = isinstance(value, float) and not math.isfinite(value)
-        if shown is MISSING and (infinite or self._is_apart(value)):
+        is_infinite = isinstance(value, float) and not math.isfinite(value)
+        if shown is MISSING and (is_infinite or self._has_parts(value)):
             raise Differs(at, code=A_VALIDATOR)  # nobody who decides on the call could see it
         if shown is MISSING or same_json(shown, sent):  # an object: its code got what was sent
             return sent
-        found.normalised.append(at)
-        found.defaults += findings.defaults
+        findings.normalised.append(at)
+        findings.defaults += default_findings.defaults
         return shown
 
-    def _is_apart(self, value: Any) -> bool:
+    def _has_parts(self, value: Any) -> bool:
         """Return whether a value has parts, according to its hint."""
         kinds = (dict, list, tuple, set, frozenset, deque)
         return isinstance(value, kinds) or (is_object(value) and self.inner.fits(value))
@@ -503,9 +508,9 @@ class NullablePart(AroundPart):
     def fits(self, value: Any) -> bool:
         return value is None or self.inner.fits(value)
 
-    def check(self, value: Any, sent: Any, at: At, found: Findings) -> Any:
+    def check(self, value: Any, sent: Any, at: At, findings: Findings) -> Any:
         if value is not None:
-            return self.inner.check(value, sent, at, found)
+            return self.inner.check(value, sent, at, findings)
         if sent is None or sent is MISSING:
             return None
         raise Differs(at, code=A_VALIDATOR)
@@ -521,10 +526,10 @@ class InsidePart(AroundPart):
     def fits(self, value: Any) -> bool:
         return is_secret(value) or self.inner.fits(value)
 
-    def check(self, value: Any, sent: Any, at: At, found: Findings) -> Any:
+    def check(self, value: Any, sent: Any, at: At, findings: Findings) -> Any:
         if is_secret(value):
             value = value.get_secret_value()
-        return self.inner.check(value, sent, at, found)
+        return self.inner.check(value, sent, at, findings)
 
 
 class RootPart(AroundPart):
@@ -537,10 +542,10 @@ class RootPart(AroundPart):
     def fits(self, value: Any) -> bool:
         return isinstance(value, self._cls)
 
-    def check(self, value: Any, sent: Any, at: At, found: Findings) -> Any:
+    def check(self, value: Any, sent: Any, at: At, findings: Findings) -> Any:
         if not self.fits(value):
             raise Differs(at)
-        return self.inner.check(value.root, sent, at, found)
+        return self.inner.check(value.root, sent, at, findings)
 
 
 class UnionPart(Part):
@@ -561,60 +566,60 @@ class UnionPart(Part):
         multiply."""
         if sent.__class__ is float and self.takes_float:
             return sent
-        known, made = OF_THREAD.rereading.known, sent
-        found = known.get((id(self), id(sent)))
-        if found is not None:
-            return found[1]
+        cached, result = OF_THREAD.rereading.known, sent
+        entry = cached.get((id(self), id(sent)))
+        if entry is not None:
+            return entry[1]
         for choice in self.choices:
-            made = choice.whole(made)
+            result = choice.whole(result)
         if sent.__class__ in (list, dict):
-            known[id(self), id(sent)] = sent, made
-            known[id(self), id(made)] = made, made
-        return made
+            cached[id(self), id(sent)] = sent, result
+            cached[id(self), id(result)] = result, result
+        return result
 
     def takes(self, sent: JsonValue) -> bool:
         return any(choice.takes(sent) for choice in self.choices)
 
-    def added(self, sent: JsonValue, known: Added) -> int:
+    def added(self, sent: JsonValue, cached: CachedWeights) -> int:
         if sent.__class__ not in (list, dict, str):
             return 0
         key = id(self), id(sent)
-        if key not in known:
+        if key not in cached:
             choices = [choice for choice in self.choices if choice.takes(sent)] or self.choices
-            known[key] = max(choice.added(sent, known) for choice in choices)
-        return known[key]
+            cached[key] = max(choice.added(sent, cached) for choice in choices)
+        return cached[key]
 
     def fits(self, value: Any) -> bool:
         return any(choice.fits(value) for choice in self.choices)
 
-    def check(self, value: Any, sent: Any, at: At, found: Findings) -> Any:
+    def check(self, value: Any, sent: Any, at: At, findings: Findings) -> Any:
         key = (id(self), id(value), id(sent))
-        if key in found.known:
-            if found.known[key] is None:
+        if key in findings.known:
+            if findings.known[key] is None:
                 raise Differs(at)
-            shown, (defaults, normalised, sets) = found.known[key]
-            found.defaults += defaults
-            found.normalised += normalised
-            found.sets += sets
+            shown, (defaults, normalised, sets) = findings.known[key]
+            findings.defaults += defaults
+            findings.normalised += normalised
+            findings.sets += sets
             return shown
-        mark = found.mark()
+        mark = findings.mark()
         for choice in self.choices:
             if not choice.fits(value):
                 continue
             try:
-                shown = choice.check(value, sent, at, found)
-                if sent is not MISSING and len(found.normalised) > mark[1]:
-                    again = self._reader.try_read(shown)  # validity is for the schema to judge
-                    if again is not MISSING and again.__class__ is not value.__class__:
+                shown = choice.check(value, sent, at, findings)
+                if sent is not MISSING and len(findings.normalised) > mark[1]:
+                    reread = self._reader.try_read(shown)  # validity is for the schema to judge
+                    if reread is not MISSING and reread.__class__ is not value.__class__:
                         raise Differs(at)
             except Differs:
-                found.rewind(mark)
+                findings.rewind(mark)
                 continue
             if sent.__class__ in (list, dict):
-                found.known[key] = shown, found.since(mark)
+                findings.known[key] = shown, findings.since(mark)
             return shown
         if sent.__class__ in (list, dict):
-            found.known[key] = None
+            findings.known[key] = None
         raise Differs(at, code=A_VALIDATOR if value is None and sent is not None else ())
 
     def take_out(self, value: Any, sent: Any, dumped: Any, at: At, taken: Taken) -> None:
@@ -633,8 +638,8 @@ class ListPart(Part):
     def _nodes(self, count: int) -> Sequence[Part]:
         if self._variadic is None:
             return self._items
-        at, items = self._variadic, self._items
-        return [*items[:at], *[items[at]] * (count - len(items) + 1), *items[at + 1 :]]
+        index, items = self._variadic, self._items
+        return [*items[:index], *[items[index]] * (count - len(items) + 1), *items[index + 1 :]]
 
     def whole(self, sent: JsonValue) -> JsonValue:
         if not isinstance(sent, list):
@@ -644,25 +649,27 @@ class ListPart(Part):
             return sent
         return unchanged(sent, [node.whole(item) for node, item in zip(nodes, sent, strict=True)])
 
-    def added(self, sent: JsonValue, known: Added) -> int:
+    def added(self, sent: JsonValue, cached: CachedWeights) -> int:
         if not isinstance(sent, list):
             return 0
         nodes = self._nodes(len(sent))
-        return sum(node.added(item, known) for node, item in zip(nodes, sent, strict=False))
+        return sum(node.added(item, cached) for node, item in zip(nodes, sent, strict=False))
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, Sequence | deque) and not isinstance(value, str | bytes)
 
-    def check(self, value: Any, sent: Any, at: At, found: Findings) -> Any:
+    def check(self, value: Any, sent: Any, at: At, findings: Findings) -> Any:
         if not self.fits(value) or not (sent is MISSING or isinstance(sent, list)):
             raise Differs(at)
         nodes = self._nodes(len(value))
         if len(nodes) != len(value) or (sent is not MISSING and len(sent) != len(value)):
             raise Differs(at)
-        ones = [MISSING] * len(value) if sent is MISSING else sent
+        sent_items = [MISSING] * len(value) if sent is MISSING else sent
         items = [
-            node.check(item, one, (at, index), found)
-            for index, (node, item, one) in enumerate(zip(nodes, value, ones, strict=True))
+            node.check(item, sent_item, (at, index), findings)
+            for index, (node, item, sent_item) in enumerate(
+                zip(nodes, value, sent_items, strict=True)
+            )
         ]
         return MISSING if any(item is MISSING for item in items) else items
 
@@ -679,14 +686,14 @@ def _check_spread(items: Iterable[Any]) -> None:
 
     Python hashes numbers, and values made of them, predictably, so a sender could exploit this.
     """
-    met: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     for item in items:
         try:
-            key = hash(item)
+            item_hash = hash(item)
         except TypeError:  # it fits no set, as the reader will report
             continue
-        met[key] += 1
-        if met[key] > _MAX_OF_ONE_HASH:
+        counts[item_hash] += 1
+        if counts[item_hash] > _MAX_OF_ONE_HASH:
             raise TooMuchWorkError(_ONE_HASH)
 
 
@@ -704,19 +711,19 @@ class SetPart(Part):
     def whole(self, sent: JsonValue) -> JsonValue:
         if not isinstance(sent, list):
             return sent
-        made = [self._item.whole(item) for item in sent]
-        if len(made) > _MAX_OF_ONE_HASH:
-            read = map(self._reader.try_read, made)
-            _check_spread(item for item in read if item is not MISSING)
-        return unchanged(sent, made)
+        items = [self._item.whole(item) for item in sent]
+        if len(items) > _MAX_OF_ONE_HASH:
+            values = map(self._reader.try_read, items)
+            _check_spread(item for item in values if item is not MISSING)
+        return unchanged(sent, items)
 
-    def added(self, sent: JsonValue, known: Added) -> int:
-        return sum(self._item.added(one, known) for one in sent) if isinstance(sent, list) else 0
+    def added(self, sent: JsonValue, cached: CachedWeights) -> int:
+        return sum(self._item.added(item, cached) for item in sent) if isinstance(sent, list) else 0
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, self._kind)
 
-    def check(self, value: Any, sent: Any, at: At, found: Findings) -> Any:
+    def check(self, value: Any, sent: Any, at: At, findings: Findings) -> Any:
         if not self.fits(value) or not (sent is MISSING or isinstance(sent, list)):
             raise Differs(at)
         if sent is MISSING:
@@ -724,39 +731,39 @@ class SetPart(Part):
             items = [self._item.check(item, MISSING, (at, 0), Findings()) for item in value]
             whole = not any(item is MISSING for item in items)
             return sorted(items, key=canonical_json) if whole else MISSING
-        found.sets.append(at)
-        own = {item: item for item in value}
+        findings.sets.append(at)
+        actual_items = {item: item for item in value}
         by_text: dict[str, JsonValue] = {}
-        met: dict[Any, tuple[str, slice]] = {}
-        for index, one in enumerate(sent):
-            item = self._reader.try_read(self._item.whole(one))
-            if item is MISSING or item not in own:
+        seen: dict[Any, tuple[str, slice]] = {}
+        for index, sent_item in enumerate(sent):
+            item = self._reader.try_read(self._item.whole(sent_item))
+            if item is MISSING or item not in actual_items:
                 raise Differs((at, index))
-            mark = len(found.defaults)
-            if item in met:  # sent twice; in Python `1` is `True`, and an instant has many texts
-                again = self._item.check(item, one, (at, index), found)
-                if canonical_json(again) != met[item][0]:
+            mark = len(findings.defaults)
+            if item in seen:  # sent twice; in Python `1` is `True`, and an instant has many texts
+                shown_again = self._item.check(item, sent_item, (at, index), findings)
+                if canonical_json(shown_again) != seen[item][0]:
                     raise Differs(at, _ONE_OF_TWO)
-                del found.defaults[mark:]
+                del findings.defaults[mark:]
                 continue
-            shown = self._check_own(own[item], one, (at, index), found)
+            shown = self._check_own(actual_items[item], sent_item, (at, index), findings)
             text = canonical_json(shown)
             by_text[text] = shown
-            met[item] = text, slice(mark, len(found.defaults))
-        if len(met) != len(value):
+            seen[item] = text, slice(mark, len(findings.defaults))
+        if len(seen) != len(value):
             raise Differs(at)
         if len(by_text) != len(value):
             raise Differs(at, _ONE_OF_TWO)
-        places = {text: place for place, text in enumerate(sorted(by_text))}
-        for text, noted in met.values():
-            found.shown_at(at, places[text], noted)
+        positions = {text: position for position, text in enumerate(sorted(by_text))}
+        for text, noted in seen.values():
+            findings.shown_at(at, positions[text], noted)
         return [by_text[text] for text in sorted(by_text)]
 
-    def _check_own(self, item: Any, sent: JsonValue, at: At, found: Findings) -> Any:
+    def _check_own(self, item: Any, sent: JsonValue, at: At, findings: Findings) -> Any:
         """Check the actual item that the tool gets, because an equal one may differ from it."""
-        hashed = hash(item)
-        shown = self._item.check(item, sent, at, found)
-        if hash(item) != hashed:  # a copied default made it a different item
+        hash_before = hash(item)
+        shown = self._item.check(item, sent, at, findings)
+        if hash(item) != hash_before:  # a copied default made it a different item
             raise Differs(at, "a default inside this set item cannot be copied. Send that field")
         return shown
 
@@ -775,43 +782,45 @@ class DictPart(Part):
         if not isinstance(sent, dict):
             return sent
         if self._keys is not None and len(sent) > _MAX_OF_ONE_HASH:
-            read = (self._keys.try_read({name: None}) for name in sent)
-            _check_spread(next(iter(one)) for one in read if one is not MISSING)
+            key_dicts = (self._keys.try_read({name: None}) for name in sent)
+            _check_spread(next(iter(key_dict)) for key_dict in key_dicts if key_dict is not MISSING)
         return unchanged(sent, {key: self._value.whole(item) for key, item in sent.items()})
 
-    def added(self, sent: JsonValue, known: Added) -> int:
+    def added(self, sent: JsonValue, cached: CachedWeights) -> int:
         if not isinstance(sent, dict):
             return 0
-        return sum(self._value.added(item, known) for item in sent.values())
+        return sum(self._value.added(item, cached) for item in sent.values())
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, Mapping)
 
-    def check(self, value: Any, sent: Any, at: At, found: Findings) -> Any:
+    def check(self, value: Any, sent: Any, at: At, findings: Findings) -> Any:
         if not self.fits(value) or not (sent is MISSING or isinstance(sent, dict)):
             raise Differs(at)
         if sent is MISSING:
-            made = {
-                self._name(key): self._value.check(v, sent, (at, str(key)), found)
+            result = {
+                self._name(key): self._value.check(v, sent, (at, str(key)), findings)
                 for key, v in value.items()
             }
-            missing = len(made) < len(value) or any(v is MISSING for v in (*made, *made.values()))
-            return MISSING if missing else made
+            is_missing = len(result) < len(value) or any(
+                v is MISSING for v in (*result, *result.values())
+            )
+            return MISSING if is_missing else result
         if len(value) != len(sent):
             raise Differs(at)
-        made = {}
-        for (key, item), (name, one) in zip(value.items(), sent.items(), strict=True):
+        result = {}
+        for (key, item), (name, sent_item) in zip(value.items(), sent.items(), strict=True):
             if not (key == name and key.__class__ is str) and not self._reads_as(name, key):
                 raise Differs((at, name))
             if key.__class__ is str and key != name:
-                found.normalised.append((at, name))
-            mark, shown = len(found.defaults), self._name(key)
-            made[shown] = self._value.check(item, one, (at, name), found)
+                findings.normalised.append((at, name))
+            mark, shown = len(findings.defaults), self._name(key)
+            result[shown] = self._value.check(item, sent_item, (at, name), findings)
             if shown != name:
-                found.shown_at(at, shown, slice(mark, None))
-        if len(made) < len(sent):
+                findings.shown_at(at, shown, slice(mark, None))
+        if len(result) < len(sent):
             raise Differs(at)
-        return made
+        return result
 
     def take_out(self, value: Any, sent: Any, dumped: Any, at: At, taken: Taken) -> None:
         if not (isinstance(sent, dict) and sent.keys() == dumped.keys() == value.keys()):
@@ -835,5 +844,5 @@ class DictPart(Part):
         """Return whether the name, read as a key of this type alone, gives this key."""
         if self._keys is None:
             return bool(name == key)
-        again = self._keys.try_read({name: None})
-        return again is not MISSING and _is_same(next(iter(again)), key)
+        reread = self._keys.try_read({name: None})
+        return reread is not MISSING and _is_same(next(iter(reread)), key)
