@@ -51,7 +51,7 @@ _LEAVES = frozenset(
     (str, int, float, bool, bytes, type(None), date, datetime, time, timedelta, Decimal, UUID, Path,
      list, dict, tuple, set, frozenset)
 )  # fmt: skip
-_BUILT = (list, dict, tuple, set, frozenset, Union, types.UnionType)
+_COMPOUND = (list, dict, tuple, set, frozenset, Union, types.UnionType)
 _SCALARS = (str, int, float, bool, type(None))
 
 
@@ -113,12 +113,12 @@ def _field_core(field: dataclasses.Field[Any], hint: Any) -> Any:
     if field.default is not dataclasses.MISSING:
         return core_schema.with_default_schema(core, default=field.default)
     factory = cast("Callable[[], Any]", field.default_factory)
-    if not isinstance(factory, type) and not _takes_nothing(factory):
+    if not isinstance(factory, type) and not _has_no_parameters(factory):
         return None
     return core_schema.with_default_schema(core, default_factory=factory)
 
 
-def _takes_nothing(factory: Callable[..., Any]) -> bool:
+def _has_no_parameters(factory: Callable[..., Any]) -> bool:
     try:
         return not inspect.signature(factory).parameters
     except (TypeError, ValueError):
@@ -156,7 +156,7 @@ def _leaf_key(hint: Any) -> Hashable:
         return (Literal, *((type(value), value) for value in arguments)) if scalars else None
     if origin is Annotated:
         parts = [_leaf_key(arguments[0]), *map(_field_key, arguments[1:])]
-    elif origin in _BUILT:
+    elif origin in _COMPOUND:
         parts = [a if a is ... else _leaf_key(a) for a in arguments]
     else:
         return None
@@ -168,11 +168,11 @@ def _field_key(extra: Any) -> Hashable:
     if not is_field(extra) or not extra.is_required():
         return None
     key: list[Hashable] = []
-    for name, said in extra.__repr_args__():
+    for name, value in extra.__repr_args__():
         if name == "metadata":
-            key += map(_constraint_key, said)
-        elif name in ("description", "title") and type(said) is str:
-            key.append((name, said))
+            key += map(_constraint_key, value)
+        elif name in ("description", "title") and type(value) is str:
+            key.append((name, value))
         elif name not in ("annotation", "required"):
             return None
     return None if None in key else tuple(key)
@@ -180,12 +180,12 @@ def _field_key(extra: Any) -> Hashable:
 
 def _constraint_key(constraint: Any) -> Hashable:
     if dataclasses.is_dataclass(constraint):
-        said = [getattr(constraint, field.name) for field in dataclasses.fields(constraint)]
+        values = [getattr(constraint, field.name) for field in dataclasses.fields(constraint)]
     else:
-        said = [part for pair in getattr(constraint, "__dict__", {}).items() for part in pair]
-    if not said or not all(type(part) in _SCALARS for part in said):
+        values = [value for pair in getattr(constraint, "__dict__", {}).items() for value in pair]
+    if not values or not all(type(value) in _SCALARS for value in values):
         return None
-    return (type(constraint), *((type(part), part) for part in said))
+    return (type(constraint), *((type(value), value) for value in values))
 
 
 # Before Python 3.12, pydantic cannot read a TypedDict of `typing`.
@@ -193,7 +193,7 @@ def _constraint_key(constraint: Any) -> Hashable:
 # Such a class is given the hook that an author could write. It describes an equal TypedDict of
 # `typing_extensions`.
 
-_ONE_TWIN = threading.Lock()  # `lru_cache` alone would let two threads each make a twin of a class
+_TWIN_LOCK = threading.Lock()  # `lru_cache` alone would let two threads each make a twin of a class
 
 
 def _typed_dicts(hint: Any) -> Iterator[Any]:
@@ -219,7 +219,7 @@ def _typed_dicts(hint: Any) -> Iterator[Any]:
 
 
 def _describe_twin(cls: Any, source: Any, handler: GetCoreSchemaHandler) -> Any:
-    with _ONE_TWIN:
+    with _TWIN_LOCK:
         twin = _twin(cls)
     if arguments := get_args(source):
         twin = twin[arguments]
@@ -238,10 +238,10 @@ def _twin(cls: Any) -> Any:
     bases: tuple[Any, ...] = (typing_extensions.TypedDict,)
     if getattr(cls, "__parameters__", ()):
         bases += (typing.Generic[cls.__parameters__],)  # type: ignore[index]
-    space = {"__annotations__": fields, "__doc__": cls.__doc__, "__module__": cls.__module__}
+    namespace = {"__annotations__": fields, "__doc__": cls.__doc__, "__module__": cls.__module__}
     if hasattr(cls, "__pydantic_config__"):
-        space["__pydantic_config__"] = cls.__pydantic_config__
-    twin = types.new_class(cls.__name__, bases, {}, lambda body: body.update(space))
+        namespace["__pydantic_config__"] = cls.__pydantic_config__
+    twin = types.new_class(cls.__name__, bases, {}, lambda body: body.update(namespace))
     twin.__qualname__ = cls.__qualname__
     return twin
 
@@ -251,7 +251,7 @@ Adapter: TypeAlias = TypeAdapter[Any] | FlatAdapter
 _MAX_SHOWN = 200
 # This advice of pydantic is not for types that have to be JSON.
 _ADVICE = ". Set `arbitrary_types_allowed"
-_SAYS_ITSELF = (PydanticUserError, CoreSchemaError, TypeError, NameError)
+_EXPLAINED_ERRORS = (PydanticUserError, CoreSchemaError, TypeError, NameError)
 
 
 def whole(value: float) -> int:
@@ -306,37 +306,37 @@ def whole_numbers(value: Any) -> Any:
     return value
 
 
-def adapter_for(hint: Any, what: str) -> Adapter:
-    """Return the adapter of a hint. Raises DefinitionError, beginning with `what`, if it is
+def adapter_for(hint: Any, subject: str) -> Adapter:
+    """Return the adapter of a hint. Raises DefinitionError, beginning with `subject`, if it is
     unreadable."""
     try:
         return _adapter(hint)
     except Exception as error:  # noqa: BLE001  another author's type may have hooks that raise anything
-        raise inexpressible(hint, what, error) from None
+        raise inexpressible(hint, subject, error) from None
 
 
-def inexpressible(hint: Any, what: str, error: Exception) -> DefinitionError:
+def inexpressible(hint: Any, subject: str, error: Exception) -> DefinitionError:
     """Say why `hint` has no schema, in pydantic's words; for errors of other code only the type."""
     if isinstance(error, PydanticOmit):
-        said = "SkipJsonSchema leaves it out"
+        reason = "SkipJsonSchema leaves it out"
     elif isinstance(error, PydanticUndefinedAnnotation):
-        said = f"the name '{error.name}' in it is not defined where it is written"
+        reason = f"the name '{error.name}' in it is not defined where it is written"
     elif isinstance(error, RecursionError):
-        said = "it is nested too deeply"
-    elif isinstance(error, _SAYS_ITSELF):
-        said = str(error).partition("\n\nFor further information")[0].partition(_ADVICE)[0]
-        said = " ".join(said.split())[:_MAX_SHOWN]
+        reason = "it is nested too deeply"
+    elif isinstance(error, _EXPLAINED_ERRORS):
+        reason = str(error).partition("\n\nFor further information")[0].partition(_ADVICE)[0]
+        reason = " ".join(reason.split())[:_MAX_SHOWN]
     else:
-        said = f"its own pydantic hook raised {type(error).__name__}"
+        reason = f"its own pydantic hook raised {type(error).__name__}"
     return DefinitionError(
-        f"{what}: {show(hint)} cannot be expressed in JSON Schema ({said}); use a JSON type, a "
-        f"dataclass, a TypedDict or a pydantic model{_injected(hint, what, said)}"
+        f"{subject}: {show(hint)} cannot be expressed in JSON Schema ({reason}); use a JSON type, a "
+        f"dataclass, a TypedDict or a pydantic model{_injection_advice(hint, subject, reason)}"
     )
 
 
-def _injected(hint: Any, what: str, said: str) -> str:
+def _injection_advice(hint: Any, subject: str, reason: str) -> str:
     """Say what to do about a parameter whose class the program provides and no model can send."""
-    if not (isinstance(hint, type) and what.startswith("parameter") and repr(hint) in said):
+    if not (isinstance(hint, type) and subject.startswith("parameter") and repr(hint) in reason):
         return ""
     name = show(hint)
     if getattr(hint, "_is_protocol", False):
@@ -355,8 +355,8 @@ def _adapter(hint: Any) -> Adapter:
     except PydanticUserError as error:
         if error.code != "typed-dict-version":
             raise
-    for found in _typed_dicts(hint):
-        found.__get_pydantic_core_schema__ = classmethod(_describe_twin)
+    for typed_dict in _typed_dicts(hint):
+        typed_dict.__get_pydantic_core_schema__ = classmethod(_describe_twin)
     return _cached_adapter(_Key(hint))
 
 
@@ -387,7 +387,7 @@ def _cached_adapter(key: _Key) -> Adapter:
 def _pydantic_adapter(_toolcrib_hint: Any) -> TypeAdapter[Any]:
     """Make an adapter. The names here are odd because pydantic also looks up hints in its caller's
     frame."""
-    if (_toolcrib_made := TypeAdapter(_toolcrib_hint)).pydantic_complete:
-        return _toolcrib_made
-    _toolcrib_made.rebuild(force=True, raise_errors=True)  # names what is missing
-    return _toolcrib_made
+    if (_toolcrib_adapter := TypeAdapter(_toolcrib_hint)).pydantic_complete:
+        return _toolcrib_adapter
+    _toolcrib_adapter.rebuild(force=True, raise_errors=True)  # names what is missing
+    return _toolcrib_adapter

@@ -103,10 +103,10 @@ def decimal(limits: Mapping[str, Any]) -> JsonObject:
         if step is not None:  # both at once
             number["allOf"] = [{"multipleOf": float(Decimal(1).scaleb(-places))}]
     if digits is not None and places is not None:
-        beyond = _finite(10 ** (digits - places)) or 1
-        above, below = bounds.get("exclusiveMinimum"), bounds.get("exclusiveMaximum")
-        number["exclusiveMinimum"] = -beyond if above is None else max(-beyond, above)
-        number["exclusiveMaximum"] = beyond if below is None else min(beyond, below)
+        limit = _finite(10 ** (digits - places)) or 1
+        lower, upper = bounds.get("exclusiveMinimum"), bounds.get("exclusiveMaximum")
+        number["exclusiveMinimum"] = -limit if lower is None else max(-limit, lower)
+        number["exclusiveMaximum"] = limit if upper is None else min(limit, upper)
     return number if bounds else {"anyOf": [number, text]}
 
 
@@ -114,10 +114,10 @@ def _decimal_pattern(digits: int | None, places: int | None) -> str:
     if digits is not None and places is None:
         return f"^-?{_UNSIGNED}$"
     fraction = "+" if places is None else f"{{1,{places}}}"
-    after = rf"(\.[0-9]{fraction})?" if places != 0 else ""
+    decimals = rf"(\.[0-9]{fraction})?" if places != 0 else ""
     if digits is None or places is None:
-        return f"^-?[0-9]+{after}$"
-    return f"^-?0*[0-9]{{1,{max(digits - places, 1)}}}{after}$"
+        return f"^-?[0-9]+{decimals}$"
+    return f"^-?0*[0-9]{{1,{max(digits - places, 1)}}}{decimals}$"
 
 
 def fraction(limits: Mapping[str, Any]) -> JsonObject:
@@ -144,14 +144,14 @@ def stripped(minimum: int) -> str:
 
 def url(limits: Mapping[str, Any]) -> JsonObject:
     schemes: Sequence[str] = limits.get("allowed_schemes") or ()
-    made: JsonObject = {"type": "string", "format": "uri", "minLength": 1}
+    schema: JsonObject = {"type": "string", "format": "uri", "minLength": 1}
     if schemes:
-        made["pattern"] = f"^({'|'.join(schemes)})://[^/?#]"
+        schema["pattern"] = f"^({'|'.join(schemes)})://[^/?#]"
         if set(schemes) == {"http", "https"}:
-            made["pattern"] = "^https?://[^/?#]"
+            schema["pattern"] = "^https?://[^/?#]"
     if limits.get("max_length") is not None:
-        made["maxLength"] = limits["max_length"]
-    return made
+        schema["maxLength"] = limits["max_length"]
+    return schema
 
 
 def moment(limits: Mapping[str, Any]) -> JsonObject:
@@ -169,14 +169,14 @@ def clock(limits: Mapping[str, Any]) -> JsonObject:
 
 def choices(values: Sequence[Any]) -> list[Any] | None:
     """Return these values as JSON gives them back; None if JSON cannot represent one of them."""
-    plain = [value.value if isinstance(value, Enum) else value for value in values]
-    good = all(
+    json_values = [value.value if isinstance(value, Enum) else value for value in values]
+    are_json = all(
         value is None
         or isinstance(value, str | bool | int)
         or (isinstance(value, float) and isfinite(value))
-        for value in plain
+        for value in json_values
     )
-    return plain if good else None
+    return json_values if are_json else None
 
 
 def flags(kind: type[Flag]) -> JsonObject | None:
@@ -184,26 +184,26 @@ def flags(kind: type[Flag]) -> JsonObject | None:
     members = kind.__members__.values()
     if any(member.value < 0 for member in members):
         return None
-    whole = 0
+    all_bits = 0
     for member in members:
-        whole |= member.value
-    if whole.bit_count() > _LISTED_BITS:
-        return {"type": "integer", "minimum": 0, "maximum": whole}
-    part = 0
+        all_bits |= member.value
+    if all_bits.bit_count() > _LISTED_BITS:
+        return {"type": "integer", "minimum": 0, "maximum": all_bits}
+    bits = 0
     sums: list[JsonValue] = [0]
-    while part != whole:
-        part = (part - whole) & whole  # the next larger number of the same bits
-        sums.append(part)
+    while bits != all_bits:
+        bits = (bits - all_bits) & all_bits  # the next larger number of the same bits
+        sums.append(bits)
     return {"type": "integer", "enum": sums}
 
 
 def distinct(values: Sequence[Any]) -> list[Any]:
     """Return the values without those equal as JSON: aliases, and members next to their values."""
-    found: dict[tuple[type, str], Any] = {}
+    distinct_values: dict[tuple[type, str], Any] = {}
     for value in values:
-        plain = value.value if isinstance(value, Enum) else value
-        found.setdefault((type(plain), repr(plain)), value)
-    return list(found.values())
+        json_value = value.value if isinstance(value, Enum) else value
+        distinct_values.setdefault((type(json_value), repr(json_value)), value)
+    return list(distinct_values.values())
 
 
 def scalar_items(items: Mapping[str, Any]) -> JsonObject:
@@ -215,6 +215,6 @@ def _finite(bound: Any) -> float | int | None:
     """Return a bound as JSON represents it: an integer of 64 bits, or a float."""
     if bound is None or not isfinite(bound):
         return None
-    whole = int(bound)
-    number = whole if bound == whole and abs(whole) < 2**63 else float(bound)
+    integer = int(bound)
+    number = integer if bound == integer and abs(integer) < 2**63 else float(bound)
     return number if isfinite(number) else None

@@ -26,8 +26,8 @@ def parts_of(node: Any) -> list[Any]:
     """Return the parts of a core schema, list or dict that may contain core schemas."""
     if not isinstance(node, dict):
         return list(node) if isinstance(node, list | tuple) else []
-    core = is_core(node)  # otherwise a dict of fields, with any names
-    return [part for key, part in node.items() if not (core and key in NO_PARTS)]
+    is_schema = is_core(node)  # otherwise a dict of fields, with any names
+    return [part for key, part in node.items() if not (is_schema and key in NO_PARTS)]
 
 
 def core_schemas(core: Any) -> Iterator[dict[str, Any]]:
@@ -79,8 +79,8 @@ def factory_of(core: Any) -> Callable[..., Any] | None:
         core = core.get("schema")
         if not isinstance(core, dict):
             return None
-    made: Callable[..., Any] = core["default_factory"]
-    return made
+    factory: Callable[..., Any] = core["default_factory"]
+    return factory
 
 
 def fields_of(core: Any) -> Iterator[tuple[str, Any]]:
@@ -97,10 +97,10 @@ def is_pydantics(core: Any) -> bool:
     if not core["type"].startswith("function-"):
         return True
     function = _function_of(core)
-    owner = getattr(function, "__module__", None) or ""
-    if owner.startswith("pydantic.experimental"):
+    module = getattr(function, "__module__", None) or ""
+    if module.startswith("pydantic.experimental"):
         return False
-    return owner.partition(".")[0] in ("pydantic", "pydantic_core") or function in IPS
+    return module.partition(".")[0] in ("pydantic", "pydantic_core") or function in IPS
 
 
 def code_name(core: Any) -> str:
@@ -121,24 +121,28 @@ def _function_of(core: Any) -> Any:
 def code_of_class(core: Any) -> tuple[str, ...]:
     """Return the names of an author's code that handles the fields of a class: validators of the
     whole object, a constructor, `__post_init__`."""
-    after = core.get("post_init")
-    method = "__post_init__" if after is True else after or (core.get("custom_init") and "__init__")
-    found = [f"{core['cls'].__qualname__}.{method}"] if method else []
+    post_init = core.get("post_init")
+    method = (
+        "__post_init__"
+        if post_init is True
+        else post_init or (core.get("custom_init") and "__init__")
+    )
+    names = [f"{core['cls'].__qualname__}.{method}"] if method else []
     inner = core["schema"]
     while inner["type"].startswith("function-") and "schema" in inner:
-        found.append(code_name(inner))
+        names.append(code_name(inner))
         inner = inner["schema"]
-    return tuple(filter(None, found))
+    return tuple(filter(None, names))
 
 
 def codes_in(core: Any) -> tuple[str, ...]:
     """Return the names of all code of the author's in a core schema."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for node in core_schemas(core):
         if node["type"] in ("model", "dataclass"):
-            found |= dict.fromkeys(code_of_class(node))
-        found[code_name(node)] = None
-    return tuple(filter(None, found))
+            names |= dict.fromkeys(code_of_class(node))
+        names[code_name(node)] = None
+    return tuple(filter(None, names))
 
 
 def makes_secret(core: Any) -> bool:
@@ -148,8 +152,8 @@ def makes_secret(core: Any) -> bool:
     function = core["function"]["function"]
     if isinstance(function, type):
         return issubclass(function, secrets())
-    owner, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
-    return owner == "pydantic.types" and name.startswith("Secret.")
+    module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
+    return module == "pydantic.types" and name.startswith("Secret.")
 
 
 def rewritten(node: Any, change: Callable[[Any, Any], Any]) -> Any:
@@ -161,12 +165,12 @@ def rewritten(node: Any, change: Callable[[Any, Any], Any]) -> Any:
         return type(node)(rewritten(part, change) for part in node)
     if not isinstance(node, dict):
         return node
-    core = is_core(node)
-    made = {
-        key: part if core and key in NO_PARTS else rewritten(part, change)
+    is_schema = is_core(node)
+    result = {
+        key: part if is_schema and key in NO_PARTS else rewritten(part, change)
         for key, part in node.items()
     }
-    return change(made, node) if core else made
+    return change(result, node) if is_schema else result
 
 
 def reachable(cores: Iterable[Any], shared: Mapping[str, Any]) -> Iterator[Any]:
@@ -183,8 +187,8 @@ def reachable(cores: Iterable[Any], shared: Mapping[str, Any]) -> Iterator[Any]:
 
 def definitions_of(core: Any) -> list[Any]:
     """Return the definitions that references in a core schema point to."""
-    known = [node for node in core_schemas(core) if node["type"] == "definitions"]
-    return [one for each in known for one in each["definitions"]]
+    containers = [node for node in core_schemas(core) if node["type"] == "definitions"]
+    return [definition for container in containers for definition in container["definitions"]]
 
 
 # Count the work of compiling a regular expression before `re` sees it.
@@ -204,7 +208,7 @@ def counting_patterns(core: Any) -> Any:
     """Return an equivalent core schema that counts the work of reading regular expressions."""
     if not any(map(_reads_pattern, core_schemas(core))):
         return core
-    return rewritten(core, _counting)
+    return rewritten(core, _with_counting)
 
 
 def _reads_pattern(core: Any) -> bool:
@@ -213,7 +217,7 @@ def _reads_pattern(core: Any) -> bool:
     return str(getattr(core["function"]["function"], "__name__", "")).startswith("pattern_")
 
 
-def _counting(core: Any, _original: Any) -> Any:
+def _with_counting(core: Any, _original: Any) -> Any:
     if not _reads_pattern(core):
         return core
     function: Callable[[Any], Any] = core["function"]["function"]
@@ -221,15 +225,15 @@ def _counting(core: Any, _original: Any) -> Any:
     @wraps(function)  # it is still recognised as pydantic's own
     def read(value: Any) -> Any:
         if isinstance(value, str):
-            spend_reading(_work(value), _TOO_MUCH)
+            spend_reading(_reading_cost(value), _TOO_MUCH)
         return function(value)
 
     return {**core, "function": {**core["function"], "function": read}}
 
 
-def _work(pattern: str) -> int:
-    wide = _WIDE_RANGE * len(_WIDE.findall(pattern))
-    return _LETTER * len(pattern) + _RANGE * pattern.count("-") + wide
+def _reading_cost(pattern: str) -> int:
+    wide_cost = _WIDE_RANGE * len(_WIDE.findall(pattern))
+    return _LETTER * len(pattern) + _RANGE * pattern.count("-") + wide_cost
 
 
 # Narrow a core schema to values that are read exactly as they were sent.
@@ -244,9 +248,9 @@ _LENGTH = ("min_length", "max_length")
 _BOUNDS = ("ge", "gt", "le", "lt", "multiple_of")
 _FIELD = ("schema", "name", "kw_only", "frozen")
 # Keys that do not change what is read.
-_SAYS_NOTHING = frozenset(("type", "ref", "metadata", "serialization", "strict"))
+_NEUTRAL_KEYS = frozenset(("type", "ref", "metadata", "serialization", "strict"))
 _PLAIN = {
-    kind: _SAYS_NOTHING.union(keys)
+    kind: _NEUTRAL_KEYS.union(keys)
     for kind, keys in {
         "str": ("pattern", "regex_engine", *_LENGTH),
         "int": _BOUNDS,
@@ -291,8 +295,8 @@ def narrowed(core: Any) -> Any:
 
 def _is_plain(core: Any) -> bool:
     kind = core["type"]
-    said = {key for key, value in core.items() if value}
-    if kind not in _PLAIN or not _PLAIN[kind].issuperset(said):
+    used_keys = {key for key, value in core.items() if value}
+    if kind not in _PLAIN or not _PLAIN[kind].issuperset(used_keys):
         return False
     if kind in ("model", "dataclass"):
         config = core.get("config") or {}
@@ -309,9 +313,9 @@ def _is_plain(core: Any) -> bool:
 
 def _narrow(core: Any, _original: Any) -> Any:
     kind = core["type"]
-    made = {key: part for key, part in core.items() if key not in ("strict", "serialization")}
+    result = {key: part for key, part in core.items() if key not in ("strict", "serialization")}
     if kind == "float":
-        return core_schema.chain_schema([_A_FLOAT, made], ref=made.pop("ref", None))
+        return core_schema.chain_schema([_A_FLOAT, result], ref=result.pop("ref", None))
     if kind in ("model", "dataclass"):
-        made["config"] = {}
-    return made | _NARROWED.get(kind, {})
+        result["config"] = {}
+    return result | _NARROWED.get(kind, {})

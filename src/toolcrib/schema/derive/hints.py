@@ -14,7 +14,7 @@ from typing import Annotated, Any, ForwardRef, Literal, Union, get_args, get_ori
 
 _TYPES: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
 _UNIONS = (Union, types.UnionType)
-_PLAIN_CHOICES = (str, bool, type(None))
+_JSON_CHOICES = (str, bool, type(None))
 _MAX_SHOWN = 200
 _LISTS = (collections.abc.Iterable, collections.abc.Collection, collections.abc.Container)
 
@@ -58,7 +58,7 @@ def is_plain(hint: Any) -> bool:
         return True
     origin, arguments = origin_and_args(hint)
     if origin is Literal:
-        return all(a.__class__ in _PLAIN_CHOICES for a in arguments)  # Enum members are built
+        return all(a.__class__ in _JSON_CHOICES for a in arguments)  # Enum members are built
     if origin is Annotated:
         return is_plain(arguments[0]) and all(
             type(extra).__module__ == "pydantic.fields" for extra in arguments[1:]
@@ -88,7 +88,7 @@ def with_lists(hint: Any) -> Any:
     """
     if hint.__class__ is type:
         return hint
-    if any(hint is lazy for lazy in _LISTS):
+    if any(hint is iterable_type for iterable_type in _LISTS):
         return list
     origin, arguments = origin_and_args(hint)
     if origin in _LISTS:
@@ -100,10 +100,10 @@ def with_lists(hint: Any) -> Any:
         return hint if inner is arguments[0] else Annotated[(inner, *hint.__metadata__)]
     if any(getattr(argument, "__unpacked__", False) for argument in arguments):
         raise TypeError("an unpacked tuple; use tuple[T, ...]")  # pydantic would nest it
-    made = tuple(map(with_lists, arguments))
-    if all(new is old for new, old in zip(made, arguments, strict=True)):
+    new_arguments = tuple(map(with_lists, arguments))
+    if all(new is old for new, old in zip(new_arguments, arguments, strict=True)):
         return hint
-    return Union[made] if origin in _UNIONS else origin[made]  # noqa: UP007
+    return Union[new_arguments] if origin in _UNIONS else origin[new_arguments]  # noqa: UP007
 
 
 def identity(hint: Any) -> Hashable:
@@ -147,21 +147,21 @@ def quick_hints(
     annotations: Mapping[str, Any], globalns: dict[str, Any], localns: Mapping[str, Any]
 ) -> dict[str, Any] | None:
     """Return the types that annotations name, or None if `typing` has to resolve them."""
-    found: dict[str, Any] = {}
+    types_by_name: dict[str, Any] = {}
     try:
         for name, hint in annotations.items():
-            read = _read(hint, globalns, localns) if isinstance(hint, str) else hint
-            if not _is_resolved(read):
+            resolved = _evaluated(hint, globalns, localns) if isinstance(hint, str) else hint
+            if not _is_resolved(resolved):
                 return None
-            found[name] = type(None) if read is None else read
+            types_by_name[name] = type(None) if resolved is None else resolved
     except Exception:  # noqa: BLE001  `typing` gives a better message
         return None
-    return found
+    return types_by_name
 
 
 def quick_class_hints(cls: type) -> dict[str, Any] | None:
     """Return the types of the fields of a class and its bases, each resolved in its own module."""
-    found: dict[str, Any] = {}
+    all_hints: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         annotations = inspect.get_annotations(base)
         if annotations:
@@ -169,11 +169,11 @@ def quick_class_hints(cls: type) -> dict[str, Any] | None:
             hints = None if module is None else quick_hints(annotations, vars(module), {})
             if hints is None:
                 return None
-            found |= hints
-    return found
+            all_hints |= hints
+    return all_hints
 
 
-def _read(hint: str, globalns: dict[str, Any], localns: Mapping[str, Any]) -> Any:
+def _evaluated(hint: str, globalns: dict[str, Any], localns: Mapping[str, Any]) -> Any:
     """Evaluate an author's annotation, as `typing` does. A single name need not be compiled."""
     if hint in localns:
         return localns[hint]
@@ -186,8 +186,8 @@ def too_deep(hint: Any) -> bool:
     """Return whether a hint is nested deeper than MAX_LEVELS, without recursion."""
     level = [hint]
     for _ in range(MAX_LEVELS):
-        below = [part for node in level for part in _below(node)]
-        level = list({id(part): part for part in below}.values())
+        nested = [part for node in level for part in _below(node)]
+        level = list({id(part): part for part in nested}.values())
     return bool(level)
 
 

@@ -37,8 +37,8 @@ def classes_of(module: str, *names: str) -> tuple[type, ...]:
     The result is empty if nobody has imported the module, because then no value is of these
     classes.
     """
-    known = sys.modules.get(module)
-    return tuple(vars(known)[name] for name in names if hasattr(known, name))
+    loaded = sys.modules.get(module)
+    return tuple(vars(loaded)[name] for name in names if hasattr(loaded, name))
 
 
 def is_field(value: Any) -> bool:
@@ -113,29 +113,33 @@ def attributes_of(value: Any) -> Any:
     if isinstance(value, BaseModel):
         if isinstance(value, classes_of("pydantic.root_model", "RootModel")):
             return value.root  # type: ignore[attr-defined]
-        kept, held = value.__dict__, {}
+        stored, attributes = value.__dict__, {}
         for name, field in type(value).model_fields.items():
-            if name in kept:
+            if name in stored:
                 alias = field.validation_alias
-                held[alias if isinstance(alias, str) else name] = kept[name]
-        return {**held, **(value.__pydantic_extra__ or {})}
-    listed = {field.name: getattr(value, field.name, MISSING) for field in fields(value)}
-    return {n: part for n, part in listed.items() if part is not MISSING} | extras_of(value, listed)
+                attributes[alias if isinstance(alias, str) else name] = stored[name]
+        return {**attributes, **(value.__pydantic_extra__ or {})}
+    field_values = {field.name: getattr(value, field.name, MISSING) for field in fields(value)}
+    return {n: part for n, part in field_values.items() if part is not MISSING} | extras_of(
+        value, field_values
+    )
 
 
-def extras_of(value: Any, named: Collection[str]) -> dict[str, Any]:
+def extras_of(value: Any, field_names: Collection[str]) -> dict[str, Any]:
     """Return what an object whose class allows extras holds under names other than its fields'."""
     if isinstance(value, BaseModel):
         return value.__pydantic_extra__ or {}
-    opened = getattr(type(value), "__pydantic_config__", {}).get("extra") == "allow"
-    kept = value if isinstance(value, dict) else getattr(value, "__dict__", {}) if opened else {}
-    return {name: part for name, part in kept.items() if name not in named}
+    is_open = getattr(type(value), "__pydantic_config__", {}).get("extra") == "allow"
+    attributes = (
+        value if isinstance(value, dict) else getattr(value, "__dict__", {}) if is_open else {}
+    )
+    return {name: part for name, part in attributes.items() if name not in field_names}
 
 
 def held_by(value: Any) -> Any:
     """Return everything that an object holds, declared or not, by name."""
-    kept = extras_of(value, ()) if isinstance(value, BaseModel) else attributes_of(value)
-    return {**kept, **getattr(value, "__dict__", {})}
+    attributes = extras_of(value, ()) if isinstance(value, BaseModel) else attributes_of(value)
+    return {**attributes, **getattr(value, "__dict__", {})}
 
 
 def defaults_by_key(value: Any) -> dict[str, Any]:
@@ -154,8 +158,8 @@ def parts_by_key(value: Any) -> Any:
     if is_object(value):
         fields_of = fields_by_key(value)
         parts = {key: getattr(value, name, MISSING) for key, (name, _) in fields_of.items()}
-        there = {key: part for key, part in parts.items() if part is not MISSING}
-        return {**extras_of(value, parts), **there}
+        present = {key: part for key, part in parts.items() if part is not MISSING}
+        return {**extras_of(value, parts), **present}
     if isinstance(value, Mapping):
         names = {key: key if isinstance(key, str) else plain(key) for key in value}
         return {
@@ -173,13 +177,13 @@ def fields_by_key(value: Any) -> dict[str, tuple[str, Any]]:
     if not is_object(value):
         return {}
     declared = getattr(type(value), "__pydantic_fields__", None)
-    named = {one.name: one for one in fields(value)} if declared is None else declared
-    found = {name: (name, field) for name, field in named.items()}
-    for name, field in named.items():
+    fields_by_name = {one.name: one for one in fields(value)} if declared is None else declared
+    by_key = {name: (name, field) for name, field in fields_by_name.items()}
+    for name, field in fields_by_name.items():
         alias = getattr(field, "validation_alias", None)
         keys = [key for key in getattr(alias, "choices", [alias]) if isinstance(key, str)]
-        found |= dict.fromkeys(keys, (name, field))
-    return found
+        by_key |= dict.fromkeys(keys, (name, field))
+    return by_key
 
 
 def same_values(one: Any, other: Any) -> bool:
@@ -194,8 +198,8 @@ def same_values(one: Any, other: Any) -> bool:
     if isinstance(one, dict):
         pairs = [(part, other.get(key, MISSING)) for key, part in one.items()]
     elif isinstance(one, set | frozenset):
-        own = {item: item for item in other}
-        pairs = [(item, own.get(item, MISSING)) for item in one]
+        other_items = {item: item for item in other}
+        pairs = [(item, other_items.get(item, MISSING)) for item in one]
     elif isinstance(one, list | tuple | deque):
         pairs = list(zip(one, other, strict=False))
     else:
@@ -264,12 +268,12 @@ def plain_default(value: Any) -> Any:
 
 
 def _plain_object(value: dict[Any, Any]) -> Any:
-    made = {}
+    result = {}
     for key, item in value.items():
         name = plain(key)
-        made[name if isinstance(name, str) else canonical_json(name)] = plain(item)
-    whole = len(made) == len(value) and not any(item is MISSING for item in made.values())
-    return made if whole else MISSING
+        result[name if isinstance(name, str) else canonical_json(name)] = plain(item)
+    is_complete = len(result) == len(value) and not any(item is MISSING for item in result.values())
+    return result if is_complete else MISSING
 
 
 def _plain_text(value: Any) -> Any:
@@ -280,14 +284,14 @@ def _plain_text(value: Any) -> Any:
     if isinstance(value, Iterator):  # looking at one would use it up
         return MISSING
     try:
-        made = to_jsonable_python(value, by_alias=True, round_trip=True)
-        canonical_json(made)
+        jsonable = to_jsonable_python(value, by_alias=True, round_trip=True)
+        canonical_json(jsonable)
     except (PydanticSerializationError, ValueError, TypeError, RecursionError):
-        owner = type(value).__module__.partition(".")[0]
-        return str(value) if owner in ("pydantic", "pydantic_core") else MISSING
+        package = type(value).__module__.partition(".")[0]
+        return str(value) if package in ("pydantic", "pydantic_core") else MISSING
     except Exception:  # noqa: BLE001  an author's serializer
         return MISSING
-    return made
+    return jsonable
 
 
 def same_json(one: Any, other: Any) -> bool:
