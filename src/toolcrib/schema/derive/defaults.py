@@ -75,12 +75,12 @@ _BOUNDS = {
     "exclusiveMinimum": operator.gt,
     "exclusiveMaximum": operator.lt,
 }
-_JUDGED = frozenset(("type", "title", "description", "examples")) | _BOUNDS.keys()
+_QUICK_KEYWORDS = frozenset(("type", "title", "description", "examples")) | _BOUNDS.keys()
 _UNION = frozenset(("anyOf", "title", "description"))
-_LARGE = 2**63
-_NAMED = (Decimal, Fraction, *READ_FROM_TEXT)  # shown as their hint would have them sent
-_PLAIN = (str, bytes, int, float, complex, list, tuple, dict, set, frozenset)
-_OF_FIELDS = frozenset(("model", "dataclass", "named-tuple", "call"))
+_INTEGER_LIMIT = 2**63
+_SHOWN_BY_HINT = (Decimal, Fraction, *READ_FROM_TEXT)  # shown as their hint would have them sent
+_BUILT_IN_TYPES = (str, bytes, int, float, complex, list, tuple, dict, set, frozenset)
+_MADE_OF_FIELDS = frozenset(("model", "dataclass", "named-tuple", "call"))
 # Errors about a default that depend on the day or the machine, or come from the author's own
 # validators. Those never ran on defaults, and `= ""` with a validator that requires text is a
 # common way to write "not set".
@@ -131,24 +131,24 @@ class Default(msgspec.Struct, frozen=True, kw_only=True):
         """
         if self.factory is not None:
             if values is None:
-                made = self.factory()
+                value = self.factory()
             else:
-                made = values.value(name, self.factory, lambda: _Parameter(read), field=name)
-            return default_of(made, _reader_of(read))
+                value = values.value(name, self.factory, lambda: _ParameterCodec(read), field=name)
+            return default_of(value, _reader_of(read))
         if self.value.__class__ in STEADY:
             return self
-        own = copy.deepcopy(self.value) if self.is_json else own_copy(self.value)
-        return msgspec.structs.replace(self, value=own)
+        own_value = copy.deepcopy(self.value) if self.is_json else own_copy(self.value)
+        return msgspec.structs.replace(self, value=own_value)
 
 
-class _Parameter(msgspec.Struct, frozen=True):
+class _ParameterCodec(msgspec.Struct, frozen=True):
     """Converts the values that a parameter's default factory may make to and from JSON."""
 
     read: Callable[[Any], Any] | None
 
     def shown(self, value: Any) -> Any:
-        made = default_of(value, _reader_of(self.read))
-        return made.shown if made.is_json else MISSING
+        default = default_of(value, _reader_of(self.read))
+        return default.shown if default.is_json else MISSING
 
     def __call__(self, shown: JsonValue, /) -> Any:
         return shown if self.read is None else self.read(shown)
@@ -166,8 +166,8 @@ def default_of(value: Any, read: Callable[[], TypedReader] | None = None) -> Def
     with suppress(PydanticSerializationError, ValueError, TypeError, RecursionError):
         if not _has_no_json(value):
             shown = steady_json(value)
-            named = isinstance(shown, dict | list) or isinstance(value, _NAMED)
-            if shown and named and read is not None:
+            has_names = isinstance(shown, dict | list) or isinstance(value, _SHOWN_BY_HINT)
+            if shown and has_names and read is not None:
                 with suppress(Differs):  # otherwise it does not fit its hint
                     shown = read().shown(value)
             if shown is not MISSING:
@@ -179,36 +179,36 @@ def _without_json(value: Any) -> Default:
     return Default(value=value, shown_json=canonical_json(mark_of(type(value))), is_json=False)
 
 
-def made_by(factory: Callable[[], Any]) -> Default:
+def factory_default(factory: Callable[[], Any]) -> Default:
     """Return the default of a parameter whose value is made for each call."""
     shown = canonical_json(mark_of(factory))
     return Default(value=None, shown_json=shown, is_json=False, factory=factory)
 
 
-def read_default(given: Any, hint: Any, adapter: Adapter | None) -> Default:
+def read_default(value: Any, hint: Any, adapter: Adapter | None) -> Default:
     """Return the default of a parameter with this hint; without an adapter the hint requires nothing.
 
     Raises DefinitionError for a value that the hint does not accept.
     """
-    if isinstance(given, Factory):
-        return made_by(given.make)
-    if given is None or adapter is None or (hint in STEADY and given.__class__ is hint):
-        made = default_of(given)
+    if isinstance(value, Factory):
+        return factory_default(value.make)
+    if value is None or adapter is None or (hint in STEADY and value.__class__ is hint):
+        default = default_of(value)
     else:
-        made = _read(given, adapter, show(hint))
-    if made.is_json:
-        _check_copied(made.value)
-    return made
+        default = _read(value, adapter, show(hint))
+    if default.is_json:
+        _check_copied(default.value)
+    return default
 
 
-def _check_copied(given: Any) -> None:
-    if given.__class__ in STEADY:
+def _check_copied(value: Any) -> None:
+    if value.__class__ in STEADY:
         return
     try:
-        copy.deepcopy(given)
+        copy.deepcopy(value)
     except Exception as error:  # noqa: BLE001  an author's class may raise anything
         raise DefinitionError(
-            f"its default (a {type(given).__name__}) cannot be copied for each call "
+            f"its default (a {type(value).__name__}) cannot be copied for each call "
             f"({type(error).__name__}): give a default_factory"
         ) from None
 
@@ -221,30 +221,34 @@ def check_nested(core: Any) -> None:
     """
     _check_sets(core)
     shared: list[Any] = []
-    found = list(_with_defaults(core, shared))
-    for field, node, read_by_class in found:
-        given, inner = node["default"], node["schema"]
-        if given is None or _KINDS.get(given.__class__) == _CORE_KINDS.get(_plain_type(inner), "-"):
+    nested_defaults = list(_with_defaults(core, shared))
+    for field, node, read_by_class in nested_defaults:
+        value, inner = node["default"], node["schema"]
+        if value is None or _KINDS.get(value.__class__) == _CORE_KINDS.get(_plain_type(inner), "-"):
             continue
-        whole = core_schema.definitions_schema(inner, shared) if shared else inner
+        whole_core = core_schema.definitions_schema(inner, shared) if shared else inner
         try:
-            validator = SchemaValidator(whole)
+            validator = SchemaValidator(whole_core)
         except CoreSchemaError:  # a part that cannot stand alone
             continue
         try:
-            adapter = FlatAdapter(whole, validator)
-            read = _read(given, adapter, inner.get("type", "hint")).value
-            if given.__class__ not in STEADY and _shown(given, adapter) is not MISSING:
-                _check_copied(given)
+            adapter = FlatAdapter(whole_core, validator)
+            converted = _read(value, adapter, inner.get("type", "hint")).value
+            if value.__class__ not in STEADY and _shown_default(value, adapter) is not MISSING:
+                _check_copied(value)
         except DefinitionError as error:
             raise DefinitionError(f"its field '{field}': {error}") from None
-        if read is not given and not (read_by_class and _reads_strictly(given, validator)):
-            kind = type(read).__name__
-            itself = f"{kind}.{read.name}" if isinstance(read, Enum) else f"{kind}(…)"
+        if converted is not value and not (read_by_class and _reads_strictly(value, validator)):
+            type_name = type(converted).__name__
+            expression = (
+                f"{type_name}.{converted.name}"
+                if isinstance(converted, Enum)
+                else f"{type_name}(…)"
+            )
             raise DefinitionError(
-                f"its field '{field}': its default is a {type(given).__name__}, which the "
-                f"tool would get unconverted instead of as a {kind}: write the default as "
-                f"{itself}"
+                f"its field '{field}': its default is a {type(value).__name__}, which the "
+                f"tool would get unconverted instead of as a {type_name}: write the default as "
+                f"{expression}"
             )
 
 
@@ -270,8 +274,8 @@ def _check_sets(core: Any) -> None:
 def _made_anew(node: Mapping[str, Any]) -> Iterator[str]:
     """Yield the fields of a class that a factory makes and that its equality compares."""
     inner = node.get("schema")
-    model = node["type"] == "model" and node["cls"].__eq__ is BaseModel.__eq__
-    if not model and node["type"] != "dataclass":
+    is_model = node["type"] == "model" and node["cls"].__eq__ is BaseModel.__eq__
+    if not is_model and node["type"] != "dataclass":
         return
     while isinstance(inner, dict) and "fields" not in inner:
         inner = inner.get("schema")
@@ -284,18 +288,18 @@ def _made_anew(node: Mapping[str, Any]) -> Iterator[str]:
             yield name
 
 
-def _shown(given: Any, adapter: Adapter) -> Any:
+def _shown_default(value: Any, adapter: Adapter) -> Any:
     """Return what a call shows of a field's default; MISSING if it is passed on as it is."""
     try:
-        return reader(adapter).shown(given)
+        return reader(adapter).shown(value)
     except Differs:
-        return plain_default(given)
+        return plain_default(value)
 
 
-def _reads_strictly(given: Any, validator: SchemaValidator) -> bool:
+def _reads_strictly(value: Any, validator: SchemaValidator) -> bool:
     """Return whether a class with `validate_default=True` accepts this default in each call."""
     try:
-        validator.validate_python(given, strict=True)
+        validator.validate_python(value, strict=True)
     except ValidationError:
         return False
     return True
@@ -317,109 +321,109 @@ def _with_defaults(core: Any, shared: list[Any]) -> Iterator[tuple[str, Any, boo
     pending: list[tuple[str, Any, bool]] = [("", core, False)]
     seen = set[int]()
     while pending:
-        field, node, reads = pending.pop()
+        field, node, reads_defaults = pending.pop()
         if id(node) in seen:
             continue
         seen.add(id(node))
         if is_core(node):
-            reads = bool(node.get("config", {}).get("validate_default", reads))
+            reads_defaults = bool(node.get("config", {}).get("validate_default", reads_defaults))
             if "name" in node and "schema" in node:
                 field = node["name"]
             if node["type"] == "default" and "default" in node:
-                yield field, node, node.get("validate_default", reads)
+                yield field, node, node.get("validate_default", reads_defaults)
             if node["type"] == "definitions":
                 shared += node["definitions"]
         elif isinstance(node, dict):  # the fields of a model or a TypedDict, by name
             for name, part in node.items():
                 is_field = is_core(part) and part["type"].endswith("-field")
-                pending.append((str(name) if is_field else field, part, reads))
+                pending.append((str(name) if is_field else field, part, reads_defaults))
             continue
-        pending += [(field, part, reads) for part in parts_of(node)]
+        pending += [(field, part, reads_defaults) for part in parts_of(node)]
 
 
-def _read(given: Any, adapter: Adapter, hint: str) -> Default:
+def _read(value: Any, adapter: Adapter, hint: str) -> Default:
     """Return a default as it is if it fits its hint, or else read it from JSON.
 
     Validators may raise anything. For `Json[…]`, the value that its text would contain is accepted,
     too.
     """
     core = adapter.core_schema
-    if core["type"] == "json" and not isinstance(given, str | bytes):
-        held = core.get("schema", core_schema.any_schema())
-        return _read(given, FlatAdapter(held, SchemaValidator(held)), hint)
+    if core["type"] == "json" and not isinstance(value, str | bytes):
+        inner_core = core.get("schema", core_schema.any_schema())
+        return _read(value, FlatAdapter(inner_core, SchemaValidator(inner_core)), hint)
     try:
-        made = adapter.validator.validate_python(given, strict=True)
-        if _is_itself(given, made) or _is_made_by_author(given, made, core):
-            return default_of(given, lambda: reader(adapter))
+        validated = adapter.validator.validate_python(value, strict=True)
+        if _is_unchanged(value, validated) or _is_made_by_author(value, validated, core):
+            return default_of(value, lambda: reader(adapter))
     except ValidationError as error:
         if _NOT_THE_HINT.issuperset(fault["type"] for fault in error.errors(include_url=False)):
-            return default_of(given)
+            return default_of(value)
     except Exception:  # noqa: BLE001  an author's validator that needs more than the value
-        return default_of(given)
-    said = _json_value(given)
-    if said is MISSING and not (isinstance(given, _PLAIN) or is_secret(given)):
-        return _without_json(given)  # a sentinel
+        return default_of(value)
+    json_value = _json_value(value)
+    if json_value is MISSING and not (isinstance(value, _BUILT_IN_TYPES) or is_secret(value)):
+        return _without_json(value)  # a sentinel
     with suppress(Differs, ValidationError, CoreSchemaError, ValueError):
-        if said is not MISSING and not isinstance(given, bool):
-            read = reader(adapter)
-            return default_of(read(said), lambda: read)
+        if json_value is not MISSING and not isinstance(value, bool):
+            typed_reader = reader(adapter)
+            return default_of(typed_reader(json_value), lambda: typed_reader)
     raise DefinitionError(
-        f"its default (a {type(given).__name__}) does not fit its hint {hint}: give a value that the "
+        f"its default (a {type(value).__name__}) does not fit its hint {hint}: give a value that the "
         "hint takes, or None"
     )
 
 
-def _json_value(given: Any) -> Any:
+def _json_value(value: Any) -> Any:
     """Return the JSON to read; MISSING for a value without any, and for Enum members."""
-    if (isinstance(given, Enum) and not isinstance(given, _PLAIN)) or _has_no_json(given):
+    if (isinstance(value, Enum) and not isinstance(value, _BUILT_IN_TYPES)) or _has_no_json(value):
         return MISSING
     try:
-        return from_json(to_json(whole_numbers(steady_json(given))))
+        return from_json(to_json(whole_numbers(steady_json(value))))
     except (PydanticSerializationError, ValueError, TypeError):
         return MISSING
 
 
-def _is_itself(given: Any, validated: Any) -> bool:
+def _is_unchanged(value: Any, validated: Any) -> bool:
     """Return whether a default stayed what it is, at any depth, when its hint validated it.
 
     pydantic accepts a dict for a model, and a string for JSON or a secret. Such a default has to be
     read, or it would reach the tool unread.
     """
-    if validated is given:
+    if validated is value:
         return True
-    if isinstance(given, bool):  # `Literal[1]` accepts True, which equals 1 in Python
+    if isinstance(value, bool):  # `Literal[1]` accepts True, which equals 1 in Python
         return False
     kind = validated.__class__
     if validated is MISSING:  # a key that is sent under another name
         return False
-    if isinstance(given, int | float) and kind in (float, complex):
+    if isinstance(value, int | float) and kind in (float, complex):
         return True
-    if not isinstance(given, kind):  # a `Page` fits `Page[int]` without being an instance
+    if not isinstance(value, kind):  # a `Page` fits `Page[int]` without being an instance
         generic = getattr(kind, "__pydantic_generic_metadata__", {})
-        return generic.get("origin") is given.__class__
-    if isinstance(given, dict):
-        pairs = [(item, validated.get(key, MISSING)) for key, item in given.items()]
-    elif isinstance(given, list | tuple | deque):
-        pairs = list(zip(given, validated, strict=False))
+        return generic.get("origin") is value.__class__
+    if isinstance(value, dict):
+        pairs = [(item, validated.get(key, MISSING)) for key, item in value.items()]
+    elif isinstance(value, list | tuple | deque):
+        pairs = list(zip(value, validated, strict=False))
     else:
         return True
-    return len(given) == len(validated) and all(_is_itself(*pair) for pair in pairs)
+    return len(value) == len(validated) and all(_is_unchanged(*pair) for pair in pairs)
 
 
-def _is_made_by_author(given: Any, validated: Any, core: Any) -> bool:
+def _is_made_by_author(value: Any, validated: Any, core: Any) -> bool:
     """Return whether an author's validator, on a value or its items, may have made another type.
 
     Those validators do not judge defaults. An object of fields, a secret or a URL is made by
     pydantic.
     """
-    if isinstance(given, bool) or is_secret(validated) or hasattr(validated, "unicode_string"):
+    if isinstance(value, bool) or is_secret(validated) or hasattr(validated, "unicode_string"):
         return False
     pending = [core]
     while pending:
         node = inner = pending.pop()
         while is_core(inner) and inner["type"].startswith("function-") and "schema" in inner:
             inner = inner["schema"]
-        if is_core(inner) and inner["type"] in _OF_FIELDS:
+        if is_core(inner) and inner["type"] in _MADE_OF_FIELDS:
             continue
         if is_core(node) and not is_pydantics(node):
             return True
@@ -469,9 +473,9 @@ def steady_json(value: Any) -> Any:
 
 def can_be_shown(value: Any, schema: Mapping[str, Any], definitions: Mapping[Any, Any]) -> bool:
     """Return whether `schema`, with these definitions, may show `value` as its default."""
-    judged = _judge(value, schema)
-    if judged is not None:
-        return judged
+    verdict = _quick_verdict(value, schema)
+    if verdict is not None:
+        return verdict
     if any(node.get("writeOnly") is True for node in with_definitions([schema], definitions)):
         return False  # it may contain a secret: masked, it is not a value to copy
     try:
@@ -481,26 +485,26 @@ def can_be_shown(value: Any, schema: Mapping[str, Any], definitions: Mapping[Any
         return False
 
 
-def _judge(value: Any, schema: Mapping[str, Any]) -> bool | None:
+def _quick_verdict(value: Any, schema: Mapping[str, Any]) -> bool | None:
     """Return whether the schema accepts a default; None in the rare case that needs a validator."""
     if "anyOf" in schema and schema.keys() <= _UNION:
-        judged = [_judge(value, part) for part in schema["anyOf"]]
-        return True if True in judged else None if None in judged else False
+        verdicts = [_quick_verdict(value, part) for part in schema["anyOf"]]
+        return True if True in verdicts else None if None in verdicts else False
     kind = schema.get("type")
     if value == [] and kind == "array" and "minItems" not in schema:
         return True
-    given = _KINDS.get(type(value))
-    if given is None or kind not in _SIMPLE or not schema.keys() <= _JUDGED:
+    value_kind = _KINDS.get(type(value))
+    if value_kind is None or kind not in _SIMPLE or not schema.keys() <= _QUICK_KEYWORDS:
         return None
-    if given == "number" or (given == "string" and not value.isascii()):
+    if value_kind == "number" or (value_kind == "string" and not value.isascii()):
         return None
-    if given == "integer":
+    if value_kind == "integer":
         return (
             kind in ("integer", "number")
-            and -_LARGE <= value < _LARGE
-            and all(holds(value, schema[k]) for k, holds in _BOUNDS.items() if k in schema)
+            and -_INTEGER_LIMIT <= value < _INTEGER_LIMIT
+            and all(compare(value, schema[k]) for k, compare in _BOUNDS.items() if k in schema)
         )
-    return bool(given == kind)
+    return bool(value_kind == kind)
 
 
 def with_definitions(

@@ -130,7 +130,7 @@ class Made(msgspec.Struct, frozen=True):
         return self.value if copied is MISSING else copied
 
 
-_MOST_COMPARED = 100  # values per place; beyond this, the origin is unknown
+_MAX_COMPARED = 100  # values per place; beyond this, the origin is unknown
 _COPIED = (list, tuple, deque, set, frozenset, dict)
 UNKNOWN: Any = object()
 """The origin of a value that a validator made from a factory's value: it cannot be traced back."""
@@ -153,21 +153,21 @@ class AddedDefaults(msgspec.Struct, frozen=True):
     def of(
         noted: Sequence[Noted], asked: Sequence[Made], sets: Iterable[str], given: Any
     ) -> AddedDefaults:
-        known: dict[tuple[int, int], deque[Made]] = {}
+        unmatched: dict[tuple[int, int], deque[Made]] = {}
         for made in asked:
-            known.setdefault((id(made.factory), id(made.value)), deque()).append(made)
+            unmatched.setdefault((id(made.factory), id(made.value)), deque()).append(made)
         origins: dict[tuple[str | int, ...], Made | None] = {}
         for at, value, factory in noted:
-            same = known.get((id(factory), id(value)))
-            origin = same.popleft() if same else UNKNOWN
+            matches = unmatched.get((id(factory), id(value)))
+            origin = matches.popleft() if matches else UNKNOWN
             origins[steps(at)] = None if factory is None else origin
-        left = [made for same in known.values() for made in same]
-        for at, value, factory in noted if left else ():
+        remaining = [made for matches in unmatched.values() for made in matches]
+        for at, value, factory in noted if remaining else ():
             # `validate_default` turns a list into another, equal list
             if origins[steps(at)] is UNKNOWN and isinstance(value, _COPIED):
-                for index, one in enumerate(left[:_MOST_COMPARED]):
-                    if one.factory is factory and _alike(one.value, value):
-                        origins[steps(at)] = left.pop(index)
+                for index, candidate in enumerate(remaining[:_MAX_COMPARED]):
+                    if candidate.factory is factory and _are_equal(candidate.value, value):
+                        origins[steps(at)] = remaining.pop(index)
                         break
         return AddedDefaults(origins, asked, frozenset(sets), given)
 
@@ -188,8 +188,8 @@ class FactoryValues:
     ) -> None:
         self._before = {key: deque(stored) for key, stored in (before or {}).items()}
         self._pool: dict[int, deque[Any]] = {}
-        for one in pool:
-            self._pool.setdefault(id(one.factory), deque()).append(one)
+        for made in pool:
+            self._pool.setdefault(id(made.factory), deque()).append(made)
         self._made: dict[str, list[_Value]] = {}
         self.asked: list[Made] = []
         self._scope = ""
@@ -207,7 +207,7 @@ class FactoryValues:
         return cls({key: list(map(_Saved, stored)) for key, stored in lists.items()})
 
     def json(self) -> dict[str, JsonValue]:
-        return {key: [one.json() for one in stored] for key, stored in self._made.items()}
+        return {key: [value.json() for value in stored] for key, stored in self._made.items()}
 
     def again(self) -> FactoryValues:
         """Return values that hand out again what was stored here."""
@@ -228,21 +228,21 @@ class FactoryValues:
         `codec` is called only when a call is saved, or built from a saved one. Raises
         FactoryFailed, and TooMuchWorkError if all values together are too large.
         """
-        stored = self._before.get(key) or self._pool.get(id(factory))
-        source = stored.popleft() if stored else None
+        earlier_values = self._before.get(key) or self._pool.get(id(factory))
+        source = earlier_values.popleft() if earlier_values else None
         value = MISSING if source is None else source.again(codec)
         if value is MISSING:
             source, value = None, _run(field, factory, *data)
             self.anew = self.anew or key in self._before
             self.lost = self.lost or (bool(self._before) and not _is_shown(value, codec))
-        shown = _shown(value)
+        shown = _json_or_missing(value)
         self.added += weight_of_default(shown, factory=True)
         if self.added > MAX_ADDED:
             raise TooMuchWorkError(ADDS_TOO_MUCH)
-        kept = _Value(value, codec, is_json=shown is not MISSING)
-        self._made.setdefault(key, []).append(kept)
-        given = source if isinstance(source, Made) else None
-        self.asked.append(Made(key, factory, value, kept, given, bool(data)))
+        stored = _Value(value, codec, is_json=shown is not MISSING)
+        self._made.setdefault(key, []).append(stored)
+        copied_from = source if isinstance(source, Made) else None
+        self.asked.append(Made(key, factory, value, stored, copied_from, bool(data)))
         return value
 
     def reading(self, scope: str, read: Callable[[], Any]) -> Any:
@@ -251,11 +251,11 @@ class FactoryValues:
         `scope` distinguishes the factories of this reader from those of another.
         """
         self._scope = scope
-        before = _CURRENT.set(self)
+        outer = _CURRENT.set(self)
         try:
             return read()
         finally:
-            _CURRENT.reset(before)
+            _CURRENT.reset(outer)
 
     def scoped(self, index: int) -> str:
         return f"{self._scope}.{index}"
@@ -276,25 +276,27 @@ def replayable(core: Any, codec_of: Callable[[Any], Codec]) -> Any:
 
     def codec(core: Any) -> Codec:
         shared = definitions_of(whole)
-        held = {"type": "definitions", "schema": core, "definitions": shared} if shared else core
-        return codec_of(held)
+        with_definitions = (
+            {"type": "definitions", "schema": core, "definitions": shared} if shared else core
+        )
+        return codec_of(with_definitions)
 
     def change(node: Any, _original: Any) -> Any:
         for name, field in fields_of(node):
-            asking = factory_of(field)
-            if isinstance(asking, _Asking):
-                asking.field = asking.field or name
+            replayed = factory_of(field)
+            if isinstance(replayed, _ReplayedFactory):
+                replayed.field = replayed.field or name
         if "default_factory" not in node:
             return node
-        made_later = cache(partial(codec, node["schema"]))
-        asking = _Asking(next(number), node["default_factory"], made_later)
-        return {**node, "default_factory": asking}
+        cached_codec = cache(partial(codec, node["schema"]))
+        replayed = _ReplayedFactory(next(number), node["default_factory"], cached_codec)
+        return {**node, "default_factory": replayed}
 
     whole = rewritten(core, change)
     return whole
 
 
-class _Asking:
+class _ReplayedFactory:
     """A factory that asks, while a call is being read; it may receive the fields before its own."""
 
     __slots__ = ("_codec", "_factory", "_index", "field")
@@ -318,11 +320,11 @@ def _run(field: str, factory: Callable[..., Any], *data: Any) -> Any:
         return factory(*data)
     except KeyboardInterrupt:
         raise
-    except BaseException as raised:  # an author's code
-        raise FactoryFailed(field) from raised
+    except BaseException as error:  # an author's code
+        raise FactoryFailed(field) from error
 
 
-def _shown(value: Any) -> Any:
+def _json_or_missing(value: Any) -> Any:
     try:
         return plain(value)
     except Exception:  # noqa: BLE001  an author's class may raise anything
@@ -341,7 +343,7 @@ def _is_shown(value: Any, codec: Callable[[], Codec]) -> bool:
         return False
 
 
-def _alike(one: Any, other: Any) -> bool:
+def _are_equal(one: Any, other: Any) -> bool:
     try:
         return same_values(one, other)
     except Exception:  # noqa: BLE001  an author's class may raise anything
