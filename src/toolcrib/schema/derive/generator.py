@@ -50,7 +50,7 @@ _OTHERS = ("additionalProperties", "unevaluatedProperties", "patternProperties")
 _COMPOSING = IN_PLACE | {"$ref", "$dynamicRef"}
 _IDS = re.compile(r":[0-9]+")
 _PATHS = re.compile(r"(?:[^.\[\],]+\.)+")
-_ODD = re.compile(r"[^a-zA-Z0-9_-]+")
+_NOT_ALLOWED_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]+")
 
 
 class SchemaGenerator(GenerateJsonSchema):
@@ -75,16 +75,20 @@ class SchemaGenerator(GenerateJsonSchema):
 
     def derive(self, schemas: Iterable[tuple[str, Any]]) -> tuple[dict[str, Json], Json]:
         """Return a schema for each name, and the definitions that they refer to."""
-        made = {name: dict(self.generate_inner(core)) for name, core in schemas}
-        shared: Json = dict(self.definitions.items())
+        json_schemas = {name: dict(self.generate_inner(core)) for name, core in schemas}
+        definitions: Json = dict(self.definitions.items())
         for branch, names in self._tagged:
-            _demand_tag(branch, names, shared)
+            _require_tag(branch, names, definitions)
         if not self._may_have_orphans:
-            return made, shared
-        reached = {named_in(node) for node in with_definitions(made.values(), shared)}
-        for name in sorted((reached - shared.keys()) & self._invalid.keys()):
+            return json_schemas, definitions
+        referenced = {
+            named_in(node) for node in with_definitions(json_schemas.values(), definitions)
+        }
+        for name in sorted((referenced - definitions.keys()) & self._invalid.keys()):
             raise self._invalid[name]
-        return made, {name: node for name, node in shared.items() if name in reached}
+        return json_schemas, {
+            name: node for name, node in definitions.items() if name in referenced
+        }
 
     def generate_inner(self, schema: Any) -> Json:
         """Return what pydantic generates, by a shorter path if no function has to be called."""
@@ -95,17 +99,17 @@ class SchemaGenerator(GenerateJsonSchema):
         updates = metadata.get("pydantic_js_updates") if metadata else None
         ref = schema.get("ref")
         if ref is None:
-            made = self._methods[schema["type"]](schema)
-            return {**made, **updates} if updates else made
-        known = self.core_to_defs_refs.get((ref, self.mode))
-        if known is not None and known in self.definitions:
+            json_schema = self._methods[schema["type"]](schema)
+            return {**json_schema, **updates} if updates else json_schema
+        definition_name = self.core_to_defs_refs.get((ref, self.mode))
+        if definition_name is not None and definition_name in self.definitions:
             return {"$ref": self.core_to_json_refs[ref, self.mode]}
-        made = self._methods[schema["type"]](schema)
+        json_schema = self._methods[schema["type"]](schema)
         if updates:
-            made = {**made, **updates}
+            json_schema = {**json_schema, **updates}
         name, reference = self.get_cache_defs_ref_schema(ref)
-        if made.get("$ref") != reference["$ref"]:
-            self.definitions[name] = made
+        if json_schema.get("$ref") != reference["$ref"]:
+            self.definitions[name] = json_schema
         return dict(reference)
 
     def by_functions(self, schema: Any) -> Json:
@@ -115,31 +119,34 @@ class SchemaGenerator(GenerateJsonSchema):
         fields.
         """
         function = schema.get("function")
-        if isinstance(function, dict) and function.get("function") is _importer():
+        if isinstance(function, dict) and function.get("function") is _import_function():
             raise PydanticInvalidForJsonSchema("an ImportString runs the module that a model names")
-        core = id(schema)
-        self._hooked.add(core)
-        made = _known_formats(super().generate_inner(schema), self.mode)
-        self._hooked.discard(core)
-        if core not in self._described:
-            return made
-        self._described.discard(core)
-        name: Any = named_in(made)
+        core_id = id(schema)
+        self._hooked.add(core_id)
+        json_schema = _with_known_format(super().generate_inner(schema), self.mode)
+        self._hooked.discard(core_id)
+        if core_id not in self._described:
+            return json_schema
+        self._described.discard(core_id)
+        name: Any = named_in(json_schema)
         if name not in self.definitions:
-            return _closed(made)
+            return _closed(json_schema)
         self.definitions[name] = _closed(self.definitions[name])
-        return made
+        return json_schema
 
-    def _declared(self, schema: Any, made: Json) -> Json:
+    def _closed_class(self, schema: Any, json_schema: Json) -> Json:
         """Return the schema of a class with fields, closed unless it is configured otherwise."""
-        made = _documented(made, schema.get("cls"))
-        own, config = schema.get("extra_behavior"), schema.get("config", {})
-        if self.mode == "serialization" or (own or config.get("extra_fields_behavior")) == "allow":
-            return made
+        json_schema = _documented(json_schema, schema.get("cls"))
+        extra_behavior, config = schema.get("extra_behavior"), schema.get("config", {})
+        if (
+            self.mode == "serialization"
+            or (extra_behavior or config.get("extra_fields_behavior")) == "allow"
+        ):
+            return json_schema
         if id(schema) in self._hooked:
             self._described.add(id(schema))
-            return made
-        return _closed(made)
+            return json_schema
+        return _closed(json_schema)
 
     def definitions_schema(self, schema: Any) -> Json:
         """Read definitions. A faulty one is an error only if something refers to it."""
@@ -167,13 +174,17 @@ class SchemaGenerator(GenerateJsonSchema):
         if "default" not in schema:
             return self.generate_inner(schema["schema"])
         if self.mode == "validation" and schema["default"].__class__ in STEADY:
-            made = {**self.generate_inner(schema["schema"]), "default": schema["default"]}
+            json_schema = {**self.generate_inner(schema["schema"]), "default": schema["default"]}
         else:
-            made = super().default_schema(schema)
-            if "default" not in made:
-                return made
-        rest = without(made, "default")
-        return made if can_be_shown(made["default"], rest, self.definitions) else rest
+            json_schema = super().default_schema(schema)
+            if "default" not in json_schema:
+                return json_schema
+        without_default = without(json_schema, "default")
+        return (
+            json_schema
+            if can_be_shown(json_schema["default"], without_default, self.definitions)
+            else without_default
+        )
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         """Omit the title of a property, which repeats its name. Items of a tuple have no title."""
@@ -183,11 +194,11 @@ class SchemaGenerator(GenerateJsonSchema):
         """Return a readable name, the same in each process; ids only distinguish classes."""
         core_ref = core_mode_ref[0]
         if core_ref not in self._names:
-            plain = _PATHS.sub("", _IDS.sub("", core_ref))
-            base = _ODD.sub("_", plain).strip("_") or "Model"
-            taken, name, number = set(self._names.values()), base, 2
-            while name in taken:
-                name, number = f"{base}_{number}", number + 1
+            readable = _PATHS.sub("", _IDS.sub("", core_ref))
+            base_name = _NOT_ALLOWED_IN_NAMES.sub("_", readable).strip("_") or "Model"
+            taken_names, name, number = set(self._names.values()), base_name, 2
+            while name in taken_names:
+                name, number = f"{base_name}_{number}", number + 1
             self._names[core_ref] = name
         return self._names[core_ref]
 
@@ -209,20 +220,20 @@ class SchemaGenerator(GenerateJsonSchema):
         return True
 
     def model_schema(self, schema: Any) -> Json:
-        return self._declared(schema, super().model_schema(schema))
+        return self._closed_class(schema, super().model_schema(schema))
 
     def dataclass_schema(self, schema: Any) -> Json:
-        return self._declared(schema, super().dataclass_schema(schema))
+        return self._closed_class(schema, super().dataclass_schema(schema))
 
     def typed_dict_schema(self, schema: Any) -> Json:
-        return self._declared(schema, super().typed_dict_schema(schema))
+        return self._closed_class(schema, super().typed_dict_schema(schema))
 
     def str_schema(self, schema: Any) -> Json:
-        made = super().str_schema(schema)
-        shortest = schema.get("min_length")
-        if schema.get("strip_whitespace") and shortest and self.mode == "validation":
-            made.setdefault("pattern", constraints.stripped(shortest))
-        return made
+        json_schema = super().str_schema(schema)
+        min_length = schema.get("min_length")
+        if schema.get("strip_whitespace") and min_length and self.mode == "validation":
+            json_schema.setdefault("pattern", constraints.stripped(min_length))
+        return json_schema
 
     def decimal_schema(self, schema: Any) -> Json:
         return {"type": "string"} if self.mode == "serialization" else constraints.decimal(schema)
@@ -236,8 +247,8 @@ class SchemaGenerator(GenerateJsonSchema):
         return {"type": "string", "pattern": r"^-?[0-9]+(\.[0-9]+)?([+-][0-9]+(\.[0-9]+)?j)?$"}
 
     def time_schema(self, schema: Any) -> Json:
-        wanted = constraints.clock(schema)
-        return self._temporal(super().time_schema(schema), wanted, constraints.TIME)
+        argument_schema = constraints.clock(schema)
+        return self._temporal(super().time_schema(schema), argument_schema, constraints.TIME)
 
     def datetime_schema(self, schema: Any) -> Json:
         aware = schema.get("tz_constraint") == "aware"
@@ -245,15 +256,19 @@ class SchemaGenerator(GenerateJsonSchema):
         return self._temporal(super().datetime_schema(schema), constraints.moment(schema), pattern)
 
     def timedelta_schema(self, schema: Any) -> Json:
-        bounded = {"type": "string", "pattern": constraints.DURATION, "examples": ["PT1H30M"]}
-        return self._temporal(super().timedelta_schema(schema), bounded, "^-?P")
+        argument_schema = {
+            "type": "string",
+            "pattern": constraints.DURATION,
+            "examples": ["PT1H30M"],
+        }
+        return self._temporal(super().timedelta_schema(schema), argument_schema, "^-?P")
 
-    def _temporal(self, base: Json, wanted: Json, pattern: str | None) -> Json:
+    def _temporal(self, result_schema: Json, argument_schema: Json, pattern: str | None) -> Json:
         """Return the wanted schema, but keep a number if a model's configuration asks for one."""
         if self.mode == "validation":
-            return wanted
-        if base.get("type") != "string" or pattern is None:
-            return base
+            return argument_schema
+        if result_schema.get("type") != "string" or pattern is None:
+            return result_schema
         return {"type": "string", "pattern": pattern}
 
     def url_schema(self, schema: Any) -> Json:
@@ -263,17 +278,17 @@ class SchemaGenerator(GenerateJsonSchema):
         return without(self.url_schema(schema), "format")
 
     def union_schema(self, schema: Any) -> Json:
-        made = super().union_schema(schema)
-        if made.get("anyOf") == []:
+        json_schema = super().union_schema(schema)
+        if json_schema.get("anyOf") == []:
             raise PydanticInvalidForJsonSchema("SkipJsonSchema leaves out every part of a union")
-        return made
+        return json_schema
 
     def tagged_union_schema(self, schema: Any) -> Json:
-        made = super().tagged_union_schema(schema)
+        json_schema = super().tagged_union_schema(schema)
         if self.mode == "validation" and not callable(schema["discriminator"]):
             names = _tag_names(schema["discriminator"])
-            self._tagged += ((branch, names) for branch in made["oneOf"])
-        return made
+            self._tagged += ((branch, names) for branch in json_schema["oneOf"])
+        return json_schema
 
     def literal_schema(self, schema: Any) -> Json:
         expected = schema["expected"]
@@ -282,21 +297,21 @@ class SchemaGenerator(GenerateJsonSchema):
         members = [value for value in expected if isinstance(value, Enum)]
         if self.mode == "validation" and not all(isinstance(m, str | int) for m in members):
             raise PydanticInvalidForJsonSchema("a Literal of an Enum's members; use the Enum")
-        distinct: Any = {**schema, "expected": constraints.distinct(expected)}
-        return super().literal_schema(distinct)
+        distinct_schema: Any = {**schema, "expected": constraints.distinct(expected)}
+        return super().literal_schema(distinct_schema)
 
     def enum_schema(self, schema: Any) -> Json:
         """List each member once. An alias is another name for a member, and JSON has its value."""
         members = constraints.distinct(schema["members"])
         if not members:
             raise PydanticInvalidForJsonSchema("an Enum without members")
-        fixed = self.mode == "serialization" or "missing" in schema
-        if not fixed and constraints.choices(members) is None:
+        accepts_any_value = self.mode == "serialization" or "missing" in schema
+        if not accepts_any_value and constraints.choices(members) is None:
             raise PydanticInvalidForJsonSchema("an Enum of values that JSON does not have")
-        distinct: Any = {**schema, "members": members}
-        made = super().enum_schema(distinct)
+        distinct_schema: Any = {**schema, "members": members}
+        json_schema = super().enum_schema(distinct_schema)
         sums = constraints.flags(schema["cls"]) if issubclass(schema["cls"], Flag) else None
-        return made if sums is None else without(made, "enum", "const") | sums
+        return json_schema if sums is None else without(json_schema, "enum", "const") | sums
 
     def is_subclass_schema(self, schema: Any) -> Json:
         raise PydanticInvalidForJsonSchema("JSON has no classes")
@@ -308,8 +323,8 @@ class SchemaGenerator(GenerateJsonSchema):
         return super().call_schema(schema)
 
     def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> Json:
-        named = getattr(schema.get("cls"), "__qualname__", schema["type"])
-        raise PydanticInvalidForJsonSchema(f"JSON has no {named}")
+        class_name = getattr(schema.get("cls"), "__qualname__", schema["type"])
+        raise PydanticInvalidForJsonSchema(f"JSON has no {class_name}")
 
     def generator_schema(self, schema: Any) -> Json:
         """Refuse a generator as an argument: pydantic passes it on unread, with invalid items."""
@@ -324,59 +339,59 @@ class SchemaGenerator(GenerateJsonSchema):
             return constraints.scalar_items({}) if self.mode == "validation" else {}
         if schema.get("serialization", {}).get("function") is not _secret_serializer():
             return super().json_or_python_schema(schema)
-        shown = self.mode == "serialization"  # as asterisks
-        made = {"type": "string"} if shown else super().json_or_python_schema(schema)
-        return {**made, "writeOnly": True}
+        is_masked = self.mode == "serialization"  # as asterisks
+        json_schema = {"type": "string"} if is_masked else super().json_or_python_schema(schema)
+        return {**json_schema, "writeOnly": True}
 
     def set_schema(self, schema: Any) -> Json:
-        made = super().set_schema(schema)
+        json_schema = super().set_schema(schema)
         if self.mode == "validation":
             items = schema.get("items_schema")
             if items is not None and not can_be_hashed(items, self.cores):
-                said = "a set of values that cannot be hashed; use a list"
-                raise PydanticInvalidForJsonSchema(said)
-            made["items"] = constraints.scalar_items(made["items"])
-        return made
+                message = "a set of values that cannot be hashed; use a list"
+                raise PydanticInvalidForJsonSchema(message)
+            json_schema["items"] = constraints.scalar_items(json_schema["items"])
+        return json_schema
 
     frozenset_schema = set_schema
 
     def dict_schema(self, schema: Any) -> Json:
         """State which keys can be read. pydantic states too little for some, and nothing about
         patterns."""
-        made = super().dict_schema(schema)
-        made.pop("propertyNames", None)
+        json_schema = super().dict_schema(schema)
+        json_schema.pop("propertyNames", None)
         if self.mode == "serialization":
-            return made
-        patterns = made.pop("patternProperties", None)
+            return json_schema
+        patterns = json_schema.pop("patternProperties", None)
         if patterns is not None:
-            made["additionalProperties"] = next(iter(patterns.values())) or True
-        names = self._names_of(schema["keys_schema"]) if "keys_schema" in schema else {}
+            json_schema["additionalProperties"] = next(iter(patterns.values())) or True
+        names = self._property_names_of(schema["keys_schema"]) if "keys_schema" in schema else {}
         if names:
-            made["propertyNames"] = names
-        return made
+            json_schema["propertyNames"] = names
+        return json_schema
 
     ordered_dict_schema = counter_schema = dict_schema
 
-    def _names_of(self, keys: Any) -> Json:
+    def _property_names_of(self, keys: Any) -> Json:
         """Return the schema of the property names from which keys of this type can be made."""
         self._may_have_orphans = True
         kind = keys["type"]
         if kind == "custom-error":
-            return self._names_of(keys["schema"])
+            return self._property_names_of(keys["schema"])
         if kind in _KEYS or _is_hashable(keys):
             return dict(_KEYS.get(kind, {}))
         if kind in ("nullable", "union"):
-            listed = [keys["schema"]] if kind == "nullable" else keys["choices"]
-            parts = [self._names_of(p[0] if isinstance(p, tuple) else p) for p in listed]
+            choices = [keys["schema"]] if kind == "nullable" else keys["choices"]
+            parts = [self._property_names_of(p[0] if isinstance(p, tuple) else p) for p in choices]
             return {"anyOf": parts} if len(parts) > 1 and all(parts) else {}
-        made = self.generate_inner(keys)
-        plain = self.resolve_ref_schema(made)
-        if plain.get("type") == "string":
-            return made if "$ref" in made else without(plain, "type", "title")
-        if plain.get("type") == "integer" and issubclass(keys.get("cls", object), int):
-            return {"enum": [str(value) for value in plain["enum"]]}
-        said = "a dict whose keys cannot be read from JSON property names"
-        raise PydanticInvalidForJsonSchema(said)
+        json_schema = self.generate_inner(keys)
+        resolved = self.resolve_ref_schema(json_schema)
+        if resolved.get("type") == "string":
+            return json_schema if "$ref" in json_schema else without(resolved, "type", "title")
+        if resolved.get("type") == "integer" and issubclass(keys.get("cls", object), int):
+            return {"enum": [str(value) for value in resolved["enum"]]}
+        message = "a dict whose keys cannot be read from JSON property names"
+        raise PydanticInvalidForJsonSchema(message)
 
 
 class _Methods(dict[str, Any]):
@@ -392,7 +407,7 @@ class _Methods(dict[str, Any]):
         return method
 
 
-def _demand_tag(branch: Json, names: list[str], definitions: Json) -> None:
+def _require_tag(branch: Json, names: list[str], definitions: Json) -> None:
     """Require the tag of a branch of a tagged union, once all definitions are known.
 
     pydantic chooses by the tag before it reads defaults, so a tag with a default has to be sent.
@@ -401,7 +416,7 @@ def _demand_tag(branch: Json, names: list[str], definitions: Json) -> None:
     while (name := named_in(node)) in definitions:
         node = definitions[name]
     for inner in node.get("oneOf", ()):
-        _demand_tag(inner, names, definitions)
+        _require_tag(inner, names, definitions)
     tag = next((name for name in names if name in node.get("properties", {})), None)
     required = node.get("required", [])
     if tag is not None and tag not in required:
@@ -424,43 +439,46 @@ def _is_plain(metadata: Json) -> bool:
     )
 
 
-def _known_formats(made: Json, mode: Mode) -> Json:
-    wanted = constraints.FORMATS.get(str(made.get("format")))
-    if wanted is None:
-        return made
-    made = without(made, "format")
-    return made if mode == "serialization" else {**made, **wanted}
+def _with_known_format(json_schema: Json, mode: Mode) -> Json:
+    format_schema = constraints.FORMATS.get(str(json_schema.get("format")))
+    if format_schema is None:
+        return json_schema
+    json_schema = without(json_schema, "format")
+    return json_schema if mode == "serialization" else {**json_schema, **format_schema}
 
 
-def _closed(made: Json) -> Json:
+def _closed(json_schema: Json) -> Json:
     """Close an object of declared properties, unless it says something about other properties."""
-    if "properties" not in made or not made.keys().isdisjoint(_OTHERS):
-        return made
-    composed = not made.keys().isdisjoint(_COMPOSING)
-    return {**made, "unevaluatedProperties" if composed else "additionalProperties": False}
+    if "properties" not in json_schema or not json_schema.keys().isdisjoint(_OTHERS):
+        return json_schema
+    is_composed = not json_schema.keys().isdisjoint(_COMPOSING)
+    return {
+        **json_schema,
+        "unevaluatedProperties" if is_composed else "additionalProperties": False,
+    }
 
 
-def _documented(made: Json, cls: Any) -> Json:
+def _documented(json_schema: Json, cls: Any) -> Json:
     """Describe a class by its docstring, and its fields by what the docstring says about them.
 
     Descriptions from elsewhere (`Field(description=…)`, `json_schema_extra`) take precedence.
     """
-    _describe_annotated(made.get("properties", {}), cls)
+    _describe_annotated(json_schema.get("properties", {}), cls)
     text = class_doc(cls) if isinstance(cls, type) else None
     if not text:
-        return made
-    read = read_docstring(text)
-    said = made.get("description")
-    is_whole = said == inspect.cleandoc(text) or (said is None and is_dataclass(cls))
-    if is_whole and said != read.description:
-        made.pop("description", None)
-        if read.description:
-            made["description"] = read.description
-    properties = made.get("properties", {})
-    for name, description in read.parameters.items():
+        return json_schema
+    docstring = read_docstring(text)
+    current = json_schema.get("description")
+    is_docstring = current == inspect.cleandoc(text) or (current is None and is_dataclass(cls))
+    if is_docstring and current != docstring.description:
+        json_schema.pop("description", None)
+        if docstring.description:
+            json_schema["description"] = docstring.description
+    properties = json_schema.get("properties", {})
+    for name, description in docstring.parameters.items():
         if isinstance(properties.get(name), dict):
             properties[name].setdefault("description", description)
-    return made
+    return json_schema
 
 
 def _describe_annotated(properties: Json, cls: Any) -> None:
@@ -544,7 +562,7 @@ def _secret_serializer() -> object:
 
 
 @cache
-def _importer() -> object:
+def _import_function() -> object:
     core: Any = TypeAdapter(pydantic.ImportString).core_schema
     return core["function"]["function"]
 

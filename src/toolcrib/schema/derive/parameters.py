@@ -79,20 +79,22 @@ def derive_input(parameters: Sequence[Parameter]) -> DerivedInput:
     Raises DefinitionError, naming the parameter, for a hint that JSON Schema cannot express, and
     for a default that does not fit its hint.
     """
-    properties = {p.name: made for p in parameters if (made := direct(p.hint)) is not None}
+    properties = {p.name: derived for p in parameters if (derived := direct(p.hint)) is not None}
     adapters = {
-        p.name: adapter_for(p.hint, _named(p.name)) for p in parameters if p.name not in properties
+        p.name: adapter_for(p.hint, _subject(p.name))
+        for p in parameters
+        if p.name not in properties
     }
-    made, definitions = _adapted_schemas(parameters, adapters)
+    derived, definitions = _adapted_schemas(parameters, adapters)
     defaults = defaults_of(parameters, adapters)
-    properties |= made
+    properties |= derived
     schema: dict[str, Any] = {"type": "object", "properties": {}}
     for parameter in parameters:
-        described = properties[parameter.name]
-        if parameter.description and "description" not in described:
-            described["description"] = parameter.description
-        _set_default(described, defaults.get(parameter.name), definitions)
-        schema["properties"][parameter.name] = described
+        property_schema = properties[parameter.name]
+        if parameter.description and "description" not in property_schema:
+            property_schema["description"] = parameter.description
+        _set_default(property_schema, defaults.get(parameter.name), definitions)
+        schema["properties"][parameter.name] = property_schema
     required = [p.name for p in parameters if p.default is NO_DEFAULT]
     if required:
         schema["required"] = required
@@ -122,15 +124,15 @@ def converters_for(parameters: Sequence[Parameter]) -> Mapping[str, Converter]:
     ones too. A null is accepted where it is the default. Raises DefinitionError, naming the
     parameter, for a hint that pydantic cannot read.
     """
-    made = _converters(parameters, {})
+    converters = _converters(parameters, {})
     for name, hint, default, _ in parameters:
         if default is None and hint is not Any and (hint is int or hint is float or is_plain(hint)):
-            made[name] = reader(bounded(adapter_for(Optional[hint], _named(name))))  # noqa: UP045
+            converters[name] = reader(bounded(adapter_for(Optional[hint], _subject(name))))  # noqa: UP045
         elif hint is str or hint is bool:
-            made[name] = text if hint is str else truth
-        elif name not in made and hint is not Any:
-            made[name] = reader(bounded(adapter_for(hint, _named(name))))
-    return made
+            converters[name] = text if hint is str else truth
+        elif name not in converters and hint is not Any:
+            converters[name] = reader(bounded(adapter_for(hint, _subject(name))))
+    return converters
 
 
 def defaults_of(
@@ -141,28 +143,28 @@ def defaults_of(
     Raises DefinitionError, naming the parameter, for a default that does not fit its hint, whether
     it belongs to the parameter or to a field in its class.
     """
-    known = adapters or {}
-    made: dict[str, Default] = {}
+    existing = adapters or {}
+    defaults: dict[str, Default] = {}
     for name, hint, default, _ in parameters:
-        adapter = known.get(name)
+        adapter = existing.get(name)
         if adapter is not None:
-            _check_nested(adapter, _named(name))
+            _check_nested(adapter, _subject(name))
         if default is NO_DEFAULT:
             continue
         if adapter is None and default is not None and hint is not Any:
-            adapter = adapter_for(hint, _named(name))
+            adapter = adapter_for(hint, _subject(name))
         try:
-            made[name] = read_default(default, hint, adapter)
+            defaults[name] = read_default(default, hint, adapter)
         except DefinitionError as error:
-            raise DefinitionError(f"{_named(name)}: {error}") from None
-    return made
+            raise DefinitionError(f"{_subject(name)}: {error}") from None
+    return defaults
 
 
-def _check_nested(adapter: Adapter, what: str) -> None:
+def _check_nested(adapter: Adapter, subject: str) -> None:
     try:
         check_nested(adapter.core_schema)
     except DefinitionError as error:
-        raise DefinitionError(f"{what}: {error}") from None
+        raise DefinitionError(f"{subject}: {error}") from None
 
 
 def derive_output(hint: Any, description: str = "") -> JsonObject | None:
@@ -189,18 +191,20 @@ def converter_for(hint: Any) -> Converter | None:
 def _converters(
     parameters: Sequence[Parameter], adapters: Mapping[str, Adapter]
 ) -> dict[str, Converter]:
-    made: dict[str, Converter] = {}
+    converters: dict[str, Converter] = {}
     for name, hint, _, _ in parameters:
         if hint is int:
-            made[name] = whole
+            converters[name] = whole
         elif hint is float:
-            made[name] = real
+            converters[name] = real
         elif not is_plain(hint):
-            made[name] = reader(bounded(adapters.get(name) or adapter_for(hint, _named(name))))
-    return made
+            converters[name] = reader(
+                bounded(adapters.get(name) or adapter_for(hint, _subject(name)))
+            )
+    return converters
 
 
-def _named(parameter: str) -> str:
+def _subject(parameter: str) -> str:
     return f"parameter '{parameter}'"
 
 
@@ -217,34 +221,38 @@ def _adapted_schemas(
         for parameter in parameters:  # one by one, to know which one failed
             if parameter.name in adapters:
                 adapter = adapters[parameter.name]
-                _schema_of(adapter, parameter.hint, _named(parameter.name), "validation")
+                _schema_of(adapter, parameter.hint, _subject(parameter.name), "validation")
         raise
 
 
 def _set_default(
-    described: dict[str, Any], default: Default | None, definitions: Mapping[str, Any]
+    property_schema: dict[str, Any], default: Default | None, definitions: Mapping[str, Any]
 ) -> None:
     """Show a default in its schema, if allowed; any other takes effect only in Python."""
-    described.pop("default", None)
+    property_schema.pop("default", None)
     if default is not None and default.is_json:
         shown = default.shown
-        if can_be_shown(shown, described, definitions):
-            described["default"] = shown
+        if can_be_shown(shown, property_schema, definitions):
+            property_schema["default"] = shown
 
 
-def _schema_of(adapter: Adapter, hint: Any, what: str, mode: Mode) -> dict[str, Any]:
+def _schema_of(adapter: Adapter, hint: Any, subject: str, mode: Mode) -> dict[str, Any]:
     """Return one schema with its `$defs`. A definition that only the top refers to becomes the
     top."""
     try:
-        made, shared = SchemaGenerator(mode).derive([("", adapter.core_schema)])
+        schemas, definitions = SchemaGenerator(mode).derive([("", adapter.core_schema)])
     except Exception as error:  # noqa: BLE001  another author's type may have hooks that raise anything
-        raise inexpressible(hint, what, error) from None
-    top = made[""]
+        raise inexpressible(hint, subject, error) from None
+    top = schemas[""]
     name = named_in(top)
-    below = with_definitions(shared.values(), {})
-    if name in shared and len(top) == 1 and all(one.get("$ref") != top["$ref"] for one in below):
-        top = shared.pop(name)
-    return {**top, "$defs": shared} if shared else dict(top)
+    nested = with_definitions(definitions.values(), {})
+    if (
+        name in definitions
+        and len(top) == 1
+        and all(node.get("$ref") != top["$ref"] for node in nested)
+    ):
+        top = definitions.pop(name)
+    return {**top, "$defs": definitions} if definitions else dict(top)
 
 
 # Check a schema that the author gave against the hints of the function.
@@ -253,16 +261,18 @@ def _schema_of(adapter: Adapter, hint: Any, what: str, mode: Mode) -> dict[str, 
 # called, and it is refused at registration. Only types are compared: the author knows what a
 # pattern is for. A parameter that the schema does not declare needs no readable hint.
 
-_ALL = frozenset(("array", "boolean", "integer", "null", "number", "object", "string"))
-_AUTHORS = frozenset(("function-before", "function-wrap", "function-plain"))
-_DEEPEST = 20
+_ALL_TYPES = frozenset(("array", "boolean", "integer", "null", "number", "object", "string"))
+_AUTHOR_FUNCTIONS = frozenset(("function-before", "function-wrap", "function-plain"))
+_MAX_DEPTH = 20
 
 
 def readable(declared: Mapping[str, Any], parameters: Sequence[Parameter]) -> list[Parameter]:
     """Return the parameters, with Any for an unreadable hint that the schema does not declare."""
     return [
-        one if one.name in declared or _can_be_read(one) else one._replace(hint=Any)
-        for one in parameters
+        parameter
+        if parameter.name in declared or _can_be_read(parameter)
+        else parameter._replace(hint=Any)
+        for parameter in parameters
     ]
 
 
@@ -271,18 +281,21 @@ def check_types(schema: JsonObject, parameters: Sequence[Parameter]) -> None:
     properties = schema.get("properties", {})
     if not isinstance(properties, dict):
         return
-    given = References(schema)
+    author_references = References(schema)
     for parameter in parameters:
         node = properties.get(parameter.name, True)
         if node is True or parameter.hint is Any or not _says_what_it_reads(parameter):
             continue
         derived: Any = derive_input([Parameter(parameter.name, parameter.hint)]).schema
-        wanted = derived["properties"][parameter.name]
-        asked, read = _types(given, node), _types(References(derived), wanted)
-        if not asked & read:
+        derived_property = derived["properties"][parameter.name]
+        schema_types, hint_types = (
+            _types(author_references, node),
+            _types(References(derived), derived_property),
+        )
+        if not schema_types & hint_types:
             raise DefinitionError(
-                f"parameter '{parameter.name}': input_schema says {_listed(asked)}, but its "
-                f"type hint reads {_listed(read)}, so no call could fit both: change one of "
+                f"parameter '{parameter.name}': input_schema says {_types_text(schema_types)}, but its "
+                f"type hint reads {_types_text(hint_types)}, so no call could fit both: change one of "
                 "them"
             )
 
@@ -297,13 +310,13 @@ def _can_be_read(parameter: Parameter) -> bool:
 
 def secret_parameters(parameters: Sequence[Parameter]) -> list[str]:
     """Return the parameters whose hints read a secret, which an author's schema need not say."""
-    found = []
+    names = []
     for name, hint, _, _ in parameters:
         if direct(hint) is None:
             with suppress(DefinitionError):  # a hint that nobody reads
                 if any(map(makes_secret, core_schemas(adapter_for(hint, "").core_schema))):
-                    found.append(name)
-    return found
+                    names.append(name)
+    return names
 
 
 def _says_what_it_reads(parameter: Parameter) -> bool:
@@ -314,7 +327,7 @@ def _says_what_it_reads(parameter: Parameter) -> bool:
     pending: list[Any] = [adapter_for(parameter.hint, f"parameter '{parameter.name}'").core_schema]
     while pending:
         core = pending.pop()
-        if core.get("type") in _AUTHORS:
+        if core.get("type") in _AUTHOR_FUNCTIONS:
             return False
         if core.get("type") in ("default", "nullable", "function-after", "definitions"):
             pending.append(core["schema"])
@@ -325,35 +338,41 @@ def _says_what_it_reads(parameter: Parameter) -> bool:
 
 def _types(root: References, node: Any, level: int = 0) -> frozenset[str]:
     """Return the JSON types that a schema may accept; integers are numbers, too."""
-    if not isinstance(node, dict) or level > _DEEPEST:
-        return _ALL if node is not False else frozenset()
-    found = _own_types(node)
+    if not isinstance(node, dict) or level > _MAX_DEPTH:
+        return _ALL_TYPES if node is not False else frozenset()
+    accepted = _own_types(node)
     if isinstance(node.get("$ref"), str):
-        found &= _types(root, root.resolve(node["$ref"]), level + 1)
+        accepted &= _types(root, root.resolve(node["$ref"]), level + 1)
     for keyword in ("anyOf", "oneOf"):
         branches = node.get(keyword)
         if isinstance(branches, list):
-            parts = [_types(root, branch, level + 1) for branch in branches]
-            found &= frozenset[str]().union(*parts)
+            branch_types = [_types(root, branch, level + 1) for branch in branches]
+            accepted &= frozenset[str]().union(*branch_types)
     for part in node.get("allOf", ()):
-        found &= _types(root, part, level + 1)
-    return found
+        accepted &= _types(root, part, level + 1)
+    return accepted
 
 
 def _own_types(node: Mapping[str, Any]) -> frozenset[str]:
-    said = node.get("type")
-    listed = [said] if isinstance(said, str) else said if isinstance(said, list) else list(_ALL)
+    value = node.get("type")
+    names = (
+        [value]
+        if isinstance(value, str)
+        else value
+        if isinstance(value, list)
+        else list(_ALL_TYPES)
+    )
     # An invalid type is reported later.
-    found = frozenset(listed) if _ALL.issuperset(listed) else _ALL
-    if "number" in found:
-        found |= {"integer"}
+    accepted = frozenset(names) if _ALL_TYPES.issuperset(names) else _ALL_TYPES
+    if "number" in accepted:
+        accepted |= {"integer"}
     values = [node["const"]] if "const" in node else node.get("enum")
     if isinstance(values, list):
         kinds = set(map(kind_of, values))
-        found &= kinds | ({"integer"} if "number" in kinds else set())
-    return found
+        accepted &= kinds | ({"integer"} if "number" in kinds else set())
+    return accepted
 
 
-def _listed(types: frozenset[str]) -> str:
-    plain = types - ({"integer"} if "number" in types else set())
-    return " or ".join(sorted(plain)) or "nothing"
+def _types_text(types: frozenset[str]) -> str:
+    shown_types = types - ({"integer"} if "number" in types else set())
+    return " or ".join(sorted(shown_types)) or "nothing"

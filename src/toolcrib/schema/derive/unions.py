@@ -44,12 +44,12 @@ from toolcrib.schema.validator import Validator, compile_validator
 MAX_WORK = 400_000
 """Nodes times branches; less than a second. The largest arguments have 100,000 nodes."""
 
-_OUTSIDE = ("ref", "serialization", "metadata")
+_OUTER_KEYS = ("ref", "serialization", "metadata")
 _TRIES = 4  # pydantic tries each branch in two modes, and the result is thrown away
-_LOOKED_UP = 2  # a value is written as JSON to look it up among the known ones
+_LOOK_UP_COST = 2  # a value is written as JSON to look it up among the known ones
 _TEXT = 50  # bytes that are written as fast as a node
 _EMPTY = (list, dict, set)  # factories without side effects
-_LISTED = 40  # constants that are compared with a value as fast as a branch is tried
+_CHEAP_CONSTANTS = 40  # constants that are compared with a value as fast as a branch is tried
 _ANY = "toolcrib: more than one branch"
 _TYPES: Mapping[type, tuple[str, ...]] = {
     str: ("string",),
@@ -64,19 +64,19 @@ _SCALARS = (str, bool, int, float, type(None))
 
 
 class _Work(threading.local):
-    """The remaining budget of the conversion in this thread, and the branches taken in it.
+    """The remaining budget of the conversion in this thread, and the branches chosen in it.
 
     Branches are stored by union and value.
     """
 
-    left = MAX_WORK
+    remaining = MAX_WORK
 
     def __init__(self) -> None:
-        self.taken: dict[tuple[int, bytes], str] = {}
+        self.chosen: dict[tuple[int, bytes], str] = {}
 
     def spend(self, units: int) -> None:
-        self.left -= units
-        if self.left < 0:
+        self.remaining -= units
+        if self.remaining < 0:
             raise TooMuchWorkError
 
 
@@ -92,11 +92,11 @@ def bounded(adapter: Adapter) -> Adapter:
     """
     core = counting_patterns(adapter.core_schema)
     nodes = list(core_schemas(core))
-    shared = {node["ref"]: node for node in nodes if "ref" in node}
+    definitions = {node["ref"]: node for node in nodes if "ref" in node}
     unions = [node for node in nodes if node["type"] == "union"]
-    risky = {id(node) for node in unions if _is_risky(node, shared)}
-    same = core is adapter.core_schema
-    if same and not risky and not any("default_factory" in node for node in nodes):
+    risky = {id(node) for node in unions if _is_risky(node, definitions)}
+    is_unchanged = core is adapter.core_schema
+    if is_unchanged and not risky and not any("default_factory" in node for node in nodes):
         return adapter
     return FlatAdapter(core, BoundedValidator(core, risky))
 
@@ -111,16 +111,16 @@ class BoundedValidator:
 
     def validate_json(self, text: bytes, *, strict: bool | None = None) -> Any:
         """Validate JSON. Raises TooMuchWorkError, and what a SchemaValidator raises."""
-        before = _work.left, _work.taken
-        _work.left, _work.taken = MAX_WORK, {}
+        outer = _work.remaining, _work.chosen
+        _work.remaining, _work.chosen = MAX_WORK, {}
         try:
             return self._validator.validate_json(text, strict=strict)
         finally:
-            _work.left, _work.taken = before
+            _work.remaining, _work.chosen = outer
 
     @cached_property
     def _validator(self) -> SchemaValidator:
-        core = _Choosing(self._core, self._risky).core if self._risky else self._core
+        core = _ChoosingCore(self._core, self._risky).core if self._risky else self._core
         # The prebuilt validators of classes choose no branches, and do not ask for values.
         return SchemaValidator(replayable(core, _codec_of), _use_prebuilt=False)
 
@@ -129,7 +129,7 @@ def _codec_of(core: Any) -> TypedReader:
     return TypedReader(core, SchemaValidator(core, _use_prebuilt=False).validate_json)
 
 
-class _Choosing:
+class _ChoosingCore:
     """A core schema whose risky unions choose their branch. Each branch is a definition, because it
     is used twice."""
 
@@ -142,40 +142,46 @@ class _Choosing:
         self._generator.derive([("", core)])
         # By their refs: pydantic repeats a class that it inlines.
         self._branches: dict[str, Any] = {}
-        made: Any = rewritten(core, self._changed)
-        shared = {node["ref"]: node for node in made.get("definitions", ())}
-        whole = made if made["type"] == "definitions" else core_schema.definitions_schema(made, [])
-        self._definitions = list((shared | self._branches).values())
+        changed: Any = rewritten(core, self._with_chooser)
+        definitions = {node["ref"]: node for node in changed.get("definitions", ())}
+        whole = (
+            changed
+            if changed["type"] == "definitions"
+            else core_schema.definitions_schema(changed, [])
+        )
+        self._definitions = list((definitions | self._branches).values())
         self.core: Any = {**whole, "definitions": self._definitions}
 
-    def _changed(self, made: Any, union: Any) -> Any:
+    def _with_chooser(self, changed: Any, union: Any) -> Any:
         """Let a risky union choose a branch by the schemas; if they do not decide, try the original.
 
         Its branches have labels. Without them, a validator's name would contain all names below it.
         """
         if id(union) not in self._risky:
-            return made
+            return changed
         schemas = [self._generator.generate_inner(core) for core in choices_of(union)]
         choices = [
-            (self._named(choice[0]), choice[1])
+            (self._reference_to(choice[0]), choice[1])
             if isinstance(choice, tuple)
-            else (self._named(choice), str(number))
-            for number, choice in enumerate(made["choices"])
+            else (self._reference_to(choice), str(number))
+            for number, choice in enumerate(changed["choices"])
         ]
-        outside = {key: made[key] for key in _OUTSIDE if key in made}
-        tried = {key: part for key, part in made.items() if key not in _OUTSIDE}
-        named: dict[Any, Any] = {str(number): core for number, (core, _) in enumerate(choices)}
-        named[_ANY] = {**tried, "choices": choices}
-        trial = _Trial(named[_ANY], self) if self._is_tried else None
+        outer_part = {key: changed[key] for key in _OUTER_KEYS if key in changed}
+        trial_core = {key: part for key, part in changed.items() if key not in _OUTER_KEYS}
+        choices_by_label: dict[Any, Any] = {
+            str(number): core for number, (core, _) in enumerate(choices)
+        }
+        choices_by_label[_ANY] = {**trial_core, "choices": choices}
+        trial = _Trial(choices_by_label[_ANY], self) if self._is_tried else None
         chooser = BranchChooser(schemas, self._generator.definitions, trial)
-        return core_schema.tagged_union_schema(named, chooser.choose) | outside
+        return core_schema.tagged_union_schema(choices_by_label, chooser.choose) | outer_part
 
     def validator_of(self, core: Any) -> SchemaValidator:
         """Return a validator of a part, with the definitions of all parts."""
         whole = core_schema.definitions_schema(core, self._definitions)
         return SchemaValidator(whole, _use_prebuilt=False)
 
-    def _named(self, branch: Any) -> Any:
+    def _reference_to(self, branch: Any) -> Any:
         if branch["type"] == "definition-ref":
             return branch
         ref = branch.get("ref") or f"toolcrib:{len(self._branches)}"
@@ -186,7 +192,7 @@ class _Choosing:
 class _Trial:
     """Lets pydantic choose a branch of a union, and discards the value that it makes."""
 
-    def __init__(self, union: Any, whole: _Choosing) -> None:
+    def __init__(self, union: Any, whole: _ChoosingCore) -> None:
         self._union = union
         self._whole = whole
 
@@ -198,7 +204,7 @@ class _Trial:
         ]
         return self._whole.validator_of({**self._union, "choices": choices})
 
-    def taken(self, text: bytes) -> str | None:
+    def chosen(self, text: bytes) -> str | None:
         """Return the chosen branch, or None if there is none."""
         try:
             label: str = self._validator.validate_json(text, strict=True)
@@ -227,33 +233,33 @@ class BranchChooser:
 
     def choose(self, value: Any) -> str:
         _work.spend(len(self._names))
-        found = [
+        candidates = [
             n for n, branch in zip(self._names, self._branches, strict=True) if branch.may_be(value)
         ]
-        if len(found) == 1:
-            return found[0]
+        if len(candidates) == 1:
+            return candidates[0]
         nodes = sum(1 for _ in nodes_of(value))
         if self._trial is None:
-            return self._accepting(found, value, nodes)
-        taken = _work.taken
+            return self._choose_by_schemas(candidates, value, nodes)
+        chosen = _work.chosen
         key = id(self), to_json(value, inf_nan_mode="constants")
-        _work.spend(_LOOKED_UP * nodes + len(key[1]) // _TEXT)
-        if key not in taken:
-            taken[key] = self._accepting(found, value, nodes, key[1])
-        return taken[key]
+        _work.spend(_LOOK_UP_COST * nodes + len(key[1]) // _TEXT)
+        if key not in chosen:
+            chosen[key] = self._choose_by_schemas(candidates, value, nodes, key[1])
+        return chosen[key]
 
-    def _accepting(
-        self, found: list[str], value: Any, nodes: int, text: bytes | None = None
+    def _choose_by_schemas(
+        self, candidates: list[str], value: Any, nodes: int, text: bytes | None = None
     ) -> str:
-        if found:
-            _work.spend(nodes * len(found))
-            found = [n for n in found if self._branches[int(n)].accepts(value)]
-        if len(found) == 1:
-            return found[0]
+        if candidates:
+            _work.spend(nodes * len(candidates))
+            candidates = [n for n in candidates if self._branches[int(n)].accepts(value)]
+        if len(candidates) == 1:
+            return candidates[0]
         _work.spend(nodes * len(self._names) * _TRIES)
         if text is None or self._trial is None:
             return _ANY
-        return self._trial.taken(text) or (found or self._names)[0]
+        return self._trial.chosen(text) or (candidates or self._names)[0]
 
 
 class _Branch:
@@ -270,10 +276,10 @@ class _Branch:
         )
 
     def accepts(self, value: Any) -> bool:
-        return self._judge is None or self._judge.is_valid(value)
+        return self._validator is None or self._validator.is_valid(value)
 
     @cached_property
-    def _judge(self) -> Validator | None:
+    def _validator(self) -> Validator | None:
         try:
             return compile_validator({"$defs": dict(self._shared), "allOf": [self._schema]})
         except SchemaError:  # such as a reference that this generator does not have
@@ -294,17 +300,18 @@ class _Branch:
     @staticmethod
     def _fits(node: Mapping[str, Any], value: Any) -> bool:
         kinds = _TYPES.get(value.__class__)
-        said = node.get("type")
+        declared = node.get("type")
         if kinds is None:
             return True
-        if isinstance(said, str) and said not in kinds:
+        if isinstance(declared, str) and declared not in kinds:
             return False
-        listed = [node["const"]] if "const" in node else node.get("enum")
-        if not isinstance(listed, list) or not isinstance(value, _SCALARS):
+        allowed = [node["const"]] if "const" in node else node.get("enum")
+        if not isinstance(allowed, list) or not isinstance(value, _SCALARS):
             return True
-        _work.spend(len(listed) // _LISTED)
+        _work.spend(len(allowed) // _CHEAP_CONSTANTS)
         return any(
-            one == value and isinstance(one, bool) is isinstance(value, bool) for one in listed
+            constant == value and isinstance(constant, bool) is isinstance(value, bool)
+            for constant in allowed
         )
 
     def _resolved(self, node: Any) -> dict[str, Any]:
@@ -326,12 +333,12 @@ def _is_risky(union: Any, shared: Mapping[str, Any]) -> bool:
     The first can happen if a branch contains a union (including this one), the second if there are
     a class and a free object.
     """
-    held = set[str]()
+    node_types = set[str]()
     for node in reachable(choices_of(union), shared):
         config = node.get("config") or {}
         is_open = "allow" in (node.get("extra_behavior"), config.get("extra_fields_behavior"))
-        held.add("any" if is_open else node["type"])
-        classes, free = held & CLASSES, held & _FREE
-        if held & _UNIONS or (classes and free):
+        node_types.add("any" if is_open else node["type"])
+        classes, free_types = node_types & CLASSES, node_types & _FREE
+        if node_types & _UNIONS or (classes and free_types):
             return True
     return False
