@@ -139,7 +139,7 @@ def test_what_is_added_is_never_more_than_was_weighed(seed: int) -> None:
     for name, hint in HINTS.items():
         sent = [SENT[name](chance) for _ in range(3)]
         read = reader(bounded(adapter_for(types.GenericAlias(list, hint), "x")))
-        weighed = read.node.added(sent, {})
+        weighed = read.node.added_weight(sent, {})
         values = FactoryValues()
         _, shown = read.read(sent, None, Findings(), values)
         built = weight_of_default(shown) - weight_of_default(sent)

@@ -49,8 +49,8 @@ class SchemaFile:
         self.path, self.shown, self.schema = path, shown, schema
         self.references = References(schema)
 
-    def error(self, what: str, place: Place = None) -> SchemaError:
-        return SchemaError(f"{self.shown}: {what}", pointer_to(place))
+    def error(self, message: str, place: Place = None) -> SchemaError:
+        return SchemaError(f"{self.shown}: {message}", pointer_to(place))
 
 
 class SchemaFiles:

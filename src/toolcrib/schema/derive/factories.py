@@ -117,16 +117,16 @@ class Made(msgspec.Struct, frozen=True):
     key: str
     factory: Callable[..., Any]
     value: Any
-    kept: _Value
+    stored: _Value
     source: Made | None
     has_data: bool
 
     @property
     def is_json(self) -> bool:
-        return self.kept.is_json
+        return self.stored.is_json
 
     def again(self, codec: Callable[[], Codec]) -> Any:
-        copied = self.kept.again(codec)
+        copied = self.stored.again(codec)
         return self.value if copied is MISSING else copied
 
 
@@ -275,7 +275,7 @@ def replayable(core: Any, codec_of: Callable[[Any], Codec]) -> Any:
     number = count()
 
     def codec(core: Any) -> Codec:
-        shared = definitions_of(whole)
+        shared = definitions_of(replayable_core)
         with_definitions = (
             {"type": "definitions", "schema": core, "definitions": shared} if shared else core
         )
@@ -292,8 +292,8 @@ def replayable(core: Any, codec_of: Callable[[Any], Codec]) -> Any:
         replayed = _ReplayedFactory(next(number), node["default_factory"], cached_codec)
         return {**node, "default_factory": replayed}
 
-    whole = rewritten(core, change)
-    return whole
+    replayable_core = rewritten(core, change)
+    return replayable_core
 
 
 class _ReplayedFactory:

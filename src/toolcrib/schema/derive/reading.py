@@ -61,11 +61,11 @@ from toolcrib.schema.derive.roundtrip import (
     NullablePart,
     Part,
     PartReader,
+    RemovedDefaults,
     Rereading,
     RootPart,
     ScalarPart,
     SetPart,
-    Taken,
     TooMuchWorkError,
     UnionPart,
     changes_text,
@@ -84,7 +84,7 @@ from toolcrib.values.json import JsonObject, JsonValue, canonical_json, json_byt
 # that a class receives but does not keep (an `InitVar`) is read a second time, by its own hint.
 
 _UNCHANGING = frozenset((str, int, float, bool, bytes, type(None)))
-_LOST = "the tool would not get this property"
+_NO_SUCH_PROPERTY = "the tool would not get this property"
 
 
 class FieldPart(msgspec.Struct):
@@ -106,10 +106,10 @@ class FieldPart(msgspec.Struct):
 
     def alone(self, sent: JsonValue) -> Any:
         """Return the value as it is read separately. Raises what its reader raises."""
-        return self.reader.read(self.node.whole(sent))
+        return self.reader.read(self.node.with_integers(sent))
 
     def may_be(self, sent: JsonValue) -> bool:
-        return not isinstance(self.node, ChoicePart) or self.node.takes(sent)
+        return not isinstance(self.node, ChoicePart) or self.node.may_take(sent)
 
     @property
     def weight(self) -> int:
@@ -133,21 +133,21 @@ class FieldsPart(Part):
         self._extras = extras
         self._indexed = cls is not None and issubclass(cls, tuple)
 
-    def whole(self, sent: JsonValue) -> JsonValue:
+    def with_integers(self, sent: JsonValue) -> JsonValue:
         if isinstance(sent, list) and self._indexed:
             nodes = [field.node for field in self._fields][: len(sent)]
-            items = [node.whole(item) for node, item in zip(nodes, sent, strict=False)]
+            items = [node.with_integers(item) for node, item in zip(nodes, sent, strict=False)]
             return unchanged(sent, items + sent[len(nodes) :])
         if not isinstance(sent, dict):
             return sent
-        result = {key: self._extras.whole(item) for key, item in sent.items()}
+        result = {key: self._extras.with_integers(item) for key, item in sent.items()}
         for field in self._fields:
             for key in field.keys:
                 if key in sent:
-                    result[key] = field.node.whole(sent[key])
+                    result[key] = field.node.with_integers(sent[key])
         return unchanged(sent, result)
 
-    def takes(self, sent: JsonValue) -> bool:
+    def may_take(self, sent: JsonValue) -> bool:
         if not isinstance(sent, dict):
             return self._indexed and isinstance(sent, list)
         for field in self._fields:
@@ -158,10 +158,10 @@ class FieldsPart(Part):
                 return False
         return True
 
-    def added(self, sent: JsonValue, cached: CachedWeights) -> int:
+    def added_weight(self, sent: JsonValue, cached: CachedWeights) -> int:
         if self._indexed and isinstance(sent, list):
             pairs = zip(self._fields, sent, strict=False)
-            nested_weight = sum(field.node.added(item, cached) for field, item in pairs)
+            nested_weight = sum(field.node.added_weight(item, cached) for field, item in pairs)
             return nested_weight + sum(weight for _, weight in self._weighed[len(sent) :])
         if not isinstance(sent, dict):
             return 0
@@ -172,10 +172,12 @@ class FieldsPart(Part):
                 total += weight
             else:
                 sent_count += 1
-                total += field.node.added(sent[key], cached)
+                total += field.node.added_weight(sent[key], cached)
         if sent_count < len(sent):
             field_keys = {key for field in self._fields for key in field.keys}
-            total += sum(self._extras.added(sent[key], cached) for key in sent.keys() - field_keys)
+            total += sum(
+                self._extras.added_weight(sent[key], cached) for key in sent.keys() - field_keys
+            )
         return total
 
     @cached_property
@@ -209,7 +211,9 @@ class FieldsPart(Part):
             self._check_extras(value, sent, shown, at, findings)
         return shown
 
-    def take_out(self, value: Any, sent: Any, dumped: Any, at: At, taken: Taken) -> None:
+    def remove_defaults(
+        self, value: Any, sent: Any, dumped: Any, at: At, removed: RemovedDefaults
+    ) -> None:
         if not isinstance(sent, dict):
             return
         shown: dict[str, Any] = {}
@@ -218,13 +222,13 @@ class FieldsPart(Part):
             if name not in dumped:
                 return
             if name not in sent:
-                self._check_default(value, field, shown, at, taken.found)
+                self._check_default(value, field, shown, at, removed.found)
                 if not same_json(shown[name], dumped[name]):
                     return
-                taken.add(dumped, name)
+                removed.add(dumped, name)
             elif dumped[name] != sent[name]:
                 item = self._attribute(value, name)
-                field.node.take_out(item, sent[name], dumped[name], (at, name), taken)
+                field.node.remove_defaults(item, sent[name], dumped[name], (at, name), removed)
 
     def _check_default(
         self, value: Any, field: FieldPart, shown: dict[str, Any], at: At, findings: Findings
@@ -256,7 +260,7 @@ class FieldsPart(Part):
                 raise Differs(at, "the tool would get a different value each time it is read")
             return shown
         if item is MISSING:
-            raise Differs(at, _LOST, self.code)
+            raise Differs(at, _NO_SUCH_PROPERTY, self.code)
         if not self.code:
             return field.node.check(item, sent, at, findings)
         try:
@@ -306,7 +310,7 @@ class FieldsPart(Part):
         for key in sent.keys() - shown.keys():
             # An extra with the name of a field is not that field.
             if key not in extras or key in field_names:
-                raise Differs((at, key), _LOST)
+                raise Differs((at, key), _NO_SUCH_PROPERTY)
             shown[key] = self._extras.check(extras[key], sent[key], (at, key), findings)
 
     def _extras_of(self, value: Any) -> Mapping[str, Any]:
@@ -493,13 +497,13 @@ class TypedReader:
         if max_weight is None:
             default_cores = filter(_has_default, core_schemas(self._core))
             max_weight = self._most_added = sum(
-                _weight(_constant_default(node)) + _NAME for node in default_cores
+                _weight(_constant_default(node)) + _NAME_LENGTH for node in default_cores
             )
         if max_weight * len(text) <= _LITTLE_ADDED:
             return
         object_count = len(text) if self.reads_texts else text.count(b"{") + text.count(b"[")
         if max_weight * object_count > _LITTLE_ADDED:
-            findings.added += self.node.added(sent, {})
+            findings.added += self.node.added_weight(sent, {})
             if findings.added > MAX_ADDED:
                 raise TooMuchWorkError(ADDS_TOO_MUCH)
 
@@ -508,9 +512,9 @@ class TypedReader:
         if (
             _POINT.search(written) is not None
             or _EXPONENT.search(written) is not None
-            or (len(written) > _LONG and self._hashes)
+            or (len(written) > _LONG_TEXT and self._hashes)
         ):
-            return json_bytes(self.node.whole(sent))
+            return json_bytes(self.node.with_integers(sent))
         return written
 
     def _dumped(
@@ -528,13 +532,13 @@ class TypedReader:
             dumped = serializer.to_python(value, mode="json", warnings=False)
             if orjson.dumps(dumped, option=_SORTED) == sent_text:
                 return sent
-            taken = Taken(findings)
-            self.node.take_out(value, sent, dumped, at, taken)
+            removed = RemovedDefaults(findings)
+            self.node.remove_defaults(value, sent, dumped, at, removed)
             if orjson.dumps(dumped, option=_SORTED) != sent_text:
                 return MISSING
         except (PydanticSerializationError, TypeError, Differs):
             return MISSING
-        taken.put_back()
+        removed.put_back()
         return dumped
 
     @property
@@ -575,7 +579,7 @@ _SORTED = orjson.OPT_SORT_KEYS
 # patterns are fast to search for separately.
 _POINT = re.compile(rb"\.0(?![0-9])")
 _EXPONENT = re.compile(rb"e[+-]?[0-9]")
-_LONG = 1_000  # bytes; from here on a set may hold enough items to be slow
+_LONG_TEXT = 1_000  # bytes; from here on a set may hold enough items to be slow
 _SCALARS = frozenset(("str", "int", "float", "bool", "none"))
 _LEAVES = frozenset(
     ("literal", "enum", "date", "time", "datetime", "uuid", "decimal", "definition-ref")
@@ -588,7 +592,7 @@ _FAITHFUL = _SCALARS.union(
 _PLAIN_FIELD = frozenset(("type", "name", "schema", "kw_only", "metadata"))
 _TEXT = {"type": "str"}
 _CONTAINERS = (ListPart, SetPart, DictPart, FieldsPart, InsidePart, NullablePart, UnionPart)
-_NAME = 30  # letters of a field's name, on average at most
+_NAME_LENGTH = 30  # letters of a field's name, on average at most
 _LITTLE_ADDED = MAX_ADDED // 16  # by one parameter
 
 
@@ -606,7 +610,7 @@ class JsonTextPart(Part):
     def __init__(self, inner: Part) -> None:
         self._inner = inner
 
-    def whole(self, sent: JsonValue) -> JsonValue:
+    def with_integers(self, sent: JsonValue) -> JsonValue:
         """Rewrite the text only if that changes a number, such as `1.0` for an `int` in it."""
         if not isinstance(sent, str):
             return sent
@@ -615,18 +619,18 @@ class JsonTextPart(Part):
             if kept_apart(sent.encode()) is not None:
                 return sent  # none of its floats is an integer, so it is read as it is
             text = json_bytes(parsed)
-            whole = json_bytes(self._inner.whole(parsed))
+            rewritten = json_bytes(self._inner.with_integers(parsed))
         except ValueError:  # `check` reports the error; pydantic still reads the text
             with suppress(ValueError):
-                self._inner.whole(jiter.from_json(sent.encode()))
+                self._inner.with_integers(jiter.from_json(sent.encode()))
             return sent
-        return sent if whole == text else whole.decode()
+        return sent if rewritten == text else rewritten.decode()
 
-    def added(self, sent: JsonValue, cached: CachedWeights) -> int:
+    def added_weight(self, sent: JsonValue, cached: CachedWeights) -> int:
         if not isinstance(sent, str):
             return 0
         with suppress(ValueError):
-            return self._inner.added(jiter.from_json(sent.encode()), {})
+            return self._inner.added_weight(jiter.from_json(sent.encode()), {})
         return 0
 
     def check(self, value: Any, sent: Any, at: At, findings: Findings) -> Any:

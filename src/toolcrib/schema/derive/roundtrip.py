@@ -60,9 +60,11 @@ At: TypeAlias = "tuple[At, str | int] | None"
 Noted: TypeAlias = tuple[At, Any, Callable[..., Any] | None]
 """A default that was not sent: its place, the value itself, and the factory that made it."""
 _MAX_OF_ONE_HASH = 100
-_ONE_OF_TWO = "the tool would treat two of these items as one"
-_REREAD = "A part of the arguments that has to be read twice is nested too deeply. Send less."
-_ONE_HASH = "The arguments hold too many items with the same hash. Send fewer items."
+_TWO_ITEMS_AS_ONE = "the tool would treat two of these items as one"
+_TOO_DEEP_TO_REREAD = (
+    "A part of the arguments that has to be read twice is nested too deeply. Send less."
+)
+_TOO_MANY_OF_ONE_HASH = "The arguments hold too many items with the same hash. Send fewer items."
 IPS = tuple(
     getattr(ipaddress, f"IPv{version}{kind}")
     for version in (4, 6)
@@ -149,13 +151,13 @@ class Findings:
         return self.defaults[mark[0] :], self.normalised[mark[1] :], self.sets[mark[2] :]
 
 
-class Taken:
+class RemovedDefaults:
     """The defaults that were taken out of JSON, with their places, so that they can be put back."""
 
     __slots__ = ("_places", "found")
 
-    def __init__(self, found: Findings) -> None:
-        self.found = found
+    def __init__(self, findings: Findings) -> None:
+        self.found = findings
         self._places: list[tuple[dict[str, Any], str, JsonValue]] = []
 
     def add(self, holder: dict[str, Any], name: str) -> None:
@@ -177,19 +179,19 @@ def steps(at: At) -> tuple[str | int, ...]:
 
 MAX_ADDED = 1 << 20
 """What defaults may add to the arguments of a call, in bytes of JSON; a second to build."""
-_NODE = 20  # bytes that take as long to build as one value
-_FACTORY = 8 * _NODE  # the cost of asking a factory
+_NODE_WEIGHT = 20  # bytes that take as long to build as one value
+_FACTORY_WEIGHT = 8 * _NODE_WEIGHT  # the cost of asking a factory
 ADDS_TOO_MUCH = "Defaults would make the arguments too large. Send fewer objects."
 CachedWeights: TypeAlias = dict[tuple[int, int], int]
 
 
 def weight_of_default(shown: Any, *, factory: bool = False) -> int:
     """Return the weight of one default, as JSON; `MISSING` if it has none or is not known yet."""
-    weight = _FACTORY if factory else 0
+    weight = _FACTORY_WEIGHT if factory else 0
     if shown.__class__ is str:
-        return weight + _NODE + len(shown)
+        return weight + _NODE_WEIGHT + len(shown)
     for node in nodes_of(shown):
-        weight += _NODE
+        weight += _NODE_WEIGHT
         if isinstance(node, str):
             weight += len(node)
         elif isinstance(node, dict):
@@ -200,7 +202,7 @@ def weight_of_default(shown: Any, *, factory: bool = False) -> int:
 class Part:
     """Walks one part of a hint. The base class accepts values that are equal as JSON."""
 
-    def whole(self, sent: JsonValue) -> JsonValue:
+    def with_integers(self, sent: JsonValue) -> JsonValue:
         """Return what was sent, with whole numbers as integers where integers are required."""
         return sent
 
@@ -218,14 +220,16 @@ class Part:
             return shown
         raise Differs(at)
 
-    def take_out(self, value: Any, sent: Any, dumped: Any, at: At, taken: Taken) -> None:
+    def remove_defaults(
+        self, value: Any, sent: Any, dumped: Any, at: At, removed: RemovedDefaults
+    ) -> None:
         """Remove from `dumped`, pydantic's dump of `value`, the defaults that were not sent."""
 
-    def takes(self, _sent: JsonValue) -> bool:
+    def may_take(self, _sent: JsonValue) -> bool:
         """Return whether what was sent may be meant for this branch of a union."""
         return True
 
-    def added(self, _sent: JsonValue, _cached: CachedWeights) -> int:
+    def added_weight(self, _sent: JsonValue, _cached: CachedWeights) -> int:
         """Return the weight of the defaults that reading adds to what was sent; in a union, at most."""
         return 0
 
@@ -276,7 +280,7 @@ class PartReader:
     def read(self, sent: JsonValue) -> Any:
         """Return the value. Raises TooMuchWorkError, ValidationError, SchemaError, ValueError."""
         text = json_bytes(sent)
-        spend_reading(len(text) + _REREAD_CALL, _REREAD)
+        spend_reading(len(text) + _REREAD_CALL, _TOO_DEEP_TO_REREAD)
         if self._made is None:
             config = {key: value for key, value in self._config.items() if key != "title"}
             self._made = SchemaValidator(self.core, cast("CoreConfig", config), _use_prebuilt=False)
@@ -317,11 +321,11 @@ class LeafPart(Part):
         self._inner = inner
         self._as_number = as_number
 
-    def whole(self, sent: JsonValue) -> JsonValue:
-        return sent if self._inner is None else self._inner.whole(sent)
+    def with_integers(self, sent: JsonValue) -> JsonValue:
+        return sent if self._inner is None else self._inner.with_integers(sent)
 
-    def added(self, sent: JsonValue, cached: CachedWeights) -> int:
-        return 0 if self._inner is None else self._inner.added(sent, cached)
+    def added_weight(self, sent: JsonValue, cached: CachedWeights) -> int:
+        return 0 if self._inner is None else self._inner.added_weight(sent, cached)
 
     def check(self, value: Any, sent: Any, at: At, findings: Findings) -> Any:
         shown = plain(value)
@@ -363,7 +367,7 @@ class ScalarPart(Part):
         self._changes_text = changes_text
         self.takes_float = kind == "float"
 
-    def whole(self, sent: JsonValue) -> JsonValue:
+    def with_integers(self, sent: JsonValue) -> JsonValue:
         return _whole_number(sent) if self._kind == "int" else sent
 
     def fits(self, value: Any) -> bool:
@@ -413,15 +417,15 @@ class ChoicePart(Part):
 
     def __init__(self, members: Sequence[Any]) -> None:
         values = [plain(member) for member in members]
-        self._whole = any(value.__class__ is int for value in values)
+        self._has_integers = any(value.__class__ is int for value in values)
         self._scalars = {(m.__class__, m) for m in members if m.__class__ in _LITERALS}
         self._texts = {value for value in values if isinstance(value, str)}
         self._members = {id(m): m for m in members}  # each Enum member exists once
 
-    def whole(self, sent: JsonValue) -> JsonValue:
-        return _whole_number(sent) if self._whole else sent
+    def with_integers(self, sent: JsonValue) -> JsonValue:
+        return _whole_number(sent) if self._has_integers else sent
 
-    def takes(self, sent: JsonValue) -> bool:
+    def may_take(self, sent: JsonValue) -> bool:
         return not isinstance(sent, str) or sent in self._texts
 
     def fits(self, value: Any) -> bool:
@@ -452,14 +456,14 @@ class AroundPart(Part):
             self._part_or_factory = self._part_or_factory()
         return self._part_or_factory
 
-    def whole(self, sent: JsonValue) -> JsonValue:
-        return self.inner.whole(sent)
+    def with_integers(self, sent: JsonValue) -> JsonValue:
+        return self.inner.with_integers(sent)
 
-    def takes(self, sent: JsonValue) -> bool:
-        return self.inner.takes(sent)
+    def may_take(self, sent: JsonValue) -> bool:
+        return self.inner.may_take(sent)
 
-    def added(self, sent: JsonValue, cached: CachedWeights) -> int:
-        return self.inner.added(sent, cached)
+    def added_weight(self, sent: JsonValue, cached: CachedWeights) -> int:
+        return self.inner.added_weight(sent, cached)
 
     def fits(self, value: Any) -> bool:
         return self.inner.fits(value)
@@ -468,7 +472,7 @@ class AroundPart(Part):
 class AuthoredPart(AroundPart):
     """A value with an author's own validator: its result is used, and noted."""
 
-    def takes(self, _sent: JsonValue) -> bool:
+    def may_take(self, _sent: JsonValue) -> bool:
         return True
 
     def fits(self, _value: Any) -> bool:
@@ -515,9 +519,11 @@ class NullablePart(AroundPart):
             return None
         raise Differs(at, code=A_VALIDATOR)
 
-    def take_out(self, value: Any, sent: Any, dumped: Any, at: At, taken: Taken) -> None:
+    def remove_defaults(
+        self, value: Any, sent: Any, dumped: Any, at: At, removed: RemovedDefaults
+    ) -> None:
         if value is not None:
-            self.inner.take_out(value, sent, dumped, at, taken)
+            self.inner.remove_defaults(value, sent, dumped, at, removed)
 
 
 class InsidePart(AroundPart):
@@ -561,7 +567,7 @@ class UnionPart(Part):
         self._reader = reader
         self.takes_float = any(getattr(c, "takes_float", False) for c in choices)
 
-    def whole(self, sent: JsonValue) -> JsonValue:
+    def with_integers(self, sent: JsonValue) -> JsonValue:
         """Return what all branches make of it. Each part is done once per union, as nested branches
         multiply."""
         if sent.__class__ is float and self.takes_float:
@@ -571,22 +577,22 @@ class UnionPart(Part):
         if entry is not None:
             return entry[1]
         for choice in self.choices:
-            result = choice.whole(result)
+            result = choice.with_integers(result)
         if sent.__class__ in (list, dict):
             cached[id(self), id(sent)] = sent, result
             cached[id(self), id(result)] = result, result
         return result
 
-    def takes(self, sent: JsonValue) -> bool:
-        return any(choice.takes(sent) for choice in self.choices)
+    def may_take(self, sent: JsonValue) -> bool:
+        return any(choice.may_take(sent) for choice in self.choices)
 
-    def added(self, sent: JsonValue, cached: CachedWeights) -> int:
+    def added_weight(self, sent: JsonValue, cached: CachedWeights) -> int:
         if sent.__class__ not in (list, dict, str):
             return 0
         key = id(self), id(sent)
         if key not in cached:
-            choices = [choice for choice in self.choices if choice.takes(sent)] or self.choices
-            cached[key] = max(choice.added(sent, cached) for choice in choices)
+            choices = [choice for choice in self.choices if choice.may_take(sent)] or self.choices
+            cached[key] = max(choice.added_weight(sent, cached) for choice in choices)
         return cached[key]
 
     def fits(self, value: Any) -> bool:
@@ -622,10 +628,12 @@ class UnionPart(Part):
             findings.known[key] = None
         raise Differs(at, code=A_VALIDATOR if value is None and sent is not None else ())
 
-    def take_out(self, value: Any, sent: Any, dumped: Any, at: At, taken: Taken) -> None:
+    def remove_defaults(
+        self, value: Any, sent: Any, dumped: Any, at: At, removed: RemovedDefaults
+    ) -> None:
         fitting = [choice for choice in self.choices if choice.fits(value)]
         if len(fitting) == 1:
-            fitting[0].take_out(value, sent, dumped, at, taken)
+            fitting[0].remove_defaults(value, sent, dumped, at, removed)
 
 
 class ListPart(Part):
@@ -641,19 +649,21 @@ class ListPart(Part):
         index, items = self._variadic, self._items
         return [*items[:index], *[items[index]] * (count - len(items) + 1), *items[index + 1 :]]
 
-    def whole(self, sent: JsonValue) -> JsonValue:
+    def with_integers(self, sent: JsonValue) -> JsonValue:
         if not isinstance(sent, list):
             return sent
         nodes = self._nodes(len(sent))
         if len(nodes) != len(sent):
             return sent
-        return unchanged(sent, [node.whole(item) for node, item in zip(nodes, sent, strict=True)])
+        return unchanged(
+            sent, [node.with_integers(item) for node, item in zip(nodes, sent, strict=True)]
+        )
 
-    def added(self, sent: JsonValue, cached: CachedWeights) -> int:
+    def added_weight(self, sent: JsonValue, cached: CachedWeights) -> int:
         if not isinstance(sent, list):
             return 0
         nodes = self._nodes(len(sent))
-        return sum(node.added(item, cached) for node, item in zip(nodes, sent, strict=False))
+        return sum(node.added_weight(item, cached) for node, item in zip(nodes, sent, strict=False))
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, Sequence | deque) and not isinstance(value, str | bytes)
@@ -673,12 +683,14 @@ class ListPart(Part):
         ]
         return MISSING if any(item is MISSING for item in items) else items
 
-    def take_out(self, value: Any, sent: Any, dumped: Any, at: At, taken: Taken) -> None:
+    def remove_defaults(
+        self, value: Any, sent: Any, dumped: Any, at: At, removed: RemovedDefaults
+    ) -> None:
         if not (isinstance(sent, list) and len(sent) == len(dumped) == len(value)):
             return
         for index, node in enumerate(self._nodes(len(sent))):
             if dumped[index] != sent[index]:
-                node.take_out(value[index], sent[index], dumped[index], (at, index), taken)
+                node.remove_defaults(value[index], sent[index], dumped[index], (at, index), removed)
 
 
 def _check_spread(items: Iterable[Any]) -> None:
@@ -694,7 +706,7 @@ def _check_spread(items: Iterable[Any]) -> None:
             continue
         counts[item_hash] += 1
         if counts[item_hash] > _MAX_OF_ONE_HASH:
-            raise TooMuchWorkError(_ONE_HASH)
+            raise TooMuchWorkError(_TOO_MANY_OF_ONE_HASH)
 
 
 class SetPart(Part):
@@ -708,17 +720,21 @@ class SetPart(Part):
         self._kind = kind
         self._reader = reader
 
-    def whole(self, sent: JsonValue) -> JsonValue:
+    def with_integers(self, sent: JsonValue) -> JsonValue:
         if not isinstance(sent, list):
             return sent
-        items = [self._item.whole(item) for item in sent]
+        items = [self._item.with_integers(item) for item in sent]
         if len(items) > _MAX_OF_ONE_HASH:
             values = map(self._reader.try_read, items)
             _check_spread(item for item in values if item is not MISSING)
         return unchanged(sent, items)
 
-    def added(self, sent: JsonValue, cached: CachedWeights) -> int:
-        return sum(self._item.added(item, cached) for item in sent) if isinstance(sent, list) else 0
+    def added_weight(self, sent: JsonValue, cached: CachedWeights) -> int:
+        return (
+            sum(self._item.added_weight(item, cached) for item in sent)
+            if isinstance(sent, list)
+            else 0
+        )
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, self._kind)
@@ -729,21 +745,21 @@ class SetPart(Part):
         if sent is MISSING:
             # A copy inside an item may have another hash.
             items = [self._item.check(item, MISSING, (at, 0), Findings()) for item in value]
-            whole = not any(item is MISSING for item in items)
-            return sorted(items, key=canonical_json) if whole else MISSING
+            is_complete = not any(item is MISSING for item in items)
+            return sorted(items, key=canonical_json) if is_complete else MISSING
         findings.sets.append(at)
         actual_items = {item: item for item in value}
         by_text: dict[str, JsonValue] = {}
         seen: dict[Any, tuple[str, slice]] = {}
         for index, sent_item in enumerate(sent):
-            item = self._reader.try_read(self._item.whole(sent_item))
+            item = self._reader.try_read(self._item.with_integers(sent_item))
             if item is MISSING or item not in actual_items:
                 raise Differs((at, index))
             mark = len(findings.defaults)
             if item in seen:  # sent twice; in Python `1` is `True`, and an instant has many texts
                 shown_again = self._item.check(item, sent_item, (at, index), findings)
                 if canonical_json(shown_again) != seen[item][0]:
-                    raise Differs(at, _ONE_OF_TWO)
+                    raise Differs(at, _TWO_ITEMS_AS_ONE)
                 del findings.defaults[mark:]
                 continue
             shown = self._check_own(actual_items[item], sent_item, (at, index), findings)
@@ -753,7 +769,7 @@ class SetPart(Part):
         if len(seen) != len(value):
             raise Differs(at)
         if len(by_text) != len(value):
-            raise Differs(at, _ONE_OF_TWO)
+            raise Differs(at, _TWO_ITEMS_AS_ONE)
         positions = {text: position for position, text in enumerate(sorted(by_text))}
         for text, noted in seen.values():
             findings.shown_at(at, positions[text], noted)
@@ -778,18 +794,18 @@ class DictPart(Part):
         if not plain_keys or changes_text(keys or {}, config):
             self._keys = PartReader(core_schema.dict_schema(keys), config)
 
-    def whole(self, sent: JsonValue) -> JsonValue:
+    def with_integers(self, sent: JsonValue) -> JsonValue:
         if not isinstance(sent, dict):
             return sent
         if self._keys is not None and len(sent) > _MAX_OF_ONE_HASH:
             key_dicts = (self._keys.try_read({name: None}) for name in sent)
             _check_spread(next(iter(key_dict)) for key_dict in key_dicts if key_dict is not MISSING)
-        return unchanged(sent, {key: self._value.whole(item) for key, item in sent.items()})
+        return unchanged(sent, {key: self._value.with_integers(item) for key, item in sent.items()})
 
-    def added(self, sent: JsonValue, cached: CachedWeights) -> int:
+    def added_weight(self, sent: JsonValue, cached: CachedWeights) -> int:
         if not isinstance(sent, dict):
             return 0
-        return sum(self._value.added(item, cached) for item in sent.values())
+        return sum(self._value.added_weight(item, cached) for item in sent.values())
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, Mapping)
@@ -822,12 +838,14 @@ class DictPart(Part):
             raise Differs(at)
         return result
 
-    def take_out(self, value: Any, sent: Any, dumped: Any, at: At, taken: Taken) -> None:
+    def remove_defaults(
+        self, value: Any, sent: Any, dumped: Any, at: At, removed: RemovedDefaults
+    ) -> None:
         if not (isinstance(sent, dict) and sent.keys() == dumped.keys() == value.keys()):
             return
         for key, item in sent.items():
             if dumped[key] != item:
-                self._value.take_out(value[key], item, dumped[key], (at, key), taken)
+                self._value.remove_defaults(value[key], item, dumped[key], (at, key), removed)
 
     def _name(self, key: Any) -> Any:
         if is_secret(key):  # two secrets are two names; the display masks them

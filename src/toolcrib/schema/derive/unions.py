@@ -144,13 +144,13 @@ class _ChoosingCore:
         self._branches: dict[str, Any] = {}
         changed: Any = rewritten(core, self._with_chooser)
         definitions = {node["ref"]: node for node in changed.get("definitions", ())}
-        whole = (
+        whole_core = (
             changed
             if changed["type"] == "definitions"
             else core_schema.definitions_schema(changed, [])
         )
         self._definitions = list((definitions | self._branches).values())
-        self.core: Any = {**whole, "definitions": self._definitions}
+        self.core: Any = {**whole_core, "definitions": self._definitions}
 
     def _with_chooser(self, changed: Any, union: Any) -> Any:
         """Let a risky union choose a branch by the schemas; if they do not decide, try the original.
@@ -178,8 +178,8 @@ class _ChoosingCore:
 
     def validator_of(self, core: Any) -> SchemaValidator:
         """Return a validator of a part, with the definitions of all parts."""
-        whole = core_schema.definitions_schema(core, self._definitions)
-        return SchemaValidator(whole, _use_prebuilt=False)
+        whole_core = core_schema.definitions_schema(core, self._definitions)
+        return SchemaValidator(whole_core, _use_prebuilt=False)
 
     def _reference_to(self, branch: Any) -> Any:
         if branch["type"] == "definition-ref":
@@ -192,9 +192,9 @@ class _ChoosingCore:
 class _Trial:
     """Lets pydantic choose a branch of a union, and discards the value that it makes."""
 
-    def __init__(self, union: Any, whole: _ChoosingCore) -> None:
+    def __init__(self, union: Any, choosing_core: _ChoosingCore) -> None:
         self._union = union
-        self._whole = whole
+        self._choosing_core = choosing_core
 
     @cached_property
     def _validator(self) -> SchemaValidator:
@@ -202,7 +202,7 @@ class _Trial:
             (core_schema.no_info_after_validator_function(partial(_label, str(number)), core), name)
             for number, (core, name) in enumerate(self._union["choices"])
         ]
-        return self._whole.validator_of({**self._union, "choices": choices})
+        return self._choosing_core.validator_of({**self._union, "choices": choices})
 
     def chosen(self, text: bytes) -> str | None:
         """Return the chosen branch, or None if there is none."""
@@ -213,7 +213,7 @@ class _Trial:
         return label
 
 
-def _label(label: str, _made: Any) -> str:
+def _label(label: str, _value: Any) -> str:
     return label
 
 
