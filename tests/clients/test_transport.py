@@ -375,9 +375,9 @@ def test_loops_of_several_threads_do_not_close_one_anothers_connections() -> Non
 
 def test_no_two_threads_go_on_in_the_same_encoded_history() -> None:
     client = OpenAIClient("m", base_url="http://h")
-    memos = [client._own.memo]
-    in_threads([lambda: memos.append(client._own.memo)] * 2)
-    assert client._own.memo is memos[0]
+    memos = [client._per_thread.memo]
+    in_threads([lambda: memos.append(client._per_thread.memo)] * 2)
+    assert client._per_thread.memo is memos[0]
     assert len({id(memo) for memo in memos}) == 3
 
 
@@ -390,7 +390,7 @@ async def test_a_client_keeps_what_it_encoded_within_its_limit(
         OpenAIClient("m", base_url=server.url, **given) as client,
     ):
         await client.chat(HI)
-        assert len(client._own.memo.histories) == kept
+        assert len(client._per_thread.memo.histories) == kept
 
 
 def test_a_limit_is_a_number_of_bytes() -> None:

@@ -118,8 +118,8 @@ class Retries(Checked, msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.attempts.__class__ is not float:  # NaN is left to the check of the numbers
             super().__post_init__()
-        waits = 0 <= self.first_wait <= self.longest_wait and self.first_wait < math.inf
-        if not (self.attempts >= 1 and waits):  # also True if one of them is NaN
+        has_valid_waits = 0 <= self.first_wait <= self.longest_wait and self.first_wait < math.inf
+        if not (self.attempts >= 1 and has_valid_waits):  # also True if one of them is NaN
             raise ValueError(
                 "Retries: attempts must be at least 1, and 0 <= first_wait <= longest_wait"
             )
@@ -142,31 +142,31 @@ class Attempts:
         self._retries = retries
         self.until = None if total is None else asyncio.get_running_loop().time() + total
         self._attempts: AsyncRetrying | None = None
-        self._now: tenacity.AttemptManager | None = None
-        self._made = 0
+        self._attempt: tenacity.AttemptManager | None = None
+        self._failure_count = 0
 
     async def after(self, error: ClientError) -> None:
         """Wait until the request may be made again. Raises the error if it may not.
 
         After several attempts, the error that is raised says how many there were.
         """
-        self._made += 1
+        self._failure_count += 1
         try:
             await self._next(error)
         except ClientError:
-            if self._made > 1:
-                error.args = (f"{error} (after {self._made} attempts)",)
+            if self._failure_count > 1:
+                error.args = (f"{error} (after {self._failure_count} attempts)",)
             raise
 
     async def _next(self, error: ClientError) -> None:
         if self._retries is None or not self._retries.allow(error):
             raise error
-        if self._attempts is None or self._now is None:
+        if self._attempts is None or self._attempt is None:
             self._attempts = aiter(_retrying(self._retries, error, self.until))
-            self._now = await anext(self._attempts)
-        with self._now:
+            self._attempt = await anext(self._attempts)
+        with self._attempt:
             raise error
-        self._now = await anext(self._attempts)
+        self._attempt = await anext(self._attempts)
 
 
 async def retried(attempts: Attempts, ask: Callable[[float | None], Awaitable[T]]) -> T:
@@ -191,21 +191,21 @@ def _retrying(retries: Retries, error: ClientError, until: float | None) -> Asyn
         )
         raise error from None
     backoff = tenacity.wait_exponential(retries.first_wait, retries.longest_wait)
-    chance = tenacity.wait_random(0, retries.first_wait)
+    jitter = tenacity.wait_random(0, retries.first_wait)
 
     def wait(state: tenacity.RetryCallState) -> float:
         failure = state.outcome.exception() if state.outcome is not None else None
-        told = failure.retry_after if isinstance(failure, ClientError) else None
-        return chance(state) + (backoff(state) if told is None else told)
+        provider_wait = failure.retry_after if isinstance(failure, ClientError) else None
+        return jitter(state) + (backoff(state) if provider_wait is None else provider_wait)
 
     now = asyncio.get_running_loop().time
 
-    def enough(state: tenacity.RetryCallState) -> bool:
-        late = until is not None and now() + state.upcoming_sleep >= until
-        return late or state.attempt_number >= retries.attempts
+    def is_over(state: tenacity.RetryCallState) -> bool:
+        is_too_late = until is not None and now() + state.upcoming_sleep >= until
+        return is_too_late or state.attempt_number >= retries.attempts
 
     return AsyncRetrying(
-        stop=enough,
+        stop=is_over,
         retry=tenacity.retry_if_exception(retries.allow),
         wait=wait,
         sleep=retries.sleep,
@@ -215,10 +215,10 @@ def _retrying(retries: Retries, error: ClientError, until: float | None) -> Asyn
 
 # Errors of providers: the message from the body, and from the headers when to try again.
 
-_LONGEST = 64 * 1024
+_MOST_ERROR_BYTES = 64 * 1024
 _PATIENCE = 5.0
 """Seconds that reading an error's text may take, once the status is known."""
-_SAYS = {"true": True, "false": False}
+_BOOLEANS = {"true": True, "false": False}
 
 
 async def refusal(response: Response) -> ClientError:
@@ -229,16 +229,16 @@ async def refusal(response: Response) -> ClientError:
     body = b""
     with contextlib.suppress(ConnectionFailed, TimeoutError):
         async with asyncio.timeout(_PATIENCE):
-            async for data in response.chunks():
-                body += data
-                if len(body) > _LONGEST:
+            async for chunk in response.chunks():
+                body += chunk
+                if len(body) > _MOST_ERROR_BYTES:
                     break
     headers = response.headers
-    when = retry_after(headers, time.time())
-    error = http_error(response.status, body, retry_after=when)
-    error.retryable = _SAYS.get(headers.get("x-should-retry", "").lower(), error.retryable)
-    if error.retryable and when is not None:
-        error.retry_after = when
+    wait = retry_after(headers, time.time())
+    error = http_error(response.status, body, retry_after=wait)
+    error.retryable = _BOOLEANS.get(headers.get("x-should-retry", "").lower(), error.retryable)
+    if error.retryable and wait is not None:
+        error.retry_after = wait
     return error
 
 
@@ -256,9 +256,9 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
     from email.utils import parsedate_to_datetime  # takes 5 ms, which `import toolcrib` saves
 
     try:
-        then = parsedate_to_datetime(headers.get("retry-after", ""))
-        then = then if then.tzinfo is not None else then.replace(tzinfo=UTC)
-        return max(0.0, then.timestamp() - now)
+        date = parsedate_to_datetime(headers.get("retry-after", ""))
+        date = date if date.tzinfo is not None else date.replace(tzinfo=UTC)
+        return max(0.0, date.timestamp() - now)
     except (ValueError, TypeError, OverflowError):
         return None
 
@@ -275,7 +275,7 @@ def _number(value: str) -> float | None:
 #
 # Rule: the answer is always closed in the end, and none of its errors contains a key.
 
-_PART = 206
+_PARTIAL_CONTENT = 206
 """The status of a partial answer, which was not asked for."""
 
 
@@ -290,14 +290,14 @@ async def exchanged(
     """
     try:
         response = await transport.send(outgoing)
-        whole = False
+        is_whole = False
         try:
-            if not 200 <= response.status < 300 or response.status == _PART:
+            if not 200 <= response.status < 300 or response.status == _PARTIAL_CONTENT:
                 raise await refusal(response)
             yield response
-            whole = True
+            is_whole = True
         finally:
-            await response.aclose(whole=whole)
+            await response.aclose(whole=is_whole)
     except ClientError as error:
         secrets = _secrets_sent(transport, outgoing, base, headers)
         error.args = tuple(
@@ -310,8 +310,8 @@ async def exchanged(
 def _secrets_sent(
     transport: Transport, outgoing: Outgoing, base: str, headers: Mapping[str, str]
 ) -> list[str]:
-    sent = (*secrets_of(base, headers), *secrets_in(outgoing.body))
-    return [*sent, *getattr(transport, "secrets", ())]
+    secrets = (*secrets_of(base, headers), *secrets_in(outgoing.body))
+    return [*secrets, *getattr(transport, "secrets", ())]
 
 
 def _without_secrets(reply: Reply, secrets: list[str]) -> Reply:
@@ -387,9 +387,9 @@ class Options(TypedDict, total=False):
     history_bytes: int
 
 
-def with_headers(own: Mapping[str, str], options: Options) -> Options:
+def with_headers(defaults: Mapping[str, str], options: Options) -> Options:
     """Return the options with these headers added, unless they have headers of the same name."""
-    return {**options, "headers": merged(own, checked_headers(options.get("headers") or {}))}
+    return {**options, "headers": merged(defaults, checked_headers(options.get("headers") or {}))}
 
 
 def _with_text_calls(wire: Wire, syntax: TextSyntax | str | None, *, trusted: bool) -> Wire:
@@ -402,7 +402,7 @@ def _with_text_calls(wire: Wire, syntax: TextSyntax | str | None, *, trusted: bo
 
 def _with_output(wire: Wire, native: NativeOutput) -> Wire:
     """Return the wire with its own form for typed answers, with a tool for them, or with neither.
-    None keeps what is known."""
+    None leaves the wire's own choice."""
     if native is None:
         return wire
     if native == "tool":
@@ -422,7 +422,7 @@ def _checked_size(name: str, value: int) -> int:
     return value
 
 
-def _naming(wire: Wire, reasons: Iterable[str]) -> Wire:
+def _with_natural_reasons(wire: Wire, reasons: Iterable[str]) -> Wire:
     if isinstance(reasons, str):
         raise RequestError(f"natural_reasons must be a list: [{reasons!r}]")
     added = frozenset(reason.lower() for reason in reasons)
@@ -438,11 +438,11 @@ def _with_media(
         return wire
     if isinstance(media, str):
         raise RequestError(f"{where}_media must be a list of media types: [{media!r}]")
-    taken = frozenset(media_type.lower() for media_type in media)
-    return msgspec.structs.replace(wire, **{f"{where}_media": taken, f"{where}_models": ""})
+    media_types = frozenset(media_type.lower() for media_type in media)
+    return msgspec.structs.replace(wire, **{f"{where}_media": media_types, f"{where}_models": ""})
 
 
-class _Own(threading.local):
+class _PerThread(threading.local):
     """Holds each thread's own data, since two threads must not extend the same encoded history."""
 
     def __init__(self, history_bytes: int) -> None:
@@ -496,7 +496,7 @@ class WireClient(PlanningClient):
         prompt_media: Iterable[str] | None = None,
         history_bytes: int = REMEMBERED_BYTES,
     ) -> None:
-        wire = _with_output(_naming(wire_of(wire), natural_reasons), native_output)
+        wire = _with_output(_with_natural_reasons(wire_of(wire), natural_reasons), native_output)
         wire = _with_text_calls(wire, text_calls, trusted=text_calls_trusted)
         wire = _with_media(_with_media(wire, "result", result_media), "prompt", prompt_media)
         check_type("settings", settings, Settings, "a Settings, such as Settings(temperature=0)")
@@ -508,9 +508,9 @@ class WireClient(PlanningClient):
         self._headers = checked_headers(headers or {})
         self._transport = transport or AiohttpTransport(timeouts)
         self._retries = retries
-        self._own = _Own(_checked_size("history_bytes", history_bytes))
+        self._per_thread = _PerThread(_checked_size("history_bytes", history_bytes))
         self._provider = f"{self.wire.name} at {address.hostname or 'an unknown server'}"
-        self._offered: tuple[HasDefinition, ...] = ()
+        self._last_tools: tuple[HasDefinition, ...] = ()
 
     @property
     def model(self) -> str:
@@ -529,14 +529,14 @@ class WireClient(PlanningClient):
         """
         attempts = Attempts(self._retries, limit_of(self._transport))
         while True:
-            begun = False
+            has_begun = False
             try:
                 async with contextlib.aclosing(self._parts(request, attempts.until)) as parts:
                     async for part in parts:
-                        begun = begun or not isinstance(part, ReasoningPart)
+                        has_begun = has_begun or not isinstance(part, ReasoningPart)
                         yield part
             except ClientError as error:
-                if begun:
+                if has_begun:
                     raise
                 failure = error
             else:
@@ -544,34 +544,34 @@ class WireClient(PlanningClient):
             await attempts.after(failure)
 
     async def _reply(self, request: ChatRequest, until: float | None) -> Reply:
-        outgoing, reader = self._encoded(request, until, stream=False)
+        outgoing, new_decoder = self._encoded(request, until, stream=False)
         async with exchanged(self._transport, outgoing, self._base, self._headers) as response:
-            reading = reader(response)
-            async for data in response.chunks():
-                reading.feed(data)
-                if reading.done:
+            reply_decoder = new_decoder(response)
+            async for chunk in response.chunks():
+                reply_decoder.feed(chunk)
+                if reply_decoder.done:
                     break
-            return self._whole(reading.finish(clean=is_bounded(response)), outgoing)
+            return self._checked(reply_decoder.finish(clean=is_bounded(response)), outgoing)
 
     async def _parts(
         self, request: ChatRequest, until: float | None
     ) -> AsyncGenerator[StreamPart, None]:
-        told: list[str] = []
-        outgoing, reader = self._encoded(request, until, stream=True)
+        texts: list[str] = []
+        outgoing, new_decoder = self._encoded(request, until, stream=True)
         async with exchanged(self._transport, outgoing, self._base, self._headers) as response:
-            reading = reader(response)
-            async for data in response.chunks():
-                for part in reading.feed(data):
+            reply_decoder = new_decoder(response)
+            async for chunk in response.chunks():
+                for part in reply_decoder.feed(chunk):
                     if isinstance(part, TextPart):
-                        told.append(part.text)
+                        texts.append(part.text)
                     yield part
-                if reading.done:
+                if reply_decoder.done:
                     break
-            reply = self._whole(reading.finish(clean=is_bounded(response)), outgoing)
-        said = "".join(told)
-        if reply.text.startswith(said) and reply.text != said:
+            reply = self._checked(reply_decoder.finish(clean=is_bounded(response)), outgoing)
+        streamed_text = "".join(texts)
+        if reply.text.startswith(streamed_text) and reply.text != streamed_text:
             # all text of a server that does not stream, or text that might have become a call
-            yield TextPart(reply.text[len(said) :])
+            yield TextPart(reply.text[len(streamed_text) :])
         yield reply
 
     def offer(self, request: ChatRequest, reply: Reply) -> Offer:
@@ -579,7 +579,7 @@ class WireClient(PlanningClient):
         del reply
         request = self._completed(request)
         return encode(
-            self.wire, request, model=self._model, stream=False, memo=self._own.memo
+            self.wire, request, model=self._model, stream=False, memo=self._per_thread.memo
         ).offer
 
     @property
@@ -598,46 +598,46 @@ class WireClient(PlanningClient):
         self, request: ChatRequest, until: float | None, *, stream: bool
     ) -> tuple[Outgoing, Callable[[Response], Decoder]]:
         request = self._completed(request)
-        memo = self._own.memo
-        sent = encode(self.wire, request, model=self._model, stream=stream, memo=memo)
+        memo = self._per_thread.memo
+        encoded = encode(self.wire, request, model=self._model, stream=stream, memo=memo)
         outgoing = Outgoing(
-            method=sent.method,
-            url=joined(self._base, sent.path),
-            headers=merged(sent.headers, self._headers),
-            body=sent.body,
+            method=encoded.method,
+            url=joined(self._base, encoded.path),
+            headers=merged(encoded.headers, self._headers),
+            body=encoded.body,
             until=until,
         )
 
-        def reader(response: Response) -> Decoder:
-            form = response.headers.get("content-type", "").lower()
-            streaming = stream or "event-stream" in form
-            return decoder(self.wire, streaming, sent.offer, request.new_prefix())
+        def new_decoder(response: Response) -> Decoder:
+            content_type = response.headers.get("content-type", "").lower()
+            is_stream = stream or "event-stream" in content_type
+            return decoder(self.wire, is_stream, encoded.offer, request.new_prefix())
 
-        return outgoing, reader
+        return outgoing, new_decoder
 
-    def _whole(self, reply: Reply, outgoing: Outgoing) -> Reply:
+    def _checked(self, reply: Reply, outgoing: Outgoing) -> Reply:
         if reply.finish == "incomplete":
             reason = f" (its reason: {reply.provider_finish})" if reply.provider_finish else ""
             raise ConnectionFailed(f"the reply ended before it was complete{reason}")
         if reply.finish == "error":
             raise ProviderError(f"the provider broke off its reply: {reply.provider_finish}")
         if reply.finish == "doubtful":  # its finish reason is not known
-            sent = _secrets_sent(self._transport, outgoing, self._base, self._headers)
-            reply = _without_secrets(reply, sent)
+            secrets = _secrets_sent(self._transport, outgoing, self._base, self._headers)
+            reply = _without_secrets(reply, secrets)
         return msgspec.structs.replace(reply, model=self._model, provider=self._provider)
 
     def _completed(self, request: ChatRequest) -> ChatRequest:
         """Return the request with this client's settings where it leaves them open."""
-        own, asked = self.settings, request.settings
-        if own != Settings():
-            request = msgspec.structs.replace(request, settings=asked.over(own))
-        if request.tools is not self._offered:
+        defaults, requested = self.settings, request.settings
+        if defaults != Settings():
+            request = msgspec.structs.replace(request, settings=requested.over(defaults))
+        if request.tools is not self._last_tools:
             if not (
                 isinstance(request.tools, tuple)
                 and all(hasattr(tool, "get_definition") for tool in request.tools)
             ):
                 request = msgspec.structs.replace(request, tools=as_tools(request.tools))
-            self._offered = request.tools
+            self._last_tools = request.tools
         return request
 
 
@@ -646,12 +646,12 @@ class WireClient(PlanningClient):
 # Once part of an answer was passed on, its errors are raised to the caller, since no other client
 # can go on in the middle of a sentence.
 
-_MOVED_ON_BY = (ConnectionFailed, RateLimitError, ProviderError)
+_FALLBACK_ERRORS = (ConnectionFailed, RateLimitError, ProviderError)
 
 
 @explains_wrong_types
 def fallback(
-    clients: Sequence[LLMClient], *, on: tuple[type[ClientError], ...] = _MOVED_ON_BY
+    clients: Sequence[LLMClient], *, on: tuple[type[ClientError], ...] = _FALLBACK_ERRORS
 ) -> FallbackClient:
     """Make one client out of several. The next one is asked if one raises an error of a kind in
     `on`.
@@ -667,7 +667,7 @@ def models_of(client: LLMClient) -> tuple[str, ...]:
     """Return the models that a client may ask. A fallback has several."""
     if not isinstance(client, FallbackClient):
         return (client.model,)
-    return tuple(model for each in client.clients for model in models_of(each))
+    return tuple(model for member in client.clients for model in models_of(member))
 
 
 class FallbackClient(PlanningClient):
@@ -685,7 +685,7 @@ class FallbackClient(PlanningClient):
         if not all(isinstance(kind, type) and issubclass(kind, ClientError) for kind in on):
             raise RequestError("fallback: on=(…) takes subclasses of ClientError")
         self._clients = tuple(clients)
-        self._on = tuple(on)
+        self._error_types = tuple(on)
 
     @property
     def clients(self) -> tuple[LLMClient, ...]:
@@ -704,22 +704,22 @@ class FallbackClient(PlanningClient):
         for client in self._clients:
             try:
                 return await client.chat(request)
-            except self._on as error:
+            except self._error_types as error:
                 failures.append(error)
-        raise self._all(failures)
+        raise self._last_of(failures)
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[StreamPart]:
         """Yield what `chat` returns, in parts. After the first part no other client is asked."""
         failures: list[ClientError] = []
         for client in self._clients:
-            begun = False
+            has_begun = False
             parts = client.stream(request)
             try:
                 async for part in parts:
-                    begun = begun or not isinstance(part, ReasoningPart)
+                    has_begun = has_begun or not isinstance(part, ReasoningPart)
                     yield part
-            except self._on as error:
-                if begun:
+            except self._error_types as error:
+                if has_begun:
                     raise
                 failures.append(error)
             else:
@@ -727,13 +727,13 @@ class FallbackClient(PlanningClient):
             finally:
                 if isinstance(parts, AsyncGenerator):
                     await parts.aclose()
-        raise self._all(failures)
+        raise self._last_of(failures)
 
     def offer(self, request: ChatRequest, reply: Reply) -> Offer:
         """Return the offer of the request to the client that gave this reply."""
-        answered = (reply.model, reply.provider)
+        origin = (reply.model, reply.provider)
         for client in self._clients:
-            if (client.model, getattr(client, "provider", "")) == answered:
+            if (client.model, getattr(client, "provider", "")) == origin:
                 return offer_of(client, request, reply)
         return offer_of(self._clients[0], request, reply)
 
@@ -746,7 +746,7 @@ class FallbackClient(PlanningClient):
     def __repr__(self) -> str:
         return f"fallback({list(self._clients)!r})"
 
-    def _all(self, failures: list[ClientError]) -> ClientError:
+    def _last_of(self, failures: list[ClientError]) -> ClientError:
         """Return the last failure, with a note that lists all clients, since the first failure is
         often the cause."""
         for client, failure in zip(self._clients, failures, strict=True):

@@ -34,11 +34,11 @@ from toolcrib.clients.sdk import SdkClient, over_sdk
 from toolcrib.clients.server import (
     checked_headers,
     checked_url,
-    given_or,
     joined,
     key_of,
     merged,
     same_server,
+    url_or_default,
 )
 from toolcrib.clients.transport import (
     AiohttpTransport,
@@ -81,17 +81,17 @@ KEYS: Mapping[str, tuple[str, ...]] = {
 """The environment variables that may hold the key of each provider, in the order of preference."""
 
 
-def _addressed(
-    wire: Wire, own_url: str, base_url: str | None, api_key: str | None, options: Options
+def _base_and_options(
+    wire: Wire, provider_url: str, base_url: str | None, api_key: str | None, options: Options
 ) -> tuple[str, Options]:
     """Return where requests go, and the options with the key for that server.
 
     The environment's key is only for the provider's own server, which requires one. `KEYS` lists
     its variables by the name of the wire.
     """
-    base = checked_url(given_or(base_url, own_url))
-    own = same_server(base, own_url)
-    key = key_of(api_key, *KEYS[wire.name], looked_up=own, needed=own)
+    base = checked_url(url_or_default(base_url, provider_url))
+    is_providers_own = same_server(base, provider_url)
+    key = key_of(api_key, *KEYS[wire.name], looked_up=is_providers_own, needed=is_providers_own)
     return base, _with_key(wire, key, options)
 
 
@@ -141,7 +141,7 @@ class OpenAIClient(WireClient):
 
 def base_of(base_url: str | None) -> str:
     """Return the given address, or that of the environment, or OpenAI's own."""
-    return given_or(base_url, OPENAI_URL, "OPENAI_BASE_URL")
+    return url_or_default(base_url, OPENAI_URL, "OPENAI_BASE_URL")
 
 
 def key_for(base: str, base_url: str | None, api_key: str | None) -> str:
@@ -152,8 +152,8 @@ def key_for(base: str, base_url: str | None, api_key: str | None) -> str:
     AuthenticationError if OpenAI's server is meant and there is no key.
     """
     is_openai = same_server(base, OPENAI_URL)
-    look = base_url is None or is_openai
-    return key_of(api_key, "OPENAI_API_KEY", looked_up=look, needed=is_openai)
+    looked_up = base_url is None or is_openai
+    return key_of(api_key, "OPENAI_API_KEY", looked_up=looked_up, needed=is_openai)
 
 
 def _wire(api: str, *, is_openai: bool) -> Wire:
@@ -197,9 +197,9 @@ class AnthropicClient(WireClient):
         if sdk is not None:
             base, options = over_sdk(sdk, options, base_url=base_url, api_key=api_key)
         else:
-            base = given_or(base_url, ANTHROPIC_URL, "ANTHROPIC_BASE_URL")
-            own = same_server(checked_url(base), ANTHROPIC_URL)
-            auth = _auth(api_key, looked_up=base_url is None or own, needed=own)
+            base = url_or_default(base_url, ANTHROPIC_URL, "ANTHROPIC_BASE_URL")
+            is_anthropic = same_server(checked_url(base), ANTHROPIC_URL)
+            auth = _auth(api_key, looked_up=base_url is None or is_anthropic, needed=is_anthropic)
             options = with_headers(auth, options)
         super().__init__(ANTHROPIC, model, base_url=base, **options)
 
@@ -239,7 +239,7 @@ class GeminiClient(WireClient):
         api_key: str | None = None,
         **options: Unpack[Options],
     ) -> None:
-        base, options = _addressed(GEMINI, GEMINI_URL, base_url, api_key, options)
+        base, options = _base_and_options(GEMINI, GEMINI_URL, base_url, api_key, options)
         super().__init__(GEMINI, model, base_url=base, **options)
 
 
@@ -265,7 +265,7 @@ class MistralClient(WireClient):
         api_key: str | None = None,
         **options: Unpack[Options],
     ) -> None:
-        base, options = _addressed(MISTRAL, MISTRAL_URL, base_url, api_key, options)
+        base, options = _base_and_options(MISTRAL, MISTRAL_URL, base_url, api_key, options)
         super().__init__(MISTRAL, model, base_url=base, **options)
 
 
@@ -273,8 +273,8 @@ class MistralClient(WireClient):
 
 OLLAMA_URL = "http://localhost:11434"
 
-_PORT = 11434
-_ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104  a server listens there
+_OLLAMA_PORT = 11434
+_WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104  a server listens there
 
 
 class OllamaClient(WireClient):
@@ -300,29 +300,31 @@ class OllamaClient(WireClient):
         **options: Unpack[Options],
     ) -> None:
         key = key_of(api_key, looked_up=False, needed=False)
-        host = given_or(base_url, OLLAMA_URL, "OLLAMA_HOST")
-        super().__init__(OLLAMA, model, base_url=_url(host), **_with_key(OLLAMA, key, options))
+        host = url_or_default(base_url, OLLAMA_URL, "OLLAMA_HOST")
+        super().__init__(
+            OLLAMA, model, base_url=_ollama_url(host), **_with_key(OLLAMA, key, options)
+        )
 
 
-def _url(host: str) -> str:
+def _ollama_url(host: str) -> str:
     """Return the base URL for a value of `OLLAMA_HOST`. Raises RequestError.
 
     The value may be `:8080`, `gpu-box`, `gpu-box/ollama` or a URL. The address that means every
     interface stands for this machine.
     """
-    bare = "://" not in host
+    is_bare = "://" not in host
     try:
-        parts = urlsplit(f"http://{host}" if bare else host)
-        port = parts.port or (_PORT if bare else None)
+        parts = urlsplit(f"http://{host}" if is_bare else host)
+        port = parts.port or (_OLLAMA_PORT if is_bare else None)
     except ValueError:
         raise RequestError("OLLAMA_HOST or the base URL is not a host or URL") from None
-    name = parts.hostname or ("127.0.0.1" if bare else "")
-    name = _ANYWHERE.get(name, f"[{name}]" if ":" in name else name)
+    hostname = parts.hostname or ("127.0.0.1" if is_bare else "")
+    hostname = _WILDCARD_HOSTS.get(hostname, f"[{hostname}]" if ":" in hostname else hostname)
     login = parts.netloc.rpartition("@")[0]
-    server = f"{login}@{name}" if login else name
-    end = f":{port}" if port else ""
+    netloc = f"{login}@{hostname}" if login else hostname
+    port_suffix = f":{port}" if port else ""
     query = f"?{parts.query}" if parts.query else ""
-    return checked_url(f"{parts.scheme}://{server}{end}{parts.path.rstrip('/')}{query}")
+    return checked_url(f"{parts.scheme}://{netloc}{port_suffix}{parts.path.rstrip('/')}{query}")
 
 
 # Cohere, and every server that speaks version 2 of its chat.
@@ -347,14 +349,14 @@ class CohereClient(WireClient):
         api_key: str | None = None,
         **options: Unpack[Options],
     ) -> None:
-        base, options = _addressed(COHERE, COHERE_URL, base_url, api_key, options)
+        base, options = _base_and_options(COHERE, COHERE_URL, base_url, api_key, options)
         super().__init__(COHERE, model, base_url=base, **options)
 
 
 # Amazon Bedrock, and every server that speaks its Converse wire.
 
-_REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
-_AWS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
+_REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
+_AMAZON_DOMAINS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 
 
 class BedrockClient(WireClient):
@@ -380,24 +382,24 @@ class BedrockClient(WireClient):
         api_key: str | None = None,
         **options: Unpack[Options],
     ) -> None:
-        usual = "amazonaws.com"
+        default_server = "amazonaws.com"
         if base_url is None:
-            usual = f"https://bedrock-runtime.{_region(region)}.{usual}"
-        base = checked_url(given_or(base_url, usual))
-        own = (urlsplit(base).hostname or "").endswith(_AWS)
-        key = key_of(api_key, "AWS_BEARER_TOKEN_BEDROCK", looked_up=own, needed=False)
-        given = options.get("transport")
-        if own and not key and not isinstance(given, SigningTransport):
+            default_server = f"https://bedrock-runtime.{_region(region)}.{default_server}"
+        base = checked_url(url_or_default(base_url, default_server))
+        is_amazon = (urlsplit(base).hostname or "").endswith(_AMAZON_DOMAINS)
+        key = key_of(api_key, "AWS_BEARER_TOKEN_BEDROCK", looked_up=is_amazon, needed=False)
+        transport = options.get("transport")
+        if is_amazon and not key and not isinstance(transport, SigningTransport):
             timeouts = options.get("timeouts")
-            signing = SigningTransport(given, region=_region(region), timeouts=timeouts)
+            signing = SigningTransport(transport, region=_region(region), timeouts=timeouts)
             options = {**options, "transport": signing}
         options = _with_key(BEDROCK_CONVERSE, key, options)
         super().__init__(BEDROCK_CONVERSE, model, base_url=base, **options)
 
 
 def _region(given: str | None) -> str:
-    names = (given, *(os.environ.get(name, "") for name in _REGIONS))
-    region = next((name.strip() for name in names if name and name.strip()), "")
+    candidates = (given, *(os.environ.get(name, "") for name in _REGION_VARIABLES))
+    region = next((name.strip() for name in candidates if name and name.strip()), "")
     if not region:
         raise RequestError("there is no AWS region: set AWS_REGION, or pass region=…")
     if not re.fullmatch(r"[a-z0-9-]{1,40}", region):
@@ -418,9 +420,10 @@ PROVIDERS: Mapping[str, Callable[..., LLMClient]] = {
     "openai": OpenAIClient,
     "openai-responses": partial(OpenAIClient, api="responses"),
 }
-_MODELS = ", ".join(f"{provider}:MODEL" for provider in PROVIDERS if provider != "local")
+_MODEL_FORMS = ", ".join(f"{provider}:MODEL" for provider in PROVIDERS if provider != "local")
 _FORMS = (
-    f"local, local:FILE.gguf, {_MODELS}, or URL#MODEL for a server with an OpenAI-compatible API"
+    f"local, local:FILE.gguf, {_MODEL_FORMS}, or URL#MODEL for a server with an "
+    "OpenAI-compatible API"
 )
 
 
@@ -478,10 +481,10 @@ def client_for(name: str, *, transport: Transport | None = None) -> LLMClient:
         raise RequestError("a local model sends no requests, so a transport cannot be used with it")
     if name == "local":
         return LocalClient()
-    make = PROVIDERS.get(provider)
-    if make is None or not model:
+    factory = PROVIDERS.get(provider)
+    if factory is None or not model:
         raise RequestError(f"there is no model {name!r}{_likely_model(name)}; name one as {_FORMS}")
-    return make(model, **options)
+    return factory(model, **options)
 
 
 # Texts as vectors, from any server with OpenAI's `/embeddings`.
@@ -490,8 +493,8 @@ def client_for(name: str, *, transport: Transport | None = None) -> LLMClient:
 # all of the same length and of finite numbers.
 # https://platform.openai.com/docs/api-reference/embeddings
 
-_LONGEST = 1 << 28
-_HEADERS = {"Content-Type": "application/json", "Accept": "application/json"}
+_MOST_ANSWER_BYTES = 1 << 28
+_JSON_HEADERS = {"Content-Type": "application/json", "Accept": "application/json"}
 
 
 class EmbeddingsClient(Closing):
@@ -522,8 +525,8 @@ class EmbeddingsClient(Closing):
     ) -> None:
         self._base = checked_url(base_of(base_url))
         key = key_for(self._base, base_url, api_key)
-        own = {**_HEADERS, **(OPENAI_CHAT.auth(key) if key else {})}
-        self._headers = merged(checked_headers(own), checked_headers(headers or {}))
+        defaults = {**_JSON_HEADERS, **(OPENAI_CHAT.auth(key) if key else {})}
+        self._headers = merged(checked_headers(defaults), checked_headers(headers or {}))
         self._model = model
         self._dimensions = dimensions
         self._transport = transport or AiohttpTransport(timeouts)
@@ -543,7 +546,7 @@ class EmbeddingsClient(Closing):
         if not texts:
             return []
         attempts = Attempts(self._retries, limit_of(self._transport))
-        return await retried(attempts, lambda until: self._embedded(texts, until))
+        return await retried(attempts, lambda until: self._requested(texts, until))
 
     async def __call__(self, texts: Sequence[str]) -> list[list[float]]:
         """Return the same, so that a client can be used as an embedding function."""
@@ -556,37 +559,41 @@ class EmbeddingsClient(Closing):
         server = Outgoing(method="", url=self._base, headers={}, body=b"").server
         return f"EmbeddingsClient({self._model!r} at {server})"
 
-    async def _embedded(self, texts: Sequence[str], until: float | None) -> list[list[float]]:
-        asked: dict[str, object] = {"model": self._model, "input": [*map(encodable, texts)]}
+    async def _requested(self, texts: Sequence[str], until: float | None) -> list[list[float]]:
+        payload: dict[str, object] = {"model": self._model, "input": [*map(encodable, texts)]}
         if self._dimensions is not None:
-            asked["dimensions"] = self._dimensions
-        body = bytearray()
-        url, sent = joined(self._base, "/embeddings"), msgspec.json.encode(asked)
-        outgoing = Outgoing(method="POST", url=url, headers=self._headers, body=sent, until=until)
+            payload["dimensions"] = self._dimensions
+        answer = bytearray()
+        url, request_body = joined(self._base, "/embeddings"), msgspec.json.encode(payload)
+        outgoing = Outgoing(
+            method="POST", url=url, headers=self._headers, body=request_body, until=until
+        )
         async with exchanged(self._transport, outgoing, self._base, self._headers) as response:
-            async for data in response.chunks():
-                body += data
-                if len(body) > _LONGEST:
-                    raise self._wrong("is longer than 256 MB")
-        return self._rows(bytes(body), len(texts))
+            async for chunk in response.chunks():
+                answer += chunk
+                if len(answer) > _MOST_ANSWER_BYTES:
+                    raise self._wire_error("is longer than 256 MB")
+        return self._vectors(bytes(answer), len(texts))
 
-    def _rows(self, body: bytes, count: int) -> list[list[float]]:
-        data = None
+    def _vectors(self, body: bytes, count: int) -> list[list[float]]:
+        entries = None
         with suppress(msgspec.DecodeError, RecursionError):  # whose texts may quote the answer
-            data = msgspec.json.decode(body, type=_Answer).data
-        if data is None:
-            raise self._wrong("does not have OpenAI's format")
-        if sorted(row.index for row in data) != list(range(count)):
-            raise self._wrong(f"holds {len(data)} vectors, not one for each of {count} texts")
-        rows = [row.embedding for row in sorted(data, key=attrgetter("index"))]
+            entries = msgspec.json.decode(body, type=_Answer).data
+        if entries is None:
+            raise self._wire_error("does not have OpenAI's format")
+        if sorted(row.index for row in entries) != list(range(count)):
+            raise self._wire_error(
+                f"holds {len(entries)} vectors, not one for each of {count} texts"
+            )
+        rows = [row.embedding for row in sorted(entries, key=attrgetter("index"))]
         if not rows[0] or any(len(row) != len(rows[0]) for row in rows):
-            raise self._wrong("holds vectors of different lengths, or empty ones")
+            raise self._wire_error("holds vectors of different lengths, or empty ones")
         if not all(math.isfinite(number) for row in rows for number in row):
-            raise self._wrong("holds a number that is not finite")
+            raise self._wire_error("holds a number that is not finite")
         return rows
 
-    def _wrong(self, what: str) -> WireError:
-        return WireError(f"the answer of embedding model {self._model!r} {what}")
+    def _wire_error(self, problem: str) -> WireError:
+        return WireError(f"the answer of embedding model {self._model!r} {problem}")
 
 
 class _Row(msgspec.Struct):
@@ -623,21 +630,23 @@ def cost_of(
     library = _library()
     usage = spent.usage if isinstance(spent, Reply) else spent
     name = model or (spent.model if isinstance(spent, Reply) else "")
-    read = min(usage.cache_read, usage.input_tokens)
-    tokens = library.Usage(
+    cache_read = min(usage.cache_read, usage.input_tokens)
+    tokens_used = library.Usage(
         input_tokens=usage.input_tokens,
-        cache_read_tokens=read,
-        cache_write_tokens=min(usage.cache_written, usage.input_tokens - read),
+        cache_read_tokens=cache_read,
+        cache_write_tokens=min(usage.cache_written, usage.input_tokens - cache_read),
         output_tokens=usage.output_tokens,
     )
-    where = {}
+    provider_option = {}
     if provider is not None:
         is_url = provider.lower().startswith(("http://", "https://"))
         key = "provider_api_url" if is_url else "provider_id"
-        where[key] = _PROVIDERS.get(provider, provider)
+        provider_option[key] = _PROVIDERS.get(provider, provider)
     price: Decimal | None = None
     with suppress(LookupError):
-        price = library.calc_price(tokens, name.removeprefix("models/"), **where).total_price
+        price = library.calc_price(
+            tokens_used, name.removeprefix("models/"), **provider_option
+        ).total_price
     return price
 
 

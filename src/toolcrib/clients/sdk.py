@@ -23,9 +23,9 @@ from toolcrib.clients.server import merged, remembered
 from toolcrib.clients.transport import (
     ASKED_CODINGS,
     LINGER,
+    Decompressor,
     Outgoing,
     Response,
-    Unpacked,
     is_delimited,
     is_large,
 )
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
     from toolcrib.clients.base import Options
 
 _PACKAGES = ("openai", "anthropic")
-_OURS = ("base_url", "api_key", "transport", "timeouts")
-_KEYS = (
+_OWN_OPTIONS = ("base_url", "api_key", "transport", "timeouts")
+_KEY_ATTRIBUTES = (
     "api_key", "auth_token", "access_token",
     "aws_access_key", "aws_secret_key", "aws_session_token",
 )  # fmt: skip
-_FRAMES = "application/vnd.amazon.eventstream"
+_FRAMES_TYPE = "application/vnd.amazon.eventstream"
 
 
 class SdkClient(Protocol):
@@ -67,7 +67,7 @@ def over_sdk(sdk: SdkClient, options: Options, **given: str | None) -> tuple[str
     Raises RequestError if it is no asynchronous client of a known SDK, or if something that it has
     itself is `given` as well, or is among the options.
     """
-    for name in _OURS:
+    for name in _OWN_OPTIONS:
         if given.get(name) is not None or options.get(name) is not None:
             raise RequestError(
                 f"{name}= cannot be given with sdk=, because the SDK's client has its own"
@@ -80,7 +80,7 @@ class SdkTransport:
     """Sends requests for paths below `base` through an SDK's client."""
 
     def __init__(self, sdk: SdkClient) -> None:
-        package = next((name for name in _roots(type(sdk)) if name in _PACKAGES), None)
+        package = next((name for name in _root_packages(type(sdk)) if name in _PACKAGES), None)
         if package is None:
             raise RequestError(
                 f"sdk= takes a client of {' or '.join(_PACKAGES)}, not {type(sdk)!r}"
@@ -92,22 +92,22 @@ class SdkTransport:
         self.base = str(sdk.base_url).rstrip("/")
         self._sdk = sdk
         self._package: Any = sys.modules[package]
-        roots = _roots(self._package.DefaultAsyncHttpxClient)
+        roots = _root_packages(self._package.DefaultAsyncHttpxClient)
         # httpx, or the library in its place
         self._http: Any = sys.modules[next(name for name in roots if name.startswith("httpx"))]
-        self._sent: tuple[str, ...] = ()
+        self._sent_secrets: tuple[str, ...] = ()
 
     async def send(self, request: Outgoing) -> Response:
         """Return the beginning of the answer. Raises ConnectionFailed, AuthenticationError."""
         path = request.url.removeprefix(self.base)
         headers = merged({"Accept-Encoding": ASKED_CODINGS}, request.headers)
-        options = {"headers": headers, "max_retries": 0, "follow_redirects": False}
+        request_options = {"headers": headers, "max_retries": 0, "follow_redirects": False}
         try:
             response = await self._sdk.post(
                 path,
                 cast_to=self._http.Response,
                 body=json.loads(request.body),  # Azure, Vertex and Bedrock read and change it
-                options=options,
+                options=request_options,
                 stream=True,
             )
         except self._package.APIStatusError as error:
@@ -117,8 +117,10 @@ class SdkTransport:
             response = None
         if response is None:
             raise failure
-        sent = response.request  # with the headers and keys that the SDK added
-        self._sent = remembered(self._sent, str(sent.url), sent.headers)
+        sent_request = response.request  # with the headers and keys that the SDK added
+        self._sent_secrets = remembered(
+            self._sent_secrets, str(sent_request.url), sent_request.headers
+        )
         return _SdkResponse(response, self._http, request.server)
 
     async def aclose(self) -> None:
@@ -127,8 +129,8 @@ class SdkTransport:
     @property
     def secrets(self) -> list[str]:
         """The current keys of the SDK's client, which it may renew, and those that it has sent."""
-        keys = (getattr(self._sdk, name, None) for name in _KEYS)
-        return [*(key for key in keys if isinstance(key, str)), *self._sent]
+        keys = (getattr(self._sdk, name, None) for name in _KEY_ATTRIBUTES)
+        return [*(key for key in keys if isinstance(key, str)), *self._sent_secrets]
 
     def _failure(self, error: Exception, server: str) -> ClientError:
         if isinstance(error, self._package.APITimeoutError | self._http.TimeoutException):
@@ -137,15 +139,17 @@ class SdkTransport:
             return ConnectionFailed(f"{server}: no connection")
         if isinstance(error, self._http.HTTPError):  # while the SDK read an error's text
             return _broken(server)
-        who, what = type(self._sdk).__name__, type(error).__name__
+        client_name, error_name = type(self._sdk).__name__, type(error).__name__
         is_closed = getattr(self._sdk, "is_closed", None)
         if callable(is_closed) and is_closed():
-            return RequestError(f"{who} is already closed: keep it open while it is used")
-        return AuthenticationError(f"{who} sent no request ({what}): check its credentials")
+            return RequestError(f"{client_name} is already closed: keep it open while it is used")
+        return AuthenticationError(
+            f"{client_name} sent no request ({error_name}): check its credentials"
+        )
 
 
-def _roots(kind: type) -> list[str]:
-    return [base.__module__.partition(".")[0] for base in kind.__mro__]
+def _root_packages(cls: type) -> list[str]:
+    return [base.__module__.partition(".")[0] for base in cls.__mro__]
 
 
 class _SdkResponse:
@@ -155,30 +159,30 @@ class _SdkResponse:
         self._server = server
         self.status: int = response.status_code
         self.headers = {name.lower(): value for name, value in response.headers.items()}
-        framed = getattr(response, "http_version", "") in ("HTTP/2", "HTTP/3")
-        self.delimited = framed or is_delimited(self.headers)
+        is_framed = getattr(response, "http_version", "") in ("HTTP/2", "HTTP/3")
+        self.delimited = is_framed or is_delimited(self.headers)
         is_read = response.is_stream_consumed  # and decompressed by the SDK
-        self._packed = Unpacked({} if is_read else self.headers)
-        self._data = response.aiter_bytes() if is_read else response.aiter_raw()
+        self._decompressor = Decompressor({} if is_read else self.headers)
+        self._raw_chunks = response.aiter_bytes() if is_read else response.aiter_raw()
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        frames = FrameStream() if _FRAMES in self.headers.get("content-type", "") else None
+        frames = FrameStream() if _FRAMES_TYPE in self.headers.get("content-type", "") else None
         while True:
             try:
-                chunk = await anext(self._data, None)
+                chunk = await anext(self._raw_chunks, None)
             except self._http.TimeoutException:
                 failure = _too_slow(self._server)
                 break
             except self._http.HTTPError:
                 failure = _broken(self._server)
                 break
-            if chunk is None and self._packed.whole and not (frames and frames.close()):
+            if chunk is None and self._decompressor.whole and not (frames and frames.close()):
                 return
             if chunk is None:
                 failure = _broken(self._server)
                 break
             try:
-                for piece in self._packed.feed(chunk):
+                for piece in self._decompressor.feed(chunk):
                     yield piece if frames is None else _events(frames, piece)
                     if is_large(piece):
                         await asyncio.sleep(0)
@@ -192,7 +196,7 @@ class _SdkResponse:
             if whole:  # after a complete read the connection can be reused
                 with contextlib.suppress(self._http.HTTPError, TimeoutError):
                     async with asyncio.timeout(LINGER):
-                        while await anext(self._data, None) is not None:
+                        while await anext(self._raw_chunks, None) is not None:
                             pass
         finally:
             await self._response.aclose()
@@ -210,18 +214,18 @@ def _broken(server: str) -> ConnectionFailed:
     return ConnectionFailed(f"{server}: the connection broke in the middle of the reply")
 
 
-def _events(frames: FrameStream, data: bytes) -> bytes:
+def _events(frames: FrameStream, chunk: bytes) -> bytes:
     """Return Anthropic's events from Bedrock's frames, in the form that Anthropic's own server
     sends.
 
     https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_PayloadPart.html
     """
-    out = bytearray()
-    for event in frames.feed(data):
+    events = bytearray()
+    for event in frames.feed(chunk):
         try:
             payload = orjson.loads(event.data)
             body = base64.b64decode(payload["bytes"]) if "bytes" in payload else event.data
         except (ValueError, TypeError):
             raise WireError("a frame of the event stream holds no event") from None
-        out += b"data: " + body + b"\n\n"
-    return bytes(out)
+        events += b"data: " + body + b"\n\n"
+    return bytes(events)

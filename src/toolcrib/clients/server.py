@@ -15,39 +15,39 @@ from urllib.parse import unquote, urlsplit
 from toolcrib.errors import AuthenticationError, RequestError
 from toolcrib.urls import url_secrets
 
-_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """https://www.rfc-editor.org/rfc/rfc9110#section-5.1"""
 
 
-_ADDRESSES = ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL")
+_URL_VARIABLES = ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL")
 
 
 def joined(base: str, path: str) -> str:
     """Return `path` below `base`. A query in the base (Azure's `api-version`) stays at the end."""
-    start, mark, query = base.partition("?")
-    mark = "&" if mark and "?" in path else mark
-    return f"{start.rstrip('/')}{path}{mark}{query}"
+    base_path, separator, query = base.partition("?")
+    separator = "&" if separator and "?" in path else separator
+    return f"{base_path.rstrip('/')}{path}{separator}{query}"
 
 
 def names_server(url: str) -> bool:
     """Return whether it is an http:// or https:// URL with a host, without `#` or spaces."""
     try:
         parts = urlsplit(url)
-        whole = parts.scheme in ("http", "https") and parts.hostname and (parts.port or True)
+        is_complete = parts.scheme in ("http", "https") and parts.hostname and (parts.port or True)
     except ValueError:  # unclosed brackets, an invalid port
         return False
-    return bool(whole) and url.isprintable() and not {" ", "#"} & set(url)
+    return bool(is_complete) and url.isprintable() and not {" ", "#"} & set(url)
 
 
-def given_or(base_url: str | None, known: str, variable: str = "") -> str:
-    """Return the given base URL, or that of the variable, or the known one. Raises RequestError for
+def url_or_default(base_url: str | None, default: str, variable: str = "") -> str:
+    """Return the given base URL, or that of the variable, or the default one. Raises RequestError for
     an empty one that is given, as from an unset variable, since the request would go to another
     server."""
     if base_url is not None and not base_url.strip():
         raise RequestError(
             "base_url= is empty: name a server, or leave it out to use the default one"
         )
-    return (os.environ.get(variable, "").strip() or known) if base_url is None else base_url
+    return (os.environ.get(variable, "").strip() or default) if base_url is None else base_url
 
 
 def checked_url(url: str) -> str:
@@ -55,11 +55,11 @@ def checked_url(url: str) -> str:
     requested below it."""
     url = url.strip()
     if not names_server(url):
-        held = (
-            f"${name}" for name in _ADDRESSES if url and os.environ.get(name, "").strip() == url
+        variables = (
+            f"${name}" for name in _URL_VARIABLES if url and os.environ.get(name, "").strip() == url
         )
         raise RequestError(
-            f"{next(held, 'the base URL')} must begin with http:// or https:// and name a server, "
+            f"{next(variables, 'the base URL')} must begin with http:// or https:// and name a server, "
             "without # or spaces"
         )
     return url
@@ -68,7 +68,7 @@ def checked_url(url: str) -> str:
 def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Return a copy of the headers. Raises RequestError for an invalid name or value."""
     for name, value in headers.items():
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
+        if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
             raise RequestError(f"{name!r} is not the name of a header")
         if not isinstance(value, str) or not value.isascii() or not value.isprintable():
             raise RequestError(
@@ -89,7 +89,7 @@ def merged(headers: Mapping[str, str], others: Mapping[str, str]) -> dict[str, s
 
 # The proxy of the environment: `HTTPS_PROXY`, `HTTP_PROXY` or `ALL_PROXY`, except for `NO_PROXY`.
 
-_HERE = ("localhost", "::1")
+_LOOPBACK_HOSTS = ("localhost", "::1")
 
 
 def proxy_of(url: str) -> str | None:
@@ -102,7 +102,7 @@ def proxy_of(url: str) -> str | None:
     import urllib.request  # takes 15 ms, which `import toolcrib` saves
 
     proxies = urllib.request.getproxies()
-    if not proxies or host in _HERE or host.startswith("127."):
+    if not proxies or host in _LOOPBACK_HOSTS or host.startswith("127."):
         return None
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     server = parts.netloc.rpartition("@")[2]  # with its port, which NO_PROXY may contain
@@ -124,17 +124,17 @@ def same_server(url: str, other: str) -> bool:
     return urlsplit(url).hostname == urlsplit(other).hostname
 
 
-def key_of(given: str | None, *names: str, looked_up: bool, needed: bool) -> str:
+def key_of(api_key: str | None, *names: str, looked_up: bool, needed: bool) -> str:
     """Return the given key, or, if it is to be `looked_up`, that of the first variable that holds
     one.
 
     Return an empty string if there is none, or raise AuthenticationError if a key is `needed`.
     Raises RequestError for a variable whose value no header can have.
     """
-    key = (given or "").strip()
+    key = (api_key or "").strip()
     if not key and looked_up:
-        found = ((name, os.environ.get(name, "").strip()) for name in names)
-        name, key = next((each for each in found if each[1]), ("", ""))
+        candidates = ((name, os.environ.get(name, "").strip()) for name in names)
+        name, key = next((candidate for candidate in candidates if candidate[1]), ("", ""))
         if not key.isascii() or not key.isprintable():
             raise RequestError(
                 f"${name} holds a character that is not allowed in a header: set it again"
@@ -168,54 +168,54 @@ SECRET_MEMBER = re.compile(
     re.IGNORECASE,
 )
 """The names of members of a request's JSON that contain a key."""
-_SERVERS = ("tools", "mcp_servers")
+_SERVER_MEMBERS = ("tools", "mcp_servers")
 
-_SHORTEST = 6
-_LONG, _TELLING = 16, 8
+_SHORTEST_SECRET = 6
+_LONG, _PREFIX = 16, 8
 """A secret of at least this many characters is recognised by its first few, even if the rest is
 missing."""
-_PIECE = 4
+_SHORTEST_PIECE = 4
 _HIDDEN = re.compile(r"\[key\](?:[^\s\"'<>,)]*[A-Za-z0-9][^\s\"'<>,)]*)?(?:\s[^\s\"'<>,)]+)*")
 """The mark of a hidden secret, with the rest of its word and the words after it."""
 _BREAK = r"(?:\s|\\{1,7}[nr])"
 """A line break, literally or as JSON writes it, since base64 may be written in lines."""
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"}
-_OF_SDK, _SIGNED = "x-stainless-", "AWS4-"
-_REMEMBERED = 64
+_SDK_PREFIX, _SIGNATURE_PREFIX = "x-stainless-", "AWS4-"
+_MOST_REMEMBERED = 64
 
 
 def secrets_of(url: str, headers: Mapping[str, str]) -> list[str]:
     """Return the values of headers that may be secret, with and without a scheme such as `Bearer`,
     and those in a URL."""
-    found = url_secrets(url)
+    secrets = url_secrets(url)
     for name, value in headers.items():
         if name.lower() not in HARMLESS:
-            found += parts_of(value)
-    return found
+            secrets += parts_of(value)
+    return secrets
 
 
 def parts_of(value: str) -> list[str]:
     """Return a header's value, its last word (after `Bearer`), the value of each pair in it, such
     as a cookie's, and the login in it, since a provider may repeat any of them alone."""
-    last = value.rpartition(" ")[2]
+    last_word = value.rpartition(" ")[2]
     pairs = (pair.partition("=")[2].strip(' "') for pair in re.split("[;,]", value))
-    found = [value, last, *filter(None, pairs)]
+    parts = [value, last_word, *filter(None, pairs)]
     if value.lower().startswith("basic "):
         with suppress(binascii.Error, UnicodeDecodeError):
-            login = base64.b64decode(last, validate=True).decode()
-            found += [login, *login.split(":", 1)]
-    return found
+            login = base64.b64decode(last_word, validate=True).decode()
+            parts += [login, *login.split(":", 1)]
+    return parts
 
 
 def in_base64(secret: str) -> set[str]:
     """Return the base64 characters of a secret that do not depend on the text around it."""
-    found = set()
-    for before, unsure in ((0, 0), (1, 2), (2, 3)):
-        data = bytes(before) + secret.encode("utf-8", "surrogatepass")
-        sure = len(data) * 8 // 6
-        for code in (base64.b64encode, base64.urlsafe_b64encode):
-            found.add(code(data).decode()[unsure:sure])
-    return found
+    forms = set()
+    for padding, start in ((0, 0), (1, 2), (2, 3)):
+        data = bytes(padding) + secret.encode("utf-8", "surrogatepass")
+        end = len(data) * 8 // 6
+        for encode in (base64.b64encode, base64.urlsafe_b64encode):
+            forms.add(encode(data).decode()[start:end])
+    return forms
 
 
 def longest_word(secret: str) -> str:
@@ -226,51 +226,60 @@ def longest_word(secret: str) -> str:
 def secrets_in(body: bytes) -> list[str]:
     """Return the keys for other servers in a request's tools, which the provider is to call."""
     try:
-        said = json.loads(body)
+        request = json.loads(body)
     except (ValueError, RecursionError):
         return []
-    left = [said.get(name) for name in _SERVERS] if isinstance(said, dict) else []
-    found: list[str] = []
-    while left:
-        value = left.pop()
-        left += value if isinstance(value, list) else ()
-        for name, item in value.items() if isinstance(value, dict) else ():
-            if name == "headers" and isinstance(item, dict):
-                found += secrets_of("", {k: v for k, v in item.items() if isinstance(v, str)})
-            elif isinstance(item, str) and SECRET_MEMBER.fullmatch(name):
-                found += parts_of(item)
-            elif isinstance(item, str) and names_server(item):
-                found += secrets_of(item, {})
+    unvisited = [request.get(name) for name in _SERVER_MEMBERS] if isinstance(request, dict) else []
+    secrets: list[str] = []
+    while unvisited:
+        value = unvisited.pop()
+        unvisited += value if isinstance(value, list) else ()
+        for name, member in value.items() if isinstance(value, dict) else ():
+            if name == "headers" and isinstance(member, dict):
+                secrets += secrets_of("", {k: v for k, v in member.items() if isinstance(v, str)})
+            elif isinstance(member, str) and SECRET_MEMBER.fullmatch(name):
+                secrets += parts_of(member)
+            elif isinstance(member, str) and names_server(member):
+                secrets += secrets_of(member, {})
             else:
-                left.append(item)
-    return found
+                unvisited.append(member)
+    return secrets
 
 
-def remembered(known: tuple[str, ...], url: str, headers: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the known secrets of the last requests and those of one more, to which keys were added
+def remembered(earlier: tuple[str, ...], url: str, headers: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the secrets of earlier requests and those of one more, to which keys were added
     on the way. What an SDK tells about its machine is no secret, and neither is a signature."""
-    given = {
+    own_headers = {
         name: value
         for name, value in headers.items()
-        if not name.lower().startswith(_OF_SDK) and not value.startswith(_SIGNED)
+        if not name.lower().startswith(_SDK_PREFIX) and not value.startswith(_SIGNATURE_PREFIX)
     }
-    latest = secrets_of(url, given)
-    return (*(one for one in known if one not in latest), *latest)[-_REMEMBERED:]
+    latest = secrets_of(url, own_headers)
+    return (*(secret for secret in earlier if secret not in latest), *latest)[-_MOST_REMEMBERED:]
 
 
 def hidden(text: str, secrets: Iterable[str]) -> str:
     """Return the text without the secrets. Strings of fewer than six characters do not count as
     secrets."""
-    secrets = {one for one in secrets if len(one) >= _SHORTEST}
-    joined = re.sub(_BREAK, "", text)
-    coded = {form for one in secrets for form in in_base64(one) if longest_word(form) in joined}
-    secrets = sorted(secrets | coded, key=len, reverse=True)
+    secrets = {candidate for candidate in secrets if len(candidate) >= _SHORTEST_SECRET}
+    unbroken_text = re.sub(_BREAK, "", text)
+    base64_forms = {
+        form
+        for candidate in secrets
+        for form in in_base64(candidate)
+        if longest_word(form) in unbroken_text
+    }
+    secrets = sorted(secrets | base64_forms, key=len, reverse=True)
     for secret in secrets:
-        begun = _spelled(secret[:_TELLING])  # compiling a whole long token takes 0.1 s
-        if re.search(begun, text, re.IGNORECASE):
+        start_pattern = _spelled(secret[:_PREFIX])  # compiling a whole long token takes 0.1 s
+        if re.search(start_pattern, text, re.IGNORECASE):
             text = re.sub(_pattern(secret), "[key]", text, flags=re.IGNORECASE)
-    long = [secret for secret in secrets if len(secret) >= _LONG]
-    return _HIDDEN.sub(lambda found: _without_rest(found[0], long), text) if long else text
+    long_secrets = [secret for secret in secrets if len(secret) >= _LONG]
+    return (
+        _HIDDEN.sub(lambda match: _without_rest(match[0], long_secrets), text)
+        if long_secrets
+        else text
+    )
 
 
 def _without_rest(text: str, secrets: Iterable[str]) -> str:
@@ -290,33 +299,33 @@ def _without_rest(text: str, secrets: Iterable[str]) -> str:
 
 def _is_piece(word: str, secret: str) -> bool:
     bare = unquote(unescape(word.rstrip(".;:!?"))).lower()
-    return len(bare) >= _PIECE and bare in secret.lower()
+    return len(bare) >= _SHORTEST_PIECE and bare in secret.lower()
 
 
 def _pattern(secret: str) -> str:
     if len(secret) < _LONG:
         return _spelled(secret)
-    rest = rf"{_broken(secret[_TELLING])}{_spelled(secret[_TELLING:])}|[^\s\"'<>,)]*"
-    return f"{_spelled(secret[:_TELLING])}(?:{rest})"
+    rest = rf"{_break_before(secret[_PREFIX])}{_spelled(secret[_PREFIX:])}|[^\s\"'<>,)]*"
+    return f"{_spelled(secret[:_PREFIX])}(?:{rest})"
 
 
 def _spelled(secret: str) -> str:
     """Return a pattern of these characters, with possible line breaks between them."""
-    rest = (f"{_broken(character)}{_forms(character)}" for character in secret[1:])
-    return "".join((_forms(secret[0]), *rest))
+    rest = (f"{_break_before(character)}{_spellings(character)}" for character in secret[1:])
+    return "".join((_spellings(secret[0]), *rest))
 
 
-def _broken(character: str) -> str:
+def _break_before(character: str) -> str:
     """Return a pattern of what may stand before a character that is not the first one."""
     return r"\s?" if character.isspace() or character == "\\" else f"{_BREAK}*+"
 
 
-def _forms(character: str) -> str:
+def _spellings(character: str) -> str:
     """Return a character literally, and as escaped in JSON, in a URL and in HTML."""
     if character.isalnum():
         return character
-    code = f"{ord(character):02x}"
+    hex_code = f"{ord(character):02x}"
     return (
-        rf"(?:\\?{re.escape(character)}|\\u00{code}|%{code}|&#x{code};|&#{ord(character)};"
+        rf"(?:\\?{re.escape(character)}|\\u00{hex_code}|%{hex_code}|&#x{hex_code};|&#{ord(character)};"
         f"|{re.escape(_ENTITIES.get(character, character))})"
     )

@@ -67,8 +67,8 @@ class Timeouts(Checked, msgspec.Struct, frozen=True, kw_only=True):
 class RequestDeadline:
     """Moves the time limit of one request from step to step, as aiohttp's events report them.
 
-    `fresh` says whether a connection was made for this request. The server may have closed a reused
-    connection while it was idle.
+    `is_new_connection` says whether a connection was made for this request. The server may have
+    closed a reused connection while it was idle.
     """
 
     def __init__(self, timeouts: Timeouts, until: float | None = None) -> None:
@@ -78,7 +78,7 @@ class RequestDeadline:
         self._end = math.inf if timeouts.total is None else self._now() + timeouts.total
         self._end = self._end if until is None else min(self._end, until)
         self._is_connecting = False
-        self.fresh = False
+        self.is_new_connection = False
         self.limit = asyncio.timeout_at(_finite(self._end))
 
     @property
@@ -88,10 +88,10 @@ class RequestDeadline:
 
     def on_connecting(self) -> None:
         """Start the limit on making a connection."""
-        self.fresh = True
-        connected = self._now() + self._connect
-        self._is_connecting = connected < self._end
-        self._move(connected)
+        self.is_new_connection = True
+        connect_by = self._now() + self._connect
+        self._is_connecting = connect_by < self._end
+        self._move(connect_by)
 
     def on_connected(self) -> None:
         """Start the limit on the beginning of the answer."""
@@ -120,28 +120,28 @@ def failure_of(error: Exception, server: str) -> ConnectionFailed:
 
     A slow server that has got the request is not asked again, since it may still be working on it.
     """
-    known = aiohttp_library()
+    library = aiohttp_library()
     if isinstance(error, TimeoutError):
         failure = ConnectionFailed(f"{server} did not answer within the time limit")
-        failure.retryable = isinstance(error, known.ConnectionTimeoutError)
+        failure.retryable = isinstance(error, library.ConnectionTimeoutError)
         return failure
     reasons = (
-        (known.ClientConnectorDNSError, "there is no server of that name"),
-        (known.ClientConnectorCertificateError, "its certificate is not valid"),
-        (known.ClientHttpProxyError, "the proxy in the environment refused to connect"),
-        (known.ClientProxyConnectionError, "the proxy in the environment cannot be reached"),
-        (known.ClientConnectorError, "no connection"),
-        (known.InvalidURL, "its URL is not valid"),
-        (known.ClientResponseError, "its answer is not valid HTTP"),
-        (known.ClientPayloadError, "the connection broke in the middle of the reply"),
+        (library.ClientConnectorDNSError, "there is no server of that name"),
+        (library.ClientConnectorCertificateError, "its certificate is not valid"),
+        (library.ClientHttpProxyError, "the proxy in the environment refused to connect"),
+        (library.ClientProxyConnectionError, "the proxy in the environment cannot be reached"),
+        (library.ClientConnectorError, "no connection"),
+        (library.InvalidURL, "its URL is not valid"),
+        (library.ClientResponseError, "its answer is not valid HTTP"),
+        (library.ClientPayloadError, "the connection broke in the middle of the reply"),
     )
     reason = next((text for kind, text in reasons if isinstance(error, kind)), None)
     if reason == "no connection" and getattr(error, "os_error", None) is not None:
         reason = f"no connection ({error.os_error.strerror or 'refused'})"  # type: ignore[attr-defined]
     text = reason or "the connection broke before the reply was complete"
     failure = ConnectionFailed(f"{server}: {text}")
-    for_good = (known.InvalidURL, known.ClientSSLError, known.ClientResponseError)
-    failure.retryable = not isinstance(error, for_good)
+    permanent = (library.InvalidURL, library.ClientSSLError, library.ClientResponseError)
+    failure.retryable = not isinstance(error, permanent)
     return failure
 
 
@@ -152,19 +152,19 @@ def open_session() -> aiohttp.ClientSession:
     The deadline of a request is its `trace_request_ctx`.
     """
     library = aiohttp_library()
-    steps = library.TraceConfig(
+    trace = library.TraceConfig(
         trace_config_ctx_factory=lambda trace_request_ctx: trace_request_ctx
     )
-    steps.on_connection_create_start.append(_on_connecting)
-    steps.on_connection_create_end.append(_on_connected)
-    steps.on_connection_reuseconn.append(_on_connected)
+    trace.on_connection_create_start.append(_on_connecting)
+    trace.on_connection_create_end.append(_on_connected)
+    trace.on_connection_reuseconn.append(_on_connected)
     session: aiohttp.ClientSession = library.ClientSession(
         timeout=library.ClientTimeout(total=None),
         connector=connector_class()(),
         cookie_jar=library.DummyCookieJar(),
         headers={"User-Agent": "toolcrib", "Accept-Encoding": ASKED_CODINGS},
         auto_decompress=False,  # aiohttp does not notice a cut in a compressed body
-        trace_configs=[steps],
+        trace_configs=[trace],
     )
     return session
 
@@ -250,7 +250,7 @@ ASKED_CODINGS = "gzip, deflate"
 _MOST_CODINGS = 4
 
 
-class Unpacked:
+class Decompressor:
     """Decompresses a body with the content codings gzip and deflate. Other codings are passed on
     unchanged.
 
@@ -259,12 +259,14 @@ class Unpacked:
     """
 
     def __init__(self, headers: Mapping[str, str]) -> None:
-        named = (
+        names = (
             name.strip(" \t").lower() for name in headers.get("content-encoding", "").split(",")
         )
-        codings = [name for name in named if name not in ("", "identity")]
-        known = len(codings) <= _MOST_CODINGS and all(name in _CODINGS for name in codings)
-        self._layers = [_Layer(name) for name in reversed(codings)] if known else []
+        codings = [name for name in names if name not in ("", "identity")]
+        are_supported = len(codings) <= _MOST_CODINGS and all(name in _CODINGS for name in codings)
+        self._layers = (
+            [_CodingDecompressor(name) for name in reversed(codings)] if are_supported else []
+        )
 
     @property
     def whole(self) -> bool:
@@ -283,7 +285,7 @@ class Unpacked:
 _CODINGS = ("gzip", "x-gzip", "deflate")
 
 
-class _Layer:
+class _CodingDecompressor:
     """Decodes one content coding, which may hold several compressed streams in sequence."""
 
     def __init__(self, coding: str) -> None:
@@ -294,25 +296,25 @@ class _Layer:
     def whole(self) -> bool:
         return self._stream is None
 
-    def feed(self, packed: Iterator[bytes]) -> Iterator[bytes]:
+    def feed(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
         try:
-            for data in packed:
-                yield from self._unpacked(data)
+            for chunk in chunks:
+                yield from self._decompressed(chunk)
         except zlib.error:
             raise ValueError("the reply is not compressed as its Content-Encoding says") from None
 
-    def _unpacked(self, data: bytes) -> Iterator[bytes]:
-        full = False
-        while data or full:
-            stream = self._stream = self._stream or self._begun(data)
+    def _decompressed(self, data: bytes) -> Iterator[bytes]:
+        is_full = False
+        while data or is_full:
+            stream = self._stream = self._stream or self._new_stream(data)
             piece = stream.decompress(data, _LARGE)
-            data, full = stream.unconsumed_tail, len(piece) == _LARGE
+            data, is_full = stream.unconsumed_tail, len(piece) == _LARGE
             if stream.eof:  # another stream may follow
-                data, full, self._stream = stream.unused_data.lstrip(b"\0"), False, None
+                data, is_full, self._stream = stream.unused_data.lstrip(b"\0"), False, None
             if piece:
                 yield piece
 
-    def _begun(self, data: bytes) -> zlib._Decompress:
+    def _new_stream(self, data: bytes) -> zlib._Decompress:
         """Return a decoder. The first byte of a deflate stream tells whether it has zlib's header."""
         if self._is_gzip:
             return zlib.decompressobj(wbits=31)
@@ -381,23 +383,25 @@ class AiohttpTransport:
             except (aiohttp_library().ClientError, OSError) as error:
                 failure: ClientError = failure_of(error, server)
                 failure.retryable = failure.retryable or deadline.missed_connecting
-                again = not deadline.fresh and is_closed(error) and not session.closed
+                is_stale = (
+                    not deadline.is_new_connection and is_closed(error) and not session.closed
+                )
             except asyncio.CancelledError:
                 if not session.closed or cancel_requests() > cancels:  # else aiohttp cancelled it
                     raise
                 failure = failure_of(aiohttp_library().ClientConnectionError(), server)
-                again = False
+                is_stale = False
             except UnicodeError:
                 failure = RequestError(f"{server}: this is not a valid server name")
-                again = False
+                is_stale = False
             except ValueError:
                 failure = RequestError(
                     f"{server}: its URL holds a login, and a key is given too: use only one of them"
                 )
-                again = False
+                is_stale = False
             else:
                 return _AiohttpResponse(response, server, deadline, kept)
-            if not again:
+            if not is_stale:
                 failure.retryable = failure.retryable and not session.closed
                 raise failure
 
@@ -438,20 +442,20 @@ class _AiohttpResponse:
         self.delimited = is_delimited(self.headers)
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        content, packed = self._response.content, Unpacked(self.headers)
+        content, decompressor = self._response.content, Decompressor(self.headers)
         while True:
             try:
-                data = content.read_nowait()
-                if not data and not content.at_eof():
+                chunk = content.read_nowait()
+                if not chunk and not content.at_eof():
                     async with self._deadline.reading():
-                        data = await content.readany()
-                if not data and packed.whole:
+                        chunk = await content.readany()
+                if not chunk and decompressor.whole:
                     return
-                if not data:
-                    text = f"{self._server}: the connection broke in the middle of the reply"
-                    failure = ConnectionFailed(text)
+                if not chunk:
+                    message = f"{self._server}: the connection broke in the middle of the reply"
+                    failure = ConnectionFailed(message)
                     break
-                for piece in packed.feed(data):
+                for piece in decompressor.feed(chunk):
                     yield piece
                     if is_large(piece):
                         async with self._deadline.reading():
@@ -505,17 +509,17 @@ class SigningTransport:
         credentials: Any = None,
         timeouts: Timeouts | None = None,
     ) -> None:
-        self._library = _library()
+        self._library = _botocore()
         self._transport = transport or AiohttpTransport(timeouts)
         self._region = region
         self._service = service
         self._credentials = credentials
-        self._sent: tuple[str, ...] = ()
+        self._sent_secrets: tuple[str, ...] = ()
 
     @property
     def secrets(self) -> Iterable[str]:
         """The secrets of the wrapped transport, and those that requests were signed with."""
-        return (*getattr(self._transport, "secrets", ()), *self._sent)
+        return (*getattr(self._transport, "secrets", ()), *self._sent_secrets)
 
     @property
     def total(self) -> float | None:
@@ -524,35 +528,37 @@ class SigningTransport:
 
     async def send(self, request: Outgoing) -> Response:
         """Sign in a thread, since credentials may be fetched over the network, and send the request."""
-        headers = await asyncio.to_thread(self._signed, request)
-        self._sent = remembered(self._sent, request.url, headers)
+        headers = await asyncio.to_thread(self._signed_headers, request)
+        self._sent_secrets = remembered(self._sent_secrets, request.url, headers)
         return await self._transport.send(msgspec.structs.replace(request, headers=headers))
 
     async def aclose(self) -> None:
         await self._transport.aclose()
 
-    def _signed(self, request: Outgoing) -> dict[str, str]:
-        sending = self._library.awsrequest.AWSRequest(
+    def _signed_headers(self, request: Outgoing) -> dict[str, str]:
+        aws_request = self._library.awsrequest.AWSRequest(
             method=request.method, url=request.url, data=request.body, headers=dict(request.headers)
         )
-        sign = self._library.auth.SigV4Auth(self._frozen(), self._service, self._region)
-        sign.add_auth(sending)
-        return dict(sending.headers.items())
+        signer = self._library.auth.SigV4Auth(
+            self._current_credentials(), self._service, self._region
+        )
+        signer.add_auth(aws_request)
+        return dict(aws_request.headers.items())
 
-    def _frozen(self) -> Any:
+    def _current_credentials(self) -> Any:
         """Return the current credentials. An error names only its kind, and nothing of the
         credentials."""
         try:
             if self._credentials is None:
                 self._credentials = self._library.session.get_session().get_credentials()
-            frozen = self._credentials and self._credentials.get_frozen_credentials()
+            credentials = self._credentials and self._credentials.get_frozen_credentials()
         except Exception as error:  # noqa: BLE001  from botocore, or files and programs it uses
             failure = AuthenticationError(
                 f"there are no usable AWS credentials: {type(error).__name__}"
             )
         else:
-            if frozen:
-                return frozen
+            if credentials:
+                return credentials
             failure = AuthenticationError(
                 "there are no AWS credentials: set AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID and "
                 "AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
@@ -560,7 +566,7 @@ class SigningTransport:
         raise failure
 
 
-def _library() -> SimpleNamespace:
+def _botocore() -> SimpleNamespace:
     names = ("auth", "awsrequest", "session")
     try:
         return SimpleNamespace(**{name: import_module(f"botocore.{name}") for name in names})
