@@ -12,8 +12,8 @@ from rows import each_row
 from toolcrib.clients.local.reading import (
     RequestReader,
     invents,
-    lacking,
     leaves_out,
+    missing_required,
     patterns_of,
     tokens,
     words_around,
@@ -156,5 +156,5 @@ def test_doubts(request_: str, arguments: dict[str, Any], missed: bool, invented
 
 
 def test_what_is_lacking() -> None:
-    assert lacking(defined(), {}) == ["of"]
-    assert lacking(defined(), {"of": "x"}) == []
+    assert missing_required(defined(), {}) == ["of"]
+    assert missing_required(defined(), {"of": "x"}) == []

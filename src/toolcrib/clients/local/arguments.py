@@ -25,9 +25,9 @@ from toolcrib.values.message import Settings
 _TYPES = frozenset(("object", "array", "string", "integer", "number", "boolean", "null"))
 _LENGTHS = ("minLength", "maxLength", "minItems", "maxItems")
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
-_SAFE = 2**53
+_EXACT_BELOW = 2**53
 """From here on a float may differ from the number that was written."""
-_DEEPEST = 24
+_MOST_DEPTH = 24
 
 # Otherwise the engine would allow any white space, in which small models get lost.
 _SPACING: JsonObject = {
@@ -37,43 +37,47 @@ _SPACING: JsonObject = {
 }
 
 
-def grammar(schema: JsonObject, narrowed: Mapping[str, JsonObject]) -> JsonObject:
-    """Return the schema that the arguments are written under. `narrowed` replaces the schemas of
-    properties.
+def grammar(schema: JsonObject, narrowed_schemas: Mapping[str, JsonObject]) -> JsonObject:
+    """Return the schema that the arguments are written under. `narrowed_schemas` replace
+    those of properties.
 
     At the top level, properties that have a default are required as well: a model that may leave
     things out leaves out too much.
     """
-    made = _rebuilt(schema, schema, 0)
+    rebuilt = _rebuilt(schema, schema, 0)
     properties = _mapping(schema.get("properties"))
-    made |= {"type": "object", "x-guidance": _SPACING}
+    rebuilt |= {"type": "object", "x-guidance": _SPACING}
     if properties:
-        allowed = _mapping(made.get("properties"))
-        made["properties"] = {name: narrowed.get(name, allowed[name]) for name in properties}
+        rebuilt_properties = _mapping(rebuilt.get("properties"))
+        rebuilt["properties"] = {
+            name: narrowed_schemas.get(name, rebuilt_properties[name]) for name in properties
+        }
         defaulted = [
             name for name, p in properties.items() if isinstance(p, dict) and "default" in p
         ]
-        required = made.get("required")
-        named = required if isinstance(required, list) else []
-        made["required"] = [name for name in properties if name in named or name in defaulted]
-        made["additionalProperties"] = False
+        required = rebuilt.get("required")
+        required_names = required if isinstance(required, list) else []
+        rebuilt["required"] = [
+            name for name in properties if name in required_names or name in defaulted
+        ]
+        rebuilt["additionalProperties"] = False
     for key in ("$defs", "definitions"):
         definitions = _mapping(schema.get(key))
         if definitions:
-            made[key] = {name: _rebuilt(part, schema, 0) for name, part in definitions.items()}
-    return made
+            rebuilt[key] = {name: _rebuilt(part, schema, 0) for name, part in definitions.items()}
+    return rebuilt
 
 
 def filled(schema: JsonObject, arguments: JsonObject) -> JsonObject:
     """Return the arguments in the schema's order with defaults filled in, as the grammar makes a
     model write."""
-    whole: JsonObject = {}
-    for name, part in _mapping(schema.get("properties")).items():
+    complete: JsonObject = {}
+    for name, property_schema in _mapping(schema.get("properties")).items():
         if name in arguments:
-            whole[name] = arguments[name]
-        elif isinstance(part, dict) and "default" in part:
-            whole[name] = part["default"]
-    return whole | arguments
+            complete[name] = arguments[name]
+        elif isinstance(property_schema, dict) and "default" in property_schema:
+            complete[name] = property_schema["default"]
+    return complete | arguments
 
 
 def size_of(schema: JsonValue) -> int:
@@ -87,9 +91,9 @@ def size_of(schema: JsonValue) -> int:
 
 
 def _rebuilt(schema: JsonValue, root: JsonObject, depth: int) -> JsonObject:
-    if not isinstance(schema, dict) or depth > _DEEPEST:
+    if not isinstance(schema, dict) or depth > _MOST_DEPTH:
         return {}
-    made: JsonObject = {}
+    rebuilt: JsonObject = {}
     ref = schema.get("$ref")
     if isinstance(ref, str) and ref != "#" and resolve_ref(root, ref) is not None:
         return {"$ref": ref}
@@ -103,27 +107,27 @@ def _rebuilt(schema: JsonValue, root: JsonObject, depth: int) -> JsonObject:
         if isinstance(parts, list) and parts and (key != "allOf" or len(parts) == 1):
             return {"anyOf": [_rebuilt(part, root, depth + 1) for part in parts]}
     if _is_type(schema.get("type")):
-        made["type"] = schema["type"]
-    made |= {key: schema[key] for key in _LENGTHS if _is_bound(schema.get(key), int)}
-    made |= {key: schema[key] for key in _BOUNDS if _is_bound(schema.get(key), (int, float))}
+        rebuilt["type"] = schema["type"]
+    rebuilt |= {key: schema[key] for key in _LENGTHS if _is_bound(schema.get(key), int)}
+    rebuilt |= {key: schema[key] for key in _BOUNDS if _is_bound(schema.get(key), (int, float))}
     if isinstance(schema.get("items"), dict):
-        made["items"] = _rebuilt(schema["items"], root, depth + 1)
-    return made | _object_part(schema, root, depth)
+        rebuilt["items"] = _rebuilt(schema["items"], root, depth + 1)
+    return rebuilt | _object_part(schema, root, depth)
 
 
 def _object_part(schema: JsonObject, root: JsonObject, depth: int) -> JsonObject:
     properties = _mapping(schema.get("properties"))
-    others = schema.get("additionalProperties")
+    additional = schema.get("additionalProperties")
     if not properties:
-        if isinstance(others, dict):
-            return {"type": "object", "additionalProperties": _rebuilt(others, root, depth + 1)}
-        return {"additionalProperties": False} if others is False else {}
+        if isinstance(additional, dict):
+            return {"type": "object", "additionalProperties": _rebuilt(additional, root, depth + 1)}
+        return {"additionalProperties": False} if additional is False else {}
     required = schema.get("required")
-    named = required if isinstance(required, list) else []
+    required_names = required if isinstance(required, list) else []
     return {
         "type": "object",
         "properties": {name: _rebuilt(part, root, depth + 1) for name, part in properties.items()},
-        "required": [name for name in properties if name in named],
+        "required": [name for name in properties if name in required_names],
         "additionalProperties": False,
     }
 
@@ -147,7 +151,7 @@ def _exact(value: JsonValue) -> bool:
     if isinstance(value, str):
         return not any("\ud800" <= c <= "\udfff" for c in value)
     if isinstance(value, int | float):
-        return abs(value) < _SAFE
+        return abs(value) < _EXACT_BELOW
     if isinstance(value, list):
         return all(map(_exact, value))
     if isinstance(value, dict):
@@ -168,20 +172,20 @@ _QUOTES = "'\"`“”‘’…"
 _MOST_WORDS = 80
 _LONGEST_RUN = 8
 _NUMBER = re.compile(r"(?<![\w.])-?\d{1,3}(?:,\d{3})+(?:\.\d+)?(?!\d)|-?\d+(?:\.\d+)?")
-_GLUED = re.compile(r"-?\d+(?:[.,]\d+)*([^\d\W]+|°\w*)")
-_FEWEST = 2
+_NUMBER_WITH_UNIT = re.compile(r"-?\d+(?:[.,]\d+)*([^\d\W]+|°\w*)")
+_FEWEST_EXAMPLES = 2
 
 
 def narrowed(definition: ToolDefinition, request: str) -> dict[str, JsonObject]:
     """Return the schema to write under for each copied parameter for which the request has a
     candidate."""
-    found: dict[str, JsonObject] = {}
+    schemas: dict[str, JsonObject] = {}
     for name, schema in properties_of(definition).items():
         if isinstance(schema, dict) and _is_copied(definition, name, schema):
-            only = _narrow(schema, request)
-            if only is not None:
-                found[name] = only
-    return found
+            narrow = _narrow(schema, request)
+            if narrow is not None:
+                schemas[name] = narrow
+    return schemas
 
 
 def runs(text: str) -> list[str]:
@@ -192,44 +196,44 @@ def runs(text: str) -> list[str]:
     as a word.
     """
     words = text.split()[:_MOST_WORDS]
-    found: dict[str, None] = {}
+    sequences: dict[str, None] = {}
     for start in range(len(words)):
         for end in range(start + 1, min(len(words), start + _LONGEST_RUN) + 1):
             run = " ".join(words[start:end])
             for form in (run.strip(_AROUND), run.rstrip(_AFTER), run.strip(_QUOTES)):
                 if form.strip(_AROUND + " "):
-                    found[form.strip()] = None
-        glued = _GLUED.fullmatch(words[start].strip(_AROUND))
-        if glued:
-            found[glued[1]] = None
-    return list(found)
+                    sequences[form.strip()] = None
+        number_with_unit = _NUMBER_WITH_UNIT.fullmatch(words[start].strip(_AROUND))
+        if number_with_unit:
+            sequences[number_with_unit[1]] = None
+    return list(sequences)
 
 
 def numbers(text: str, *, whole: bool) -> list[int | float]:
     """Return the numbers in a text, reading `1,000` as one thousand. With `whole`, only the
     integers."""
-    found: dict[int | float, None] = {}
+    values: dict[int | float, None] = {}
     for match in _NUMBER.findall(text):
         value = float(match.replace(",", ""))
-        if abs(value) >= _SAFE:
+        if abs(value) >= _EXACT_BELOW:
             continue
         if value.is_integer():
-            found[int(value)] = None
+            values[int(value)] = None
         elif not whole:
-            found[value] = None
-    return list(found)
+            values[value] = None
+    return list(values)
 
 
 def _is_copied(definition: ToolDefinition, name: str, schema: JsonObject) -> bool:
-    given = [
-        (each.arguments[name], each.request)
-        for each in definition.examples
-        if name in each.arguments and each.arguments[name] != schema.get("default", ...)
+    pairs = [
+        (example.arguments[name], example.request)
+        for example in definition.examples
+        if name in example.arguments and example.arguments[name] != schema.get("default", ...)
     ]
-    return len(given) >= _FEWEST and all(_stands_in(value, text) for value, text in given)
+    return len(pairs) >= _FEWEST_EXAMPLES and all(_is_in(value, text) for value, text in pairs)
 
 
-def _stands_in(value: JsonValue, text: str) -> bool:
+def _is_in(value: JsonValue, text: str) -> bool:
     if isinstance(value, bool) or value is None:
         return False
     if isinstance(value, str):
@@ -237,7 +241,7 @@ def _stands_in(value: JsonValue, text: str) -> bool:
     if isinstance(value, int | float):
         return value in numbers(text, whole=False)
     if isinstance(value, list):
-        return bool(value) and all(_stands_in(item, text) for item in value)
+        return bool(value) and all(_is_in(item, text) for item in value)
     return False
 
 
@@ -254,8 +258,8 @@ def _narrow(schema: JsonObject, request: str) -> JsonObject | None:
             candidates = numbers(request, whole=False)
         case "array":
             items = schema.get("items")
-            only = _narrow(items, request) if isinstance(items, dict) else None
-            return None if only is None else {"type": "array", "items": only}
+            narrow_items = _narrow(items, request) if isinstance(items, dict) else None
+            return None if narrow_items is None else {"type": "array", "items": narrow_items}
         case _:
             return _narrow_one_of(schema, request)
     if not candidates:
@@ -269,11 +273,13 @@ def _narrow_one_of(schema: JsonObject, request: str) -> JsonObject | None:
     parts = schema.get("anyOf")
     if not isinstance(parts, list):
         return None
-    narrow = [_narrow(part, request) if isinstance(part, dict) else None for part in parts]
-    others = [part for part in parts if part == {"type": "null"}]
-    found: list[JsonValue] = [part for part in narrow if part is not None]
+    narrow_parts = [_narrow(part, request) if isinstance(part, dict) else None for part in parts]
+    nulls = [part for part in parts if part == {"type": "null"}]
+    branches: list[JsonValue] = [part for part in narrow_parts if part is not None]
     return (
-        {"anyOf": [*found, *others]} if found and len(found) + len(others) == len(parts) else None
+        {"anyOf": [*branches, *nulls]}
+        if branches and len(branches) + len(nulls) == len(parts)
+        else None
     )
 
 
@@ -285,10 +291,10 @@ def _narrow_one_of(schema: JsonObject, request: str) -> JsonObject | None:
 SHOTS = 4
 _BUDGET = 4000
 _LEAST_BUDGET = 200
-_TOKENS = 64
+_BASE_TOKENS = 64
 _TOKENS_PER_PROPERTY = 32
 _MOST_TOKENS = 512
-_OWN_KEYS = frozenset(("prompt", "json_schema", "grammar", "n_predict", "stream", "n"))
+_RESERVED_KEYS = frozenset(("prompt", "json_schema", "grammar", "n_predict", "stream", "n"))
 
 
 def fill(
@@ -307,22 +313,22 @@ def fill(
     request. Raises what `Model.complete` raises, and RequestError for settings that cannot be used.
     """
     for key in settings.extra:
-        if key in _OWN_KEYS:
+        if key in _RESERVED_KEYS:
             raise RequestError(f"Settings.extra may not set {key!r}: the client sets it itself")
     schema = tool.input_schema or {"type": "object"}
     request = " ".join(encodable(request).split())
-    most = min(_MOST_TOKENS, _TOKENS + _TOKENS_PER_PROPERTY * size_of(schema))
+    most_tokens = min(_MOST_TOKENS, _BASE_TOKENS + _TOKENS_PER_PROPERTY * size_of(schema))
     body: JsonObject = {
         "temperature": settings.temperature or 0,
         "cache_prompt": True,
         **settings.extra,
-        "n_predict": min(most, settings.max_tokens or most),
+        "n_predict": min(most_tokens, settings.max_tokens or most_tokens),
     }
     budget = _BUDGET
     while budget >= _LEAST_BUDGET:
-        asked = clipped(request, budget // 2)
-        body["prompt"] = prompt(tool, asked, shots, budget)
-        body["json_schema"] = grammar(schema, narrowed(tool, asked))
+        clipped_request = clipped(request, budget // 2)
+        body["prompt"] = prompt(tool, clipped_request, shots, budget)
+        body["json_schema"] = grammar(schema, narrowed(tool, clipped_request))
         try:
             return model.complete(body, given_up)
         except TooLongError:
@@ -335,21 +341,21 @@ def prompt(tool: ToolDefinition, request: str, shots: Sequence[Example], budget:
     schema = tool.input_schema or {}
     head = f"{tool.name}: {clipped(' '.join(tool.description.split()), budget // 4)}\n\n"
     tail = f"Request: {request}\nArguments:"
-    left = budget - len(head) - len(tail)
-    kept: list[str] = []
+    remaining = budget - len(head) - len(tail)
+    shot_texts: list[str] = []
     for shot in shots:
         arguments = json.dumps(filled(schema, shot.arguments), ensure_ascii=False)
         text = f"Request: {shot.request}\nArguments: {arguments}\n\n"
-        left -= len(text)
-        if left < 0:
+        remaining -= len(text)
+        if remaining < 0:
             break
-        kept.append(text)
-    return head + "".join(reversed(kept)) + tail
+        shot_texts.append(text)
+    return head + "".join(reversed(shot_texts)) + tail
 
 
-def clipped(text: str, most: int) -> str:
+def clipped(text: str, limit: int) -> str:
     """Return the text, or the beginning and the end of a text that is too long."""
-    if len(text) <= most:
+    if len(text) <= limit:
         return text
-    half = (most - 3) // 2
+    half = (limit - 3) // 2
     return f"{text[:half]} … {text[-half:]}"

@@ -40,8 +40,8 @@ from toolcrib.clients.local.reading import (
     RequestReader,
     RequestReading,
     invents,
-    lacking,
     leaves_out,
+    missing_required,
     patterns_of,
     tokens,
     without_values,
@@ -134,42 +134,42 @@ NO_TOOL = (
 )
 """Requests without a tool, or for a rarely available one: small talk, knowledge, opinions, errands."""
 
-_NOBODY = -1
-_COUNTED = 2
+_NO_OWNER = -1
+_NEAREST_COUNTED = 2
 """How many of a tool's nearest texts count, since a single one is too often near by accident."""
 
-_OWN_GROUND = 0.5
+_NEAR_A_TOOL = 0.5
 """From this cosine on, a request of `NO_TOOL` is so near to an offered tool that it belongs to the
 tool."""
 
-_MASKED = 0.3
+_MASKED_WEIGHT = 0.3
 """The weight of the nearness without the values on both sides."""
 
-_UNREAD = 0.4
+_UNREAD_COST = 0.4
 """The cost of reading that is assumed if there is no example to read by."""
 
-_CLOSE = 0.03
+_TIE = 0.03
 """Two tools whose scores differ by less than this cannot be told apart."""
 
-_MARGIN = 0.015
-_SHARE = 0.5
-_COMPUTED = 0.25
-"""A reading is certain up to the cost `_SHARE` (`_COMPUTED` if it has computed values), provided
-that the next one costs at least `_MARGIN` more."""
+_CERTAIN_MARGIN = 0.015
+_CERTAIN_COST = 0.5
+_CERTAIN_COMPUTED_COST = 0.25
+"""A reading is certain up to the cost `_CERTAIN_COST` (`_CERTAIN_COMPUTED_COST` if it has
+computed values), provided that the next one costs at least `_CERTAIN_MARGIN` more."""
 
-_UNKNOWN_WORDS = 1
+_MOST_UNREAD_WORDS = 1
 """How many words that occur in no example a certain reading may leave out."""
 
-_VAGUE = 0.1
+_VAGUE_SCORE = 0.1
 """Below this score, a tool is not chosen if its values could be any words."""
 
-_ELLIPSIS = 6
-_ALONE = 0.2
-_FOLLOWS = 0.25
+_MOST_ELLIPTIC_TOKENS = 6
+_COMPLETE_SCORE = 0.2
+_CONTINUATION_COST = 0.25
 """A short request that fits no tool better than this may continue the previous call, if reading it
 as a continuation costs at most this much."""
 
-_YES = frozenset(
+_AGREEMENTS = frozenset(
     ("yes", "yes please", "yep", "yeah", "y", "ok", "sure", "right", "exactly", "correct")
 )
 """Texts that agree to a question back and say nothing else."""
@@ -187,18 +187,19 @@ class _Index(msgspec.Struct, frozen=True):
     owners: list[int]
     mean: Vectors
 
-    def nearness(self, asked: Vectors, count: int) -> dict[int, float]:
+    def nearness(self, query: Vectors, count: int) -> dict[int, float]:
         """Return for each owner the mean cosine of its nearest rows."""
-        cosines = numpy().vecdot(self.rows, _centred(asked, self.mean)[0]).tolist()
-        of: dict[int, list[float]] = {}
+        cosines = numpy().vecdot(self.rows, _centred(query, self.mean)[0]).tolist()
+        cosines_of: dict[int, list[float]] = {}
         for owner, cosine in zip(self.owners, cosines, strict=True):
-            of.setdefault(owner, []).append(cosine)
-        best = {owner: sorted(found)[-count:] for owner, found in of.items()}
-        return {owner: fsum(found) / len(found) for owner, found in best.items()}
+            cosines_of.setdefault(owner, []).append(cosine)
+        best = {owner: sorted(nearest)[-count:] for owner, nearest in cosines_of.items()}
+        return {owner: fsum(nearest) / len(nearest) for owner, nearest in best.items()}
 
 
-class _Offered(msgspec.Struct, frozen=True):
-    """Holds what is derived from the offered tools: whole texts, texts without values, readers."""
+class _CatalogIndex(msgspec.Struct, frozen=True):
+    """What is derived from the offered tools: vectors of whole texts and of texts without values, and
+    the readers of requests."""
 
     whole: _Index
     masked: _Index
@@ -211,7 +212,7 @@ class ToolChooser:
     def __init__(self, vectors: Embedder | None = None) -> None:
         self._vectors = vectors or WordVectors()
         self._indexes = CatalogCache(self._build)
-        self._likeness = remembered(16 << 20)(self._alike)
+        self._likeness = remembered(16 << 20)(self._similarity)
         self._vector = remembered(16 << 20, each=2_000)(self._embedded)
 
     def choose(
@@ -228,18 +229,22 @@ class ToolChooser:
         """Return the offered tools, the nearest first. Without `must`, None is among them."""
         if not tools:
             return []
-        offered: _Offered = self._indexes.get(tools)
-        found: dict[str | None, tuple[ToolDefinition | None, Sequence[RequestReading]]]
-        found = {r.definition.name: (r.definition, r.read(request)) for r in offered.readers}
-        found[None] = None, ()
-        masked = {name: read[0].masked for name, (_, read) in found.items() if read}
+        catalog_index: _CatalogIndex = self._indexes.get(tools)
+        candidates: dict[str | None, tuple[ToolDefinition | None, Sequence[RequestReading]]]
+        candidates = {
+            r.definition.name: (r.definition, r.read(request)) for r in catalog_index.readers
+        }
+        candidates[None] = None, ()
+        masked = {
+            name: readings[0].masked for name, (_, readings) in candidates.items() if readings
+        }
         ranked = []
-        for name, (near, bare) in self.nearness(request, tools, masked).items():
-            tool, read = found[name]
+        for name, (text_nearness, masked_nearness) in self.nearness(request, tools, masked).items():
+            tool, readings = candidates[name]
             if tool or not must:
-                score = _MASKED * bare + (1 - _MASKED) * near
-                score -= read[0].share if read else _UNREAD
-                ranked.append(RankedTool(score, tool, read))
+                score = _MASKED_WEIGHT * masked_nearness + (1 - _MASKED_WEIGHT) * text_nearness
+                score -= readings[0].share if readings else _UNREAD_COST
+                ranked.append(RankedTool(score, tool, readings))
         return sorted(ranked, key=lambda choice: -choice.score)
 
     def nearness(
@@ -249,29 +254,33 @@ class ToolChooser:
 
         `masked` has the request without the values that it has for each tool.
         """
-        offered: _Offered = self._indexes.get(tools)
-        whole = offered.whole.nearness(self._vectors.embed([_plain(request)]), _COUNTED)
-        bare = offered.masked.nearness(self._vectors.embed([request.lower()]), 1)
-        found: dict[str | None, tuple[float, float]] = {}
-        for owner, near in whole.items():
-            name = None if owner == _NOBODY else offered.readers[owner].definition.name
-            other = bare[owner]
+        catalog_index: _CatalogIndex = self._indexes.get(tools)
+        text_of = catalog_index.whole.nearness(
+            self._vectors.embed([_plain(request)]), _NEAREST_COUNTED
+        )
+        masked_of = catalog_index.masked.nearness(self._vectors.embed([request.lower()]), 1)
+        nearness_of: dict[str | None, tuple[float, float]] = {}
+        for owner, text_nearness in text_of.items():
+            name = None if owner == _NO_OWNER else catalog_index.readers[owner].definition.name
+            masked_nearness = masked_of[owner]
             if name in masked:
                 text = self._vectors.embed([masked[name].lower()])
-                other = max(other, offered.masked.nearness(text, 1)[owner])
-            found[name] = (near, other)
-        return found
+                masked_nearness = max(
+                    masked_nearness, catalog_index.masked.nearness(text, 1)[owner]
+                )
+            nearness_of[name] = (text_nearness, masked_nearness)
+        return nearness_of
 
     def follow(
-        self, request: str, tools: Sequence[HasDefinition], name: str, before: JsonObject
+        self, request: str, tools: Sequence[HasDefinition], name: str, previous: JsonObject
     ) -> RankedTool | None:
         """Return readings of a request that leaves out what the previous call of a tool said."""
-        offered: _Offered = self._indexes.get(tools)
-        for reader in offered.readers:
+        catalog_index: _CatalogIndex = self._indexes.get(tools)
+        for reader in catalog_index.readers:
             if reader.definition.name == name:
-                found = reader.follow(request, before)
-                if found and found[0].share <= _FOLLOWS:
-                    return RankedTool(-found[0].share, reader.definition, found)
+                readings = reader.follow(request, previous)
+                if readings and readings[0].share <= _CONTINUATION_COST:
+                    return RankedTool(-readings[0].share, reader.definition, readings)
         return None
 
     def nearest(self, request: str, examples: Sequence[Example], count: int) -> list[Example]:
@@ -286,36 +295,42 @@ class ToolChooser:
     def _embedded(self, text: str) -> Any:
         return self._vectors.embed([text])[0]
 
-    def _alike(self, one: str, other: str) -> float:
+    def _similarity(self, one: str, other: str) -> float:
         return float(numpy().dot(self._vector(one), self._vector(other)))
 
-    def _build(self, definitions: Sequence[ToolDefinition]) -> _Offered:
+    def _build(self, definitions: Sequence[ToolDefinition]) -> _CatalogIndex:
         patterns = [patterns_of(definition) for definition in definitions]
-        familiar = words_around([p for own in patterns for p in own])
+        familiar = words_around([p for tool_patterns in patterns for p in tool_patterns])
         readers = [
-            RequestReader(definition, own, self._likeness, familiar)
-            for definition, own in zip(definitions, patterns, strict=True)
+            RequestReader(definition, tool_patterns, self._likeness, familiar)
+            for definition, tool_patterns in zip(definitions, patterns, strict=True)
         ]
         whole = [
             (i, _plain(text))
             for i, d in enumerate(definitions)
-            for text in (_said_of(d), *(example.request for example in d.examples))
+            for text in (_name_and_description(d), *(example.request for example in d.examples))
         ]
-        masked = [(i, _said_of(d).lower()) for i, d in enumerate(definitions)]
-        masked += [(i, without_values(p)) for i, own in enumerate(patterns) for p in own]
-        return _Offered(self._index(whole, _plain), self._index(masked, str.lower), readers)
+        masked = [(i, _name_and_description(d).lower()) for i, d in enumerate(definitions)]
+        masked += [
+            (i, without_values(p))
+            for i, tool_patterns in enumerate(patterns)
+            for p in tool_patterns
+        ]
+        return _CatalogIndex(self._index(whole, _plain), self._index(masked, str.lower), readers)
 
     def _index(self, owned: Sequence[tuple[int, str]], form: Callable[[str], str]) -> _Index:
         tools = self._vectors.embed([text for _, text in owned])
         general = self._vectors.embed([form(text) for text in NO_TOOL])
-        general = general[(general @ tools.T).max(axis=1) < _OWN_GROUND]
+        general = general[(general @ tools.T).max(axis=1) < _NEAR_A_TOOL]
         np: Any = numpy()
         rows = np.concatenate([tools, general])
         mean = rows.mean(axis=0)
-        return _Index(_centred(rows, mean), [i for i, _ in owned] + [_NOBODY] * len(general), mean)
+        return _Index(
+            _centred(rows, mean), [i for i, _ in owned] + [_NO_OWNER] * len(general), mean
+        )
 
 
-def _said_of(definition: ToolDefinition) -> str:
+def _name_and_description(definition: ToolDefinition) -> str:
     return f"{spaced_name(definition.name)}: {definition.description}"
 
 
@@ -327,9 +342,9 @@ def _plain(text: str) -> str:
 
 def _centred(vectors: Vectors, mean: Vectors) -> Vectors:
     """Subtract what the texts have in common, since it hides their differences."""
-    moved = vectors - mean
-    lengths = numpy().linalg.norm(moved, axis=1, keepdims=True)
-    centred: Vectors = moved / numpy().maximum(lengths, 1e-9)
+    differences = vectors - mean
+    lengths = numpy().linalg.norm(differences, axis=1, keepdims=True)
+    centred: Vectors = differences / numpy().maximum(lengths, 1e-9)
     return centred
 
 
@@ -338,9 +353,9 @@ def _centred(vectors: Vectors, mean: Vectors) -> Vectors:
 # Rule: every value comes from the tool. Only names, commas, line breaks and "the … is …" are added.
 # This code knows no particular tool. Long values are shortened and marked as shortened.
 
-_LONGEST = 4000
+_MOST_CHARACTERS = 4000
 _MOST_LINES = 60
-_SPOKEN = 3
+_MOST_SPOKEN_FIELDS = 3
 
 
 def tell(messages: Sequence[Message], offer: Offer | None = None) -> str:
@@ -348,41 +363,44 @@ def tell(messages: Sequence[Message], offer: Offer | None = None) -> str:
     has one. Several results are each preceded by the name of their tool."""
     results = _last_results(messages)
     texts = [
-        _with_parts(message, _answered(message, messages, offer or Offer())) for message in results
+        _with_parts(message, _templated_answer(message, messages, offer or Offer()))
+        for message in results
     ]
     if len(texts) > 1:
-        named = zip(results, texts, strict=True)
-        texts = [f"{message.name or 'tool'}:\n{text}" for message, text in named]
+        pairs = zip(results, texts, strict=True)
+        texts = [f"{message.name or 'tool'}:\n{text}" for message, text in pairs]
     return _bounded("\n\n".join(texts))
 
 
 def _with_parts(result: Message, answer: str | None) -> str:
     """Return a text about a result and its content, which this model cannot see."""
     if not result.parts:
-        return answer or _result(result)
-    said = answer or (_result(result) if result.content else "")
-    return "\n\n".join(filter(None, (said, *told_in_text(result.parts))))
+        return answer or _result_text(result)
+    text = answer or (_result_text(result) if result.content else "")
+    return "\n\n".join(filter(None, (text, *told_in_text(result.parts))))
 
 
-def _answered(result: Message, messages: Sequence[Message], offer: Offer) -> str | None:
+def _templated_answer(result: Message, messages: Sequence[Message], offer: Offer) -> str | None:
     tool = offer.tools.get(result.name or "")
     templates = () if tool is None else tool.get_definition().answer
     if not templates or result.is_error:
         return None
-    made = (call for message in reversed(messages) for call in message.tool_calls)
-    call = next((call for call in made if call.id == result.call_id), None)
+    calls = (call for message in reversed(messages) for call in message.tool_calls)
+    call = next((call for call in calls if call.id == result.call_id), None)
     with suppress(ValueError, RecursionError):
         value: JsonValue = json.loads(result.content)
-        given = {} if call is None else _arguments(call.arguments)
-        return next(filter(None, (stated(one, given, value) for one in templates)), None)
+        arguments = {} if call is None else _arguments(call.arguments)
+        return next(
+            filter(None, (stated(template, arguments, value) for template in templates)), None
+        )
     return None
 
 
-def _result(message: Message) -> str:
+def _result_text(message: Message) -> str:
     try:
         # Python's own JSON reader keeps every digit of an integer.
         value: JsonValue = json.loads(message.content)
-        text = _error(value) if message.is_error else _sentence(value) or _told(value)
+        text = _error_text(value) if message.is_error else _sentence(value) or _as_text(value)
     except (ValueError, RecursionError):
         text = message.content
     if message.is_error:
@@ -392,21 +410,23 @@ def _result(message: Message) -> str:
 
 def _sentence(value: JsonValue) -> str | None:
     """Return a few short fields as a sentence, or None for anything else."""
-    if not isinstance(value, dict) or not 0 < len(value) <= _SPOKEN:
+    if not isinstance(value, dict) or not 0 < len(value) <= _MOST_SPOKEN_FIELDS:
         return None
     if not all(_is_short(member) for member in value.values()):
         return None
-    said = [f"the {spaced_name(name)} is {_scalar(member)}" for name, member in value.items()]
-    text = " and ".join([", ".join(said[:-1]), said[-1]] if said[1:] else said)
+    clauses = [
+        f"the {spaced_name(name)} is {_value_text(member)}" for name, member in value.items()
+    ]
+    text = " and ".join([", ".join(clauses[:-1]), clauses[-1]] if clauses[1:] else clauses)
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def _error(value: JsonValue) -> str:
+def _error_text(value: JsonValue) -> str:
     """Put an error into words: `{"error": {"message": …, "details": [{"path", "message"}]}}`, or
     any value."""
     error = value.get("error") if isinstance(value, dict) else None
     if not isinstance(error, dict) or not isinstance(error.get("message"), str):
-        return _told(value)
+        return _as_text(value)
     lines = [str(error["message"])]
     details = error.get("details")
     for detail in details if isinstance(details, list) else ():
@@ -415,15 +435,15 @@ def _error(value: JsonValue) -> str:
     return "\n".join(lines)
 
 
-def _told(value: JsonValue) -> str:
+def _as_text(value: JsonValue) -> str:
     """Write short values on one line, then each list or long text below its name."""
     if isinstance(value, list):
-        lines = [f"- {_item(item)}" for item in value[:_MOST_LINES]]
+        lines = [f"- {_item_text(item)}" for item in value[:_MOST_LINES]]
         if len(value) > _MOST_LINES:
             lines.append(f"… and {len(value) - _MOST_LINES} more")
         return "\n".join(lines) or "none"
     if not isinstance(value, dict):
-        return _scalar(value)
+        return _value_text(value)
     short = {name: member for name, member in value.items() if _is_short(member)}
     lines = [_line(short)] if short else []
     lines += [_block(name, member) for name, member in value.items() if name not in short]
@@ -433,25 +453,25 @@ def _told(value: JsonValue) -> str:
 def _block(name: str, member: JsonValue) -> str:
     if member in ([], {}):
         return f"{name}: none"
-    text = _told(member)
+    text = _as_text(member)
     return f"{name}:\n{indent(text, '  ') if isinstance(member, dict) else text}"
 
 
-def _item(item: JsonValue) -> str:
+def _item_text(item: JsonValue) -> str:
     if isinstance(item, dict) and not any(isinstance(v, dict | list) for v in item.values()):
         return _line(item)
-    return _scalar(item)
+    return _value_text(item)
 
 
 def _line(fields: dict[str, JsonValue]) -> str:
-    return ", ".join(f"{name}: {_scalar(value)}" for name, value in fields.items())
+    return ", ".join(f"{name}: {_value_text(value)}" for name, value in fields.items())
 
 
 def _is_short(value: JsonValue) -> bool:
     return "\n" not in value if isinstance(value, str) else not isinstance(value, dict | list)
 
 
-def _scalar(value: JsonValue) -> str:
+def _value_text(value: JsonValue) -> str:
     return value if isinstance(value, str) else _json(value)
 
 
@@ -460,22 +480,22 @@ def _json(value: JsonValue) -> str:
 
 
 def _bounded(text: str) -> str:
-    if len(text) <= _LONGEST:
+    if len(text) <= _MOST_CHARACTERS:
         return text
-    return f"{text[:_LONGEST]} … (cut: {len(text)} characters in all)"
+    return f"{text[:_MOST_CHARACTERS]} … (cut: {len(text)} characters in all)"
 
 
-_WHO = (
+_SELF_DESCRIPTION = (
     "I am a small embedded model that can only fill in tool calls; "
     "for a conversation use --model (for example openai:NAME)."
 )
-NO_FIT = f"None of the tools fits that, so I called none. {_WHO}"
-NO_TOOLS = f"There is no tool that I may call. {_WHO}"
+NO_FIT = f"None of the tools fits that, so I called none. {_SELF_DESCRIPTION}"
+NO_TOOLS = f"There is no tool that I may call. {_SELF_DESCRIPTION}"
 NO_EXAMPLES = (
     "I cannot fill in {} from that: the tool has no examples of requests, by which I would read it"
-    f" (@tool(examples=[…])). {_WHO}"
+    f" (@tool(examples=[…])). {_SELF_DESCRIPTION}"
 )
-NO_REQUEST = f"There is nothing asked. {_WHO}"
+NO_REQUEST = f"There is nothing asked. {_SELF_DESCRIPTION}"
 
 
 class LocalClient(PlanningClient):
@@ -550,119 +570,137 @@ class LocalClient(PlanningClient):
         tools = as_tools(request.tools)
         offer = Offer.of(tools)
         if request.messages and request.messages[-1].from_tool:
-            return _said(tell(request.messages, offer), offer)
-        weigher = None if _must(request) else self._weigher
-        request, agreed = _agreed_to(request) if weigher else (request, "")
-        asked = _last_request(request.messages)
-        ranked = self._ranked(request, asked, offer)
+            return _text_reply(tell(request.messages, offer), offer)
+        weigher = None if _is_forced(request) else self._weigher
+        request, confirmed_question = _confirmed_request(request) if weigher else (request, "")
+        request_text = _last_request(request.messages)
+        ranked = self._ranked(request, request_text, offer)
         if not ranked:
             may_call = tools and request.tool_choice.mode != "none"
-            return _said((NO_FIT if may_call else NO_TOOLS) if asked else NO_REQUEST, offer)
-        if weigher and (agreed or not _follows(ranked[0])):
-            return self._weighed(weigher, request, ranked, offer, given_up, agreed)
+            return _text_reply(
+                (NO_FIT if may_call else NO_TOOLS) if request_text else NO_REQUEST, offer
+            )
+        if weigher and (confirmed_question or not _is_continuation(ranked[0])):
+            return self._weighed_reply(
+                weigher, request, ranked, offer, given_up, confirmed_question
+            )
         best, tool = ranked[0], ranked[0].tool
-        if _must(request) or tool is None:
-            return self._read(request, best, offer, given_up)
-        if best.score < _VAGUE and _is_vague(best, asked):
-            return _said(NO_FIT, offer)
-        others = [c.tool for c in ranked[1:] if c.score > best.score - _CLOSE and c.tool]
+        if _is_forced(request) or tool is None:
+            return self._call_or_question(request, best, offer, given_up)
+        if best.score < _VAGUE_SCORE and _is_vague(best, request_text):
+            return _text_reply(NO_FIT, offer)
+        others = [c.tool for c in ranked[1:] if c.score > best.score - _TIE and c.tool]
         if others:
-            return _said(f"Do you mean {tool.name} or {others[0].name}?", offer)
-        return self._read(request, best, offer, given_up)
+            return _text_reply(f"Do you mean {tool.name} or {others[0].name}?", offer)
+        return self._call_or_question(request, best, offer, given_up)
 
-    def _weighed(
+    def _weighed_reply(
         self,
         weigher: _Weigher,
         request: ChatRequest,
         ranked: Sequence[RankedTool],
         offer: Offer,
         given_up: threading.Event,
-        agreed: str,
+        confirmed_question: str,
     ) -> Reply:
-        """Return a call whose tool and arguments together are certain enough, or which was asked
-        about in the words of `agreed`. Otherwise return a question back."""
-        asked = _last_request(request.messages)
-        elliptic = _is_elliptic(request, asked)
-        found, calls = weigher.weigh(asked, ranked, offer, elliptic=elliptic)
-        best, tool = found[0], found[0].tool
+        """Return a call whose tool and arguments together are certain enough, or which the user
+        confirmed by a yes to `confirmed_question`. Otherwise return a question back."""
+        request_text = _last_request(request.messages)
+        is_elliptic = _is_elliptic(request, request_text)
+        likely, calls = weigher.weigh(request_text, ranked, offer, is_elliptic=is_elliptic)
+        best, tool = likely[0], likely[0].tool
         if tool is None:
-            return _said(NO_FIT, offer)
+            return _text_reply(NO_FIT, offer)
         if best.score < CERTAIN:
-            other = f" or {found[1].tool.name}" if found[1].tool else ""
-            return _said(f"Do you mean {tool.name}{other}?", offer)
-        if not agreed and not can_write(tool):
-            return self._read(request, best, offer, given_up)
-        question = _ask(tool, calls[0].arguments if calls else {})
-        certain = calls and best.score * calls[0].chance >= CERTAIN
-        if not calls or not (question == agreed if agreed else certain):
-            return _said(question, offer)
-        return _call(request, tool, Completion(_json(calls[0].arguments), True, 0, 0), offer)
+            other = f" or {likely[1].tool.name}" if likely[1].tool else ""
+            return _text_reply(f"Do you mean {tool.name}{other}?", offer)
+        if not confirmed_question and not can_write(tool):
+            return self._call_or_question(request, best, offer, given_up)
+        question = _question_about(tool, calls[0].arguments if calls else {})
+        is_certain = calls and best.score * calls[0].chance >= CERTAIN
+        if not calls or not (question == confirmed_question if confirmed_question else is_certain):
+            return _text_reply(question, offer)
+        return _call_reply(request, tool, Completion(_json(calls[0].arguments), True, 0, 0), offer)
 
-    def _read(
+    def _call_or_question(
         self, request: ChatRequest, best: RankedTool, offer: Offer, given_up: threading.Event
     ) -> Reply:
         """Return a call as the tool's examples or the model fill it in, or a question back."""
-        asked, tool, must = _last_request(request.messages), best.tool, _must(request)
+        request_text, tool, forced = _last_request(request.messages), best.tool, _is_forced(request)
         if tool is None:
-            return _said(NO_FIT, offer)
-        bare = not best.readings and _reads(tool)
-        complete = bare and not (lacking(tool, {}) or leaves_out(asked, {}))
-        sure = {} if complete else _sure(best, asked)
-        if sure is not None:
-            return _call(request, tool, Completion(_json(sure), True, 0, 0), offer)
-        if bare and not must:
-            return _said(_ask(tool, {}), offer)
-        written = self._filled(request, asked, tool, given_up)
-        if not must and not (written.whole and _agreed(best, tool, asked, written.text)):
-            return _said(_ask(tool, best.readings[0].arguments if best.readings else {}), offer)
-        return _call(request, tool, written, offer)
+            return _text_reply(NO_FIT, offer)
+        is_unread = not best.readings and _reads_all_examples(tool)
+        is_complete = is_unread and not (missing_required(tool, {}) or leaves_out(request_text, {}))
+        certain_arguments = {} if is_complete else _certain_arguments(best, request_text)
+        if certain_arguments is not None:
+            return _call_reply(
+                request, tool, Completion(_json(certain_arguments), True, 0, 0), offer
+            )
+        if is_unread and not forced:
+            return _text_reply(_question_about(tool, {}), offer)
+        completion = self._completion(request, request_text, tool, given_up)
+        if not forced and not (
+            completion.whole and _is_supported(best, tool, request_text, completion.text)
+        ):
+            return _text_reply(
+                _question_about(tool, best.readings[0].arguments if best.readings else {}), offer
+            )
+        return _call_reply(request, tool, completion, offer)
 
-    def _ranked(self, request: ChatRequest, asked: str, offer: Offer) -> list[RankedTool]:
+    def _ranked(self, request: ChatRequest, request_text: str, offer: Offer) -> list[RankedTool]:
         choice = request.tool_choice
         if choice.mode == "none":
             return []
         allowed = choice.allowed or tuple(offer.tools)
-        offered = tuple(tool for name, tool in offer.tools.items() if name in allowed)
+        allowed_tools = tuple(tool for name, tool in offer.tools.items() if name in allowed)
         if choice.mode == "tool":
-            named = offer.tools.get(choice.name or "")
-            if named is None:
+            chosen = offer.tools.get(choice.name or "")
+            if chosen is None:
                 raise RequestError(
                     f"tool_choice names {choice.name!r}, which is not among the offered tools"
                 )
-            return self._chooser.rank(asked, (named,), must=True)
-        must = choice.mode == "required"
-        if must and not offered:
+            return self._chooser.rank(request_text, (chosen,), must=True)
+        is_forced = choice.mode == "required"
+        if is_forced and not allowed_tools:
             raise RequestError("tool_choice 'required' needs tools, but none are offered")
-        if not asked and not must:
+        if not request_text and not is_forced:
             return []
-        ranked = self._chooser.rank(asked, offered, must=must)
-        before = _last_call(request.messages)
-        alone = _ALONE if ranked and ranked[0].tool else 0.0
-        if before is None or not ranked or ranked[0].score >= alone:
+        ranked = self._chooser.rank(request_text, allowed_tools, must=is_forced)
+        previous_call = _last_call(request.messages)
+        complete_score = _COMPLETE_SCORE if ranked and ranked[0].tool else 0.0
+        if previous_call is None or not ranked or ranked[0].score >= complete_score:
             return ranked
-        if not _is_elliptic(request, asked):
+        if not _is_elliptic(request, request_text):
             return ranked
-        follows = self._chooser.follow(asked, offered, before.name, _arguments(before.arguments))
-        return ranked if follows is None else [follows]
+        continuation = self._chooser.follow(
+            request_text, allowed_tools, previous_call.name, _arguments(previous_call.arguments)
+        )
+        return ranked if continuation is None else [continuation]
 
-    def _filled(
-        self, request: ChatRequest, asked: str, tool: ToolDefinition, given_up: threading.Event
+    def _completion(
+        self,
+        request: ChatRequest,
+        request_text: str,
+        tool: ToolDefinition,
+        given_up: threading.Event,
     ) -> Completion:
         model = self._model
         if model is None:
             model = self._model = model_at(self._path)
-        shots = self._chooser.nearest(asked, tool.examples, SHOTS)
+        shots = self._chooser.nearest(request_text, tool.examples, SHOTS)
         settings = self._settings_of(request)
-        return fill(model, tool, asked, shots=shots, settings=settings, given_up=given_up)
+        return fill(model, tool, request_text, shots=shots, settings=settings, given_up=given_up)
 
     def _settings_of(self, request: ChatRequest) -> Settings:
         """Raise RequestError for settings that the model cannot respect."""
-        asked = request.settings.over(self.settings)
-        if asked.reasoning not in (None, "none"):
-            raise RequestError(f"reasoning={asked.reasoning!r}: the embedded model does not reason")
-        if asked.provider_tools:
+        settings = request.settings.over(self.settings)
+        if settings.reasoning not in (None, "none"):
+            raise RequestError(
+                f"reasoning={settings.reasoning!r}: the embedded model does not reason"
+            )
+        if settings.provider_tools:
             raise RequestError("provider_tools: the embedded model has no tools of its own")
-        return asked
+        return settings
 
 
 class _Weigher:
@@ -673,19 +711,27 @@ class _Weigher:
         self._chooser = ToolChooser(MiniLM())
 
     def weigh(
-        self, asked: str, ranked: Sequence[RankedTool], offer: Offer, *, elliptic: bool
+        self, request_text: str, ranked: Sequence[RankedTool], offer: Offer, *, is_elliptic: bool
     ) -> tuple[list[RankedTool], list[WeighedCall]]:
         tools = tuple(offer.tools.values())
-        found = self.weigher.tools(asked, ranked, self.nearness(asked, ranked, tools))
-        around = words_around([p for d in tools for p in patterns_of(d.get_definition())])
-        return found, self.weigher.calls(asked, found[0], around, written=not elliptic)
+        likely = self.weigher.tools(
+            request_text, ranked, self.nearness(request_text, ranked, tools)
+        )
+        context_words = words_around([p for d in tools for p in patterns_of(d.get_definition())])
+        return likely, self.weigher.calls(
+            request_text, likely[0], context_words, written=not is_elliptic
+        )
 
     def nearness(
-        self, asked: str, ranked: Sequence[RankedTool], tools: Sequence[HasDefinition]
+        self, request_text: str, ranked: Sequence[RankedTool], tools: Sequence[HasDefinition]
     ) -> dict[str | None, tuple[float, float]]:
-        some = [one for one in ranked if one.tool and one.readings][:_MASKED_TOOLS]
+        read_tools = [choice for choice in ranked if choice.tool and choice.readings][
+            :_MASKED_TOOLS
+        ]
         return self._chooser.nearness(
-            asked, tools, {one.tool.name: one.readings[0].masked for one in some if one.tool}
+            request_text,
+            tools,
+            {choice.tool.name: choice.readings[0].masked for choice in read_tools if choice.tool},
         )
 
 
@@ -693,109 +739,113 @@ def _weigher() -> _Weigher | None:
     return _Weigher(needle_at(model_path(NEEDLE))) if is_installed(NEEDLE) else None
 
 
-def _must(request: ChatRequest) -> bool:
+def _is_forced(request: ChatRequest) -> bool:
     return request.tool_choice.mode in ("required", "tool")
 
 
-def _agreed_to(request: ChatRequest) -> tuple[ChatRequest, str]:
+def _confirmed_request(request: ChatRequest) -> tuple[ChatRequest, str]:
     """Return the request that a bare yes refers to, and the question that it answers. Any other
     request is returned unchanged.
 
     The question is made again from that request, and only if it is the same does the call run.
     """
-    yes = _last_request(request.messages).casefold().strip(" .,!")
-    if yes not in _YES or len(request.messages) < 3:  # the request, the question, yes
+    answer = _last_request(request.messages).casefold().strip(" .,!")
+    if answer not in _AGREEMENTS or len(request.messages) < 3:  # the request, the question, yes
         return request, ""
-    before, question, _ = request.messages[-3:]
-    if before.role != "user" or not question.content.endswith("?"):
+    original, question, _ = request.messages[-3:]
+    if original.role != "user" or not question.content.endswith("?"):
         return request, ""
     return msgspec.structs.replace(request, messages=request.messages[:-2]), question.content
 
 
-def _follows(choice: RankedTool) -> bool:
+def _is_continuation(choice: RankedTool) -> bool:
     """Return whether the request was read as continuing the previous call."""
     return bool(choice.readings) and choice.score == -choice.readings[0].share
 
 
-def _is_elliptic(request: ChatRequest, asked: str) -> bool:
+def _is_elliptic(request: ChatRequest, request_text: str) -> bool:
     """Return whether a request may leave out what the previous call said."""
-    said = tokens(asked)
-    short = 0 < len(said) <= _ELLIPSIS and (said[0].is_small or said[0].quote > 0)
-    return short and _last_call(request.messages) is not None
+    request_tokens = tokens(request_text)
+    is_short = 0 < len(request_tokens) <= _MOST_ELLIPTIC_TOKENS and (
+        request_tokens[0].is_small or request_tokens[0].quote > 0
+    )
+    return is_short and _last_call(request.messages) is not None
 
 
-def _reads(tool: ToolDefinition) -> bool:
+def _reads_all_examples(tool: ToolDefinition) -> bool:
     """Return whether requests can be read by all of a tool's examples. The model has nothing to add
     then."""
     return bool(tool.examples) and len(patterns_of(tool)) == len(tool.examples)
 
 
-def _is_vague(choice: RankedTool, asked: str) -> bool:
+def _is_vague(choice: RankedTool, request_text: str) -> bool:
     """Return whether none of the values is a number, a quotation, a path or a name."""
-    if not choice.readings or _follows(choice):
+    if not choice.readings or _is_continuation(choice):
         return False
-    if any(token.quote for token in tokens(asked)):
+    if any(token.quote for token in tokens(request_text)):
         return False
     values = choice.readings[0].arguments.values()
     texts = [value for value in values if isinstance(value, str)]
     return len(texts) == len(values) > 0 and all(t.islower() and t.isalpha() for t in texts)
 
 
-def _sure(choice: RankedTool, asked: str) -> JsonObject | None:
+def _certain_arguments(choice: RankedTool, request_text: str) -> JsonObject | None:
     """Return the arguments of the best reading if it is complete, uses everything that was said,
     and no other is as good."""
     tool, readings = choice.tool, choice.readings
     if tool is None or not readings:
         return None
     best = readings[0]
-    if lacking(tool, best.arguments) or leaves_out(asked, best.arguments):
+    if missing_required(tool, best.arguments) or leaves_out(request_text, best.arguments):
         return None
-    if best.share > (_COMPUTED if best.pattern.made else _SHARE):
+    if best.share > (_CERTAIN_COMPUTED_COST if best.pattern.recipes else _CERTAIN_COST):
         return None
-    if best.unread > _UNKNOWN_WORDS:
+    if best.unread > _MOST_UNREAD_WORDS:
         return None
-    close = [r for r in readings[1:] if r.share < best.share + _MARGIN]
-    return None if close else best.arguments
+    rivals = [r for r in readings[1:] if r.share < best.share + _CERTAIN_MARGIN]
+    return None if rivals else best.arguments
 
 
-def _agreed(choice: RankedTool, tool: ToolDefinition, asked: str, text: str) -> bool:
+def _is_supported(choice: RankedTool, tool: ToolDefinition, request_text: str, text: str) -> bool:
     """Return whether the model's text is one of the two best readings, or invents nothing."""
-    written = _arguments(text)
-    if leaves_out(asked, written) or (not written and lacking(tool, written)):
+    arguments = _arguments(text)
+    if leaves_out(request_text, arguments) or (not arguments and missing_required(tool, arguments)):
         return False
-    if any(filled(tool.input_schema or {}, r.arguments) == written for r in choice.readings[:2]):
+    if any(filled(tool.input_schema or {}, r.arguments) == arguments for r in choice.readings[:2]):
         return True
-    if choice.readings and choice.readings[0].unread > _UNKNOWN_WORDS:
+    if choice.readings and choice.readings[0].unread > _MOST_UNREAD_WORDS:
         return False
-    computed = not choice.readings or bool(choice.readings[0].pattern.made)
-    return computed and not invents(tool, asked, written)
+    is_computed = not choice.readings or bool(choice.readings[0].pattern.recipes)
+    return is_computed and not invents(tool, request_text, arguments)
 
 
-def _ask(tool: ToolDefinition, arguments: JsonObject) -> str:
+def _question_about(tool: ToolDefinition, arguments: JsonObject) -> str:
     """Return a question back, with what was understood and what is missing.
 
     An answer would be read by the tool's examples. If the tool has none, no answer is asked for.
     """
     if not tool.examples:
         return NO_EXAMPLES.format(tool.name)
-    missing = lacking(tool, arguments)
-    known = ", ".join(f"{name}: {_scalar(value)}" for name, value in arguments.items())
-    meant = f"{tool.name} with {known}" if known else tool.name
+    missing = missing_required(tool, arguments)
+    values = ", ".join(f"{name}: {_value_text(value)}" for name, value in arguments.items())
+    call_text = f"{tool.name} with {values}" if values else tool.name
     if missing:
-        return f"Do you mean {meant}? Then what is {', '.join(missing)}?"
-    return f"I am not sure that I understand. Do you mean {meant}?"
+        return f"Do you mean {call_text}? Then what is {', '.join(missing)}?"
+    return f"I am not sure that I understand. Do you mean {call_text}?"
 
 
-def _call(request: ChatRequest, tool: ToolDefinition, written: Completion, offer: Offer) -> Reply:
+def _call_reply(
+    request: ChatRequest, tool: ToolDefinition, completion: Completion, offer: Offer
+) -> Reply:
     call = ToolCall(
-        f"{request.new_prefix()}0", tool.name, written.text.strip(), complete=written.whole
+        f"{request.new_prefix()}0", tool.name, completion.text.strip(), complete=completion.whole
     )
     return Reply(
         Message.assistant("", (call,)),
-        "tool_calls" if written.whole else "length",
-        Usage(1, written.input_tokens, written.output_tokens),
+        "tool_calls" if completion.whole else "length",
+        Usage(1, completion.input_tokens, completion.output_tokens),
         offer,
-        "stop" if written.whole else "length",
+        "stop" if completion.whole else "length",
     )
 
 
@@ -812,7 +862,7 @@ def _last_call(messages: Sequence[Message]) -> ToolCall | None:
     return calls[-1] if calls else None
 
 
-def _said(text: str, offer: Offer) -> Reply:
+def _text_reply(text: str, offer: Offer) -> Reply:
     return Reply(Message.assistant(text), "stop", Usage(1), offer, "stop")
 
 
@@ -848,7 +898,7 @@ def _model_file(path: str | Path | None) -> Path:
         if not is_installed():
             raise SourceError("the embedded model is not installed: run `toolcrib local install`")
         return model_path()
-    given = Path(path).expanduser()
-    if not given.is_file():
-        raise SourceError(f"there is no model file {given}; give the path of a GGUF file")
-    return given
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise SourceError(f"there is no model file {file}; give the path of a GGUF file")
+    return file

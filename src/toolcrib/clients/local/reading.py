@@ -29,9 +29,9 @@ _PARTS = (  # a pattern that is compiled at the first request
     r"|(?P<quote>[\"“”`]|(?<!\w)['‘]|['’](?!\w))"
     r"|(?P<mark>[^\w\s])"
 )
-_ENDS = frozenset("?!.,;:…")
+_END_MARKS = frozenset("?!.,;:…")
 _MOST_TOKENS = 60
-_LONGEST = 10
+_LONGEST_VALUE = 10
 
 
 class Token(NamedTuple):
@@ -74,12 +74,13 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 class Pattern(msgspec.Struct, frozen=True):
-    """An example as a pattern. `made` says how a value is computed from its parts."""
+    """An example as a pattern. `recipes` say how a value is computed from its parts, and
+    `defaults` are the values that its request does not contain."""
 
     example: Example
     items: tuple[Token | Gap, ...]
-    made: Mapping[str, tuple[str | int, ...]]
-    fixed: JsonObject
+    recipes: Mapping[str, tuple[str | int, ...]]
+    defaults: JsonObject
 
 
 class RequestReading(msgspec.Struct, frozen=True):
@@ -102,25 +103,27 @@ class RequestReading(msgspec.Struct, frozen=True):
 def tokens(text: str) -> tuple[Token, ...]:
     """Return the words, numbers and marks of a text, without quotes and the marks that end it."""
     found: list[Token] = []
-    quote, opened = 0, False
+    quote, is_open = 0, False
     for match in re.finditer(_PARTS, text):
         kind, piece = str(match.lastgroup), match[0]
         if kind == "quote":
-            opened = not opened
-            quote += opened
+            is_open = not is_open
+            quote += is_open
             continue
         after = text[match.end() : match.end() + 1]
-        if kind == "mark" and piece in _ENDS and (not after or after.isspace()):
+        if kind == "mark" and piece in _END_MARKS and (not after or after.isspace()):
             continue
-        found.append(Token(piece.lower(), match.start(), match.end(), kind, quote if opened else 0))
-    if opened:  # a quotation without an end does not count
+        found.append(
+            Token(piece.lower(), match.start(), match.end(), kind, quote if is_open else 0)
+        )
+    if is_open:  # a quotation without an end does not count
         found = [token._replace(quote=0) if token.quote == quote else token for token in found]
     return tuple(found[:_MOST_TOKENS])
 
 
 def patterns_of(definition: ToolDefinition) -> list[Pattern]:
-    found = (pattern_of(definition, example) for example in definition.examples)
-    return [pattern for pattern in found if pattern is not None]
+    patterns = (pattern_of(definition, example) for example in definition.examples)
+    return [pattern for pattern in patterns if pattern is not None]
 
 
 def words_around(patterns: Sequence[Pattern]) -> frozenset[str]:
@@ -140,34 +143,34 @@ def number_of(text: str) -> int | float:
 
 def pattern_of(definition: ToolDefinition, example: Example) -> Pattern | None:
     """Return the example as a pattern, or None if one of its values does not come from its request."""
-    said = tokens(example.request)
+    request_tokens = tokens(example.request)
     gaps: dict[int, tuple[int, Gap]] = {}
-    made: dict[str, tuple[str | int, ...]] = {}
-    fixed: JsonObject = {}
+    recipes: dict[str, tuple[str | int, ...]] = {}
+    defaults: JsonObject = {}
     for name, value in example.arguments.items():
         schema = _property(definition, name)
-        found = _gaps(name, value, schema, example.request)
-        if found is None:
+        gaps_and_recipe = _gaps(name, value, schema, example.request)
+        if gaps_and_recipe is None:
             if value != schema.get("default", ...):
                 return None
-            fixed[name] = value
+            defaults[name] = value
             continue
-        places, recipe = found
-        if any(i in gaps for i in places):
+        value_gaps, recipe = gaps_and_recipe
+        if any(i in gaps for i in value_gaps):
             return None
-        gaps |= places
+        gaps |= value_gaps
         if recipe:
-            made[name] = recipe
+            recipes[name] = recipe
     items: list[Token | Gap] = []
-    at = 0
-    while at < len(said):
-        if at in gaps:
-            at, gap = gaps[at]
+    position = 0
+    while position < len(request_tokens):
+        if position in gaps:
+            position, gap = gaps[position]
             items.append(gap)
         else:
-            items.append(said[at])
-            at += 1
-    return Pattern(example, tuple(items), made, fixed)
+            items.append(request_tokens[position])
+            position += 1
+    return Pattern(example, tuple(items), recipes, defaults)
 
 
 def properties_of(definition: ToolDefinition) -> JsonObject:
@@ -177,58 +180,66 @@ def properties_of(definition: ToolDefinition) -> JsonObject:
 
 
 def _property(definition: ToolDefinition, name: str) -> JsonObject:
-    found = properties_of(definition).get(name)
-    return found if isinstance(found, dict) else {}
+    schema = properties_of(definition).get(name)
+    return schema if isinstance(schema, dict) else {}
 
 
-_Places: TypeAlias = dict[int, tuple[int, Gap]]
+_GapsByStart: TypeAlias = dict[int, tuple[int, Gap]]
 
 
 def _gaps(
     name: str, value: JsonValue, schema: JsonObject, request: str
-) -> tuple[_Places, tuple[str | int, ...]] | None:
+) -> tuple[_GapsByStart, tuple[str | int, ...]] | None:
     """Return where a value is in its request, and how it is computed if it is. Return None if it is
     nowhere."""
-    said = tokens(request)
+    request_tokens = tokens(request)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     if not isinstance(value, str):
-        for i, token in enumerate(said):
+        for i, token in enumerate(request_tokens):
             if token.kind == "number" and number_of(token.text) == value:
                 return {i: (i + 1, Gap(name, -1, "number", token.text))}, ()
         return None
     members = schema.get("enum")
-    for i in range(len(said)):
-        for j in range(i, min(len(said), i + _LONGEST)):
-            if request[said[i].start : said[j].end].casefold() == value.casefold():
-                texts = tuple(map(str, members)) if isinstance(members, list) else ()
-                symbols = {token.kind for token in said[i : j + 1]} == {"number", "mark"}
-                kind: Kind = "member" if texts else "symbols" if symbols else "words"
-                gap = Gap(name, -1, kind, value, texts, quoted=said[i].quote > 0)
+    for i in range(len(request_tokens)):
+        for j in range(i, min(len(request_tokens), i + _LONGEST_VALUE)):
+            if (
+                request[request_tokens[i].start : request_tokens[j].end].casefold()
+                == value.casefold()
+            ):
+                member_texts = tuple(map(str, members)) if isinstance(members, list) else ()
+                is_symbols = {token.kind for token in request_tokens[i : j + 1]} == {
+                    "number",
+                    "mark",
+                }
+                kind: Kind = "member" if member_texts else "symbols" if is_symbols else "words"
+                gap = Gap(name, -1, kind, value, member_texts, quoted=request_tokens[i].quote > 0)
                 return {i: (j + 1, gap)}, ()
-    return _computed(name, value, said)
+    return _computed(name, value, request_tokens)
 
 
 def _computed(
-    name: str, value: str, said: Sequence[Token]
-) -> tuple[_Places, tuple[str | int, ...]] | None:
-    places: _Places = {}
+    name: str, value: str, request_tokens: Sequence[Token]
+) -> tuple[_GapsByStart, tuple[str | int, ...]] | None:
+    gaps: _GapsByStart = {}
     recipe: list[str | int] = []
-    at = 0
+    end = 0
     for token in tokens(value):
         if token.kind != "number":
             continue
-        for i, other in enumerate(said):
-            same = other.kind == "number" and number_of(other.text) == number_of(token.text)
-            if same and i not in places:
-                recipe += [value[at : token.start], len(places)]
-                places[i] = (i + 1, Gap(name, len(places), "number", other.text))
-                at = token.end
+        for i, candidate in enumerate(request_tokens):
+            is_same = candidate.kind == "number" and number_of(candidate.text) == number_of(
+                token.text
+            )
+            if is_same and i not in gaps:
+                recipe += [value[end : token.start], len(gaps)]
+                gaps[i] = (i + 1, Gap(name, len(gaps), "number", candidate.text))
+                end = token.end
                 break
-    return (places, (*recipe, value[at:])) if places else None
+    return (gaps, (*recipe, value[end:])) if gaps else None
 
 
-def lacking(definition: ToolDefinition, arguments: JsonObject) -> list[str]:
+def missing_required(definition: ToolDefinition, arguments: JsonObject) -> list[str]:
     """Return the required parameters without a value."""
     required = (definition.input_schema or {}).get("required")
     return [str(n) for n in required if n not in arguments] if isinstance(required, list) else []
@@ -237,30 +248,35 @@ def lacking(definition: ToolDefinition, arguments: JsonObject) -> list[str]:
 def leaves_out(request: str, arguments: JsonObject) -> bool:
     """Return whether a number or a quotation of the request is missing in the arguments, or only a
     part of a number is there."""
-    said, text = tokens(request), json.dumps(arguments, ensure_ascii=False)
-    used = {number_of(t.text) for t in tokens(text) if t.kind == "number"}
-    words = text.casefold()
-    missed = any(
-        (number_of(t.text) not in used and t.text not in words) or _is_changed(said, at, words)
-        for at, t in enumerate(said)
+    request_tokens, arguments_json = tokens(request), json.dumps(arguments, ensure_ascii=False)
+    used_numbers = {number_of(t.text) for t in tokens(arguments_json) if t.kind == "number"}
+    folded_json = arguments_json.casefold()
+    misses_number = any(
+        (number_of(t.text) not in used_numbers and t.text not in folded_json)
+        or _is_changed(request_tokens, index, folded_json)
+        for index, t in enumerate(request_tokens)
         if t.kind == "number"
     )
-    return missed or any(t.quote and t.text not in words for t in said)
+    return misses_number or any(t.quote and t.text not in folded_json for t in request_tokens)
 
 
 _SIGNS = frozenset(("minus", "negative"))
 _SCALES = frozenset(("half", "dozen", "hundred", "thousand", "million", "billion"))
 
 
-def _is_changed(said: Sequence[Token], at: int, words: str) -> bool:
+def _is_changed(request_tokens: Sequence[Token], index: int, folded_json: str) -> bool:
     """Return whether the words around a number change it, as in "minus 5" or "5 and a half", and do
     not occur in the arguments in that form."""
-    texts = [token.text.casefold() for token in said]
-    if at and texts[at - 1] in _SIGNS and (at < 2 or said[at - 2].kind != "number"):
+    texts = [token.text.casefold() for token in request_tokens]
+    if (
+        index
+        and texts[index - 1] in _SIGNS
+        and (index < 2 or request_tokens[index - 2].kind != "number")
+    ):
         return True
-    behind = range(at + 1, min(at + 4, len(said)))
-    scale = next((place for place in behind if texts[place] in _SCALES), at)
-    return scale > at and " ".join(texts[at : scale + 1]) not in words
+    following = range(index + 1, min(index + 4, len(request_tokens)))
+    scale_index = next((i for i in following if texts[i] in _SCALES), index)
+    return scale_index > index and " ".join(texts[index : scale_index + 1]) not in folded_json
 
 
 _OWNER = r"['’]s(?= |$)"
@@ -274,29 +290,31 @@ def invents(definition: ToolDefinition, request: str, arguments: JsonObject) -> 
     otherwise only of words in the values of examples. A number is the value of as many arguments as
     the request says it, and no more.
     """
-    said = tokens(request)
-    text = " ".join(t.text for t in said)
+    request_tokens = tokens(request)
+    text = " ".join(t.text for t in request_tokens)
     text = f" {text} {re.sub(_OWNER, '', text)} "
-    given = [number_of(t.text) for t in said if t.kind == "number"]
-    alone: list[float] = []
+    request_numbers = [number_of(t.text) for t in request_tokens if t.kind == "number"]
+    single_numbers: list[float] = []
     for name, value in arguments.items():
         schema = _property(definition, name)
-        chosen = isinstance(value, bool) or "enum" in schema
-        if chosen or value == schema.get("default", ...):
+        is_free = isinstance(value, bool) or "enum" in schema
+        if is_free or value == schema.get("default", ...):
             continue
         pieces = tokens(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
         numbers = [number_of(t.text) for t in pieces if t.kind == "number"]
         if len(numbers) == len(pieces) == 1:
-            alone += numbers
-        stands = f" {' '.join(t.text for t in pieces)} " in text
-        if stands and not all(t.is_small for t in pieces):
+            single_numbers += numbers
+        is_in_request = f" {' '.join(t.text for t in pieces)} " in text
+        if is_in_request and not all(t.is_small for t in pieces):
             continue
         samples = [str(e.arguments.get(name, "")) for e in definition.examples]
-        known = {t.text for sample in samples for t in tokens(sample) if t.kind == "word"}
-        computed = numbers and sorted(numbers) == sorted(given)
-        if not computed or any(t.kind == "word" and t.text not in known for t in pieces):
+        sample_words = {t.text for sample in samples for t in tokens(sample) if t.kind == "word"}
+        is_computed = numbers and sorted(numbers) == sorted(request_numbers)
+        if not is_computed or any(t.kind == "word" and t.text not in sample_words for t in pieces):
             return True
-    return any(alone.count(number) > given.count(number) for number in alone)
+    return any(
+        single_numbers.count(number) > request_numbers.count(number) for number in single_numbers
+    )
 
 
 class RequestReader:
@@ -322,76 +340,90 @@ class RequestReader:
                     self._samples.setdefault(item.name, set()).add(item.sample)
         self._all_samples = set().union(*self._samples.values())
         gaps = [item for p in patterns for item in p.items if isinstance(item, Gap)]
-        self._quoted = {gap.name for gap in gaps if gap.quoted}
-        self._values = {sample.lower() for sample in self._all_samples}
+        self._quoted_names = {gap.name for gap in gaps if gap.quoted}
+        self._sample_texts = {sample.lower() for sample in self._all_samples}
 
     def read(self, request: str) -> list[RequestReading]:
         """Return the readings of a request, the cheapest first, each with different arguments."""
-        return _distinct([r for p in self.patterns if (r := self.laid(request, p, {}))])
+        return _distinct([r for p in self.patterns if (r := self.aligned(request, p, {}))])
 
-    def follow(self, request: str, before: JsonObject) -> list[RequestReading]:
+    def follow(self, request: str, previous: JsonObject) -> list[RequestReading]:
         """Return the readings of a request that leaves out what an earlier call said."""
-        found = []
-        for reading in (self.laid(request, p, before) for p in self.patterns if not p.made):
-            if reading and reading.arguments != before:
+        readings = []
+        for reading in (self.aligned(request, p, previous) for p in self.patterns if not p.recipes):
+            if reading and reading.arguments != previous:
                 texts = [v for v in reading.arguments.values() if isinstance(v, str)]
-                found += [reading] if len({*texts}) == len(texts) else []
-        return sorted(_distinct(found), key=lambda r: r.cost)
+                readings += [reading] if len({*texts}) == len(texts) else []
+        return sorted(_distinct(readings), key=lambda r: r.cost)
 
-    def laid(self, request: str, pattern: Pattern, before: JsonObject) -> RequestReading | None:
+    def aligned(
+        self, request: str, pattern: Pattern, previous: JsonObject
+    ) -> RequestReading | None:
         """Return the cheapest alignment of a request with a pattern.
 
-        With `before`, the arguments of an earlier call, gaps may stay empty.
+        With `previous`, the arguments of an earlier call, gaps may stay empty.
         """
-        said, items = tokens(request), pattern.items
+        request_tokens, items = tokens(request), pattern.items
         best: list[list[tuple[float, tuple[tuple[int, int], ...]] | None]]
-        best = [[None] * (len(said) + 1) for _ in range(len(items) + 1)]
+        best = [[None] * (len(request_tokens) + 1) for _ in range(len(items) + 1)]
         best[0][0] = (0.0, ())
         for i in range(len(items) + 1):
-            for j in range(len(said) + 1):
-                here = best[i][j]
-                if here is None:
+            for j in range(len(request_tokens) + 1):
+                state = best[i][j]
+                if state is None:
                     continue
-                for steps, taken, cost in self._steps(items, i, said, j, request, bool(before)):
-                    total = here[0] + cost
-                    old = best[i + steps][j + taken]
-                    if old is None or total < old[0]:
-                        gap = steps and isinstance(items[i], Gap)
-                        path = (*here[1], (j, j + taken)) if gap else here[1]
-                        best[i + steps][j + taken] = (total, path)
-        end = best[-1][-1]
-        return None if end is None else self._reading(request, pattern, before, *end)
+                for item_count, token_count, cost in self._moves(
+                    items, i, request_tokens, j, request, bool(previous)
+                ):
+                    total = state[0] + cost
+                    known = best[i + item_count][j + token_count]
+                    if known is None or total < known[0]:
+                        fills_gap = item_count and isinstance(items[i], Gap)
+                        path = (*state[1], (j, j + token_count)) if fills_gap else state[1]
+                        best[i + item_count][j + token_count] = (total, path)
+        final = best[-1][-1]
+        return None if final is None else self._reading(request, pattern, previous, *final)
 
-    def _steps(
+    def _moves(
         self,
         items: Sequence[Token | Gap],
         i: int,
-        said: Sequence[Token],
+        request_tokens: Sequence[Token],
         j: int,
         request: str,
-        follows: bool,
+        is_continuation: bool,
     ) -> list[tuple[int, int, float]]:
-        found: list[tuple[int, int, float]] = []
-        if j < len(said):
-            known = said[j].kind == "word" and said[j].text in self._familiar
-            found.append((0, 1, said[j].weight * (0.6 if known else 1)))
+        moves: list[tuple[int, int, float]] = []
+        if j < len(request_tokens):
+            is_familiar = (
+                request_tokens[j].kind == "word" and request_tokens[j].text in self._familiar
+            )
+            moves.append((0, 1, request_tokens[j].weight * (0.6 if is_familiar else 1)))
         if i == len(items):
-            return found
+            return moves
         item = items[i]
         if isinstance(item, Token):
-            found.append((1, 0, item.weight * (0.04 if follows else 1)))
-            if j < len(said):
-                cost = self._difference(item, said[j])
-                found.append((1, 1, cost - (0.1 if follows and cost == 0 else 0)))
-            return found
-        if follows or (item.part < 0 and "default" in _property(self.definition, item.name)):
-            found.append((1, 0, 0.3))
-        for end in range(j + 1, min(len(said), j + _LONGEST) + 1):
-            text = request[said[j].start : said[end - 1].end]
-            fit = self._fit(item, said[j:end], said, text=text, follows=follows)
+            moves.append((1, 0, item.weight * (0.04 if is_continuation else 1)))
+            if j < len(request_tokens):
+                cost = self._difference(item, request_tokens[j])
+                moves.append((1, 1, cost - (0.1 if is_continuation and cost == 0 else 0)))
+            return moves
+        if is_continuation or (
+            item.part < 0 and "default" in _property(self.definition, item.name)
+        ):
+            moves.append((1, 0, 0.3))
+        for end in range(j + 1, min(len(request_tokens), j + _LONGEST_VALUE) + 1):
+            text = request[request_tokens[j].start : request_tokens[end - 1].end]
+            fit = self._fit(
+                item,
+                request_tokens[j:end],
+                request_tokens,
+                text=text,
+                is_continuation=is_continuation,
+            )
             if fit is not None:
-                found.append((1, end - j, fit))
-        return found
+                moves.append((1, end - j, fit))
+        return moves
 
     def _difference(self, item: Token, token: Token) -> float:
         if item.text == token.text:
@@ -401,13 +433,19 @@ class RequestReader:
         return (1 - max(0.0, self._likeness(item.text, token.text))) * (item.weight + token.weight)
 
     def _fit(
-        self, gap: Gap, piece: Sequence[Token], said: Sequence[Token], *, text: str, follows: bool
+        self,
+        gap: Gap,
+        piece: Sequence[Token],
+        request_tokens: Sequence[Token],
+        *,
+        text: str,
+        is_continuation: bool,
     ) -> float | None:
         """Return the cost of taking a piece of the request for a gap, or None if it cannot be taken."""
         quotes = {token.quote for token in piece}
         if quotes != {0}:  # a quotation is only taken as a whole
-            whole = sum(token.quote in quotes for token in said) == len(piece)
-            if len(quotes) > 1 or not whole:
+            is_whole = sum(token.quote in quotes for token in request_tokens) == len(piece)
+            if len(quotes) > 1 or not is_whole:
                 return None
         match gap.kind:
             case "number":
@@ -415,42 +453,47 @@ class RequestReader:
             case "member":
                 return 0.0 if text.casefold() in map(str.casefold, gap.members) else None
             case "symbols":
-                some = {token.kind for token in piece} == {"number", "mark"}
-                return 0.0 if some and text.count("(") == text.count(")") else None
+                is_symbols = {token.kind for token in piece} == {"number", "mark"}
+                return 0.0 if is_symbols and text.count("(") == text.count(")") else None
             case "words":
-                samples = self._all_samples if follows else self._samples[gap.name]
-                near = 1.0 if quotes != {0} else max(self._likeness(text, s) for s in samples)
-                return self._words_fit(gap, piece, text, near)
+                samples = self._all_samples if is_continuation else self._samples[gap.name]
+                likeness = 1.0 if quotes != {0} else max(self._likeness(text, s) for s in samples)
+                return self._words_fit(gap, piece, text, likeness)
 
-    def _words_fit(self, gap: Gap, piece: Sequence[Token], text: str, near: float) -> float | None:
+    def _words_fit(
+        self, gap: Gap, piece: Sequence[Token], text: str, likeness: float
+    ) -> float | None:
         if piece[0].quote:
-            return 0.1 if gap.name in self._quoted or not self._quoted else 0.7
-        long = len(tokens(gap.sample)) > 2
-        if not long and not self._could_be(gap, piece):
+            return 0.1 if gap.name in self._quoted_names or not self._quoted_names else 0.7
+        is_long = len(tokens(gap.sample)) > 2
+        if not is_long and not self._could_be(gap, piece):
             return None
-        cost = sum((self._taken(token, long=long) for token in piece), 0.6 if gap.quoted else 0.0)
+        cost = sum(
+            (self._token_cost(token, is_long=is_long) for token in piece),
+            0.6 if gap.quoted else 0.0,
+        )
         cost += 0.25 * max(0, len(piece) - len(tokens(gap.sample)))
-        if not long and len({_shape(word) for word in text.split()}) > 1:
+        if not is_long and len({_shape(word) for word in text.split()}) > 1:
             cost += 0.6
         if _is_path(text) != _is_path(gap.sample):
             cost += 0.4
-        if text[:1].isupper() != gap.sample[:1].isupper() and not long:
+        if text[:1].isupper() != gap.sample[:1].isupper() and not is_long:
             cost += 0.1
-        return cost + (0.15 if long else 0.8) * (1 - max(0.0, near))
+        return cost + (0.15 if is_long else 0.8) * (1 - max(0.0, likeness))
 
-    def _taken(self, token: Token, *, long: bool) -> float:
+    def _token_cost(self, token: Token, *, is_long: bool) -> float:
         if token.kind != "word":
             return 0.3 if token.kind == "mark" else 0.9
         if token.is_small:
-            return 0.2 if long else 0.8
-        if long:
+            return 0.2 if is_long else 0.8
+        if is_long:
             return 0.2
         return 0.55 if token.text in self._familiar else 0.05
 
     def _could_be(self, gap: Gap, piece: Sequence[Token]) -> bool:
         """Return whether a piece has more than the words around values in examples, and is like the
         samples of its gap in its length and its small words."""
-        if all(t.is_small or t.text in self._familiar - self._values for t in piece):
+        if all(t.is_small or t.text in self._familiar - self._sample_texts for t in piece):
             return False
         samples = [tokens(sample) for sample in self._samples[gap.name]]
         if any(token.is_small for token in piece):
@@ -461,21 +504,21 @@ class RequestReader:
         self,
         request: str,
         pattern: Pattern,
-        before: JsonObject,
+        previous: JsonObject,
         cost: float,
         path: tuple[tuple[int, int], ...],
     ) -> RequestReading:
-        said = tokens(request)
+        request_tokens = tokens(request)
         gaps = [item for item in pattern.items if isinstance(item, Gap)]
-        arguments: JsonObject = dict(before) if before else dict(pattern.fixed)
+        arguments: JsonObject = dict(previous) if previous else dict(pattern.defaults)
         parts: dict[str, dict[int, str]] = {}
-        masked, at = "", 0
+        masked, position = "", 0
         for gap, (start, end) in zip(gaps, path, strict=True):
             if start == end:
                 continue
-            first, last = said[start].start, said[end - 1].end
+            first, last = request_tokens[start].start, request_tokens[end - 1].end
             text = request[first:last]
-            masked, at = f"{masked}{request[at:first]}", last
+            masked, position = f"{masked}{request[position:first]}", last
             if gap.part >= 0:
                 parts.setdefault(gap.name, {})[gap.part] = text.replace(",", "")
             elif gap.kind == "number" and _property(self.definition, gap.name).get("type") in (
@@ -489,20 +532,22 @@ class RequestReader:
                 )
             else:
                 arguments[gap.name] = text
-        for name, recipe in pattern.made.items():
-            given = parts.get(name, {})
-            if all(isinstance(r, str) or r in given for r in recipe):
-                arguments[name] = "".join(r if isinstance(r, str) else given[r] for r in recipe)
-        weight = sum(t.weight for t in said) + sum(
+        for name, recipe in pattern.recipes.items():
+            gap_texts = parts.get(name, {})
+            if all(isinstance(r, str) or r in gap_texts for r in recipe):
+                arguments[name] = "".join(r if isinstance(r, str) else gap_texts[r] for r in recipe)
+        total_weight = sum(t.weight for t in request_tokens) + sum(
             item.weight if isinstance(item, Token) else 1.0 for item in pattern.items
         )
-        masked += request[at:]
+        masked += request[position:]
         unread = sum(
-            2 if t.text in self._values else t.text not in self._familiar
+            2 if t.text in self._sample_texts else t.text not in self._familiar
             for t in tokens(masked)
             if t.kind == "word" and not t.is_small
         )
-        return RequestReading(cost, cost / max(weight, 1.0), arguments, pattern, masked, unread)
+        return RequestReading(
+            cost, cost / max(total_weight, 1.0), arguments, pattern, masked, unread
+        )
 
 
 def _shape(word: str) -> str:
@@ -517,8 +562,8 @@ def _is_path(text: str) -> bool:
 
 
 def _distinct(readings: list[RequestReading]) -> list[RequestReading]:
-    found: list[RequestReading] = []
+    distinct: list[RequestReading] = []
     for reading in sorted(readings, key=lambda r: r.share):
-        if all(reading.arguments != other.arguments for other in found):
-            found.append(reading)
-    return found
+        if all(reading.arguments != other.arguments for other in distinct):
+            distinct.append(reading)
+    return distinct

@@ -21,8 +21,8 @@ from toolcrib.clients.local.reading import (
     RequestReading,
     Token,
     invents,
-    lacking,
     leaves_out,
+    missing_required,
     patterns_of,
     properties_of,
     tokens,
@@ -45,13 +45,13 @@ _NO_CALL = -3.19
 cost of reading them by an example, whether Needle would write them, and whether they have no
 values."""
 
-_UNREAD = 0.5
+_UNREAD_COST = 0.5
 """The assumed cost of reading for a call that no example gives."""
 
-_OFFERED = 6
-_READ = 3
+_MOST_TOOLS = 6
+_MOST_READINGS = 3
 _UNLIKELY = -8.0
-_LEAST, _LEAST_TOKEN = -25.0, -12.0
+_LEAST_SUM, _LEAST_TOKEN = -25.0, -12.0
 
 Nearness: TypeAlias = Mapping[str | None, tuple[float, float]]
 """The nearness of each tool with and without values. The key None stands for no tool."""
@@ -79,68 +79,79 @@ class Weigher:
     def __init__(self, needle: Needle) -> None:
         self._needle = needle
 
-    def tools(self, asked: str, ranked: Sequence[RankedTool], near: Nearness) -> list[RankedTool]:
+    def tools(self, request: str, ranked: Sequence[RankedTool], near: Nearness) -> list[RankedTool]:
         """Return the likely tools, and None for no tool, with their probabilities as scores."""
         likely = likely_of(ranked, near)
-        features = self.tool_features(asked, likely, near)
+        features = self.tool_features(request, likely, near)
         sums = [
             _sum(_TOOL_WEIGHTS, row) if c.tool else _NONE + _sum(_NONE_WEIGHTS, row)
             for c, row in zip(likely, features, strict=True)
         ]
         chances = zip(_chances(sums), likely, strict=True)
-        found = [one._replace(score=chance) for chance, one in chances]
-        return sorted(found, key=lambda one: -one.score)
+        weighed = [candidate._replace(score=chance) for chance, candidate in chances]
+        return sorted(weighed, key=lambda candidate: -candidate.score)
 
     def tool_features(
-        self, asked: str, likely: Sequence[RankedTool], near: Nearness
+        self, request: str, likely: Sequence[RankedTool], near: Nearness
     ) -> list[list[float]]:
         tools = sorted((c.tool for c in likely if c.tool), key=lambda tool: tool.name)
-        logs = self._needle.tools(asked, tools)
-        total = log(fsum(map(exp, logs.values())) or 1e-300)
-        names = [one.tool.name if one.tool else None for one in likely]
-        return [[max(_UNLIKELY, logs[name] - total), *near[name]] for name in names]
+        log_likelihoods = self._needle.tools(request, tools)
+        total = log(fsum(map(exp, log_likelihoods.values())) or 1e-300)
+        names = [candidate.tool.name if candidate.tool else None for candidate in likely]
+        return [[max(_UNLIKELY, log_likelihoods[name] - total), *near[name]] for name in names]
 
     def calls(
-        self, asked: str, candidate: RankedTool, around: frozenset[str], *, written: bool
+        self, request: str, candidate: RankedTool, context_words: frozenset[str], *, written: bool
     ) -> list[WeighedCall]:
-        """Return ways to fill in a call, the likeliest first. `around` has the words that stand
-        around values in examples. With `written`, the model may also write one."""
+        """Return ways to fill in a call, the likeliest first. `context_words` are the
+        words that stand around values in examples. With `written`, the model may also write one."""
         tool = candidate.tool
         if tool is None or candidate.score < CERTAIN:  # no call of this tool can be certain enough
             return []
-        features = self.call_features(asked, candidate, around, written=written)
+        features = self.call_features(request, candidate, context_words, written=written)
         sums = [_NO_CALL, *(_sum(_CALL_WEIGHTS, row) for _, row in features)]
-        found = zip(_chances(sums)[1:], features, strict=True)
-        calls = [WeighedCall(chance, arguments) for chance, (arguments, _) in found]
+        weighed = zip(_chances(sums)[1:], features, strict=True)
+        calls = [WeighedCall(chance, arguments) for chance, (arguments, _) in weighed]
         return sorted(calls, key=lambda call: -call.chance)
 
     def call_features(
-        self, asked: str, candidate: RankedTool, around: frozenset[str], *, written: bool
+        self, request: str, candidate: RankedTool, context_words: frozenset[str], *, written: bool
     ) -> list[tuple[JsonObject, list[float]]]:
         """Return the ways that use everything that was said and nothing else, each with its
         features."""
         tool = candidate.tool
         if tool is None:
             return []
-        found = {
+        ways = {
             _key(tool, reading.arguments): (_in_order(tool, reading.arguments), reading.share)
-            for reading in reversed(candidate.readings[:_READ])
-            if _says_all(tool, asked, reading.arguments)
+            for reading in reversed(candidate.readings[:_MOST_READINGS])
+            if _is_complete(tool, request, reading.arguments)
         }
-        own = self._needle.write(asked, tool, allowed(tool, asked, around)) if written else None
-        key = ""
-        if own is not None and _says_all(tool, asked, own) and not invents(tool, asked, own):
-            key = _key(tool, own)
-            found.setdefault(key, (own, _UNREAD))
-        scores = self._needle.calls(asked, tool, [arguments for arguments, _ in found.values()])
+        written_arguments = (
+            self._needle.write(request, tool, allowed(tool, request, context_words))
+            if written
+            else None
+        )
+        written_key = ""
+        if (
+            written_arguments is not None
+            and _is_complete(tool, request, written_arguments)
+            and not invents(tool, request, written_arguments)
+        ):
+            written_key = _key(tool, written_arguments)
+            ways.setdefault(written_key, (written_arguments, _UNREAD_COST))
+        scores = self._needle.calls(request, tool, [arguments for arguments, _ in ways.values()])
         return [
-            (arguments, [*_likelihood(score), -share, float(one == key), float(not arguments)])
-            for (one, (arguments, share)), score in zip(found.items(), scores, strict=True)
+            (
+                arguments,
+                [*_likelihood(score), -share, float(key == written_key), float(not arguments)],
+            )
+            for (key, (arguments, share)), score in zip(ways.items(), scores, strict=True)
         ]
 
 
 def _likelihood(score: Sequence[float]) -> tuple[float, float]:
-    return max(_LEAST, fsum(score)), max(_LEAST_TOKEN, min(score))
+    return max(_LEAST_SUM, fsum(score)), max(_LEAST_TOKEN, min(score))
 
 
 def _in_order(tool: ToolDefinition, arguments: JsonObject) -> JsonObject:
@@ -151,11 +162,13 @@ def _in_order(tool: ToolDefinition, arguments: JsonObject) -> JsonObject:
 
 def likely_of(ranked: Sequence[RankedTool], near: Nearness) -> list[RankedTool]:
     """Return the nearest tools by `near`, then the best by their scores, and None for no tool."""
-    tools = [one for one in ranked if one.tool]
-    nearest = sorted(tools, key=lambda one: -fsum(near[one.tool.name if one.tool else None]))
-    likely = nearest[: _OFFERED // 2]
-    likely += [one for one in tools if one not in likely]
-    return [*likely[:_OFFERED], RankedTool(0.0, None)]
+    tools = [candidate for candidate in ranked if candidate.tool]
+    nearest = sorted(
+        tools, key=lambda candidate: -fsum(near[candidate.tool.name if candidate.tool else None])
+    )
+    likely = nearest[: _MOST_TOOLS // 2]
+    likely += [candidate for candidate in tools if candidate not in likely]
+    return [*likely[:_MOST_TOOLS], RankedTool(0.0, None)]
 
 
 def _sum(weights: Sequence[float], row: Sequence[float]) -> float:
@@ -163,23 +176,30 @@ def _sum(weights: Sequence[float], row: Sequence[float]) -> float:
 
 
 def _chances(sums: Sequence[float]) -> list[float]:
-    most = max(sums)
-    parts = [exp(value - most) for value in sums]
+    largest = max(sums)
+    parts = [exp(value - largest) for value in sums]
     return [part / fsum(parts) for part in parts]
 
 
 def _key(tool: ToolDefinition, arguments: JsonObject) -> str:
-    whole = filled(tool.input_schema or {}, arguments)
-    return json.dumps(whole, sort_keys=True, ensure_ascii=False).casefold()
+    complete_arguments = filled(tool.input_schema or {}, arguments)
+    return json.dumps(complete_arguments, sort_keys=True, ensure_ascii=False).casefold()
 
 
-def _says_all(tool: ToolDefinition, asked: str, arguments: JsonObject) -> bool:
+def _is_complete(tool: ToolDefinition, request: str, arguments: JsonObject) -> bool:
     """Return whether nothing is missing or left out, and no value is a part of another one."""
     texts = [value.casefold() for value in arguments.values() if isinstance(value, str)]
-    apart = not any(
-        one in other for i, one in enumerate(texts) for j, other in enumerate(texts) if i != j
+    are_separate = not any(
+        text in other_text
+        for i, text in enumerate(texts)
+        for j, other_text in enumerate(texts)
+        if i != j
     )
-    return apart and not lacking(tool, arguments) and not leaves_out(asked, arguments)
+    return (
+        are_separate
+        and not missing_required(tool, arguments)
+        and not leaves_out(request, arguments)
+    )
 
 
 # The values that a parameter may have: pieces of the request, members of an enum, and values that
@@ -188,35 +208,39 @@ def _says_all(tool: ToolDefinition, asked: str, arguments: JsonObject) -> bool:
 
 def can_write(tool: ToolDefinition) -> bool:
     """Return whether each required parameter is of a kind that can be written."""
-    return all(kind_of(properties_of(tool).get(name))[0] for name in lacking(tool, {}))
+    return all(kind_of(properties_of(tool).get(name))[0] for name in missing_required(tool, {}))
 
 
-def allowed(tool: ToolDefinition, asked: str, around: frozenset[str]) -> dict[str, list[JsonValue]]:
+def allowed(
+    tool: ToolDefinition, request: str, context_words: frozenset[str]
+) -> dict[str, list[JsonValue]]:
     """Return the allowed values of each parameter that can be written."""
-    properties, patterns, only = properties_of(tool), patterns_of(tool), narrowed(tool, asked)
+    properties, patterns, narrower = properties_of(tool), patterns_of(tool), narrowed(tool, request)
     names = [tool.name, *properties]
-    about = {t.text for t in tokens(f"{' '.join(map(spaced_name, names))} {tool.description}")}
-    plain = (around | about) - {t.text for t in tokens(asked) if t.quote}
-    found: dict[str, list[JsonValue]] = {}
-    for name, part in properties.items():
-        recipes = [p.made[name] for p in patterns if name in p.made]
-        kind, members = kind_of(part)
+    tool_words = {t.text for t in tokens(f"{' '.join(map(spaced_name, names))} {tool.description}")}
+    common_words = (context_words | tool_words) - {t.text for t in tokens(request) if t.quote}
+    values_of: dict[str, list[JsonValue]] = {}
+    for name, schema in properties.items():
+        recipes = [p.recipes[name] for p in patterns if name in p.recipes]
+        kind, members = kind_of(schema)
         values: Sequence[JsonValue]
         if members:
             values = members
         elif recipes and kind == "string":
-            values = _computed(tool, name, recipes, asked)
+            values = _computed(tool, name, recipes, request)
         elif kind == "string":
-            narrow = only.get(name, {}).get("enum")
-            pieces = _pieces(narrow if isinstance(narrow, list) else runs(asked), plain)
+            candidates = narrower.get(name, {}).get("enum")
+            pieces = _pieces(
+                candidates if isinstance(candidates, list) else runs(request), common_words
+            )
             samples = [tokens(str(e.arguments[name])) for e in tool.examples if name in e.arguments]
             values = [piece for piece in pieces if _is_like(samples, tokens(piece))]
         elif kind in ("number", "integer"):
-            values = numbers(asked, whole=kind == "integer")
+            values = numbers(request, whole=kind == "integer")
         else:
             values = [True, False] if kind == "boolean" else []
-        found[name] = list({json.dumps(value): value for value in values}.values())
-    return found
+        values_of[name] = list({json.dumps(value): value for value in values}.values())
+    return values_of
 
 
 def _is_like(samples: Sequence[Sequence[Token]], piece: Sequence[Token]) -> bool:
@@ -227,15 +251,15 @@ def _is_like(samples: Sequence[Sequence[Token]], piece: Sequence[Token]) -> bool
     return len(piece) <= 1 + max(map(len, samples)) and not any(t.is_small for t in piece)
 
 
-def _pieces(runs_: Sequence[JsonValue], plain: frozenset[str]) -> list[str]:
+def _pieces(sequences: Sequence[JsonValue], common_words: frozenset[str]) -> list[str]:
     """Return the pieces that have more than small words and the words around values in examples."""
-    found: list[str] = []
-    for text in (piece for piece in runs_ if isinstance(piece, str)):
-        owner = text[:-2] if text.endswith(("'s", "’s")) else text
-        for form in (text, owner):
-            if any(not t.is_small and t.text not in plain for t in tokens(form)):
-                found.append(form)
-    return found
+    pieces: list[str] = []
+    for text in (piece for piece in sequences if isinstance(piece, str)):
+        without_possessive = text[:-2] if text.endswith(("'s", "’s")) else text
+        for form in (text, without_possessive):
+            if any(not t.is_small and t.text not in common_words for t in tokens(form)):
+                pieces.append(form)
+    return pieces
 
 
 def _is_symbols(text: str) -> bool:
@@ -244,29 +268,35 @@ def _is_symbols(text: str) -> bool:
 
 
 def _computed(
-    tool: ToolDefinition, name: str, recipes: Sequence[tuple[str | int, ...]], asked: str
+    tool: ToolDefinition, name: str, recipes: Sequence[tuple[str | int, ...]], request: str
 ) -> list[str]:
     """Return what the request itself writes out with all its numbers. Otherwise return what the
     examples compute from them, in their order and in reverse."""
-    said = [t.text.replace(",", "") for t in tokens(asked) if t.kind == "number"]
-    written = [
-        run for run in runs(asked) if _is_symbols(run) and not leaves_out(asked, {name: run})
+    request_numbers = [t.text.replace(",", "") for t in tokens(request) if t.kind == "number"]
+    expressions = [
+        run for run in runs(request) if _is_symbols(run) and not leaves_out(request, {name: run})
     ]
-    if written:
-        return written
-    found = [infix.join(said) for infix in _infixes(tool, name)] if len(said) > 1 else []
+    if expressions:
+        return expressions
+    computed = (
+        [infix.join(request_numbers) for infix in _infixes(tool, name)]
+        if len(request_numbers) > 1
+        else []
+    )
     for recipe in recipes:
-        for given in (said, said[::-1]):
-            if sum(isinstance(part, int) for part in recipe) == len(given):
-                found.append("".join(r if isinstance(r, str) else given[r] for r in recipe))
-    return found
+        for operands in (request_numbers, request_numbers[::-1]):
+            if sum(isinstance(part, int) for part in recipe) == len(operands):
+                computed.append("".join(r if isinstance(r, str) else operands[r] for r in recipe))
+    return computed
 
 
 def _infixes(tool: ToolDefinition, name: str) -> list[str]:
-    found: dict[str, None] = {}
+    infixes: dict[str, None] = {}
     for value in (example.arguments.get(name) for example in tool.examples):
-        said = tokens(value) if isinstance(value, str) else ()
-        for one, mark, other in zip(said, said[1:], said[2:], strict=False):
-            if (one.kind, mark.kind, other.kind) == ("number", "mark", "number"):
-                found[str(value)[one.end : other.start]] = None
-    return list(found)
+        value_tokens = tokens(value) if isinstance(value, str) else ()
+        for left, mark, right in zip(
+            value_tokens, value_tokens[1:], value_tokens[2:], strict=False
+        ):
+            if (left.kind, mark.kind, right.kind) == ("number", "mark", "number"):
+                infixes[str(value)[left.end : right.start]] = None
+    return list(infixes)
