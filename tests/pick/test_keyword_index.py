@@ -10,7 +10,7 @@ from rows import each_row
 from samples import sample
 
 from toolcrib.pick import Query
-from toolcrib.pick.keyword import WordIndex, asked_words, entry_of, index_steps, plan_of, weigh
+from toolcrib.pick.keyword import WordIndex, entry_of, index_steps, plan_of, query_words, weigh
 from toolcrib.values.definition import ToolDefinition
 
 WORDS = ("red", "green", "blue", "market", "price", "weather", "file", "files", "zebra")
@@ -26,9 +26,9 @@ def built(definitions: list[ToolDefinition], *kept: WordIndex) -> WordIndex:
 
 
 def ranking(index: WordIndex, text: str, limit: int | None) -> list[tuple[float, int]]:
-    plan = plan_of(index, asked_words(Query(text, used=("zebra",))))
+    plan = plan_of(index, query_words(Query(text, used=("zebra",))))
     weighed = weigh(index, plan, limit, float("inf"))
-    return sorted((-weight, index.place[slot]) for slot, weight in weighed.items())
+    return sorted((-weight, index.positions[slot]) for slot, weight in weighed.items())
 
 
 @settings(max_examples=sample(150), deadline=None)

@@ -51,10 +51,10 @@ from toolcrib.values.typed import names_wrong_types
 if TYPE_CHECKING:
     from toolcrib.pick.scorer import Vectors
 
-_UNRELATED = 0.1
-_LIKELY = 1_000
+_UNRELATED_COSINE = 0.1
+_MOST_LIKELY = 1_000
 _AT_ONCE = 256
-_KEPT = 20_000
+_MOST_KEPT = 20_000
 _KEPT_QUERIES = 64
 
 
@@ -116,15 +116,15 @@ class EmbeddingScorer:
     ) -> None:
         self.name = name
         self._vectors: Embedder = WordVectors() if vectors is None else vectors
-        own: Embedder = getattr(self._vectors, "uncached", self._vectors)
-        self._asking = own if asking is None else asking
+        uncached: Embedder = getattr(self._vectors, "uncached", self._vectors)
+        self._query_embedder = uncached if asking is None else asking
         self._in_parts = in_parts
-        by_catalog = isinstance(self._vectors, CatalogEmbedder)
-        steps = self._weighed_by_catalog if by_catalog else self._each_alone
+        is_by_catalog = isinstance(self._vectors, CatalogEmbedder)
+        steps = self._steps_by_catalog if is_by_catalog else self._steps_by_tool
         self._indexes = CatalogCache.in_steps(steps)
         self._lock = Lock()
         self._kept: dict[str, Vectors] = {}
-        self._asked: dict[tuple[str, ...], QueryVectors] = {}
+        self._cached_queries: dict[tuple[str, ...], QueryVectors] = {}
 
     def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:
         """Return every tool's weight. With a `limit`, for a large catalog, only those that may be
@@ -132,88 +132,98 @@ class EmbeddingScorer:
         if not tools:
             return Hits([], None, similarity)
         glance = None if limit is None else self.glance(query, tools)
-        positions = None if glance is None else best_of(glance, max(_LIKELY, limit or 0))
+        positions = None if glance is None else best_of(glance, max(_MOST_LIKELY, limit or 0))
         return Hits(self.weights(query, tools, positions), positions, similarity)
 
     def glance(self, query: Query, tools: Sequence[HasDefinition]) -> Any:
         """Return an estimate of each tool's weight as an array, or None for a small catalog, which
         needs none."""
-        matrix, asked = self._both(query, tools)
-        return matrix.glance(asked)
+        matrix, vectors = self._matrix_and_vectors(query, tools)
+        return matrix.glance(vectors)
 
     def weights(self, query: Query, tools: Sequence[HasDefinition], positions: Any = None) -> Any:
         """Return the weights of the tools at these positions (an array), or of all, as an array."""
-        matrix, asked = self._both(query, tools)
-        return matrix.nearness(asked, positions)
+        matrix, vectors = self._matrix_and_vectors(query, tools)
+        return matrix.nearness(vectors, positions)
 
     def explain(
         self, query: Query, tools: Sequence[HasDefinition], picked: Sequence[int]
     ) -> Sequence[Score]:
         """Return, for the tools at these positions, the nearest of their texts and how near it is."""
-        matrix, asked = self._both(query, tools)
-        return [_explanation(tools[i].get_definition(), matrix.texts_of(asked, i)) for i in picked]
+        matrix, vectors = self._matrix_and_vectors(query, tools)
+        return [
+            _explanation(tools[i].get_definition(), matrix.texts_of(vectors, i)) for i in picked
+        ]
 
-    def _both(self, query: Query, tools: Sequence[HasDefinition]) -> tuple[Matrix, QueryVectors]:
-        matrix, asked = self._indexes.get(tools, query.deadline), self._question(query)
-        if matrix.dimensions != len(asked.whole):
+    def _matrix_and_vectors(
+        self, query: Query, tools: Sequence[HasDefinition]
+    ) -> tuple[Matrix, QueryVectors]:
+        matrix, vectors = self._indexes.get(tools, query.deadline), self._query_vectors(query)
+        if matrix.dimensions != len(vectors.whole):
             raise PickError(
-                f"embedder {self._embedder} gave {len(asked.whole)} numbers for a request and "
+                f"embedder {self._embedder} gave {len(vectors.whole)} numbers for a request and "
                 f"{matrix.dimensions} for a tool"
             )
-        return matrix, asked
+        return matrix, vectors
 
-    def _question(self, query: Query) -> QueryVectors:
+    def _query_vectors(self, query: Query) -> QueryVectors:
         key = (query.text, *query.earlier)
         with self._lock:
-            kept = self._asked.get(key)
-        if kept is None:
+            cached = self._cached_queries.get(key)
+        if cached is None:
             parts = segments(query.text) if self._in_parts else ()
             texts = [*key, *(parts if len(parts) > 1 else ())]
-            rows = self._embedded(texts, self._asking).copy()
-            read = part_read(self._asking, query.text, self._embedder)
-            kept = query_vectors(rows, len(query.earlier), read)
+            rows = self._embedded(texts, self._query_embedder).copy()
+            share = part_read(self._query_embedder, query.text, self._embedder)
+            cached = query_vectors(rows, len(query.earlier), share)
             with self._lock:
-                self._asked[key] = kept
-                trim(self._asked, _KEPT_QUERIES)
-        return kept
+                self._cached_queries[key] = cached
+                trim(self._cached_queries, _KEPT_QUERIES)
+        return cached
 
-    def _weighed_by_catalog(
+    def _steps_by_catalog(
         self, definitions: Sequence[ToolDefinition], _kept: Sequence[Matrix]
     ) -> Iterator[Matrix | None]:
         rows: Any = None
         for rows in cast("CatalogEmbedder", self._vectors).catalog_steps(
-            parts_of(each) for each in definitions
+            parts_of(definition) for definition in definitions
         ):
             if rows is None:
                 yield None
-        rows = units(checked_rows(rows, len(definitions), who=f"embedder {self._embedder}"))
-        more = rows[:0]
-        requests = [example.request for each in definitions for example in each.examples]
-        for some in batched(requests, _AT_ONCE):
-            more = numpy().concatenate([more, self._embedded(some)])
+        rows = units(checked_rows(rows, len(definitions), source=f"embedder {self._embedder}"))
+        example_rows = rows[:0]
+        requests = [
+            example.request for definition in definitions for example in definition.examples
+        ]
+        for batch in batched(requests, _AT_ONCE):
+            example_rows = numpy().concatenate([example_rows, self._embedded(batch)])
             yield None
-        yield Matrix.interleaved(rows, more, [len(each.examples) for each in definitions])
+        yield Matrix.interleaved(
+            rows, example_rows, [len(definition.examples) for definition in definitions]
+        )
 
-    def _each_alone(
+    def _steps_by_tool(
         self, definitions: Sequence[ToolDefinition], _kept: Sequence[Matrix]
     ) -> Iterator[Matrix | None]:
         yield from digests_in_steps(definitions)
         with self._lock:
-            found = {d.digest: self._kept[d.digest] for d in definitions if d.digest in self._kept}
-        new = list({d.digest: d for d in definitions if d.digest not in found}.values())
-        for some in batched(new, _AT_ONCE):
-            made = self._made(some)
-            found |= made
+            vectors = {
+                d.digest: self._kept[d.digest] for d in definitions if d.digest in self._kept
+            }
+        missing = list({d.digest: d for d in definitions if d.digest not in vectors}.values())
+        for batch in batched(missing, _AT_ONCE):
+            new_vectors = self._computed(batch)
+            vectors |= new_vectors
             with self._lock:
-                self._kept |= made
-                trim(self._kept, _KEPT)
+                self._kept |= new_vectors
+                trim(self._kept, _MOST_KEPT)
             yield None
-        groups = [found[definition.digest] for definition in definitions]
+        groups = [vectors[definition.digest] for definition in definitions]
         if len({group.shape[1] for group in groups}) > 1:
             raise PickError(f"embedder {self._embedder} changed the length of its rows")
         yield Matrix.of(numpy().concatenate(groups), [len(group) for group in groups])
 
-    def _made(self, definitions: Sequence[ToolDefinition]) -> dict[str, Vectors]:
+    def _computed(self, definitions: Sequence[ToolDefinition]) -> dict[str, Vectors]:
         texts = [texts_of(definition) for definition in definitions]
         rows = self._embedded([text for group in texts for text in group])
         ends = accumulate(map(len, texts))
@@ -228,15 +238,15 @@ class EmbeddingScorer:
         return repr(name if isinstance(name, str) else type(self._vectors).__name__)
 
     def _embedded(self, texts: Sequence[str], embedder: Embedder | None = None) -> Vectors:
-        who = f"embedder {self._embedder}"
-        with blamed(who):
+        source = f"embedder {self._embedder}"
+        with blamed(source):
             rows = (embedder or self._vectors).embed(texts)
-        return units(checked_rows(rows, len(texts), who=who))
+        return units(checked_rows(rows, len(texts), source=source))
 
 
 def similarity(weight: float) -> float:
     """Return the score for a cosine."""
-    return min(max((weight - _UNRELATED) / (1 - _UNRELATED), 0.0), 1.0)
+    return min(max((weight - _UNRELATED_COSINE) / (1 - _UNRELATED_COSINE), 0.0), 1.0)
 
 
 def _explanation(definition: ToolDefinition, nearness: Vectors) -> Score:
@@ -261,7 +271,7 @@ _FILE = "vectors.sqlite"
 _IN_MEMORY = 4096
 _CACHED_AT_ONCE = 256
 """Texts that are embedded before they are stored, so that an interruption loses no more than these."""
-_FORM = "<f4"
+_DTYPE = "<f4"
 
 
 class CachedEmbedder:
@@ -292,57 +302,59 @@ class CachedEmbedder:
         name: str | None = None,
         max_bytes: int = 1 << 28,
     ) -> None:
-        given = name or getattr(embedder, "name", None)
-        if not isinstance(given, str) or not given:
+        chosen_name = name or getattr(embedder, "name", None)
+        if not isinstance(chosen_name, str) or not chosen_name:
             raise ValueError("CachedEmbedder: the embedder has no name; pass name=…")
-        self.name = given
+        self.name = chosen_name
         self.uncached = embedder
-        self._key = sha256(given.encode()).digest()
+        self._key = sha256(chosen_name.encode()).digest()
         self._memory: dict[bytes, bytes] = {}
         self._warned = False
         self._file: VectorFile | None = None
         try:
-            where = Path(path).expanduser() if path else cache_folder() / _FILE
-            self._file = VectorFile(where, max_bytes=max_bytes, sole=not path)
+            file_path = Path(path).expanduser() if path else cache_folder() / _FILE
+            self._file = VectorFile(file_path, max_bytes=max_bytes, sole=not path)
         except (SourceError, RuntimeError, OSError) as error:  # no home or working folder
             self._warn(error)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Return one row for each text, in the form in which the embedder gives them."""
-        plain = [text.encode("utf-8", "surrogatepass") for text in texts]
-        keys = [blake2b(text, key=self._key, digest_size=32).digest() for text in plain]
+        encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
+        keys = [blake2b(text, key=self._key, digest_size=32).digest() for text in encoded]
         by_key = dict(zip(keys, texts, strict=True))
-        rows = {key: numpy().frombuffer(kept, _FORM) for key, kept in self._kept(by_key).items()}
-        rows |= self._made([key for key in by_key if key not in rows], by_key)
+        rows = {
+            key: numpy().frombuffer(stored, _DTYPE) for key, stored in self._kept(by_key).items()
+        }
+        rows |= self._computed([key for key in by_key if key not in rows], by_key)
         if len({len(row) for row in rows.values()}) > 1:  # another model uses the name now
-            rows = self._made(list(by_key), by_key)
+            rows = self._computed(list(by_key), by_key)
         if not rows:
             return self.uncached.embed([])
         if len({len(row) for row in rows.values()}) > 1:
             raise PickError(f"embedder {self.name!r} gave rows of different lengths")
-        found: Vectors = numpy().stack([rows[key] for key in keys]).astype("float32")
-        return found
+        vectors: Vectors = numpy().stack([rows[key] for key in keys]).astype("float32")
+        return vectors
 
-    def _made(self, keys: Sequence[bytes], texts: Mapping[bytes, str]) -> dict[bytes, Vectors]:
-        found: dict[bytes, Vectors] = {}
-        for some in batched(keys, _CACHED_AT_ONCE):
-            given = self.uncached.embed([texts[key] for key in some])
-            who = f"embedder {self.name!r}"
-            rows: Vectors = checked_rows(given, len(some), who=who, form=_FORM)
-            new = dict(zip(some, rows, strict=True))
-            self._keep({key: row.tobytes() for key, row in new.items()})
-            found |= new
-        return found
+    def _computed(self, keys: Sequence[bytes], texts: Mapping[bytes, str]) -> dict[bytes, Vectors]:
+        computed: dict[bytes, Vectors] = {}
+        for batch in batched(keys, _CACHED_AT_ONCE):
+            answer = self.uncached.embed([texts[key] for key in batch])
+            source = f"embedder {self.name!r}"
+            rows: Vectors = checked_rows(answer, len(batch), source=source, dtype=_DTYPE)
+            new_rows = dict(zip(batch, rows, strict=True))
+            self._keep({key: row.tobytes() for key, row in new_rows.items()})
+            computed |= new_rows
+        return computed
 
     def _kept(self, keys: Mapping[bytes, object]) -> dict[bytes, bytes]:
-        found = {key: kept for key in keys if (kept := self._memory.get(key)) is not None}
-        wanted = [key for key in keys if key not in found]
-        if wanted and self._file is not None:
+        stored = {key: row for key in keys if (row := self._memory.get(key)) is not None}
+        missing = [key for key in keys if key not in stored]
+        if missing and self._file is not None:
             try:
-                found |= self._file.get(wanted)
+                stored |= self._file.get(missing)
             except (OSError, sqlite3.Error) as error:
                 self._warn(error)
-        return found
+        return stored
 
     def _keep(self, entries: Mapping[bytes, bytes]) -> None:
         if self._file is not None:
@@ -374,69 +386,69 @@ class CachedEmbedder:
 
 T = TypeVar("T")
 
-_LAST_WORDS = 1.0
+_ENDING_SECONDS = 1.0
 """Seconds that tasks and connections get to end when the program does."""
 
 
 class OwnLoop:
     """Runs coroutines to their end, for any number of waiting threads.
 
-    `served` is the object whose coroutines they are. It lives as long as the loop. If it were
+    `owner` is the object whose coroutines they are. It lives as long as the loop. If it were
     collected earlier, as part of a cycle, its connections would be lost, since only the end of the
     loop can close them.
     """
 
-    def __init__(self, served: object = None) -> None:
-        self._whose = served
+    def __init__(self, owner: object = None) -> None:
+        self._owner = owner
         self._lock = threading.Lock()
-        self._served: _LoopThread | None = None
+        self._loop_thread: _LoopThread | None = None
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Return what `await work()` returns, or raise what it raises."""
         return asyncio.run_coroutine_threadsafe(work(), self._running().loop).result()
 
     def _running(self) -> _LoopThread:
-        served = self._served
-        if served is not None and served.process != os.getpid():
+        loop_thread = self._loop_thread
+        if loop_thread is not None and loop_thread.process != os.getpid():
             self._lock = threading.Lock()  # the old lock may have been held at the fork
-            served = self._served = None
-        if served is None:
+            loop_thread = self._loop_thread = None
+        if loop_thread is None:
             with self._lock:
-                if self._served is None:
-                    self._served = _LoopThread(self._whose)
-                    weakref.finalize(self, self._served.stop)
-                served = self._served
-        return served
+                if self._loop_thread is None:
+                    self._loop_thread = _LoopThread(self._owner)
+                    weakref.finalize(self, self._loop_thread.stop)
+                loop_thread = self._loop_thread
+        return loop_thread
 
 
 class _LoopThread:
     """A loop and its thread. Closing the loop closes what its coroutines hold open."""
 
-    def __init__(self, whose: object) -> None:
-        self.whose = whose
+    def __init__(self, owner: object) -> None:
+        self.owner = owner
         self.process = os.getpid()
         self.loop = asyncio.new_event_loop()
-        self._end = asyncio.Event()
+        self._stopped = asyncio.Event()
         self._thread = threading.Thread(target=self._serve, name="toolcrib-loop", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         if self.process == os.getpid():
-            self.loop.call_soon_threadsafe(self._end.set)
+            self.loop.call_soon_threadsafe(self._stopped.set)
             if threading.current_thread() is not self._thread:
-                self._thread.join(_LAST_WORDS)
+                self._thread.join(_ENDING_SECONDS)
 
     def _serve(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
             runner.run(self._until_stopped())
 
     async def _until_stopped(self) -> None:
-        await self._end.wait()
+        await self._stopped.wait()
         for _ in range(3):  # open resources whose owner left them to this loop become tasks
             await asyncio.sleep(0)
         closing = asyncio.all_tasks() - {asyncio.current_task()}
         if closing:
-            await asyncio.wait(closing, timeout=_LAST_WORDS / 5)
+            await asyncio.wait(closing, timeout=_ENDING_SECONDS / 5)
 
 
 # Any embedding function as an embedder: a provider's endpoint, your own model.
@@ -448,7 +460,7 @@ class _LoopThread:
 Rows: TypeAlias = Sequence[Sequence[float]]
 EmbeddingFunction: TypeAlias = Callable[[list[str]], Rows | Awaitable[Rows]]
 
-_LONGEST = 8_192
+_MOST_CHARACTERS = 8_192
 _REQUESTS_AT_ONCE = 4
 
 
@@ -483,12 +495,12 @@ class FunctionEmbedder:
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Return unit vectors, shape (len(texts), dimensions)."""
-        plain = [clip(text)[:_LONGEST].strip() for text in texts]
-        rows = self._rows([text for text in plain if text])
-        if self._dimensions is None and plain:  # all are blank, and no row was made before
+        clipped = [clip(text)[:_MOST_CHARACTERS].strip() for text in texts]
+        rows = self._rows([text for text in clipped if text])
+        if self._dimensions is None and clipped:  # all are blank, and no row was made before
             self._rows(["a"])
-        vectors: Vectors = numpy().zeros((len(plain), self._dimensions or 0), "float32")
-        vectors[numpy().array([bool(text) for text in plain], bool)] = rows
+        vectors: Vectors = numpy().zeros((len(clipped), self._dimensions or 0), "float32")
+        vectors[numpy().array([bool(text) for text in clipped], bool)] = rows
         return vectors
 
     def _rows(self, texts: list[str]) -> Vectors | float:
@@ -496,35 +508,37 @@ class FunctionEmbedder:
         vectors."""
         if not texts:
             return 0.0
-        batches = [texts[at : at + self._batch] for at in range(0, len(texts), self._batch)]
+        batches = [
+            texts[start : start + self._batch] for start in range(0, len(texts), self._batch)
+        ]
         with blamed(f"embedder {self.name!r}"):
             answers = self._answers(batches)
-        found = [self._checked(*pair) for pair in zip(answers, batches, strict=True)]
-        rows: Vectors = numpy().concatenate(found)
+        checked = [self._checked(*pair) for pair in zip(answers, batches, strict=True)]
+        rows: Vectors = numpy().concatenate(checked)
         return rows
 
     def _answers(self, batches: list[list[str]]) -> Sequence[object]:
         first, rest = self._function(batches[0]), batches[1:]
         if inspect.isawaitable(first):
-            begun = first
-            return self._loop.run(lambda: self._awaited(begun, rest))
+            pending = first
+            return self._loop.run(lambda: self._awaited(pending, rest))
         return [first, *(self._function(batch) for batch in rest)]
 
     async def _awaited(self, first: Awaitable[Rows], rest: list[list[str]]) -> Sequence[object]:
-        gate = asyncio.Semaphore(_REQUESTS_AT_ONCE)
+        semaphore = asyncio.Semaphore(_REQUESTS_AT_ONCE)
 
-        async def one(batch: list[str] | None) -> object:
-            async with gate:
+        async def answer_of(batch: list[str] | None) -> object:
+            async with semaphore:
                 return await (first if batch is None else cast("Any", self._function(batch)))
 
-        return await together(one(batch) for batch in (None, *rest))
+        return await together(answer_of(batch) for batch in (None, *rest))
 
     def _checked(self, answer: object, texts: list[str]) -> Vectors:
-        what = f"embedder {self.name!r}"
-        rows = checked_rows(answer, len(texts), who=what, form="float64")
+        source = f"embedder {self.name!r}"
+        rows = checked_rows(answer, len(texts), source=source, dtype="float64")
         if self._dimensions not in (None, rows.shape[1]):
             raise PickError(
-                f"{what} gave {rows.shape[1]} numbers per text, but {self._dimensions} before"
+                f"{source} gave {rows.shape[1]} numbers per text, but {self._dimensions} before"
             )
         self._dimensions = rows.shape[1]
         return units(rows)

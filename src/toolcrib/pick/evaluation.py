@@ -117,18 +117,18 @@ def read_questions(path: Path, tools: Collection[str]) -> tuple[Question, ...]:
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not lines:
         raise SourceError(f"{path}: it has no questions")
-    known = frozenset(tools)
-    return tuple(_question(line, known, f"{path}: line {number}") for number, line in lines)
+    names = frozenset(tools)
+    return tuple(_question(line, names, f"{path}: line {number}") for number, line in lines)
 
 
 def _question(line: str, tools: frozenset[str], where: str) -> Question:
     try:
-        found: Any = json.loads(line)
+        entry: Any = json.loads(line)
     except (ValueError, RecursionError):
         raise SourceError(f"{where} is not JSON") from None
-    if not isinstance(found, dict):
+    if not isinstance(entry, dict):
         raise SourceError(f"{where} is not an object with query and gold")
-    query, gold = found.get("query"), found.get("gold")
+    query, gold = entry.get("query"), entry.get("gold")
     if not isinstance(query, str) or not query.strip():
         raise SourceError(f"{where}: 'query' must be a string")
     if not isinstance(gold, list) or not all(isinstance(name, str) for name in gold):
@@ -204,20 +204,20 @@ def figures(
 
 
 def _quality(pairs: Sequence[tuple[Question, ScorerAnswer]]) -> Quality:
-    ndcgs, short, long, firsts = [], [], [], []
+    ndcgs, recalls_at_5, recalls_at_10, reciprocal_ranks = [], [], [], []
     for question, answer in pairs:
         hits = [name in question.gold for name in answer.ranking[:DEPTH]]
         ideal = sum(1 / log2(rank + 2) for rank in range(min(DEPTH, len(question.gold))))
         ndcgs.append(sum(hit / log2(rank + 2) for rank, hit in enumerate(hits)) / ideal)
-        short.append(sum(hits[:_SHORT]) / len(question.gold))
-        long.append(sum(hits) / len(question.gold))
-        firsts.append(1 / (hits.index(True) + 1) if any(hits) else 0.0)
+        recalls_at_5.append(sum(hits[:_SHORT]) / len(question.gold))
+        recalls_at_10.append(sum(hits) / len(question.gold))
+        reciprocal_ranks.append(1 / (hits.index(True) + 1) if any(hits) else 0.0)
     return Quality(
         ndcg_at_10=fmean(ndcgs),
         error=stdev(ndcgs) / sqrt(len(ndcgs)) if len(ndcgs) > 1 else None,
-        recall_at_5=fmean(short),
-        recall_at_10=fmean(long),
-        mrr=fmean(firsts),
+        recall_at_5=fmean(recalls_at_5),
+        recall_at_10=fmean(recalls_at_10),
+        mrr=fmean(reciprocal_ranks),
     )
 
 

@@ -66,7 +66,7 @@ class Feedback:
         self._lock = Lock()
         self._next = 0
         self._served: dict[int, _ServedRequest] = {}
-        self._having: dict[str, dict[int, None]] = {}
+        self._requests_with: dict[str, dict[int, None]] = {}
 
     def __len__(self) -> int:
         return len(self._served)
@@ -79,18 +79,18 @@ class Feedback:
         in await log.entries(AuditFilter(run_id=…))]`. `request` is what `pick_tools` was given.
         Raises PickError in the same cases.
         """
-        done = [record.definition_digest for record in records if record.status == "completed"]
-        self._add(_words(query_of(request).text), tuple(dict.fromkeys(filter(None, done))))
+        digests = [record.definition_digest for record in records if record.status == "completed"]
+        self._add(_words(query_of(request).text), tuple(dict.fromkeys(filter(None, digests))))
 
     def nudges(self, text: str) -> dict[str, float]:
         """Return the nudge of each definition, by digest, for this request, in 0..0.6."""
-        asked = _words(text)
+        request_words = _words(text)
         with self._lock:
-            missed: dict[str, float] = {}
-            for served, cosine in self._nearest(asked):
-                for tool in self._served[served].tools:
-                    missed[tool] = missed.get(tool, 1.0) * (1 - min(cosine, 1.0) ** 2)
-        return {tool: _STRENGTH * (1 - miss) for tool, miss in missed.items()}
+            misses: dict[str, float] = {}
+            for request_id, cosine in self._nearest(request_words):
+                for tool in self._served[request_id].tools:
+                    misses[tool] = misses.get(tool, 1.0) * (1 - min(cosine, 1.0) ** 2)
+        return {tool: _STRENGTH * (1 - miss) for tool, miss in misses.items()}
 
     def to_json(self) -> JsonObject:
         """Return everything that is kept, oldest first, for `from_json`."""
@@ -106,29 +106,29 @@ class Feedback:
         except msgspec.ValidationError as error:
             raise PickError(f"the saved text is not feedback: {error}") from None
         feedback = cls(size=size)
-        for each in saved.served:
-            feedback._add(each.words[:_MAX_WORDS], each.tools)
+        for request in saved.served:
+            feedback._add(request.words[:_MAX_WORDS], request.tools)
         return feedback
 
-    def _add(self, found: tuple[str, ...], tools: tuple[str, ...]) -> None:
-        if not (found and tools):
+    def _add(self, request_words: tuple[str, ...], tools: tuple[str, ...]) -> None:
+        if not (request_words and tools):
             return
         with self._lock:
-            self._served[self._next] = _ServedRequest(found, tools)
-            for word in found:
-                self._having.setdefault(word, {})[self._next] = None
+            self._served[self._next] = _ServedRequest(request_words, tools)
+            for word in request_words:
+                self._requests_with.setdefault(word, {})[self._next] = None
             self._next += 1
             if len(self._served) > self._size:
                 self._forget(next(iter(self._served)))
 
-    def _forget(self, old: int) -> None:
-        for word in self._served.pop(old).words:
-            having = self._having[word]
-            having.pop(old, None)
-            if not having:
-                del self._having[word]
+    def _forget(self, request_id: int) -> None:
+        for word in self._served.pop(request_id).words:
+            request_ids = self._requests_with[word]
+            request_ids.pop(request_id, None)
+            if not request_ids:
+                del self._requests_with[word]
 
-    def _nearest(self, asked: tuple[str, ...]) -> list[tuple[int, float]]:
+    def _nearest(self, request_words: tuple[str, ...]) -> list[tuple[int, float]]:
         """Return the nearest requests by cosine. Of equal ones, the latest comes first.
 
         The cosine is computed for the requests with most words in common, which are nearly all that
@@ -139,20 +139,22 @@ class Feedback:
         @cache
         def square(word: str) -> float:
             """Return the square of `log(1 + (N - n + .5) / (n + .5))`, the idf of BM25."""
-            count = len(self._having.get(word, ()))
+            count = len(self._requests_with.get(word, ()))
             return log(1 + (total - count + 0.5) / (count + 0.5)) ** 2
 
-        common: dict[int, float] = {}
-        for word in asked:
-            for served in self._having.get(word, ()):
-                common[served] = common.get(served, 0.0) + square(word)
-        length = sqrt(sum(map(square, asked)))
-        likely = nlargest(_CONSIDERED, zip(common.values(), common.keys(), strict=True))
+        common_weights: dict[int, float] = {}
+        for word in request_words:
+            for request_id in self._requests_with.get(word, ()):
+                common_weights[request_id] = common_weights.get(request_id, 0.0) + square(word)
+        length = sqrt(sum(map(square, request_words)))
+        candidates = nlargest(
+            _CONSIDERED, zip(common_weights.values(), common_weights.keys(), strict=True)
+        )
         cosines = [
-            (dot / (length * sqrt(sum(map(square, self._served[served].words)))), served)
-            for dot, served in likely
+            (dot / (length * sqrt(sum(map(square, self._served[request_id].words)))), request_id)
+            for dot, request_id in candidates
         ]
-        return [(served, cosine) for cosine, served in nlargest(_NEAREST, cosines)]
+        return [(request_id, cosine) for cosine, request_id in nlargest(_NEAREST, cosines)]
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -235,10 +237,10 @@ class WithFeedback:
 
 
 def _positions(definitions: Sequence[ToolDefinition]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+    positions: dict[str, list[int]] = {}
     for position, definition in enumerate(definitions):
-        found.setdefault(definition.digest, []).append(position)
-    return found
+        positions.setdefault(definition.digest, []).append(position)
+    return positions
 
 
 def _nudged(reason: Score, nudge: float) -> Score:
@@ -246,5 +248,5 @@ def _nudged(reason: Score, nudge: float) -> Score:
     details: JsonObject = reason.details or {}
     parts = details.get("parts")
     parts = {**(parts if isinstance(parts, dict) else {}), "feedback": round(nudge, 6)}
-    told = f"{reason.reason}; {text}" if reason.reason else text
-    return Score(0.0, told, {**details, "parts": parts})
+    full_reason = f"{reason.reason}; {text}" if reason.reason else text
+    return Score(0.0, full_reason, {**details, "parts": parts})

@@ -61,10 +61,10 @@ def as_ranker(scorer: Scorer) -> Ranker:
             name = scorer_name(scorer)
             raise PickError(f"scorer {name!r}: `hits` is not async; an async scorer has `score`")
         return cast("Ranker", scorer)
-    return _Awaited(scorer) if is_async(ask) else _Scores(scorer)
+    return _AwaitedScorer(scorer) if is_async(ask) else _ScoreRanker(scorer)
 
 
-class _Awaited:
+class _AwaitedScorer:
     """An asynchronous batch scorer or function as a ranker, whose scores are awaited first."""
 
     asynchronous = True
@@ -77,13 +77,13 @@ class _Awaited:
         request = ScoreRequest(query.text, query, tuple(tools), 0.0, len(tools))
         scores = await all_awaited(self._scorer, request)
         values = [float(score.score) for score in scores]
-        return _Given(self.name, Hits(values, None, float), self._scorer, scores)
+        return _FixedRanker(self.name, Hits(values, None, float), self._scorer, scores)
 
     def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:
         raise PickError(f"scorer {self.name!r} is asynchronous: `pick_tools` awaits it")
 
 
-class _Given:
+class _FixedRanker:
     """Gives what a scorer found for one query, as a ranker does."""
 
     def __init__(
@@ -105,7 +105,7 @@ class _Given:
         return [self._scores[position] for position in picked]
 
 
-class _Scores:
+class _ScoreRanker:
     """A batch scorer or a function as a ranker, whose scores are the weights."""
 
     def __init__(self, scorer: Scorer) -> None:
@@ -113,12 +113,14 @@ class _Scores:
         self._scorer = scorer
 
     def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:
-        given = self._given(query, tools)
-        if len(given) != len(tools):
-            raise PickError(f"scorer {self.name!r} gave {len(given)} scores for {len(tools)} tools")
+        scores = self._scores_of(query, tools)
+        if len(scores) != len(tools):
+            raise PickError(
+                f"scorer {self.name!r} gave {len(scores)} scores for {len(tools)} tools"
+            )
         values = [
             float(checked_score(score, self.name, tool).score)
-            for score, tool in zip(given, tools, strict=True)
+            for score, tool in zip(scores, tools, strict=True)
         ]
         return Hits(values, None, lambda score: score)
 
@@ -127,10 +129,10 @@ class _Scores:
     ) -> Sequence[Score]:
         if isinstance(self._scorer, ExplainingScorer):
             return self._scorer.explain(query, tools, picked)
-        given = self._given(query, [tools[position] for position in picked])
-        return [score if isinstance(score, Score) else Score(0.0) for score in given]
+        scores = self._scores_of(query, [tools[position] for position in picked])
+        return [score if isinstance(score, Score) else Score(0.0) for score in scores]
 
-    def _given(self, query: Query, tools: Sequence[HasDefinition]) -> list[object]:
+    def _scores_of(self, query: Query, tools: Sequence[HasDefinition]) -> list[object]:
         if hasattr(self._scorer, "score"):
             return list(cast("Any", self._scorer).score(query, tools))
         function = cast("ToolScorer", self._scorer)
@@ -146,8 +148,8 @@ def column_of(ranker: Ranker, hits: Hits, count: int, *, missing: float = 0.0) -
     values = numpy().asarray(hits.values, "float64")
     if not numpy().isfinite(values).all():
         raise PickError(f"scorer {ranker.name!r} gave a weight that is not a finite number")
-    places = range(count) if hits.positions is None else hits.positions
-    positions = numpy().asarray(places, "int64")
+    listed = range(count) if hits.positions is None else hits.positions
+    positions = numpy().asarray(listed, "int64")
     if len(values) != len(positions) or not ((positions >= 0) & (positions < count)).all():
         raise PickError(f"scorer {ranker.name!r} gave weights that do not fit {count} tools")
     if hits.positions is None:
@@ -179,13 +181,13 @@ def explained(parts: Sequence[Summand]) -> Score:
 
     `details["parts"]` has what each part added, by name. The parts' own details are next to it.
     """
-    told = [
+    texts = [
         f"{name} {added:+.2f} ({why.reason})" if why.reason else f"{name} {added:+.2f}"
         for name, added, why in sorted(parts, key=lambda part: -abs(part.added))
     ]
-    own: JsonObject = {name: why.details for name, _, why in parts if why.details is not None}
+    details: JsonObject = {name: why.details for name, _, why in parts if why.details is not None}
     added_up: JsonObject = {name: round(added, 6) for name, added, _ in parts}
-    return Score(0.0, "; ".join(told), {**own, "parts": added_up})
+    return Score(0.0, "; ".join(texts), {**details, "parts": added_up})
 
 
 _NO_SPREAD = 1e-9
@@ -230,7 +232,7 @@ class Hybrid:
 
     async def awaited(self, query: Query, tools: Sequence[HasDefinition]) -> Hybrid:
         """Return the same with parts that have their answers. All of them are awaited together."""
-        rankers = await together(in_answer(each, query, tools) for each in self._rankers)
+        rankers = await together(in_answer(ranker, query, tools) for ranker in self._rankers)
         return Hybrid(list(zip(rankers, self._weights, strict=True)), name=self.name)
 
     def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:
@@ -240,11 +242,13 @@ class Hybrid:
         columns = self._columns(query, tools)
         total: Any = sum(column.added for column in columns)
         best = int(total.argmax())
-        most = float(total[best])
+        highest = float(total[best])
         positive = [max(weight, 0.0) for weight in self._weights]
         scores = [column.score(best) for column in columns]
-        top = sum(w * s for w, s in zip(positive, scores, strict=True)) / sum(positive)
-        return Hits(total, None, lambda weight: top * exp(min(weight - most, 0.0) / self._sum))
+        best_score = sum(w * s for w, s in zip(positive, scores, strict=True)) / sum(positive)
+        return Hits(
+            total, None, lambda weight: best_score * exp(min(weight - highest, 0.0) / self._sum)
+        )
 
     def explain(
         self, query: Query, tools: Sequence[HasDefinition], picked: Sequence[int]
@@ -278,9 +282,9 @@ class _Column(msgspec.Struct, frozen=True):
 
     def score(self, position: int) -> float:
         """Return the part's own score of a tool."""
-        places = self.hits.positions
-        if places is not None:
-            rows = numpy().nonzero(numpy().asarray(places) == position)[0]
+        positions = self.hits.positions
+        if positions is not None:
+            rows = numpy().nonzero(numpy().asarray(positions) == position)[0]
             if not len(rows):
                 return 0.0
             position = int(rows[0])
@@ -290,10 +294,10 @@ class _Column(msgspec.Struct, frozen=True):
 def _standardised(ranker: Ranker, weight: float, hits: Hits, count: int) -> _Column:
     lowest = min([0.0, *map(float, hits.values)]) if hits.positions is not None else 0.0
     column = column_of(ranker, hits, count, missing=lowest)
-    most = abs(column).max()
-    if most == 0:
+    largest = abs(column).max()
+    if largest == 0:
         return _Column(hits, column)
-    column = column / most  # so that squares neither overflow nor underflow
+    column = column / largest  # so that squares neither overflow nor underflow
     spread = column.std()
     if spread <= _NO_SPREAD:
         return _Column(hits, numpy().zeros(count))
@@ -336,30 +340,32 @@ class Cascade:
         """Return the same with two that have their answers. `then` is asked about what `first`
         picked."""
         first = await in_answer(self._first, query, tools)
-        kept = await in_thread(lambda: self._best(first, query, tools))
-        then = await in_answer(self._then, query, tuple([tools[i] for i in kept]))
-        chosen = _Given(first.name, Hits([0.0] * len(kept), kept, float))
-        return Cascade(chosen, then, keep=self._keep, name=self.name)
+        positions = await in_thread(lambda: self._best(first, query, tools))
+        then = await in_answer(self._then, query, tuple([tools[i] for i in positions]))
+        fixed = _FixedRanker(first.name, Hits([0.0] * len(positions), positions, float))
+        return Cascade(fixed, then, keep=self._keep, name=self.name)
 
     def hits(self, query: Query, tools: Sequence[HasDefinition], limit: int | None = None) -> Hits:
         """Return the tools that `first` picked, with the weights that `then` gives them."""
-        kept = self._best(self._first, query, tools)
-        hits = self._then.hits(query, tuple([tools[i] for i in kept]), limit)
-        rows = range(len(kept)) if hits.positions is None else hits.positions
-        return Hits(hits.values, [kept[row] for row in rows], hits.calibrated)
+        positions = self._best(self._first, query, tools)
+        hits = self._then.hits(query, tuple([tools[i] for i in positions]), limit)
+        rows = range(len(positions)) if hits.positions is None else hits.positions
+        return Hits(hits.values, [positions[row] for row in rows], hits.calibrated)
 
     def explain(
         self, query: Query, tools: Sequence[HasDefinition], picked: Sequence[int]
     ) -> Sequence[Score]:
         """Return the reasons of `then`."""
-        kept = self._best(self._first, query, tools)
-        row_of = {position: row for row, position in enumerate(kept)}
-        known = [position for position in picked if position in row_of]
-        few = tuple([tools[i] for i in kept])
-        reasons = reasons_of(self._then, query, few, [row_of[position] for position in known])
-        told = dict(zip(known, reasons, strict=True))
-        missed = Score(0.0, f"not among the best {self._keep} of {self._first.name}")
-        return [told.get(position, missed) for position in picked]
+        positions = self._best(self._first, query, tools)
+        row_of = {position: row for row, position in enumerate(positions)}
+        ranked = [position for position in picked if position in row_of]
+        ranked_tools = tuple([tools[i] for i in positions])
+        reasons = reasons_of(
+            self._then, query, ranked_tools, [row_of[position] for position in ranked]
+        )
+        reason_of = dict(zip(ranked, reasons, strict=True))
+        unranked = Score(0.0, f"not among the best {self._keep} of {self._first.name}")
+        return [reason_of.get(position, unranked) for position in picked]
 
     def _best(self, first: Ranker, query: Query, tools: Sequence[HasDefinition]) -> list[int]:
         """Return the best positions in registration order, which equal scores then keep."""
@@ -376,10 +382,10 @@ class Cascade:
 # the catalog. Logistic regressions that were fitted on two of the sets, with and without z-scores
 # among their features, were no better on the third.
 
-_NEARNESS = 35.0
+_NEARNESS_WEIGHT = 35.0
 """The value of a cosine of 1 in units of BM25."""
-_LIKELY = 300
-_FEWEST = 100
+_MOST_LIKELY = 300
+_FEWEST_TOOLS = 100
 
 
 class Light:
@@ -407,7 +413,9 @@ class Light:
         the best."""
         if not tools:
             return Hits([], None, float)
-        positions = None if limit is None else self._likely(query, tools, max(_LIKELY, 2 * limit))
+        positions = (
+            None if limit is None else self._likely(query, tools, max(_MOST_LIKELY, 2 * limit))
+        )
         words, near = self._added(query, tools, positions)
         return Hits(words + near, positions, logistic(10.0, 4.0, 7.5, len(tools)))
 
@@ -438,23 +446,25 @@ class Light:
     ) -> tuple[Any, Any]:
         """Return what words and meaning add to the tools at these positions, or to all; float64."""
         words = self._keyword.weights(query, tools, positions)
-        return words, _NEARNESS * self._embedding.weights(query, tools, positions).astype("float64")
+        return words, _NEARNESS_WEIGHT * self._embedding.weights(query, tools, positions).astype(
+            "float64"
+        )
 
     def _likely(self, query: Query, tools: Sequence[HasDefinition], count: int) -> Any:
         """Return the `count` best by an estimate, or None if all are to be weighed."""
         near = self._embedding.glance(query, tools)
         if near is None or count >= len(tools):
             return None
-        return best_of(self._keyword.glance(query, tools) + _NEARNESS * near, count)
+        return best_of(self._keyword.glance(query, tools) + _NEARNESS_WEIGHT * near, count)
 
 
 def logistic(middle: float, slope: float, spread: float, tools: int) -> Callable[[float], float]:
     """Return a function from weights to scores, with 0.5 at `middle + slope * ln(n)`, where n is
     the number of tools, at least 100. Each further `spread` multiplies the odds by 2.7."""
-    half = middle + slope * log(max(tools, _FEWEST))
+    half = middle + slope * log(max(tools, _FEWEST_TOOLS))
 
     def score(weight: float) -> float:
-        at = (weight - half) / spread
-        return 1 / (1 + exp(-at)) if at > 0 else exp(at) / (1 + exp(at))
+        distance = (weight - half) / spread
+        return 1 / (1 + exp(-distance)) if distance > 0 else exp(distance) / (1 + exp(distance))
 
     return score

@@ -45,12 +45,12 @@ SATURATION = K1 + 1
 """All impacts are below this."""
 
 _WEIGHTS = (4.0, 1.0, 1.0, 0.6, 0.5)  # by field, in the order of `Fields`
-_USUAL = (4, 10, 4, 16, 2)  # words
+_USUAL_LENGTHS = (4, 10, 4, 16, 2)  # words
 _B = 0.3
 _STEP = 64
-_SHORTEST = 4
-_ALIKE = 0.8
-_BESIDE = 32
+_SHORTEST_PREFIX = 4
+_COMMON_SHARE = 0.8
+_NEIGHBOURS = 32
 """How many known words before and after an unknown one, in alphabetical order, are compared with it."""
 
 
@@ -60,12 +60,12 @@ class Posting(NamedTuple):
 
     slots: array[int]
     impacts: array[float]
-    most: float
+    highest: float
 
 
 class WordIndex(msgspec.Struct, dict=True, eq=False):
-    """A catalog's words. A tool has a slot. `place[slot]` is its position, or -1 if the tool is
-    gone.
+    """A catalog's words. A tool has a slot. `positions[slot]` is its position, or -1 if the tool
+    was removed.
 
     `texts[slot]` has the stems of its name and of its description, " one two | three four ".
     Nothing changes in an index once it is made, and indexes that were derived from one another
@@ -73,22 +73,22 @@ class WordIndex(msgspec.Struct, dict=True, eq=False):
     """
 
     definitions: Sequence[ToolDefinition]
-    place: array[int]
+    positions: array[int]
     texts: list[str]
     postings: dict[str, Posting]
 
     @cached_property
-    def known(self) -> frozenset[ToolDefinition]:
+    def definition_set(self) -> frozenset[ToolDefinition]:
         return frozenset(self.definitions)
 
     @cached_property
     def slots(self) -> array[int]:
         """The slot of each position."""
-        found = array("i", bytes(4 * len(self.definitions)))
-        for slot, position in enumerate(self.place):
+        slot_of = array("i", bytes(4 * len(self.definitions)))
+        for slot, position in enumerate(self.positions):
             if position >= 0:
-                found[position] = slot
-        return found
+                slot_of[position] = slot
+        return slot_of
 
     @cached_property
     def by_name(self) -> dict[str, int]:
@@ -104,23 +104,23 @@ class WordIndex(msgspec.Struct, dict=True, eq=False):
         the unknown word begins with it, as "cryptocurrency" with "crypto". The similarity is the
         share of the longer word that they have in common.
         """
-        if len(word) < _SHORTEST or not word.isalpha():
+        if len(word) < _SHORTEST_PREFIX or not word.isalpha():
             return None
-        begin = word[: max(_SHORTEST, ceil(_ALIKE * len(word)))]
-        found: list[tuple[float, str]] = []
-        at = bisect_left(self._sorted, word)
-        for known in self._sorted[max(0, at - _BESIDE) : at + _BESIDE]:
-            if known.startswith(begin):
-                shared = sum(1 for _ in takewhile(truth, map(eq, known, word)))
-                found.append((-shared / max(len(known), len(word)), known))
-        for length in range(len(word) - 1, _SHORTEST - 1, -1):
+        prefix = word[: max(_SHORTEST_PREFIX, ceil(_COMMON_SHARE * len(word)))]
+        matches: list[tuple[float, str]] = []
+        index = bisect_left(self._sorted, word)
+        for candidate in self._sorted[max(0, index - _NEIGHBOURS) : index + _NEIGHBOURS]:
+            if candidate.startswith(prefix):
+                shared = sum(1 for _ in takewhile(truth, map(eq, candidate, word)))
+                matches.append((-shared / max(len(candidate), len(word)), candidate))
+        for length in range(len(word) - 1, _SHORTEST_PREFIX - 1, -1):
             if word[:length] in self.postings:
-                found.append((-length / len(word), word[:length]))
+                matches.append((-length / len(word), word[:length]))
                 break
-        if not found:
+        if not matches:
             return None
-        alike, known = min(found)
-        return known, -alike
+        alike, candidate = min(matches)
+        return candidate, -alike
 
     @cached_property
     def _sorted(self) -> list[str]:
@@ -139,69 +139,70 @@ def index_steps(
     It is derived from the one of `kept` that shares most with it, if that is at least half of it.
     """
     base = _most_alike(definitions, kept)
-    place = array("i", [-1]) * len(base.place)
-    free: dict[ToolDefinition, list[int]] = {}
+    positions = array("i", [-1]) * len(base.positions)
+    free_slots: dict[ToolDefinition, list[int]] = {}
     for position in range(len(base.definitions) - 1, -1, -1):
-        free.setdefault(base.definitions[position], []).append(base.slots[position])
+        free_slots.setdefault(base.definitions[position], []).append(base.slots[position])
     texts = base.texts.copy()
-    grown: dict[str, tuple[array[int], array[float]]] = defaultdict(
+    added: dict[str, tuple[array[int], array[float]]] = defaultdict(
         lambda: (array("I"), array("f"))
     )
     for position, definition in enumerate(definitions):
-        known = free.get(definition) if free else None
-        if known:
-            place[known.pop()] = position
+        reusable = free_slots.get(definition) if free_slots else None
+        if reusable:
+            positions[reusable.pop()] = position
             continue
         impacts, text = entry_of(definition)
-        slot = len(place)
+        slot = len(positions)
         for word, impact in impacts.items():
-            slots_of_word, impacts_of_word = grown[word]
+            slots_of_word, impacts_of_word = added[word]
             slots_of_word.append(slot)
             impacts_of_word.append(impact)
-        place.append(position)
+        positions.append(position)
         texts.append(text)
         if position % _STEP == 0:
             yield None
-    gone: dict[str, list[int]] = {}
-    for slot in sorted(slot for slots in free.values() for slot in slots):
+    removed: dict[str, list[int]] = {}
+    for slot in sorted(slot for slots in free_slots.values() for slot in slots):
         texts[slot] = ""
-        for word in entry_of(base.definitions[base.place[slot]])[0]:
-            gone.setdefault(word, []).append(slot)
-    yield WordIndex(tuple(definitions), place, texts, _changed(base.postings, gone, grown))
+        for word in entry_of(base.definitions[base.positions[slot]])[0]:
+            removed.setdefault(word, []).append(slot)
+    yield WordIndex(tuple(definitions), positions, texts, _changed(base.postings, removed, added))
 
 
 def _most_alike(definitions: Sequence[ToolDefinition], kept: Sequence[WordIndex]) -> WordIndex:
-    wanted = frozenset(definitions) if kept else frozenset()
-    best, most = _EMPTY, len(wanted) // 2
+    definition_set = frozenset(definitions) if kept else frozenset()
+    best, most_shared = _EMPTY, len(definition_set) // 2
     for index in kept:
-        small_enough = len(index.place) <= 2 * len(definitions)  # with the slots of removed tools
-        shared = len(wanted & index.known) if small_enough else 0
-        if shared > most:
-            best, most = index, shared
+        # Slots of removed tools count as well.
+        is_small = len(index.positions) <= 2 * len(definitions)
+        shared = len(definition_set & index.definition_set) if is_small else 0
+        if shared > most_shared:
+            best, most_shared = index, shared
     return best
 
 
 def _changed(
     postings: dict[str, Posting],
-    gone: dict[str, list[int]],
-    grown: dict[str, tuple[array[int], array[float]]],
+    removed: dict[str, list[int]],
+    added: dict[str, tuple[array[int], array[float]]],
 ) -> dict[str, Posting]:
-    found = postings.copy()
-    for word, slots in gone.items():
-        old = postings[word]
-        left = Posting(old.slots[:], old.impacts[:], 0.0)
+    changed = postings.copy()
+    for word, slots in removed.items():
+        posting = postings[word]
+        remaining = Posting(posting.slots[:], posting.impacts[:], 0.0)
         for slot in reversed(slots):
-            at = bisect_left(left.slots, slot)
-            del left.slots[at], left.impacts[at]
-        if left.slots:
-            found[word] = left._replace(most=max(left.impacts))
+            index = bisect_left(remaining.slots, slot)
+            del remaining.slots[index], remaining.impacts[index]
+        if remaining.slots:
+            changed[word] = remaining._replace(highest=max(remaining.impacts))
         else:
-            del found[word]
-    for word, (slots_after, impacts_after) in grown.items():
-        before = found.get(word, _NOWHERE)
-        impacts = before.impacts + impacts_after
-        found[word] = Posting(before.slots + slots_after, impacts, max(impacts))
-    return found
+            del changed[word]
+    for word, (slots_after, impacts_after) in added.items():
+        previous = changed.get(word, _NOWHERE)
+        impacts = previous.impacts + impacts_after
+        changed[word] = Posting(previous.slots + slots_after, impacts, max(impacts))
+    return changed
 
 
 def entry_of(definition: ToolDefinition) -> tuple[dict[str, float], str]:
@@ -209,14 +210,14 @@ def entry_of(definition: ToolDefinition) -> tuple[dict[str, float], str]:
     description."""
     text = fields(definition)  # stop words count only in the name
     columns = [stems(text.name, stop_words=True), *map(stems, text[1:])]
-    weighed: dict[str, float] = defaultdict(float)
-    for column, weight, usual in zip(columns, _WEIGHTS, _USUAL, strict=True):
+    sums: dict[str, float] = defaultdict(float)
+    for column, weight, usual_length in zip(columns, _WEIGHTS, _USUAL_LENGTHS, strict=True):
         if not column:
             continue
-        each = weight / (1 - _B + _B * len(column) / usual)
+        share = weight / (1 - _B + _B * len(column) / usual_length)
         for word in column:
-            weighed[word] += each
-    impacts = {word: SATURATION * x / (x + K1) for word, x in weighed.items()}
+            sums[word] += share
+    impacts = {word: SATURATION * x / (x + K1) for word, x in sums.items()}
     return impacts, f" {' '.join(columns[0])} | {' '.join(columns[1])} "
 
 
@@ -224,10 +225,10 @@ def entry_of(definition: ToolDefinition) -> tuple[dict[str, float], str]:
 #
 # Rule: this code knows no catalog, and no weight was learned from one.
 
-_NAME = re.compile(r"\w(?:[\w.:/-]*\w)?")
-_EVERYDAY = 0.5
-_WITH_DIGITS = 0.5
-_EARLIER = 0.4
+_NAME_FORM = re.compile(r"\w(?:[\w.:/-]*\w)?")
+_EVERYDAY_WEIGHT = 0.5
+_DIGITS_WEIGHT = 0.5
+_EARLIER_WEIGHT = 0.4
 """Weights of a word that any request may contain, of one that is more likely an argument than a
 topic, and of the words of each turn relative to those of the next turn."""
 
@@ -256,7 +257,7 @@ wherever without wonder word work world worry wrong year yes yesterday yet
 """
 
 
-class AskedWords(msgspec.Struct, frozen=True):
+class QueryWords(msgspec.Struct, frozen=True):
     """Stems with their weights, in the order of the text; which of them are adjacent in the last
     turn; what may be the name of a tool; and the names of the tools that were used before."""
 
@@ -266,32 +267,32 @@ class AskedWords(msgspec.Struct, frozen=True):
     used: tuple[str, ...]
 
 
-def asked_words(query: Query) -> AskedWords:
+def query_words(query: Query) -> QueryWords:
     """Return the words that a query asks for. A stem of several turns counts as in the latest one."""
     weights: dict[str, float] = {}
     pairs: dict[tuple[str, str], None] = {}
     for age, turn in enumerate((query.text, *query.earlier)):
         # Names keep their stop words, so that a request of only stop words can still find one.
-        found = stems(turn) or stems(turn, stop_words=True)
-        for word in found:
-            weights.setdefault(word, _weight(word) * _EARLIER**age)
+        turn_stems = stems(turn) or stems(turn, stop_words=True)
+        for word in turn_stems:
+            weights.setdefault(word, _weight(word) * _EARLIER_WEIGHT**age)
         if age == 0:
-            pairs = dict.fromkeys(pair for pair in pairwise(found) if pair[0] != pair[1])
-    return AskedWords(weights, tuple(pairs), _names(clip(query.text)), query.used)
+            pairs = dict.fromkeys(pair for pair in pairwise(turn_stems) if pair[0] != pair[1])
+    return QueryWords(weights, tuple(pairs), _names(clip(query.text)), query.used)
 
 
 def _names(text: str) -> tuple[str, ...]:
     """Return words written as a name of several words ("get_user", "getUser"). A single word counts
     only if it is the whole turn."""
-    found = dict.fromkeys(_NAME.findall(text))
-    if len(found) == 1:
-        return tuple(found)
-    return tuple(name for name in found if len(words(name, stop_words=True)) > 1)
+    names = dict.fromkeys(_NAME_FORM.findall(text))
+    if len(names) == 1:
+        return tuple(names)
+    return tuple(name for name in names if len(words(name, stop_words=True)) > 1)
 
 
 def _weight(word: str) -> float:
-    weight = _EVERYDAY if word in _everyday_stems() else 1.0
-    return weight * _WITH_DIGITS if any(map(str.isdigit, word)) else weight
+    weight = _EVERYDAY_WEIGHT if word in _everyday_stems() else 1.0
+    return weight * _DIGITS_WEIGHT if any(map(str.isdigit, word)) else weight
 
 
 @cache
@@ -306,13 +307,13 @@ def _everyday_stems() -> frozenset[str]:
 # choose the tools to weigh. Once 2,500 entries of these words were read, or a tenth of the number
 # of tools, the other words count only for the 500 tools that are ahead by then.
 
-_FEWEST = 100
+_FEWEST_TOOLS = 100
 """The least number of tools that a catalog counts as having. With fewer, no word would be rare."""
 _MAX_TERMS = 64
-_ENOUGH = 10
-_PAIR = 0.4
-NAMED = 2
-_USED = 0.3
+_MOST_COUNTED = 10
+_PAIR_WEIGHT = 0.4
+_NAMED_WEIGHT = 2
+_USED_WEIGHT = 0.3
 """The share of the average weight of a word of the request that tools used before get."""
 _READ, _PART = 2_500, 10
 _CHOSEN = 500
@@ -323,8 +324,8 @@ class Term(msgspec.Struct, frozen=True):
     posting: Posting
 
     @property
-    def most(self) -> float:
-        return self.weight * self.posting.most
+    def highest(self) -> float:
+        return self.weight * self.posting.highest
 
 
 class Pair(msgspec.Struct, frozen=True):
@@ -339,72 +340,79 @@ class Pair(msgspec.Struct, frozen=True):
 class QueryPlan(msgspec.Struct, frozen=True):
     """A query against one index: its terms, those that can contribute most first.
 
-    `worth` is the weight of each word that the catalog has. `named` is what may be the name of a
-    tool. `whole` is what a request of this size could be worth: the weight of a word that no tool
-    has, multiplied by the sum of its heaviest ten.
+    `word_weights` are the weights of the words that the catalog has. `named` is what may be the
+    name of a tool. `full_weight` is the most that a request of this size could weigh: the weight of
+    a word that no tool has, multiplied by the sum of its heaviest ten.
     """
 
     terms: Sequence[Term]
     pairs: Sequence[Pair]
-    worth: dict[str, float]
+    word_weights: dict[str, float]
     named: Sequence[str]
-    whole: float
+    full_weight: float
 
 
-def plan_of(index: WordIndex, asked: AskedWords) -> QueryPlan:
+def plan_of(index: WordIndex, query: QueryWords) -> QueryPlan:
     """Return the words that the catalog has, weighed by how few of its tools have them."""
-    rarest = _idf(0, max(len(index.definitions), _FEWEST))
-    worth, unknown = _worth(index, asked, rarest)
+    rarest = _idf(0, max(len(index.definitions), _FEWEST_TOOLS))
+    word_weights, unknown = _word_weights(index, query, rarest)
     pairs = {
-        (a, b): _PAIR * (worth[a] + worth[b]) / 2
-        for a, b in asked.pairs
-        if a in worth and b in worth
+        (a, b): _PAIR_WEIGHT * (word_weights[a] + word_weights[b]) / 2
+        for a, b in query.pairs
+        if a in word_weights and b in word_weights
     }
-    terms = {word: Term(weight, index.postings[word]) for word, weight in worth.items()}
-    if worth and (used := _by_name(index, asked.used)).slots:
-        terms[" used"] = Term(_USED * fsum(worth.values()) / len(worth), used)
-    if (named := _by_name(index, asked.named)).slots:  # its weight is above that of any other tool
-        most = SATURATION * fsum([rarest, *worth.values()]) + NAMED * fsum(pairs.values())
-        terms[" named"] = Term(most, named)
-    order = sorted(terms, key=lambda word: (-terms[word].most, word))
-    at = {word: place for place, word in enumerate(order)}
+    terms = {word: Term(weight, index.postings[word]) for word, weight in word_weights.items()}
+    if word_weights and (used_posting := _by_name(index, query.used)).slots:
+        terms[" used"] = Term(
+            _USED_WEIGHT * fsum(word_weights.values()) / len(word_weights), used_posting
+        )
+    if (named_posting := _by_name(index, query.named)).slots:
+        # The weight of a tool that was named is above that of any other tool.
+        named_weight = SATURATION * fsum([rarest, *word_weights.values()]) + _NAMED_WEIGHT * fsum(
+            pairs.values()
+        )
+        terms[" named"] = Term(named_weight, named_posting)
+    order = sorted(terms, key=lambda word: (-terms[word].highest, word))
+    rank_of = {word: rank for rank, word in enumerate(order)}
     return QueryPlan(
         [terms[word] for word in order],
-        [Pair(f" {a} {b} ", at[a], at[b], weight) for (a, b), weight in pairs.items()],
-        worth,
-        asked.named,
-        rarest * fsum(nlargest(_ENOUGH, [*worth.values(), *unknown]) or [rarest]),
+        [Pair(f" {a} {b} ", rank_of[a], rank_of[b], weight) for (a, b), weight in pairs.items()],
+        word_weights,
+        query.named,
+        rarest * fsum(nlargest(_MOST_COUNTED, [*word_weights.values(), *unknown]) or [rarest]),
     )
 
 
-def _worth(
-    index: WordIndex, asked: AskedWords, rarest: float
+def _word_weights(
+    index: WordIndex, query: QueryWords, rarest: float
 ) -> tuple[dict[str, float], list[float]]:
     """Return the weights of the words that the catalog has, and of those that it does not have."""
     weights: dict[str, float] = {}
     unknown: list[float] = []
-    for word, weight in asked.weights.items():
+    for word, weight in query.weights.items():
         if word in index.postings:
             weights[word] = max(weight, weights.get(word, 0.0))
-        elif (near := index.nearest(word)) is not None:
-            known, alike = near
-            weights[known] = max(alike * weight, weights.get(known, 0.0))
+        elif (nearest := index.nearest(word)) is not None:
+            neighbour, similarity = nearest
+            weights[neighbour] = max(similarity * weight, weights.get(neighbour, 0.0))
         else:
             unknown.append(weight * rarest)
-    rows = max(len(index.definitions), _FEWEST)
-    worth = {
-        word: weight * _idf(len(index.postings[word].slots), rows)
+    tool_count = max(len(index.definitions), _FEWEST_TOOLS)
+    word_weights = {
+        word: weight * _idf(len(index.postings[word].slots), tool_count)
         for word, weight in weights.items()
     }
-    if len(worth) > _MAX_TERMS:
-        worth = dict(nsmallest(_MAX_TERMS, worth.items(), key=lambda pair: (-pair[1], pair[0])))
-    return worth, unknown
+    if len(word_weights) > _MAX_TERMS:
+        word_weights = dict(
+            nsmallest(_MAX_TERMS, word_weights.items(), key=lambda pair: (-pair[1], pair[0]))
+        )
+    return word_weights, unknown
 
 
-def _idf(count: int, rows: int) -> float:
+def _idf(count: int, tool_count: int) -> float:
     """Return a word's weight by the number of tools that have it (Lucene's formula, which is never
     negative)."""
-    return log(1 + (rows - count + 0.5) / (count + 0.5))
+    return log(1 + (tool_count - count + 0.5) / (count + 0.5))
 
 
 def _by_name(index: WordIndex, names: Sequence[str]) -> Posting:
@@ -421,20 +429,20 @@ def weigh(
 
     Raises PickError once the deadline has passed.
     """
-    found: dict[int, float] = {}
-    read, enough = 0, max(_READ, len(index.definitions) // _PART)
+    weights: dict[int, float] = {}
+    read_count, enough_read = 0, max(_READ, len(index.definitions) // _PART)
     for term in plan.terms:
         check_time(deadline)
-        if limit is not None and read > enough and len(found) > limit:
-            found = _best(found, max(_CHOSEN, 2 * limit))
-            _add_to_found(found, term)
+        if limit is not None and read_count > enough_read and len(weights) > limit:
+            weights = _best(weights, max(_CHOSEN, 2 * limit))
+            _add_to_known(weights, term)
         else:
-            _add(found, term)
-            read += len(term.posting.slots)
+            _add(weights, term)
+            read_count += len(term.posting.slots)
     for pair in plan.pairs:
         check_time(deadline)
-        _add_pair(index, found, pair, plan)
-    return found if limit is None else _best(found, limit)
+        _add_pair(index, weights, pair, plan)
+    return weights if limit is None else _best(weights, limit)
 
 
 def check_time(deadline: float) -> None:
@@ -442,42 +450,44 @@ def check_time(deadline: float) -> None:
         raise PickError("the time limit of the query passed before all tools were scored")
 
 
-def _best(found: dict[int, float], count: int) -> dict[int, float]:
+def _best(weights: dict[int, float], count: int) -> dict[int, float]:
     """Return the `count` highest weights, and all that are equal to the last of them."""
-    if len(found) <= count:
-        return found
+    if len(weights) <= count:
+        return weights
     if count < 1:
         return {}
-    least = nlargest(count, found.values())[-1]
-    return {slot: weight for slot, weight in found.items() if weight >= least}
+    least = nlargest(count, weights.values())[-1]
+    return {slot: weight for slot, weight in weights.items() if weight >= least}
 
 
-def _add(found: dict[int, float], term: Term) -> None:
+def _add(weights: dict[int, float], term: Term) -> None:
     slots, impacts, _ = term.posting
     weight = term.weight
-    if not found:
-        found.update(zip(slots, map(mul, impacts, repeat(weight)), strict=True))
+    if not weights:
+        weights.update(zip(slots, map(mul, impacts, repeat(weight)), strict=True))
         return
-    known = found.get
+    weight_of = weights.get
     for slot, impact in zip(slots, impacts, strict=True):
-        found[slot] = known(slot, 0.0) + weight * impact
+        weights[slot] = weight_of(slot, 0.0) + weight * impact
 
 
-def _add_to_found(found: dict[int, float], term: Term) -> None:
+def _add_to_known(weights: dict[int, float], term: Term) -> None:
     slots, impacts, _ = term.posting
-    for slot in found:
-        at = bisect_left(slots, slot)
-        if at < len(slots) and slots[at] == slot:
-            found[slot] += term.weight * impacts[at]
+    for slot in weights:
+        index = bisect_left(slots, slot)
+        if index < len(slots) and slots[index] == slot:
+            weights[slot] += term.weight * impacts[index]
 
 
-def _add_pair(index: WordIndex, found: dict[int, float], pair: Pair, plan: QueryPlan) -> None:
-    of_first, of_second = (plan.terms[at].posting.slots for at in (pair.first, pair.second))
-    fewest = min(found, of_first, of_second, key=len)
+def _add_pair(index: WordIndex, weights: dict[int, float], pair: Pair, plan: QueryPlan) -> None:
+    of_first, of_second = (
+        plan.terms[position].posting.slots for position in (pair.first, pair.second)
+    )
+    shortest = min(weights, of_first, of_second, key=len)
     texts = index.texts
-    for slot in [slot for slot in fewest if pair.words in texts[slot] and slot in found]:
+    for slot in [slot for slot in shortest if pair.words in texts[slot] and slot in weights]:
         in_name = texts[slot].index(pair.words) < texts[slot].index("|")
-        found[slot] += pair.weight * (NAMED if in_name else 1)
+        weights[slot] += pair.weight * (_NAMED_WEIGHT if in_name else 1)
 
 
 # The weights of a catalog's tools by their words, as one column of numbers; needs numpy.
@@ -497,39 +507,41 @@ class Column:
         np = numpy()
         self.index = index
         self._plan = plan
-        self._slots = [np.frombuffer(term.posting.slots, "uint32") for term in plan.terms]
-        self._places = np.frombuffer(index.slots, "int32")
-        found = np.zeros(len(index.place))
-        for term, slots in zip(plan.terms, self._slots, strict=True):
+        self._term_slots = [np.frombuffer(term.posting.slots, "uint32") for term in plan.terms]
+        self._slots_by_position = np.frombuffer(index.slots, "int32")
+        totals = np.zeros(len(index.positions))
+        for term, slots in zip(plan.terms, self._term_slots, strict=True):
             check_time(deadline)
             impacts = np.frombuffer(term.posting.impacts, "float32").astype("float64")
-            found[slots] += impacts * term.weight
-        self.singly = found[self._places]
+            totals[slots] += impacts * term.weight
+        self.singly = totals[self._slots_by_position]
 
     def weights(self, positions: Any, deadline: float) -> Any:
         """Return the weights of words and adjacent pairs for the tools at these positions, or for
         all."""
-        found = self.singly.copy() if positions is None else self.singly[positions]
-        places = self._places if positions is None else self._places[positions]
+        weights = self.singly.copy() if positions is None else self.singly[positions]
+        slots = self._slots_by_position if positions is None else self._slots_by_position[positions]
         pairs, texts = self._plan.pairs, self.index.texts
-        seen, has = numpy().zeros(len(texts), bool), {}
-        for term in sorted({at for pair in pairs for at in (pair.first, pair.second)}):
-            seen[self._slots[term]] = True
-            has[term] = seen[places]
-            seen[self._slots[term]] = False
+        is_in_term, has_term = numpy().zeros(len(texts), bool), {}
+        for term in sorted({position for pair in pairs for position in (pair.first, pair.second)}):
+            is_in_term[self._term_slots[term]] = True
+            has_term[term] = is_in_term[slots]
+            is_in_term[self._term_slots[term]] = False
         for pair in pairs:
             check_time(deadline)
-            rows = (has[pair.first] & has[pair.second]).nonzero()[0]
-            for row, slot in zip(rows.tolist(), places[rows].tolist(), strict=True):
+            rows = (has_term[pair.first] & has_term[pair.second]).nonzero()[0]
+            for row, slot in zip(rows.tolist(), slots[rows].tolist(), strict=True):
                 text = texts[slot]
-                at = text.find(pair.words)
-                if at >= 0:
-                    found[row] += pair.weight * (NAMED if at < text.index("|") else 1)
-        return found
+                position = text.find(pair.words)
+                if position >= 0:
+                    weights[row] += pair.weight * (
+                        _NAMED_WEIGHT if position < text.index("|") else 1
+                    )
+        return weights
 
 
 _LABELS = Fields("name", "description", "parameters", "parameter descriptions", "tags")
-_HALF = 0.3
+_HALF_SHARE = 0.3
 _NO_MATCH = Score(0.0, "no word in common")
 
 
@@ -575,11 +587,11 @@ class KeywordScorer:
         plan = self._plan(query, index)
         if not plan.terms:
             return Hits([], [], float)
-        found = weigh(index, plan, limit, query.deadline)
+        weights = weigh(index, plan, limit, query.deadline)
         return Hits(
-            array("d", found.values()),
-            array("i", map(index.place.__getitem__, found)),
-            lambda weight: _calibrated(weight, plan.whole),
+            array("d", weights.values()),
+            array("i", map(index.positions.__getitem__, weights)),
+            lambda weight: _calibrated(weight, plan.full_weight),
         )
 
     def glance(self, query: Query, tools: Sequence[HasDefinition]) -> Any:
@@ -611,29 +623,29 @@ class KeywordScorer:
     def _plan(self, query: Query, index: WordIndex) -> QueryPlan:
         last = self._last
         if last is None or last[0] is not query or last[1] is not index:
-            last = self._last = (query, index, plan_of(index, asked_words(query)))
+            last = self._last = (query, index, plan_of(index, query_words(query)))
         return last[2]
 
 
-def _calibrated(weight: float, whole: float) -> float:
+def _calibrated(weight: float, full_weight: float) -> float:
     matched = weight / SATURATION
-    share = matched * matched / whole
-    return share / (share + _HALF)
+    share = matched * matched / full_weight
+    return share / (share + _HALF_SHARE)
 
 
 def _explanation(definition: ToolDefinition, plan: QueryPlan, used: Sequence[str]) -> Score:
-    stems = frozenset(plan.worth)
+    stems = frozenset(plan.word_weights)
     matched = {
         label: words_of(stems, text, stop_words=label == _LABELS.name)
         for label, text in zip(_LABELS, fields(definition), strict=True)
     }
-    found: JsonObject = {label: [*words] for label, words in matched.items() if words}
+    matched_words: JsonObject = {label: [*words] for label, words in matched.items() if words}
     reasons = [f"{label}: {', '.join(words)}" for label, words in matched.items() if words]
-    details: JsonObject = {"matched": found}
+    details: JsonObject = {"matched": matched_words}
     if definition.name in plan.named:
         reasons.insert(0, "named in the request")
         details["named"] = True
-    if plan.worth and definition.name in used:
+    if plan.word_weights and definition.name in used:
         reasons.append("used before")
         details["used_before"] = True
     return Score(0.0, "; ".join(reasons), details) if reasons else _NO_MATCH

@@ -57,30 +57,30 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
 
     def reasons(self, definition: ToolDefinition) -> list[str]:
         """Return all reasons why this tool may not be picked."""
-        name, said = definition.name, definition.annotations
-        found: list[str] = []
+        name, annotations = definition.name, definition.annotations
+        reasons: list[str] = []
         if self.only is not None and name not in self.only:
-            found.append("it is not in `only`")
+            reasons.append("it is not in `only`")
         if name in self.without:
-            found.append("it is in `without`")
+            reasons.append("it is in `without`")
         if name in self.used_up:
-            found.append("its quota is used up")
-        if not (self.allow_unsafe or said.safe):
-            found.append("it is marked unsafe and allow_unsafe is off")
-        roles = said.allowed_roles
+            reasons.append("its quota is used up")
+        if not (self.allow_unsafe or annotations.safe):
+            reasons.append("it is marked unsafe and allow_unsafe is off")
+        roles = annotations.allowed_roles
         if self.roles is not None and roles and self.roles.isdisjoint(roles):
-            found.append(f"it needs one of the roles {', '.join(roles)}")
-        if self.features and (missing := self.features.difference(said.features)):
-            found.append(f"it lacks {', '.join(sorted(missing))}")
+            reasons.append(f"it needs one of the roles {', '.join(roles)}")
+        if self.features and (missing := self.features.difference(annotations.features)):
+            reasons.append(f"it lacks {', '.join(sorted(missing))}")
         if self.without_features and (
-            unwanted := self.without_features.intersection(said.features)
+            unwanted := self.without_features.intersection(annotations.features)
         ):
-            found.append(f"it has {', '.join(sorted(unwanted))}")
-        if self.max_cost is not None and not said.cost <= self.max_cost:
-            found.append(f"it costs {said.cost:g}, more than {self.max_cost:g}")
+            reasons.append(f"it has {', '.join(sorted(unwanted))}")
+        if self.max_cost is not None and not annotations.cost <= self.max_cost:
+            reasons.append(f"it costs {annotations.cost:g}, more than {self.max_cost:g}")
         if self.tags and self.tags.isdisjoint(definition.tags):
-            found.append(f"it has none of the tags {', '.join(sorted(self.tags))}")
-        return found
+            reasons.append(f"it has none of the tags {', '.join(sorted(self.tags))}")
+        return reasons
 
 
 def used_up(quota: Quota, names: Iterable[str]) -> frozenset[str]:
@@ -92,22 +92,24 @@ def used_up(quota: Quota, names: Iterable[str]) -> frozenset[str]:
     if isinstance(quota, Mapping):
         with blamed("quota"):  # all at once, since another thread may change it meanwhile
             entries = [*quota.items()]
-        return frozenset([name for name, left in entries if _is_used_up(name, left)])
-    spent = []
+        return frozenset([name for name, remaining in entries if _is_used_up(name, remaining)])
+    exhausted = []
     for name in names:
         with blamed("quota", f" for tool {name!r}"):
-            left = quota(name)
-        if _is_used_up(name, left):
-            spent.append(name)
-    return frozenset(spent)
+            remaining = quota(name)
+        if _is_used_up(name, remaining):
+            exhausted.append(name)
+    return frozenset(exhausted)
 
 
-def _is_used_up(name: str, left: object) -> bool:
-    if left is None:
+def _is_used_up(name: str, remaining: object) -> bool:
+    if remaining is None:
         return False
-    if isinstance(left, bool) or not isinstance(left, int | float) or isnan(left):
-        raise PickError(f"quota gave {left!r} for tool {name!r}, not a number of calls or None")
-    return left <= 0
+    if isinstance(remaining, bool) or not isinstance(remaining, int | float) or isnan(remaining):
+        raise PickError(
+            f"quota gave {remaining!r} for tool {name!r}, not a number of calls or None"
+        )
+    return remaining <= 0
 
 
 # Scorers by name, as `PickOptions(scorer="…")` and the command line take them.
@@ -204,9 +206,9 @@ class PickOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise PickError(f"quota must be a mapping or a function, not {self.quota!r}")
         _check_scorer(self.scorer)
         for name in _NAMES:
-            given = getattr(self, name)
-            if given is not None or name not in _OPTIONAL:  # a copy, since a list may change later
-                msgspec.structs.force_setattr(self, name, _names(name, given))
+            value = getattr(self, name)
+            if value is not None or name not in _OPTIONAL:  # a copy, since a list may change later
+                msgspec.structs.force_setattr(self, name, _names(name, value))
 
     def chosen_scorer(self) -> Scorer:
         """Return the scorer itself. Raises MissingExtraError if its extra is not installed."""
@@ -215,8 +217,8 @@ class PickOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def filters(self) -> Filters:
         """Return the filters, without the quota, which may differ at every pick."""
-        given = {name: getattr(self, name) for name in _NAMES}
-        sets: dict[str, Any] = {n: g if g is None else frozenset(g) for n, g in given.items()}
+        values = {name: getattr(self, name) for name in _NAMES}
+        sets: dict[str, Any] = {n: g if g is None else frozenset(g) for n, g in values.items()}
         return Filters(allow_unsafe=self.allow_unsafe, max_cost=self.max_cost, **sets)
 
 
@@ -229,13 +231,13 @@ def _is_number(value: object, kind: type) -> bool:
     return isinstance(value, (int, kind)) and not isinstance(value, bool)
 
 
-def _names(option: str, given: Any) -> tuple[str, ...]:
-    if isinstance(given, str | bytes) or not isinstance(given, Collection):
-        raise PickError(f"{option} must be a collection of str, not {given!r}")
-    for name in given:
+def _names(option: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, str | bytes) or not isinstance(value, Collection):
+        raise PickError(f"{option} must be a collection of str, not {value!r}")
+    for name in value:
         if not isinstance(name, str):
             raise PickError(f"{option} must hold str, not {name!r}")
-    return tuple(given)
+    return tuple(value)
 
 
 def _check_scorer(scorer: object) -> None:
@@ -243,8 +245,10 @@ def _check_scorer(scorer: object) -> None:
         if scorer not in SCORERS:
             raise PickError(no_such("scorer", scorer, SCORERS))
         return
-    usable = callable(scorer) or any(callable(getattr(scorer, m, None)) for m in ("hits", "score"))
-    if isinstance(scorer, type) or not (scorer is None or usable):
+    is_usable = callable(scorer) or any(
+        callable(getattr(scorer, m, None)) for m in ("hits", "score")
+    )
+    if isinstance(scorer, type) or not (scorer is None or is_usable):
         raise PickError(
             f"scorer must be a name, an object with `name` and `score`, or a function, not {scorer!r}"
         )

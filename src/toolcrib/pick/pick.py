@@ -41,25 +41,25 @@ class Candidates(NamedTuple):
     excluded: tuple[Excluded, ...]
 
 
-_KEPT = 8
+_MOST_KEPT = 8
 
 
 class _KnownTools(msgspec.Struct, frozen=True):
     """Holds what is known about tools that cannot change.
 
-    `held` is the tuple that they came in, which is kept so that no other tuple can get its id.
+    `source` is the tuple that they came in, which is kept so that no other tuple can get its id.
     `tools` are the single tools. `roles` are all roles that any tool is for; a caller's other roles
     make no difference.
     """
 
-    held: tuple[Any, ...]
+    source: tuple[Any, ...]
     tools: tuple[Any, ...]
     roles: frozenset[str]
-    found: dict[Filters, Candidates]
+    candidates: dict[Filters, Candidates]
 
 
-_of_catalogs: WeakKeyDictionary[Catalog, _KnownTools] = WeakKeyDictionary()
-_of_tuples: dict[int, _KnownTools] = {}
+_known_by_catalog: WeakKeyDictionary[Catalog, _KnownTools] = WeakKeyDictionary()
+_known_by_id: dict[int, _KnownTools] = {}
 
 
 def candidates_of(tools: Iterable[Any], filters: Filters, quota: Quota | None = None) -> Candidates:
@@ -74,41 +74,41 @@ def candidates_of(tools: Iterable[Any], filters: Filters, quota: Quota | None = 
         return _candidates(tools, msgspec.structs.replace(filters, used_up=used_up(quota, ())))
     if not isinstance(tools, Catalog | tuple):
         tools = list(tools_in(tools))  # an iterator can be read only once
-    found = _candidates(tools, filters)
-    spent = used_up(quota, [tool.get_definition().name for tool in found.tools])
-    if not spent:
-        return found
-    return _candidates(tools, msgspec.structs.replace(filters, used_up=spent))
+    candidates = _candidates(tools, filters)
+    exhausted = used_up(quota, [tool.get_definition().name for tool in candidates.tools])
+    if not exhausted:
+        return candidates
+    return _candidates(tools, msgspec.structs.replace(filters, used_up=exhausted))
 
 
 def _candidates(tools: Iterable[Any], filters: Filters) -> Candidates:
     if isinstance(tools, Catalog):
-        known = _of_catalogs.get(tools)
+        known = _known_by_catalog.get(tools)
         if known is None:
-            known = _of_catalogs[tools] = _known(tools, held=())
+            known = _known_by_catalog[tools] = _known(tools, source=())
     elif isinstance(tools, tuple):
-        known = _of_tuples.pop(id(tools), None) or _known(tools, held=tools)
-        _of_tuples[id(tools)] = known
-        trim(_of_tuples, _KEPT)
+        known = _known_by_id.pop(id(tools), None) or _known(tools, source=tools)
+        _known_by_id[id(tools)] = known
+        trim(_known_by_id, _MOST_KEPT)
     else:
-        return _sorted_out(tuple(map(as_plain, tools_in(tools))), filters)
+        return _filtered(tuple(map(as_plain, tools_in(tools))), filters)
     if filters.roles is not None:
         filters = msgspec.structs.replace(filters, roles=filters.roles & known.roles)
-    found = known.found.pop(filters, None) or _sorted_out(known.tools, filters)
-    known.found[filters] = found
-    trim(known.found, _KEPT)
-    return found
+    candidates = known.candidates.pop(filters, None) or _filtered(known.tools, filters)
+    known.candidates[filters] = candidates
+    trim(known.candidates, _MOST_KEPT)
+    return candidates
 
 
-def _known(given: Iterable[Any], *, held: tuple[Any, ...]) -> _KnownTools:
-    tools = tuple(map(as_plain, tools_in(given)))  # each has a definition
+def _known(raw_tools: Iterable[Any], *, source: tuple[Any, ...]) -> _KnownTools:
+    tools = tuple(map(as_plain, tools_in(raw_tools)))  # each has a definition
     definitions = [_definition(position, tool) for position, tool in enumerate(tools)]
     roles = {role for d in definitions for role in d.annotations.allowed_roles}
-    return _KnownTools(held, tools, frozenset(roles), {})
+    return _KnownTools(source, tools, frozenset(roles), {})
 
 
-def _sorted_out(tools: Iterable[Any], filters: Filters) -> Candidates:
-    kept: list[HasDefinition] = []
+def _filtered(tools: Iterable[Any], filters: Filters) -> Candidates:
+    allowed: list[HasDefinition] = []
     excluded: list[Excluded] = []
     for position, tool in enumerate(tools):
         definition = _definition(position, tool)
@@ -116,8 +116,8 @@ def _sorted_out(tools: Iterable[Any], filters: Filters) -> Candidates:
         if reasons:
             excluded.append(Excluded(definition.name, "; ".join(reasons)))
         else:
-            kept.append(tool)
-    return Candidates(tuple(kept), tuple(excluded))
+            allowed.append(tool)
+    return Candidates(tuple(allowed), tuple(excluded))
 
 
 def _definition(position: int, tool: Any) -> ToolDefinition:
@@ -126,8 +126,8 @@ def _definition(position: int, tool: Any) -> ToolDefinition:
     except ToolcribError:
         raise
     except Exception as error:
-        what = f"tools[{position}], a {type(tool).__name__}"
-        raise PickError(f"{what}: get_definition raised {type(error).__name__}") from error
+        place = f"tools[{position}], a {type(tool).__name__}"
+        raise PickError(f"{place}: get_definition raised {type(error).__name__}") from error
     if not isinstance(definition, ToolDefinition):
         raise PickError(f"tools[{position}], a {type(tool).__name__}, has no definition")
     return definition
@@ -183,11 +183,11 @@ async def pick_tools(
     return results_of(ranking, scorer, candidates, options)
 
 
-def request_for(given: object, candidates: Candidates, options: PickOptions) -> ScoreRequest:
+def request_for(value: object, candidates: Candidates, options: PickOptions) -> ScoreRequest:
     """Return the question to the scorer, whose time starts here."""
-    query = query_of(given, options.timeout_ms)
-    most = min(options.max_candidates, len(candidates.tools))
-    return ScoreRequest(given, query, candidates.tools, options.min_score, most)
+    query = query_of(value, options.timeout_ms)
+    limit = min(options.max_candidates, len(candidates.tools))
+    return ScoreRequest(value, query, candidates.tools, options.min_score, limit)
 
 
 async def ranked_in_time(scorer: Scorer, request: ScoreRequest) -> Ranking | None:
@@ -207,7 +207,7 @@ async def ranked_in_time(scorer: Scorer, request: ScoreRequest) -> Ranking | Non
         await asyncio.wait({task}, timeout=max(0.0, deadline - monotonic()))
     finally:
         task.cancel()
-        task.add_done_callback(lambda late: late.cancelled() or late.exception())
+        task.add_done_callback(lambda late_task: late_task.cancelled() or late_task.exception())
     if not task.done() or task.cancelled() or monotonic() >= deadline:
         return None
     return task.result()
@@ -220,8 +220,8 @@ def results_of(
     tools, excluded = candidates
     timed_out = ranking is None
     if ranking is None:
-        late = Score(0.0, f"no score within {options.timeout_ms} ms: in registration order")
-        ranking = [(i, late) for i in range(min(options.max_candidates, len(tools)))]
+        no_score = Score(0.0, f"no score within {options.timeout_ms} ms: in registration order")
+        ranking = [(i, no_score) for i in range(min(options.max_candidates, len(tools)))]
     name = scorer_name(scorer)
     return [
         PickResult(
@@ -245,8 +245,8 @@ def results_of(
 # Rule: a report shows the pick that `pick_tools` would have made. It is not another way to make
 # one.
 
-_SHOWN = 20
-_cell = partial(one_line, most=100)
+_MOST_SHOWN = 20
+_cell = partial(one_line, limit=100)
 
 
 class ScoredTool(msgspec.Struct, frozen=True):
@@ -326,7 +326,7 @@ class PickReport(msgspec.Struct, frozen=True, kw_only=True):
             return
         count = len(self.results)
         rows: list[Sequence[str]] = []
-        for position, tool in enumerate(self.scored[: max(_SHOWN, count)]):
+        for position, tool in enumerate(self.scored[: max(_MOST_SHOWN, count)]):
             parts = ", ".join(f"{name} {weight:.3f}" for name, weight in tool.parts.items())
             mark = "*" if position < count else ""
             rows.append((mark, f"{tool.score:.3f}", tool.name, parts, tool.reason))
@@ -340,8 +340,8 @@ class PickReport(msgspec.Struct, frozen=True, kw_only=True):
         if not self.excluded:
             return
         yield from ("", "left out")
-        yield from _table([("", out.tool, out.reason) for out in self.excluded[:_SHOWN]])
-        hidden = len(self.excluded) - _SHOWN
+        yield from _table([("", out.tool, out.reason) for out in self.excluded[:_MOST_SHOWN]])
+        hidden = len(self.excluded) - _MOST_SHOWN
         if hidden > 0:
             yield f"and {hidden:,} more"
 
@@ -392,21 +392,26 @@ def _for_all(request: ScoreRequest, deadline: float) -> ScoreRequest:
         query=msgspec.structs.replace(request.query, deadline=deadline),
         min_score=0.0,
         max_candidates=len(request.tools),
-        explained=max(_SHOWN, request.max_candidates),
+        explained=max(_MOST_SHOWN, request.max_candidates),
     )
 
 
 def _best(ranking: Ranking, options: PickOptions) -> Ranking:
-    first = ranking[: options.max_candidates]
-    return [(at, score) for at, score in first if score.score >= options.min_score]
+    best = ranking[: options.max_candidates]
+    return [(position, score) for position, score in best if score.score >= options.min_score]
 
 
 def _table(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> Iterator[str]:
     """Yield lines with columns as wide as necessary. An empty column is left out, unless it is the
     first."""
     cells = [[_cell(cell) for cell in row] for row in rows]
-    used = [at for at, column in enumerate(zip(*cells, strict=True)) if at == 0 or any(column)]
-    shown = [[row[at] for at in used] for row in ([header] if header and rows else []) + cells]
-    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
-    for row in shown:
+    used_columns = [
+        index for index, column in enumerate(zip(*cells, strict=True)) if index == 0 or any(column)
+    ]
+    visible_rows = [
+        [row[index] for index in used_columns]
+        for row in ([header] if header and rows else []) + cells
+    ]
+    widths = [max(map(len, column)) for column in zip(*visible_rows, strict=True)]
+    for row in visible_rows:
         yield "  ".join(map(str.ljust, row, widths)).rstrip()

@@ -29,11 +29,12 @@ from toolcrib.values.typed import names_wrong_types
 _MAX_TURNS = 256
 _USER = frozenset({"user", "human"})
 _ROLES = _USER | {"assistant", "model", "ai", "system", "developer", "tool", "function"}
-_HOLDERS = ("messages", "contents", "input")  # members of a request body that hold its conversation
-_TEXTS = (None, "text", "input_text")
+# The members of a request body that hold its conversation.
+_CONVERSATION_MEMBERS = ("messages", "contents", "input")
+_TEXT_TYPES = (None, "text", "input_text")
 
 
-def _conversation_of(given: object) -> tuple[list[str], list[str]] | None:
+def _conversation_of(value: object) -> tuple[list[str], list[str]] | None:
     """Return the user's turns and the names of the called tools, both in order and with
     repetitions; None for anything but a ChatRequest, a message, or a list of messages or texts.
 
@@ -41,48 +42,48 @@ def _conversation_of(given: object) -> tuple[list[str], list[str]] | None:
     Gemini, Mistral, Ollama, Cohere and Bedrock, or dumped from an SDK's model class. A list of
     texts is what the user said. The last 256 turns are read.
     """
-    turns = _turns(given)
+    turns = _turns(value)
     if turns is None:
         return None
-    asked: list[str] = []
-    called: list[str] = []
+    user_turns: list[str] = []
+    called_names: list[str] = []
     for turn in turns:
         if isinstance(turn, Message):
             text = turn.text if turn.by_user else ""
-            called += [call.name for call in turn.tool_calls]
+            called_names += [call.name for call in turn.tool_calls]
         elif isinstance(turn, str):
             text = turn
         else:
             text = " ".join(_texts(_content(turn))) if turn.get("role") in _USER else ""
-            called += _called(turn)
+            called_names += _called_names(turn)
         if text.strip():
-            asked.append(text)
-    return asked, called
+            user_turns.append(text)
+    return user_turns, called_names
 
 
-def _turns(given: object) -> list[Any] | None:
-    if isinstance(given, ChatRequest):
-        return list(given.messages[-_MAX_TURNS:])
-    if isinstance(given, list | tuple):
-        turns = [_dumped(turn) for turn in given[-_MAX_TURNS:]]
+def _turns(value: object) -> list[Any] | None:
+    if isinstance(value, ChatRequest):
+        return list(value.messages[-_MAX_TURNS:])
+    if isinstance(value, list | tuple):
+        turns = [_dumped(turn) for turn in value[-_MAX_TURNS:]]
         if turns and all(isinstance(turn, str) for turn in turns):
             return turns
-        spoken = any(isinstance(turn, Message) or _has_role(turn) for turn in turns)
-        return turns if spoken and all(map(_is_turn, turns)) else None
-    given = _dumped(given)
-    if isinstance(given, Message) or _has_role(given):
-        return [given]
-    return _held(given) if isinstance(given, Mapping) else None
+        has_message = any(isinstance(turn, Message) or _has_role(turn) for turn in turns)
+        return turns if has_message and all(map(_is_turn, turns)) else None
+    value = _dumped(value)
+    if isinstance(value, Message) or _has_role(value):
+        return [value]
+    return _conversation_in(value) if isinstance(value, Mapping) else None
 
 
-def _held(body: Mapping[Any, Any]) -> list[Any] | None:
+def _conversation_in(body: Mapping[Any, Any]) -> list[Any] | None:
     """Return the conversation in a request body."""
-    for name in _HOLDERS:
-        held = body.get(name)
-        if isinstance(held, str) and name == "input" and "model" in body:
-            return [held]
-        if isinstance(held, list | tuple) and not all(isinstance(turn, str) for turn in held):
-            turns = [_dumped(turn) for turn in held[-_MAX_TURNS:]]
+    for name in _CONVERSATION_MEMBERS:
+        member = body.get(name)
+        if isinstance(member, str) and name == "input" and "model" in body:
+            return [member]
+        if isinstance(member, list | tuple) and not all(isinstance(turn, str) for turn in member):
+            turns = [_dumped(turn) for turn in member[-_MAX_TURNS:]]
             return _turns([*map(_as_user, turns)] if name == "contents" else turns)
     return None
 
@@ -130,11 +131,11 @@ def _texts(content: object) -> Iterator[str]:
     for part in _parts(content):
         text = part.get("text") if isinstance(part, Mapping) else part
         kind = part.get("type") if isinstance(part, Mapping) else None
-        if isinstance(text, str) and kind in _TEXTS:
+        if isinstance(text, str) and kind in _TEXT_TYPES:
             yield text
 
 
-def _called(turn: Mapping[Any, Any]) -> Iterable[str]:
+def _called_names(turn: Mapping[Any, Any]) -> Iterable[str]:
     """Yield names of tools, from all the places where providers put their calls."""
     calls: list[Any] = [turn] if turn.get("type") == "function_call" else []
     calls += [*_parts(turn.get("tool_calls")), turn.get("function_call")]
@@ -158,14 +159,14 @@ _MAX_VALUES = 10_000
 
 
 _END = object()
-_SENTENCE = 4
+_SENTENCE_WORDS = 4
 
 
 class _Piece(msgspec.Struct, frozen=True):
     """A text, a key (as words), or another value: a number or a boolean."""
 
     kind: Literal["text", "key", "value"]
-    said: str
+    content: str
 
 
 def stringified(value: object) -> str:
@@ -180,44 +181,45 @@ def stringified(value: object) -> str:
     pieces, size = [], 0
     for piece in _pieces(value):
         pieces.append(piece)
-        size += len(piece.said) + 2
+        size += len(piece.content) + 2
         if size > MAX_CHARS:
             break
-    if any(piece.kind == "text" and _is_sentence(piece.said) for piece in pieces):
+    if any(piece.kind == "text" and _is_sentence(piece.content) for piece in pieces):
         pieces = [piece for piece in pieces if piece.kind == "text"]
-    said = "".join(f"{p.said}: " if p.kind == "key" else f"{p.said}, " for p in pieces)
-    return clip(said[:-2][:MAX_CHARS])
+    text = "".join(f"{p.content}: " if p.kind == "key" else f"{p.content}, " for p in pieces)
+    return clip(text[:-2][:MAX_CHARS])
 
 
 def _is_sentence(text: str) -> bool:
-    found = text.split() if text.isascii() else words(text, stop_words=True)
-    return len(found) >= _SENTENCE
+    sentence_words = text.split() if text.isascii() else words(text, stop_words=True)
+    return len(sentence_words) >= _SENTENCE_WORDS
 
 
 def _pieces(value: object) -> Iterator[_Piece]:
     """Yield keys and texts in order. A container is read only once, wherever it occurs, which ends
     cycles."""
-    reading, keys, read = [iter((value,))], set[str](), dict[int, object]()
+    iterators, seen_keys, seen_containers = [iter((value,))], set[str](), dict[int, object]()
     for _ in range(_MAX_VALUES):
-        here = next(reading[-1], _END)
-        if here is _END:
-            reading.pop()
-            if not reading:
+        current = next(iterators[-1], _END)
+        if current is _END:
+            iterators.pop()
+            if not iterators:
                 return
-        elif isinstance(here, _Piece):
-            if here.said not in keys:
-                keys.add(here.said)
-                yield here
-        elif isinstance(here, list | tuple | dict | Mapping | AbstractSet):
-            if id(here) not in read:
-                read[id(here)] = here  # kept, so that no other object can get its id
-                reading.append(_inside(here))
-        elif here is not None:
-            leaf = _leaf(here)
+        elif isinstance(current, _Piece):
+            if current.content not in seen_keys:
+                seen_keys.add(current.content)
+                yield current
+        elif isinstance(current, list | tuple | dict | Mapping | AbstractSet):
+            if id(current) not in seen_containers:
+                # The object is kept, so that no other one can get its id.
+                seen_containers[id(current)] = current
+                iterators.append(_inside(current))
+        elif current is not None:
+            leaf = _leaf(current)
             if isinstance(leaf, _Piece):
                 yield leaf
             else:
-                reading.append(iter((leaf,)))
+                iterators.append(iter((leaf,)))
 
 
 def _inside(container: Any) -> Iterator[object]:
@@ -247,10 +249,10 @@ def _leaf(leaf: object) -> Any:
     return msgspec.to_builtins(leaf, enc_hook=_plain, str_keys=True)
 
 
-def _plain(strange: Any) -> Any:
+def _plain(value: Any) -> Any:
     """Convert what msgspec does not know: a pydantic model by its own dump, anything else by `str`."""
-    dump = getattr(strange, "model_dump", None)
-    return dump() if callable(dump) else str(strange)
+    dump = getattr(value, "model_dump", None)
+    return dump() if callable(dump) else str(value)
 
 
 _MAX_EARLIER = 4
@@ -288,17 +290,17 @@ def query_of(request: object, timeout_ms: float | None = None) -> Query:
     if isinstance(request, str):
         return Query(clip(request), deadline=deadline)
     try:
-        said = _conversation_of(request)
-        if said is None:
+        conversation = _conversation_of(request)
+        if conversation is None:
             return Query(stringified(request), deadline=deadline)
     except Exception as error:
         raise PickError(
             f"the input, a {type(request).__name__}, cannot be read ({type(error).__name__}); "
             "give its text"
         ) from error
-    asked, called = said
-    turns = [clip(turn) for turn in reversed(asked[-_MAX_EARLIER - 1 :])]
-    used = tuple(dict.fromkeys(encodable(name) for name in reversed(called)))[:_MAX_USED]
+    user_turns, called_names = conversation
+    turns = [clip(turn) for turn in reversed(user_turns[-_MAX_EARLIER - 1 :])]
+    used = tuple(dict.fromkeys(encodable(name) for name in reversed(called_names)))[:_MAX_USED]
     return Query(turns[0] if turns else "", tuple(turns[1:]), used, deadline)
 
 
@@ -306,29 +308,29 @@ def query_of(request: object, timeout_ms: float | None = None) -> Query:
 #
 # Rule: a text depends on the definition alone, so each digest has one set of vectors.
 
-_PARAMETERS = 0.3
+_PARAMETER_WEIGHT = 0.3
 """The weight of a tool's parameters, relative to its name and description."""
 
 
 def parts_of(definition: ToolDefinition) -> list[tuple[float, str]]:
     """Return a tool's texts, each with its weight, for an embedder that adds parts up."""
-    said = fields(definition)
-    tags = f" [{said.tags}]" if said.tags else ""
+    texts = fields(definition)
+    tags = f" [{texts.tags}]" if texts.tags else ""
     return [
-        (1.0, f"{spaced_name(said.name)}: {said.description}{tags}"),
-        (_PARAMETERS, spaced_name(said.parameters)),
-        (_PARAMETERS, said.parameter_text),
+        (1.0, f"{spaced_name(texts.name)}: {texts.description}{tags}"),
+        (_PARAMETER_WEIGHT, spaced_name(texts.parameters)),
+        (_PARAMETER_WEIGHT, texts.parameter_text),
     ]
 
 
 def texts_of(definition: ToolDefinition) -> list[str]:
     """Return a tool's texts for any embedder: the description, then the request of each example."""
-    found = fields(definition)
-    text = f"{spaced_name(found.name)}: {found.description}"
-    if found.parameters:
-        text += f" ({spaced_name(found.parameters)})"
-    if found.tags:
-        text += f" [{found.tags}]"
+    texts = fields(definition)
+    text = f"{spaced_name(texts.name)}: {texts.description}"
+    if texts.parameters:
+        text += f" ({spaced_name(texts.parameters)})"
+    if texts.tags:
+        text += f" [{texts.tags}]"
     return [text, *(example.request for example in definition.examples)]
 
 
@@ -337,7 +339,7 @@ def texts_of(definition: ToolDefinition) -> list[str]:
 #
 # Rule: only the embedder knows. One that does not say counts as reading everything.
 
-_FOREIGN = 0.1
+_FOREIGN_LETTER = 0.1
 
 
 def legible(text: str) -> float:
@@ -350,7 +352,7 @@ def legible(text: str) -> float:
         return 1.0
     letters = [c for c in clip(text) if c.isalpha()]
     latin = sum(c < "\u0250" or "\u1e00" <= c <= "\u1eff" for c in letters)
-    return (latin + _FOREIGN * (len(letters) - latin)) / len(letters) if letters else 1.0
+    return (latin + _FOREIGN_LETTER * (len(letters) - latin)) / len(letters) if letters else 1.0
 
 
 def part_read(embedder: object, text: str, name: str) -> float:
@@ -362,9 +364,9 @@ def part_read(embedder: object, text: str, name: str) -> float:
     if not callable(reads):
         return 1.0
     try:
-        part = float(reads(text))
+        share = float(reads(text))
     except Exception as error:
         raise PickError(f"embedder {name}: reads raised {type(error).__name__}") from error
-    if not 0 <= part <= 1:
-        raise PickError(f"embedder {name}: reads gave {part}, not a share from 0 to 1")
-    return part
+    if not 0 <= share <= 1:
+        raise PickError(f"embedder {name}: reads gave {share}, not a share from 0 to 1")
+    return share

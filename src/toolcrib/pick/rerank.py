@@ -54,12 +54,12 @@ _VOCABULARY = Path(__file__).parent / "data" / "minilm_vocab.txt"
 _FEATURE = "MiniLM"
 _MODULES = ("numpy", "onnxruntime", "tokenizers", _FOLDER)
 _DIMENSIONS = 384
-_TOKENS = 30_522
+_VOCABULARY_SIZE = 30_522
 _INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
-_START, _END = 101, 102
-_MOST = 256
+_CLS, _SEP = 101, 102
+_MOST_TOKENS = 256
 """Tokens that are read, including `[CLS]` and `[SEP]`, as in the published model."""
-_AT_ONCE = 256
+_TOKENS_AT_ONCE = 256
 """Tokens in one run. More tokens bring no gain."""
 
 
@@ -96,12 +96,14 @@ class MiniLM:
         by_length: dict[int, list[tuple[int, list[int]]]] = {}
         for row, text in enumerate(texts):
             # One by one: a batch would start threads that print errors to stderr after a fork.
-            tokens = model.tokenizer.encode(clip(text), add_special_tokens=False).ids[: _MOST - 2]
+            tokens = model.tokenizer.encode(clip(text), add_special_tokens=False).ids[
+                : _MOST_TOKENS - 2
+            ]
             if tokens:
-                by_length.setdefault(len(tokens), []).append((row, [_START, *tokens, _END]))
-        for length, alike in by_length.items():
-            for some in batched(alike, max(1, _AT_ONCE // length)):
-                vectors[[row for row, _ in some]] = _means(model, [tokens for _, tokens in some])
+                by_length.setdefault(len(tokens), []).append((row, [_CLS, *tokens, _SEP]))
+        for length, same_length in by_length.items():
+            for batch in batched(same_length, max(1, _TOKENS_AT_ONCE // length)):
+                vectors[[row for row, _ in batch]] = _means(model, [tokens for _, tokens in batch])
         return vectors
 
 
@@ -116,12 +118,12 @@ def _means(model: _LoadedModel, texts: list[list[int]]) -> NDArray[np.float32]:
     trained."""
     library = model.numpy
     ids = library.array(texts, "int64")
-    given = {
+    inputs = {
         "input_ids": ids,
         "attention_mask": library.ones_like(ids),
         "token_type_ids": library.zeros_like(ids),
     }
-    totals = model.session.run(None, given)[0].sum(axis=1)
+    totals = model.session.run(None, inputs)[0].sum(axis=1)
     lengths = library.sqrt(library.vecdot(totals, totals))[:, None]
     unit: NDArray[np.float32] = totals / library.maximum(lengths, 1e-9)
     return unit
@@ -191,8 +193,8 @@ def _tokenizer(library: Any) -> Any:
         text = _VOCABULARY.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         text = ""
-    vocabulary = {token: number for number, token in enumerate(text.split("\n")[:_TOKENS])}
-    if len(vocabulary) != _TOKENS or vocabulary.get("[SEP]") != _END:
+    vocabulary = {token: number for number, token in enumerate(text.split("\n")[:_VOCABULARY_SIZE])}
+    if len(vocabulary) != _VOCABULARY_SIZE or vocabulary.get("[SEP]") != _SEP:
         raise SourceError(f"{_VOCABULARY.name} is incomplete: reinstall toolcrib")
     pieces = library.models.WordPiece(vocab=vocabulary, unk_token="[UNK]")  # noqa: S106
     tokenizer = library.Tokenizer(pieces)
@@ -206,7 +208,7 @@ def _tokenizer(library: Any) -> Any:
 # Rule: only the tools that `Light` ranks highest are ever embedded, so a catalog that is used for
 # the first time costs no more than those.
 
-_NEARNESS = 45.0
+_NEARNESS_WEIGHT = 45.0
 """The value of a cosine of 1 between the transformer's vectors in units of BM25."""
 
 
@@ -231,8 +233,8 @@ class Rerank:
     def __init__(self, vectors: Embedder | None = None, *, keep: int = 100) -> None:
         if keep < 1:
             raise PickError(f"scorer {self.name!r}: keep must be at least 1, not {keep!r}")
-        kept = CachedEmbedder(MiniLM()) if vectors is None else vectors
-        self._near = EmbeddingScorer(kept, name="reranking", in_parts=False)
+        embedder = CachedEmbedder(MiniLM()) if vectors is None else vectors
+        self._embedding = EmbeddingScorer(embedder, name="reranking", in_parts=False)
         self._light = Light()
         self._keep = keep
 
@@ -242,29 +244,31 @@ class Rerank:
             return Hits([], None, float)
         best = sorted(self._light.hits(query, tools, self._keep).best(self._keep))
         kept = [position for position, _ in best]
-        likely = numpy().array([weight for _, weight in best])
-        total = likely + self._nearness(query, _those(tools, kept))
+        light_weights = numpy().array([weight for _, weight in best])
+        total = light_weights + self._nearness(query, _tools_at(tools, kept))
         return Hits(total, kept, logistic(18.0, 5.5, 10.0, len(tools)))
 
     def explain(
         self, query: Query, tools: Sequence[HasDefinition], picked: Sequence[int]
     ) -> Sequence[Score]:
         """Return what words, word vectors and the transformer add for the tools at these positions."""
-        few = _those(tools, picked)
-        near = self._nearness(query, few).tolist()
-        why = reasons_of(self._near, query, few, range(len(few)))
-        first = self._light.summands(query, tools, picked)
+        picked_tools = _tools_at(tools, picked)
+        nearness = self._nearness(query, picked_tools).tolist()
+        reasons = reasons_of(self._embedding, query, picked_tools, range(len(picked_tools)))
+        light_summands = self._light.summands(query, tools, picked)
         return [
-            explained([*parts, Summand(self._near.name, added, reason)])
-            for parts, added, reason in zip(first, near, why, strict=True)
+            explained([*parts, Summand(self._embedding.name, added, reason)])
+            for parts, added, reason in zip(light_summands, nearness, reasons, strict=True)
         ]
 
-    def _nearness(self, query: Query, few: tuple[HasDefinition, ...]) -> Any:
-        hits = self._near.hits(query, few)
-        return _NEARNESS * column_of(self._near, hits, len(few))
+    def _nearness(self, query: Query, candidates: tuple[HasDefinition, ...]) -> Any:
+        hits = self._embedding.hits(query, candidates)
+        return _NEARNESS_WEIGHT * column_of(self._embedding, hits, len(candidates))
 
 
-def _those(tools: Sequence[HasDefinition], positions: Sequence[int]) -> tuple[HasDefinition, ...]:
+def _tools_at(
+    tools: Sequence[HasDefinition], positions: Sequence[int]
+) -> tuple[HasDefinition, ...]:
     return tuple([tools[position] for position in positions])
 
 
@@ -282,8 +286,8 @@ def _those(tools: Sequence[HasDefinition], positions: Sequence[int]) -> tuple[Ha
 _MAX_CHARS = 65_536
 _MAX_TRIES = 1_000
 _DECODER = json.JSONDecoder(object_pairs_hook=tuple)  # repeated keys must be seen
-_SCORES = ("scores", "tools", "results")
-_NUMBERS = ("number", "n", "id", "tool")
+_SCORES_MEMBERS = ("scores", "tools", "results")
+_NUMBER_MEMBERS = ("number", "n", "id", "tool")
 
 
 def read_judgement(answer: str, count: int) -> dict[int, float]:
@@ -293,36 +297,36 @@ def read_judgement(answer: str, count: int) -> dict[int, float]:
     "score": 0.9}`, in the answer counts. An empty one counts only if it is alone. Raises PickError
     if there is none, and for a number or score out of range.
     """
-    found = [
+    judgements = [
         pairs for value in _values(answer[-_MAX_CHARS:]) if (pairs := _pairs(value)) is not None
     ]
-    if not found:
+    if not judgements:
         raise PickError("there is no JSON object of scores in its answer")
-    said = next((pairs for pairs in reversed(found) if pairs), found[0])
+    chosen = next((pairs for pairs in reversed(judgements) if pairs), judgements[0])
     judgement: dict[int, float] = {}
-    for number, given in said:
+    for number, score in chosen:
         if not 1 <= number <= count:
             raise PickError(
                 f"it scored number {number}, but the tools have the numbers 1 to {count}"
             )
         if number in judgement:
             raise PickError(f"it scored number {number} twice")
-        judgement[number] = _score(number, given)
+        judgement[number] = _score(number, score)
     return judgement
 
 
 def _values(text: str) -> Iterator[Any]:
     """Yield the JSON objects and lists in a text, in order, without those inside another one."""
-    at, tries = 0, 0
-    while at < len(text) and tries < _MAX_TRIES:
-        if text[at] not in "{[":
-            at += 1
+    position, tries = 0, 0
+    while position < len(text) and tries < _MAX_TRIES:
+        if text[position] not in "{[":
+            position += 1
             continue
         tries += 1
         try:
-            value, at = _DECODER.raw_decode(text, at)
+            value, position = _DECODER.raw_decode(text, position)
         except (ValueError, RecursionError):
-            at += 1
+            position += 1
         else:
             yield value
 
@@ -333,35 +337,38 @@ def _pairs(value: Any) -> list[tuple[int, Any]] | None:
     Objects are tuples of pairs here.
     """
     if isinstance(value, tuple):
-        named = dict(value)
-        for name in _SCORES:
-            if isinstance(named.get(name), tuple | list):
-                return _pairs(named[name])
+        members = dict(value)
+        for name in _SCORES_MEMBERS:
+            if isinstance(members.get(name), tuple | list):
+                return _pairs(members[name])
         return _numbered(value)
-    if isinstance(value, list) and all(isinstance(each, tuple) for each in value):
+    if isinstance(value, list) and all(isinstance(entry, tuple) for entry in value):
         return _numbered(
-            (next((each[name] for name in _NUMBERS if name in each), None), each.get("score"))
-            for each in map(dict, value)
+            (
+                next((entry[name] for name in _NUMBER_MEMBERS if name in entry), None),
+                entry.get("score"),
+            )
+            for entry in map(dict, value)
         )
     return None
 
 
-def _numbered(said: Iterable[tuple[Any, Any]]) -> list[tuple[int, Any]] | None:
-    found = []
-    for key, given in said:
+def _numbered(pairs: Iterable[tuple[Any, Any]]) -> list[tuple[int, Any]] | None:
+    numbered = []
+    for key, score in pairs:
         text = str(key).strip()
         if not (text.isascii() and text.isdigit() and len(text) < 10):
             return None
-        found.append((int(text), given))
-    return found
+        numbered.append((int(text), score))
+    return numbered
 
 
-def _score(number: int, given: Any) -> float:
+def _score(number: int, value: Any) -> float:
     try:
-        score = float(given) if isinstance(given, int | float | str) else -1.0
+        score = float(value) if isinstance(value, int | float | str) else -1.0
     except (ValueError, OverflowError):
         score = -1.0
-    if isinstance(given, bool) or not 0.0 <= score <= 1.0:  # NaN is outside as well
+    if isinstance(value, bool) or not 0.0 <= score <= 1.0:  # NaN is outside as well
         raise PickError(
             f"it scored number {number} with something that is not a number from 0 to 1"
         )
@@ -421,12 +428,14 @@ class JudgeScorer:
         """Return a score for each tool, with 0 for those that were not judged or are missing in the
         answer."""
         scores = [Score(0.0)] * len(tools)
-        asked = await self._candidates(query, tools) if query.text.strip() else []
-        if asked:
-            judgement = await self._judgement(query, [tools[at].get_definition() for at in asked])
+        candidates = await self._candidates(query, tools) if query.text.strip() else []
+        if candidates:
+            judgement = await self._judgement(
+                query, [tools[position].get_definition() for position in candidates]
+            )
             reason = f"judged by {self._client.model}"
             for number, score in judgement.items():
-                scores[asked[number - 1]] = Score(score, reason)
+                scores[candidates[number - 1]] = Score(score, reason)
         return scores
 
     async def _candidates(self, query: Query, tools: Sequence[HasDefinition]) -> Sequence[int]:
@@ -444,19 +453,21 @@ class JudgeScorer:
     ) -> dict[int, float]:
         digests = [definition.digest for definition in definitions]
         key = (query.text, query.earlier, query.used, *digests, self._client.model)
-        found = self._judged.pop(key, None)
-        if found is None:
-            found = await self._asked(query, definitions)
-        self._judged[key] = found
+        judgement = self._judged.pop(key, None)
+        if judgement is None:
+            judgement = await self._requested(query, definitions)
+        self._judged[key] = judgement
         trim(self._judged, self._kept)
-        return found
+        return judgement
 
-    async def _asked(self, query: Query, definitions: Sequence[ToolDefinition]) -> dict[int, float]:
+    async def _requested(
+        self, query: Query, definitions: Sequence[ToolDefinition]
+    ) -> dict[int, float]:
         messages = (Message.system(_PROMPT), Message.user(_lines(query, definitions)))
         request = ChatRequest(messages, settings=self._settings)
-        left = None if isinf(query.deadline) else max(0.0, query.deadline - monotonic())
+        remaining = None if isinf(query.deadline) else max(0.0, query.deadline - monotonic())
         try:
-            async with asyncio.timeout(left):
+            async with asyncio.timeout(remaining):
                 reply = await self._client.chat(request)
         except TimeoutError:
             raise PickError(f"{self._client.model} did not judge within the time limit") from None
@@ -477,7 +488,7 @@ def _lines(query: Query, definitions: Sequence[ToolDefinition]) -> str:
     if query.used:
         request["used"] = [one_line(name, _NAME) for name in query.used]
     tools = map(_tool, range(1, len(definitions) + 1), definitions)
-    return "\n".join(json.dumps(each, ensure_ascii=False) for each in (request, *tools))
+    return "\n".join(json.dumps(entry, ensure_ascii=False) for entry in (request, *tools))
 
 
 def _tool(number: int, definition: ToolDefinition) -> dict[str, Any]:

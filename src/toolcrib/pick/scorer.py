@@ -73,15 +73,15 @@ class Hits(NamedTuple):
     def best(self, count: int) -> list[tuple[int, float]]:
         """Return (position, weight) of the best `count`, best first, equal ones by position."""
         values: Any = self.values
-        places = range(len(values)) if self.positions is None else self.positions
+        positions = range(len(values)) if self.positions is None else self.positions
         if len(values) > count and hasattr(values, "partition"):
-            last = values.copy()
-            last.partition(len(values) - count)
-            rows = (values >= last[len(values) - count]).nonzero()[0].tolist()
-            found = [(int(places[row]), float(values[row])) for row in rows]
+            partitioned = values.copy()
+            partitioned.partition(len(values) - count)
+            rows = (values >= partitioned[len(values) - count]).nonzero()[0].tolist()
+            pairs = [(int(positions[row]), float(values[row])) for row in rows]
         else:
-            found = [(int(p), float(v)) for p, v in zip(places, values, strict=True)]
-        return nsmallest(count, found, key=lambda hit: (-hit[1], hit[0]))
+            pairs = [(int(p), float(v)) for p, v in zip(positions, values, strict=True)]
+        return nsmallest(count, pairs, key=lambda hit: (-hit[1], hit[0]))
 
 
 class Score(msgspec.Struct, frozen=True):
@@ -179,24 +179,24 @@ def is_async(function: Callable[..., object]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
-def checked_score(given: object, scorer: str, tool: HasDefinition) -> Score:
+def checked_score(answer: object, scorer: str, tool: HasDefinition) -> Score:
     """Return what a scorer gave for a tool as a Score. Raises PickError, which names both, for
     anything else."""
-    score = given if isinstance(given, Score) else None
-    value = given if score is None else score.score
+    score = answer if isinstance(answer, Score) else None
+    value = answer if score is None else score.score
     if isinstance(value, Real) and 0.0 <= cast("float", value) <= 1.0:  # NaN fails this test
         if score is None:
             return Score(float(value))
         if isinstance(score.reason, str) and isinstance(score.details, dict | None):
             return score
-        what, wanted = "a reason or details of the wrong type", "a string and a JSON object"
+        actual, expected = "a reason or details of the wrong type", "a string and a JSON object"
     else:
-        what, wanted = _named(value), "a score from 0 to 1"
+        actual, expected = _described(value), "a score from 0 to 1"
     tool_name = tool.get_definition().name
-    raise PickError(f"scorer {scorer!r} gave {what} for tool {tool_name!r}, not {wanted}")
+    raise PickError(f"scorer {scorer!r} gave {actual} for tool {tool_name!r}, not {expected}")
 
 
-def _named(value: object) -> str:
+def _described(value: object) -> str:
     if inspect.iscoroutine(value):
         value.close()
         return "a coroutine (declare the scorer with `async def`)"
@@ -209,10 +209,10 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-def trim(known: dict[K, V], size: int) -> None:
+def trim(entries: dict[K, V], size: int) -> None:
     """Remove the oldest entries until there are `size`. Another thread may do the same at that time."""
-    for old in list(known)[: max(0, len(known) - size)]:
-        known.pop(old, None)
+    for key in list(entries)[: max(0, len(entries) - size)]:
+        entries.pop(key, None)
 
 
 # What a scorer derives from a catalog, which is built once, and kept for the catalogs used last.
@@ -226,7 +226,7 @@ Steps = Callable[[Sequence[ToolDefinition], Sequence[T]], Iterator[T | None]]
 each piece, and the index last. `kept` are the indexes of other catalogs, the one used last first.
 """
 
-_AT_ONCE = 256
+_DIGESTS_AT_ONCE = 256
 MOST_TOOLS = 200_000
 """Tools of all catalogs that a cache keeps, without the catalog that was used last."""
 
@@ -252,23 +252,23 @@ class CatalogCache(Generic[T]):
         self._size = size
         self._lock = Lock()
         self._entries: dict[tuple[ToolDefinition, ...], _Entry[T]] = {}
-        self._of_tuples: dict[int, tuple[tuple[HasDefinition, ...], _Entry[T]]] = {}
+        self._by_tuple_id: dict[int, tuple[tuple[HasDefinition, ...], _Entry[T]]] = {}
         self._uses = count(1)
 
     @classmethod
     def in_steps(cls, steps: Steps[T], *, size: int = 8) -> CatalogCache[T]:
         """Return a cache whose builds stop at a deadline, and may be derived from kept indexes."""
-        made = cls(lambda _: None, size=size)  # type: ignore[arg-type, return-value]
-        made._steps = steps
-        return made
+        cache = cls(lambda _: None, size=size)  # type: ignore[arg-type, return-value]
+        cache._steps = steps
+        return cache
 
     def get(self, tools: Sequence[HasDefinition], deadline: float = inf) -> T:
         """Return the index. Raises PickError if it is not ready by `deadline` (of
         `time.monotonic()`)."""
-        held = self._of_tuples.get(id(tools))  # a tuple that is held here cannot have changed
-        if held is not None and held[0] is tools:
-            held[1].used = next(self._uses)
-            return held[1].built[0]
+        cached = self._by_tuple_id.get(id(tools))  # a tuple that is held here cannot have changed
+        if cached is not None and cached[0] is tools:
+            cached[1].used = next(self._uses)
+            return cached[1].built[0]
         definitions = tuple([tool.get_definition() for tool in tools])
         entry = self._entry(definitions)
         wait = -1 if deadline == inf else min(max(0.0, deadline - monotonic()), TIMEOUT_MAX)
@@ -280,14 +280,16 @@ class CatalogCache(Generic[T]):
         finally:
             entry.lock.release()
         if isinstance(tools, tuple):
-            self._hold(tools, entry)
+            self._remember(tools, entry)
         return entry.built[0]
 
     def _built(self, entry: _Entry[T], definitions: Sequence[ToolDefinition], deadline: float) -> T:
         if entry.steps is None:
             with self._lock:
                 others = sorted(self._entries.values(), key=lambda entry: entry.used, reverse=True)
-            entry.steps = self._steps(definitions, [each.built[0] for each in others if each.built])
+            entry.steps = self._steps(
+                definitions, [other.built[0] for other in others if other.built]
+            )
         try:
             for index in entry.steps:
                 if index is not None:
@@ -309,19 +311,25 @@ class CatalogCache(Generic[T]):
             while len(self._entries) > 1 and (
                 len(self._entries) > self._size or sum(map(len, self._entries)) > MOST_TOOLS
             ):
-                oldest = min(self._entries, key=lambda each: self._entries[each].used)
-                gone = self._entries.pop(oldest)
-                for each in [at for at, (_, kept) in self._of_tuples.items() if kept is gone]:
-                    del self._of_tuples[each]
+                oldest = min(self._entries, key=lambda old_key: self._entries[old_key].used)
+                removed = self._entries.pop(oldest)
+                for old_key in [
+                    tuple_id
+                    for tuple_id, (_, cached) in self._by_tuple_id.items()
+                    if cached is removed
+                ]:
+                    del self._by_tuple_id[old_key]
             return entry
 
-    def _hold(self, tools: tuple[HasDefinition, ...], entry: _Entry[T]) -> None:
+    def _remember(self, tools: tuple[HasDefinition, ...], entry: _Entry[T]) -> None:
         with self._lock:
-            self._of_tuples.pop(id(tools), None)
-            self._of_tuples[id(tools)] = (tools, entry)
-            if len(self._of_tuples) > self._size:
-                oldest = min(self._of_tuples, key=lambda each: self._of_tuples[each][1].used)
-                del self._of_tuples[oldest]
+            self._by_tuple_id.pop(id(tools), None)
+            self._by_tuple_id[id(tools)] = (tools, entry)
+            if len(self._by_tuple_id) > self._size:
+                oldest = min(
+                    self._by_tuple_id, key=lambda tuple_id: self._by_tuple_id[tuple_id][1].used
+                )
+                del self._by_tuple_id[oldest]
 
 
 def _in_one_step(build: Callable[[Sequence[ToolDefinition]], T]) -> Steps[T]:
@@ -338,9 +346,9 @@ def digests_in_steps(definitions: Sequence[ToolDefinition]) -> Iterator[None]:
 
     Raises PickError for a definition that has none.
     """
-    without = [definition for definition in definitions if "digest" not in definition.__dict__]
-    for some in batched(without, _AT_ONCE):
-        for definition in some:
+    undigested = [definition for definition in definitions if "digest" not in definition.__dict__]
+    for batch in batched(undigested, _DIGESTS_AT_ONCE):
+        for definition in batch:
             try:
                 _ = definition.digest
             except ValueError:
@@ -390,8 +398,8 @@ async def ranked(scorer: Scorer, request: ScoreRequest) -> Ranking:
     except asyncio.CancelledError as error:
         if is_stop(error, cancels):
             raise
-        who = f"scorer {scorer_name(scorer)!r}"  # this task was not cancelled
-        raise PickError(f"{who} raised {type(error).__name__}") from error
+        subject = f"scorer {scorer_name(scorer)!r}"  # this task was not cancelled
+        raise PickError(f"{subject} raised {type(error).__name__}") from error
 
 
 async def _ranked(scorer: Scorer, request: ScoreRequest) -> Ranking:
@@ -428,26 +436,26 @@ async def _awaited(scorer: BatchScorer, request: ScoreRequest) -> object:
 
 
 def _ranking(ranker: Ranker, request: ScoreRequest) -> Ranking:
-    name, tools, most = scorer_name(ranker), request.tools, request.max_candidates
+    name, tools, limit = scorer_name(ranker), request.tools, request.max_candidates
     with blamed(f"scorer {name!r}"):
-        hits = ranker.hits(request.query, tools, request.explained or most)
+        hits = ranker.hits(request.query, tools, request.explained or limit)
         if not hits.are_finite():
             raise PickError(f"scorer {name!r} gave a weight that is not a finite number")
-        best = [(position, hits.calibrated(weight)) for position, weight in hits.best(most)]
+        best = [(position, hits.calibrated(weight)) for position, weight in hits.best(limit)]
     positions = {position for position, _ in best}
     if len(positions) < len(best) or not all(0 <= p < len(tools) for p in positions):
         raise PickError(f"scorer {name!r} named a tool twice, or a position where there is no tool")
-    found = [(position, checked_score(given, name, tools[position])) for position, given in best]
-    if request.min_score == 0 and len(found) < most:  # tools that are no hit score 0
+    scored = [(position, checked_score(value, name, tools[position])) for position, value in best]
+    if request.min_score == 0 and len(scored) < limit:  # tools that are no hit score 0
         others = (position for position in range(len(tools)) if position not in positions)
-        found += [(position, _NO_HIT) for position in islice(others, most - len(found))]
-    return [(position, score) for position, score in found if score.score >= request.min_score]
+        scored += [(position, _NO_HIT) for position in islice(others, limit - len(scored))]
+    return [(position, score) for position, score in scored if score.score >= request.min_score]
 
 
 def _checked(scorer: BatchScorer, request: ScoreRequest, ask: Callable[[], Any]) -> list[Score]:
     name, tools = scorer_name(scorer), request.tools
-    answer = _answers(name, ask, len(tools))
-    return [checked_score(each, name, tool) for each, tool in zip(answer, tools, strict=True)]
+    answers = _answers(name, ask, len(tools))
+    return [checked_score(answer, name, tool) for answer, tool in zip(answers, tools, strict=True)]
 
 
 def _with_reasons(scorer: Ranker | BatchScorer, request: ScoreRequest, best: Ranking) -> Ranking:
@@ -457,24 +465,24 @@ def _with_reasons(scorer: Ranker | BatchScorer, request: ScoreRequest, best: Ran
     shown = best[: request.explained]
     picked = [position for position, _ in shown]
     ask = partial(scorer.explain, request.query, tools, picked)
-    found = []
+    reasoned = []
     for (position, score), answer in zip(shown, _answers(name, ask, len(picked)), strict=True):
-        why = checked_score(answer, name, tools[position])
-        found.append((position, Score(score.score, why.reason, why.details)))
-    return found + best[len(found) :]
+        explanation = checked_score(answer, name, tools[position])
+        reasoned.append((position, Score(score.score, explanation.reason, explanation.details)))
+    return reasoned + best[len(reasoned) :]
 
 
 def _answers(name: str, ask: Callable[[], Any], count: int) -> list[object]:
     """Return the expected number of answers, and at most one more, since an iterator may never end."""
     with blamed(f"scorer {name!r}"):
-        given = ask()
-        if inspect.iscoroutine(given):
-            given.close()
+        returned = ask()
+        if inspect.iscoroutine(returned):
+            returned.close()
             raise PickError(f"scorer {name!r} gave a coroutine (declare it with `async def`)")
-        answers = list(islice(given, count + 1))
+        answers = list(islice(returned, count + 1))
     if len(answers) != count:
-        many = len(answers) if len(answers) < count else f"more than {count}"
-        raise PickError(f"scorer {name!r} gave {many} scores for {count} tools")
+        actual_count = len(answers) if len(answers) < count else f"more than {count}"
+        raise PickError(f"scorer {name!r} gave {actual_count} scores for {count} tools")
     return answers
 
 
@@ -485,32 +493,32 @@ def _each_called(function: ToolScorer, request: ScoreRequest) -> list[Score]:
         if _is_late(request):
             break
         try:
-            given = function(request.input, tool)
+            returned = function(request.input, tool)
         except ToolcribError:
             raise
         except Exception as error:
             raise _raised(name, error, tool) from error
-        scores.append(checked_score(given, name, tool))
+        scores.append(checked_score(returned, name, tool))
     return scores
 
 
 async def _each_awaited(function: ToolScorer, request: ScoreRequest) -> list[Score]:
     name = scorer_name(function)
     scores: list[Score] = [_NO_HIT] * len(request.tools)
-    waiting = iter(enumerate(request.tools))
+    remaining = iter(enumerate(request.tools))
 
     async def work() -> None:
-        for position, tool in waiting:
+        for position, tool in remaining:
             await asyncio.sleep(0)  # a coroutine that never suspends must not exceed the time limit
             if _is_late(request):
                 break
             try:
-                given = await cast("Awaitable[Score | float]", function(request.input, tool))
+                returned = await cast("Awaitable[Score | float]", function(request.input, tool))
             except ToolcribError:
                 raise
             except Exception as error:
                 raise _raised(name, error, tool) from error
-            scores[position] = checked_score(given, name, tool)
+            scores[position] = checked_score(returned, name, tool)
 
     await together(work() for _ in range(_CALLS_AT_ONCE))
     return scores
@@ -532,13 +540,13 @@ def _is_late(request: ScoreRequest) -> bool:
 
 
 def _best(scores: Sequence[Score], request: ScoreRequest) -> Ranking:
-    found = [(i, score) for i, score in enumerate(scores) if score.score >= request.min_score]
-    found.sort(key=lambda pair: -pair[1].score)
-    return found[: request.max_candidates]
+    accepted = [(i, score) for i, score in enumerate(scores) if score.score >= request.min_score]
+    accepted.sort(key=lambda pair: -pair[1].score)
+    return accepted[: request.max_candidates]
 
 
 @contextmanager
-def blamed(who: str, where: str = "") -> Iterator[None]:
+def blamed(subject: str, suffix: str = "") -> Iterator[None]:
     """Convert another author's exceptions in this block to PickError. toolcrib's own errors are
     raised unchanged."""
     try:
@@ -546,16 +554,16 @@ def blamed(who: str, where: str = "") -> Iterator[None]:
     except ToolcribError:
         raise
     except Exception as error:
-        raise PickError(f"{who} raised {type(error).__name__}{where}") from error
+        raise PickError(f"{subject} raised {type(error).__name__}{suffix}") from error
 
 
 def _raised(scorer: str, error: BaseException, tool: HasDefinition) -> PickError:
-    where = f" for tool {tool.get_definition().name!r}"
-    return PickError(f"scorer {scorer!r} raised {type(error).__name__}{where}")
+    suffix = f" for tool {tool.get_definition().name!r}"
+    return PickError(f"scorer {scorer!r} raised {type(error).__name__}{suffix}")
 
 
-def _same(given: object) -> object:
-    return given
+def _same(value: object) -> object:
+    return value
 
 
 # numpy, imported when it is first needed, and rows of numbers from elsewhere.
@@ -582,24 +590,24 @@ def numpy() -> Any:
         raise MissingExtraError("pick", "numpy") from None
 
 
-def checked_rows(given: object, count: int, *, who: str, form: str | None = None) -> Any:
+def checked_rows(values: object, count: int, *, source: str, dtype: str | None = None) -> Any:
     """Return the rows as an array of shape (count, d), d at least 1.
 
-    Its dtype is `form`. Without `form`, float32 is kept, and everything else becomes float64.
-    Raises PickError, which names the giver, for anything that is no such array or is not finite.
+    Without `dtype`, float32 is kept, and everything else becomes float64. Raises PickError, which
+    names the `source`, for anything that is no such array or is not finite.
     """
     np = numpy()
     try:
         with np.errstate(over="ignore"):
-            rows = np.asarray(given, form)
-            if form is None and rows.dtype != "float32":
+            rows = np.asarray(values, dtype)
+            if dtype is None and rows.dtype != "float32":
                 rows = np.asarray(rows, "float64")
     except (TypeError, ValueError, OverflowError):
-        raise PickError(f"{who} did not give rows of numbers of the same length") from None
+        raise PickError(f"{source} did not give rows of numbers of the same length") from None
     if rows.ndim != 2 or len(rows) != count or not rows.shape[1]:
-        raise PickError(f"{who} gave shape {rows.shape} for {count} texts, not one row for each")
+        raise PickError(f"{source} gave shape {rows.shape} for {count} texts, not one row for each")
     if not np.isfinite(rows).all():
-        raise PickError(f"{who} gave a number that is not finite")
+        raise PickError(f"{source} gave a number that is not finite")
     return rows
 
 
@@ -610,9 +618,10 @@ def units(rows: Any) -> Vectors:
         lengths = np.sqrt(np.vecdot(rows, rows))
         if ((abs(lengths - 1) < 1e-3) | ~rows.any(axis=1)).all():
             return np.asarray(rows, "float32")  # type: ignore[no-any-return]
-        wide = np.asarray(rows, "float64")
-        most = abs(wide).max(axis=1, keepdims=True)
-        wide = wide / np.where(most > 0, most, 1.0)  # squares neither overflow nor underflow now
-        lengths = np.sqrt(np.vecdot(wide, wide))[:, None]
-        found: Vectors = (wide / np.maximum(lengths, 1e-12)).astype("float32")
-    return found
+        exact = np.asarray(rows, "float64")
+        highest = abs(exact).max(axis=1, keepdims=True)
+        # Now squares neither overflow nor underflow.
+        exact = exact / np.where(highest > 0, highest, 1.0)
+        lengths = np.sqrt(np.vecdot(exact, exact))[:, None]
+        scaled: Vectors = (exact / np.maximum(lengths, 1e-12)).astype("float32")
+    return scaled

@@ -49,7 +49,7 @@ _COMMON = 0.1
 Simple but Tough-to-Beat Baseline for Sentence Embeddings", 2017, with the catalog as the corpus."""
 
 _MOST_TOKENS = 1 << 16
-_AT_ONCE = 256
+_DOCUMENTS_AT_ONCE = 256
 _BATCH_BYTES = 1 << 13
 _KEPT_WORDS = 100_000
 _LONGEST_WORD = 48
@@ -127,12 +127,14 @@ class _Words(dict[str, bytes]):
         self._tokenizer = tokenizer
 
     def __missing__(self, word: str) -> bytes:
-        found = array("H", self._tokenizer.encode(word, add_special_tokens=False).ids).tobytes()
+        word_tokens = array(
+            "H", self._tokenizer.encode(word, add_special_tokens=False).ids
+        ).tobytes()
         if len(word) <= _LONGEST_WORD:
             if len(self) >= _KEPT_WORDS:
                 self.clear()
-            self[word] = found
-        return found
+            self[word] = word_tokens
+        return word_tokens
 
 
 class _WordModel(msgspec.Struct, frozen=True):
@@ -153,7 +155,7 @@ class _Batch(msgspec.Struct, frozen=True):
 def _batches(
     model: _WordModel, documents: Iterable[Sequence[tuple[float, str]]]
 ) -> Iterator[_Batch]:
-    read: list[bytes] = []
+    token_bytes: list[bytes] = []
     weights: list[float] = []
     parts: list[int] = []
     size = 0
@@ -161,44 +163,44 @@ def _batches(
         parts.append(len(document))
         for weight, text in document:
             weights.append(weight)
-            read.append(_tokens(model, text))
-            size += len(read[-1])
-        if size >= _BATCH_BYTES or len(parts) >= _AT_ONCE:
-            yield _batch(read, weights, parts)
-            read, weights, parts, size = [], [], [], 0
+            token_bytes.append(_tokens(model, text))
+            size += len(token_bytes[-1])
+        if size >= _BATCH_BYTES or len(parts) >= _DOCUMENTS_AT_ONCE:
+            yield _batch(token_bytes, weights, parts)
+            token_bytes, weights, parts, size = [], [], [], 0
     if parts:
-        yield _batch(read, weights, parts)
+        yield _batch(token_bytes, weights, parts)
 
 
-def _batch(read: list[bytes], weights: list[float], parts: list[int]) -> _Batch:
+def _batch(token_bytes: list[bytes], weights: list[float], parts: list[int]) -> _Batch:
     np = numpy()
     return _Batch(
-        np.frombuffer(b"".join(read), "uint16"),
-        np.array([len(tokens) // 2 for tokens in read], "int64"),
+        np.frombuffer(b"".join(token_bytes), "uint16"),
+        np.array([len(tokens) // 2 for tokens in token_bytes], "int64"),
         np.array(weights, "float32"),
         np.array(parts, "int64"),
     )
 
 
-def _documents_with(batch: _Batch, tokens: int) -> NDArray[np.int64]:
+def _documents_with(batch: _Batch, token_count: int) -> NDArray[np.int64]:
     """Return in how many documents of a batch each token occurs."""
     np = numpy()
-    document = np.repeat(np.repeat(np.arange(len(batch.parts)), batch.parts), batch.lengths)
-    pairs = np.sort(document * tokens + batch.tokens)
-    first = np.diff(pairs, prepend=-1) > 0
-    return np.bincount(pairs[first] % tokens, minlength=tokens)  # type: ignore[no-any-return]
+    document_of = np.repeat(np.repeat(np.arange(len(batch.parts)), batch.parts), batch.lengths)
+    pairs = np.sort(document_of * token_count + batch.tokens)
+    is_first = np.diff(pairs, prepend=-1) > 0
+    return np.bincount(pairs[is_first] % token_count, minlength=token_count)  # type: ignore[no-any-return]
 
 
 def _sums(rows: Vectors, counts: NDArray[np.int64]) -> Vectors:
     """Return the sum of the first `counts[0]` rows, of the next `counts[1]`, and so on, with zeros
     for no rows."""
     np = numpy()
-    found: Vectors = np.empty((len(counts), rows.shape[1]), "float32")
+    sums: Vectors = np.empty((len(counts), rows.shape[1]), "float32")
     start = 0
     for row, count in enumerate(counts.tolist()):
-        np.add.reduce(rows[start : start + count], axis=0, out=found[row])
+        np.add.reduce(rows[start : start + count], axis=0, out=sums[row])
         start += count
-    return found
+    return sums
 
 
 def _lengths(rows: Vectors) -> Vectors:
@@ -250,15 +252,15 @@ def _model(folder: Path) -> _WordModel:
 # Rule: in a large catalog, only a part of every row is read, and the whole row only if it may
 # matter. A row's result does not depend on the number of rows.
 
-_WHOLE = 0.7
-_EARLIER = 0.3
-_UNREAD = 0.3
+_WHOLE_WEIGHT = 0.7
+_EARLIER_WEIGHT = 0.3
+_UNREAD_COSINE = 0.3
 """The cosine of any tool with the unread part of a request, since what cannot be judged excludes
 nothing."""
-_MANY = 8_192
+_MANY_ROWS = 8_192
 """The number of rows from which a catalog is large. Its rows are stored in half precision, and
 searched in two stages."""
-_HEAD = 64
+_HEAD_DIMENSIONS = 64
 """Dimensions that the first stage reads. WordLlama's vectors are trained so that their first 64,
 128, … dimensions carry as much meaning as possible. Of the ten nearest of 100,000, 96 % are among
 the 1,000 best by these."""
@@ -277,16 +279,16 @@ class QueryVectors(msgspec.Struct, frozen=True):
     unread: float
 
 
-def query_vectors(rows: Vectors, earlier: int, read: float) -> QueryVectors:
+def query_vectors(rows: Vectors, earlier: int, share: float) -> QueryVectors:
     """Combine the rows of a request, of the turns before it and of its parts, in this order.
 
-    `read` is the share of the request that they stand for.
+    `share` is the part of the request that they stand for, 0..1.
     """
     whole = rows[0]
     if earlier:
-        whole = whole + _EARLIER * rows[1 : 1 + earlier].mean(axis=0)
+        whole = whole + _EARLIER_WEIGHT * rows[1 : 1 + earlier].mean(axis=0)
         whole = whole / max(float(whole @ whole) ** 0.5, 1e-9)
-    return QueryVectors(whole * read, rows[1 + earlier :] * read, (1 - read) * _UNREAD)
+    return QueryVectors(whole * share, rows[1 + earlier :] * share, (1 - share) * _UNREAD_COSINE)
 
 
 class Matrix(msgspec.Struct, frozen=True):
@@ -303,84 +305,88 @@ class Matrix(msgspec.Struct, frozen=True):
         np = numpy()
         one_each = len(rows) == len(counts)
         starts = None if one_each else np.cumsum(np.array(counts)) - np.array(counts)
-        if len(rows) < _MANY:
+        if len(rows) < _MANY_ROWS:
             return Matrix(rows, None, starts)
-        head = np.ascontiguousarray(rows[:, :_HEAD])
+        head = np.ascontiguousarray(rows[:, :_HEAD_DIMENSIONS])
         share = float(np.vecdot(head, head).mean())
         return Matrix(rows.astype("float16"), head / max(share, 1e-9), starts)
 
     @staticmethod
-    def interleaved(first: Vectors, more: Vectors, counts: Sequence[int]) -> Matrix:
-        """Interleave each tool's own row with its rows in `more`."""
-        if not len(more):
+    def interleaved(first: Vectors, example_rows: Vectors, counts: Sequence[int]) -> Matrix:
+        """Interleave each tool's own row with its rows in `example_rows`."""
+        if not len(example_rows):
             return Matrix.of(first, [1] * len(first))
-        before = numpy().cumsum(numpy().array(counts)) - numpy().array(counts)
-        own = numpy().arange(len(first)) + before
-        rows = numpy().empty((len(first) + len(more), first.shape[1]), "float32")
+        rows_before = numpy().cumsum(numpy().array(counts)) - numpy().array(counts)
+        own_rows = numpy().arange(len(first)) + rows_before
+        rows = numpy().empty((len(first) + len(example_rows), first.shape[1]), "float32")
         is_own = numpy().zeros(len(rows), bool)
-        is_own[own] = True
-        rows[is_own], rows[~is_own] = first, more
+        is_own[own_rows] = True
+        rows[is_own], rows[~is_own] = first, example_rows
         return Matrix.of(rows, [1 + count for count in counts])
 
     @property
     def dimensions(self) -> int:
         return int(self.rows.shape[1])
 
-    def glance(self, asked: QueryVectors) -> Vectors | None:
+    def glance(self, query: QueryVectors) -> Vectors | None:
         """Return an estimate of how near each tool is, from the first dimensions; None for a small
         catalog."""
         if self.head is None:
             return None
-        vector = asked.whole
-        if len(asked.parts):
-            vector = _WHOLE * vector + (1 - _WHOLE) * asked.parts.mean(axis=0)
-        found = _cosines(self.head, vector[:_HEAD])
-        return found if self.starts is None else numpy().maximum.reduceat(found, self.starts)
+        vector = query.whole
+        if len(query.parts):
+            vector = _WHOLE_WEIGHT * vector + (1 - _WHOLE_WEIGHT) * query.parts.mean(axis=0)
+        cosines = _cosines(self.head, vector[:_HEAD_DIMENSIONS])
+        return cosines if self.starts is None else numpy().maximum.reduceat(cosines, self.starts)
 
-    def nearness(self, asked: QueryVectors, positions: NDArray[np.int64] | None) -> Vectors:
+    def nearness(self, query: QueryVectors, positions: NDArray[np.int64] | None) -> Vectors:
         """Return, for the tools at these positions or for all, the nearness of their best text."""
         np = numpy()
         if positions is None:
-            near = np.concatenate(
+            row_nearness = np.concatenate(
                 [
-                    _near(self.rows[at : at + _ROWS_AT_ONCE], asked)
+                    _nearness_of(self.rows[at : at + _ROWS_AT_ONCE], query)
                     for at in range(0, len(self.rows), _ROWS_AT_ONCE)
                 ]
             )
-            best: Vectors = near if self.starts is None else np.maximum.reduceat(near, self.starts)
+            best: Vectors = (
+                row_nearness
+                if self.starts is None
+                else np.maximum.reduceat(row_nearness, self.starts)
+            )
             return best
         if self.starts is None:
-            return _near(self.rows[positions], asked)
+            return _nearness_of(self.rows[positions], query)
         if not len(positions):
-            return _near(self.rows[:0], asked)
+            return _nearness_of(self.rows[:0], query)
         counts = np.diff(self.starts, append=len(self.rows))[positions]
-        first = np.cumsum(counts) - counts
-        rows = np.repeat(self.starts[positions] - first, counts) + np.arange(counts.sum())
-        found: Vectors = np.maximum.reduceat(_near(self.rows[rows], asked), first)
-        return found
+        group_starts = np.cumsum(counts) - counts
+        rows = np.repeat(self.starts[positions] - group_starts, counts) + np.arange(counts.sum())
+        nearest: Vectors = np.maximum.reduceat(_nearness_of(self.rows[rows], query), group_starts)
+        return nearest
 
-    def texts_of(self, asked: QueryVectors, tool: int) -> Vectors:
+    def texts_of(self, query: QueryVectors, tool: int) -> Vectors:
         """Return how near each text of one tool is."""
         if self.starts is None:
-            return _near(self.rows[tool : tool + 1], asked)
+            return _nearness_of(self.rows[tool : tool + 1], query)
         end = self.starts[tool + 1] if tool + 1 < len(self.starts) else len(self.rows)
-        return _near(self.rows[self.starts[tool] : end], asked)
+        return _nearness_of(self.rows[self.starts[tool] : end], query)
 
 
-def _near(rows: Any, asked: QueryVectors) -> Vectors:
+def _nearness_of(rows: Any, query: QueryVectors) -> Vectors:
     exact = rows.astype("float32", copy=False)
-    near = _cosines(exact, asked.whole)
-    if len(asked.parts):
-        parts = _cosines(exact, asked.parts[:, None])
-        near = _WHOLE * near + (1 - _WHOLE) * parts.max(axis=0)
-    return near + asked.unread
+    cosines = _cosines(exact, query.whole)
+    if len(query.parts):
+        part_cosines = _cosines(exact, query.parts[:, None])
+        cosines = _WHOLE_WEIGHT * cosines + (1 - _WHOLE_WEIGHT) * part_cosines.max(axis=0)
+    return cosines + query.unread
 
 
 def _cosines(rows: Vectors, vector: Vectors) -> Vectors:
     # Row by row, not `@`: a threaded BLAS takes milliseconds here whenever the cores are busy, and
     # a row's result must not depend on how many there are.
-    found: Vectors = numpy().vecdot(rows, vector)
-    return found
+    cosines: Vectors = numpy().vecdot(rows, vector)
+    return cosines
 
 
 def best_of(weights: Any, count: int) -> Any:
@@ -392,9 +398,9 @@ def best_of(weights: Any, count: int) -> Any:
     np = numpy()
     if len(weights) <= count:
         return np.arange(len(weights))
-    least = np.partition(weights, len(weights) - count)[len(weights) - count]
-    above = (weights > least).nonzero()[0]
-    equal = (weights == least).nonzero()[0][: count - len(above)]
+    threshold = np.partition(weights, len(weights) - count)[len(weights) - count]
+    above = (weights > threshold).nonzero()[0]
+    equal = (weights == threshold).nonzero()[0][: count - len(above)]
     return np.sort(np.concatenate([above, equal]))
 
 
@@ -411,23 +417,23 @@ def best_of(weights: Any, count: int) -> Any:
 
 T = TypeVar("T")
 
-_MAGIC, _AT, _APPLICATION = b"SQLite format 3\0", 68, 0x7463_7631
+_MAGIC, _APPLICATION_OFFSET, _APPLICATION = b"SQLite format 3\0", 68, 0x7463_7631
 """https://www.sqlite.org/fileformat.html#the_database_header"""
-_CREATE = (
+_CREATE_STATEMENTS = (
     f"PRAGMA application_id = {_APPLICATION}",
     "CREATE TABLE entry (key BLOB NOT NULL UNIQUE, bytes BLOB NOT NULL, used INTEGER NOT NULL)",
     "CREATE INDEX entry_used ON entry (used)",
 )
-_OLDEST = """DELETE FROM entry WHERE rowid IN
+_DELETE_OLDEST = """DELETE FROM entry WHERE rowid IN
     (SELECT rowid FROM entry ORDER BY used, rowid LIMIT 1 + (SELECT count(*) FROM entry) / 10)"""
-_BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
+_BROKEN_FILE_CODES = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
 """`SQLITE_ERROR` is what an incomplete table gives, since all statements are written in this module."""
 _PATIENCE = 2.0
 """Seconds to wait for a busy file."""
 _HOUR = 3600
 """Seconds by which `used` may be late, so that most reads write nothing."""
 _KEYS_AT_ONCE = 500
-_HASH = 8
+_HASH_BYTES = 8
 
 
 class VectorFile:
@@ -446,19 +452,19 @@ class VectorFile:
 
     def get(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
         """Return the stored entries with these keys."""
-        wanted = list(keys)
-        return self._done(lambda connection: _read(connection, wanted))
+        key_list = list(keys)
+        return self._run(lambda connection: _read(connection, key_list))
 
     def put(self, entries: Mapping[bytes, bytes]) -> None:
         """Store these entries as well, all of them or none."""
-        self._done(lambda connection: _write(connection, entries, self._max_bytes))
+        self._run(lambda connection: _write(connection, entries, self._max_bytes))
 
-    def _done(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run an operation. If the file turns out to be broken, run it again on a new one."""
         try:
             return self._with_connection(work)
         except sqlite3.Error as error:
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _BROKEN:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _BROKEN_FILE_CODES:
                 raise
         if not (self._sole or self._is_ours()):
             raise SourceError(
@@ -474,8 +480,8 @@ class VectorFile:
             self._path.touch(mode=0o600)  # SQLite's journal gets the same mode
         if not self._path.is_file():
             raise FileExistsError(EEXIST, "it is not a file")
-        where = f"{self._path.as_uri()}?mode=rw"  # SQLite itself would create it readable for all
-        connection = sqlite3.connect(where, uri=True, timeout=_PATIENCE, isolation_level=None)
+        uri = f"{self._path.as_uri()}?mode=rw"  # SQLite itself would create it readable for all
+        connection = sqlite3.connect(uri, uri=True, timeout=_PATIENCE, isolation_level=None)
         with closing(connection):
             connection.text_factory = bytes
             connection.execute("PRAGMA synchronous = OFF")
@@ -489,11 +495,13 @@ class VectorFile:
         begun it."""
         try:
             with self._path.open("rb") as file:
-                head = file.read(_AT + 4)
+                head = file.read(_APPLICATION_OFFSET + 4)
         except FileNotFoundError:
             return True
-        ours = head.startswith(_MAGIC) and head[_AT:] == _APPLICATION.to_bytes(4, "big")
-        return ours or not head
+        is_ours = head.startswith(_MAGIC) and head[_APPLICATION_OFFSET:] == _APPLICATION.to_bytes(
+            4, "big"
+        )
+        return is_ours or not head
 
 
 class _ForeignError(sqlite3.DatabaseError):
@@ -515,40 +523,42 @@ def _create(connection: sqlite3.Connection) -> None:
         return  # another process was faster
     if _number(connection, "SELECT count(*) FROM sqlite_master"):
         raise _ForeignError("it is a different database")
-    for statement in _CREATE:
+    for statement in _CREATE_STATEMENTS:
         connection.execute(statement)
 
 
 def _read(connection: sqlite3.Connection, keys: list[bytes]) -> dict[bytes, bytes]:
     now = int(time.time())
-    found: dict[bytes, bytes] = {}
+    entries: dict[bytes, bytes] = {}
     stale: list[tuple[int, bytes]] = []
-    for some in batched(keys, _KEYS_AT_ONCE):
-        marks = ",".join("?" * len(some))
+    for batch in batched(keys, _KEYS_AT_ONCE):
+        marks = ",".join("?" * len(batch))
         rows = connection.execute(
             f"SELECT key, bytes, used FROM entry WHERE key IN ({marks})",  # noqa: S608  only `?`
-            some,
+            batch,
         )
-        for key, kept, used in rows.fetchall():
-            if isinstance(kept, bytes) and kept[-_HASH:] == _hash(key, kept[:-_HASH]):
-                found[key] = kept[:-_HASH]
-                if not isinstance(used, int) or abs(now - used) > _HOUR:
+        for key, stored, used_at in rows.fetchall():
+            if isinstance(stored, bytes) and stored[-_HASH_BYTES:] == _hash(
+                key, stored[:-_HASH_BYTES]
+            ):
+                entries[key] = stored[:-_HASH_BYTES]
+                if not isinstance(used_at, int) or abs(now - used_at) > _HOUR:
                     stale.append((now, key))
     if stale:
         # A file that is busy or read-only can still be read.
         with suppress(sqlite3.OperationalError), _transaction(connection):
             connection.executemany("UPDATE entry SET used = ? WHERE key = ?", stale)
-    return found
+    return entries
 
 
 def _write(connection: sqlite3.Connection, entries: Mapping[bytes, bytes], max_bytes: int) -> None:
     now = int(time.time())
-    rows = [(key, kept + _hash(key, kept), now) for key, kept in entries.items()]
+    rows = [(key, value + _hash(key, value), now) for key, value in entries.items()]
     with _transaction(connection):
         connection.executemany(
             "INSERT OR REPLACE INTO entry (key, bytes, used) VALUES (?, ?, ?)", rows
         )
-        while _size(connection) > max_bytes and connection.execute(_OLDEST).rowcount:
+        while _size(connection) > max_bytes and connection.execute(_DELETE_OLDEST).rowcount:
             pass
 
 
@@ -562,9 +572,9 @@ def _size(connection: sqlite3.Connection) -> int:
 
 
 def _number(connection: sqlite3.Connection, statement: str) -> int:
-    found: int = connection.execute(statement).fetchone()[0]
-    return found
+    number: int = connection.execute(statement).fetchone()[0]
+    return number
 
 
-def _hash(key: bytes, kept: bytes) -> bytes:
-    return blake2b(key + kept, digest_size=_HASH).digest()
+def _hash(key: bytes, value: bytes) -> bytes:
+    return blake2b(key + value, digest_size=_HASH_BYTES).digest()

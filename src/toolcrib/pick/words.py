@@ -37,7 +37,7 @@ STOP_WORDS = frozenset(
     """.split()  # noqa: SIM905  more readable
 )
 
-_APART = bytes(code if chr(code).isalnum() else 32 for code in range(128)) + bytes(128)
+_SPLITTING_TABLE = bytes(code if chr(code).isalnum() else 32 for code in range(128)) + bytes(128)
 _HUMPS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z][A-Z0-9]*|[0-9]+")
 _CJK = (  # a pattern that is compiled when a text needs it
     "([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]+)"
@@ -65,8 +65,8 @@ def words(text: str, *, stop_words: bool = False) -> list[str]:
     NFKC and lower case are applied. camelCase and snake_case are split (a camelCase word is also
     kept whole, since "YouTube" is also written "youtube"). Runs of CJK become overlapping pairs.
     """
-    found = [word for raw in raw_words(text) for word in parts(raw)]
-    return found if stop_words else [word for word in found if word not in STOP_WORDS]
+    all_words = [word for raw in raw_words(text) for word in parts(raw)]
+    return all_words if stop_words else [word for word in all_words if word not in STOP_WORDS]
 
 
 def raw_words(text: str) -> list[str]:
@@ -78,22 +78,22 @@ def raw_words(text: str) -> list[str]:
 def parts(raw: str) -> tuple[str, ...]:
     """Return the words that one of the `raw_words` stands for, without words longer than 64
     characters."""
-    found = _humps(raw) if raw.isascii() else _pieces(raw)
-    return tuple(word for word in found if len(word) <= _MAX_WORD)
+    candidates = _humps(raw) if raw.isascii() else _pieces(raw)
+    return tuple(word for word in candidates if len(word) <= _MAX_WORD)
 
 
 def spaced_name(name: str) -> str:
     """Return a tool's or parameter's name as words: `getUser_byID` reads "get user by id"."""
     return " ".join(
-        [_spaced(raw) if len(raw) <= _MAX_WORD else _apart(raw) for raw in _raw_words(name)]
+        [_spaced(raw) if len(raw) <= _MAX_WORD else _split_words(raw) for raw in _raw_words(name)]
     )
 
 
-def _apart(raw: str) -> str:
+def _split_words(raw: str) -> str:
     return " ".join(_HUMPS.findall(raw) or [raw]).lower()
 
 
-_spaced = lru_cache(maxsize=1 << 14)(_apart)
+_spaced = lru_cache(maxsize=1 << 14)(_split_words)
 
 
 def _raw_words(text: str) -> list[str]:
@@ -102,7 +102,7 @@ def _raw_words(text: str) -> list[str]:
             c if c.isalnum() or unicodedata.category(c) in {"Mn", "Mc"} else " " for c in text
         )
         return [word for word in text.split() if any(map(str.isalnum, word))]
-    return text.encode("ascii").translate(_APART).decode("ascii").split()
+    return text.encode("ascii").translate(_SPLITTING_TABLE).decode("ascii").split()
 
 
 def _humps(word: str) -> list[str]:
@@ -120,10 +120,10 @@ def _pieces(word: str) -> Iterator[str]:
             yield piece.casefold()
 
 
-def one_line(text: str, most: int) -> str:
+def one_line(text: str, limit: int) -> str:
     """Return a text on one line, without any kind of line end, and cut to this length."""
     line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
 def batched(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
@@ -149,10 +149,10 @@ def fields(definition: ToolDefinition) -> Fields:
     names: list[str] = []
     texts: list[str] = []
     try:
-        whole = definition.input_schema
+        input_schema = definition.input_schema
     except ValueError:
         raise no_json(definition.name) from None
-    for schema in _schemas(whole):
+    for schema in _schemas(input_schema):
         properties = schema.get("properties")
         if isinstance(properties, dict):
             names += properties
@@ -179,26 +179,26 @@ def no_json(tool: str) -> PickError:
 
 def _schemas(schema: JsonValue) -> list[dict[str, Any]]:
     """Return the first `_MAX_SCHEMAS` subschemas in document order. No `$ref` is followed."""
-    found: list[dict[str, Any]] = []
-    waiting: list[JsonValue] = [schema]
+    schemas: list[dict[str, Any]] = []
+    pending: list[JsonValue] = [schema]
     for _ in range(_MAX_SCHEMAS):
-        if not waiting:
+        if not pending:
             break
-        here = waiting.pop()
-        if isinstance(here, list):
-            waiting += reversed(here)
-        elif isinstance(here, dict):
-            found.append(here)
-            below: list[JsonValue] = []
-            for key, value in here.items():
+        current = pending.pop()
+        if isinstance(current, list):
+            pending += reversed(current)
+        elif isinstance(current, dict):
+            schemas.append(current)
+            children: list[JsonValue] = []
+            for key, value in current.items():
                 if not isinstance(value, _CONTAINER):
                     continue
                 if key in _MAPS_OF_SCHEMAS and isinstance(value, dict):
-                    below += value.values()
+                    children += value.values()
                 elif key not in _NOT_SCHEMAS:
-                    below.append(value)
-            waiting += reversed(below)
-    return found
+                    children.append(value)
+            pending += reversed(children)
+    return schemas
 
 
 # Stems: a word without accents, and for English words without its ending.
@@ -228,7 +228,8 @@ _STEP_4 = dict.fromkeys(
     ["al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "sion", "tion",
      "ou", "ism", "ate", "iti", "ous", "ive", "ize"], ""
 )  # fmt: skip
-_KEPT = {"sion": "s", "tion": "t"}  # step 4: (m>1 and (*S or *T)) ION, the letter before it stays
+# Step 4: (m>1 and (*S or *T)) ION, the letter before it stays.
+_KEPT_LETTERS = {"sion": "s", "tion": "t"}
 
 
 @lru_cache(maxsize=1 << 16)
@@ -236,8 +237,8 @@ def stem(word: str) -> str:
     """Return the stem of a lower-case word. "currencies" and "currency" have the same, as do
     "zürich" and "zurich"."""
     if not word.isascii():
-        plain = unicodedata.normalize("NFD", word).translate(_ACCENTS)
-        word = unicodedata.normalize("NFC", plain) or word
+        unaccented = unicodedata.normalize("NFD", word).translate(_ACCENTS)
+        word = unicodedata.normalize("NFC", unaccented) or word
     if len(word) < 3 or not word.isascii() or word[-1].isdigit():
         return word
     word = _step_1(word)
@@ -254,13 +255,13 @@ def stems(text: str, *, stop_words: bool = False) -> list[str]:
 
 def words_of(stems: frozenset[str], text: str, *, stop_words: bool = False) -> list[str]:
     """Return those of `text.words(text)` that have one of these stems, each once."""
-    known, none = _STEMS_WITH_ALL if stop_words else _STEMS, stems.isdisjoint
+    cache, has_none = _STEMS_WITH_ALL if stop_words else _STEMS, stems.isdisjoint
     raws = raw_words(text)
-    if none(known.of(raws)):
+    if has_none(cache.of(raws)):
         return []
-    found = [raw for raw in raws if not none(known.of([raw]))]
-    each = (word for raw in found for word in parts(raw) if stem(word) in stems)
-    return [word for word in dict.fromkeys(each) if stop_words or word not in STOP_WORDS]
+    matching = [raw for raw in raws if not has_none(cache.of([raw]))]
+    candidates = (word for raw in matching for word in parts(raw) if stem(word) in stems)
+    return [word for word in dict.fromkeys(candidates) if stop_words or word not in STOP_WORDS]
 
 
 class _Stems:
@@ -278,17 +279,17 @@ class _Stems:
         try:
             return [*chain.from_iterable(map(self._kept.__getitem__, raws))]
         except KeyError:  # one of the words is new
-            return [*chain.from_iterable(map(self._one, raws))]
+            return [*chain.from_iterable(map(self._stems_of, raws))]
 
-    def _one(self, raw: str) -> tuple[str, ...]:
-        found = self._kept.get(raw)
-        if found is None:
-            found = tuple(stem(word) for word in parts(raw) if word not in self._without)
+    def _stems_of(self, raw: str) -> tuple[str, ...]:
+        raw_stems = self._kept.get(raw)
+        if raw_stems is None:
+            raw_stems = tuple(stem(word) for word in parts(raw) if word not in self._without)
             if len(raw) <= _LONGEST:
                 if len(self._kept) >= _MOST:
                     self._kept.clear()
-                self._kept[raw] = found
-        return found
+                self._kept[raw] = raw_stems
+        return raw_stems
 
 
 _STEMS = _Stems(STOP_WORDS)
@@ -299,8 +300,8 @@ def _shape(word: str) -> str:
     """Return `v` for each vowel and `c` for each consonant. A y after a consonant is a vowel."""
     shape = ""
     for letter in word:
-        vowel = letter in _VOWELS or (letter == "y" and shape[-1:] == "c")
-        shape += "v" if vowel else "c"
+        is_vowel = letter in _VOWELS or (letter == "y" and shape[-1:] == "c")
+        shape += "v" if is_vowel else "c"
     return shape
 
 
@@ -351,8 +352,8 @@ def _replaced(word: str, endings: dict[str, str], *, above: int) -> str:
     for length in range(min(7, len(word)), 1, -1):
         ending = word[-length:]
         if ending in endings:
-            before = word[:-length] + _KEPT.get(ending, "")
-            return before + endings[ending] if _measure(before) > above else word
+            rest = word[:-length] + _KEPT_LETTERS.get(ending, "")
+            return rest + endings[ending] if _measure(rest) > above else word
     return word
 
 
@@ -368,8 +369,8 @@ def _step_5(word: str) -> str:
 #
 # Rule: nothing is added, and every word of the text is in exactly one segment.
 
-_LONGEST_WORD = 8
-_SHORTEST = 4
+_MOST_SEGMENTS = 8
+_SEGMENT_WORDS = 4
 """Words of a segment. A shorter one ("Hello.", "e.g.", "1.") is joined with what follows it."""
 
 _ENDS = r"(?<=[.!?;…؟؛۔।])(?=\s)|(?<=[。！？；｡])|\n+"
@@ -391,21 +392,21 @@ def segments(text: str) -> list[str]:
     `toolcrib eval-pick`, nestful, whose requests ask for several tools, gains 0.012 nDCG@10.
     """
     parts: list[str] = []
-    begun: list[str] = []
+    pieces: list[str] = []
     words = 0
     for piece in filter(None, map(str.strip, re.split(_BREAK, clip(text)))):
-        begun.append(piece)
+        pieces.append(piece)
         words += len(re.findall(_WORD, piece))
-        if words >= _SHORTEST:
-            parts.append(" ".join(begun))
-            begun, words = [], 0
+        if words >= _SEGMENT_WORDS:
+            parts.append(" ".join(pieces))
+            pieces, words = [], 0
     if words:
-        parts[-1:] = [" ".join([*parts[-1:], *begun])]
+        parts[-1:] = [" ".join([*parts[-1:], *pieces])]
     return _joined(parts)
 
 
 def _joined(parts: list[str]) -> list[str]:
     """Join neighbours into at most eight runs of about equal numbers."""
-    count = min(_LONGEST_WORD, len(parts))
+    count = min(_MOST_SEGMENTS, len(parts))
     bounds = [len(parts) * at // count for at in range(count + 1)] if count else []
     return [" ".join(parts[start:end]) for start, end in pairwise(bounds)]
