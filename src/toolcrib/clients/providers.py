@@ -397,8 +397,8 @@ class BedrockClient(WireClient):
         super().__init__(BEDROCK_CONVERSE, model, base_url=base, **options)
 
 
-def _region(given: str | None) -> str:
-    candidates = (given, *(os.environ.get(name, "") for name in _REGION_VARIABLES))
+def _region(explicit: str | None) -> str:
+    candidates = (explicit, *(os.environ.get(name, "") for name in _REGION_VARIABLES))
     region = next((name.strip() for name in candidates if name and name.strip()), "")
     if not region:
         raise RequestError("there is no AWS region: set AWS_REGION, or pass region=…")

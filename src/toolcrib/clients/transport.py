@@ -102,14 +102,14 @@ class RequestDeadline:
         """Return the limit on the next piece of the answer."""
         return asyncio.timeout_at(_finite(min(self._now() + self._read, self._end)))
 
-    def _move(self, when: float) -> None:
-        limit = _finite(min(when, self._end))
+    def _move(self, deadline: float) -> None:
+        limit = _finite(min(deadline, self._end))
         if limit != self.limit.when():
             self.limit.reschedule(limit)
 
 
-def _finite(when: float) -> float | None:
-    return None if when == math.inf else when
+def _finite(deadline: float) -> float | None:
+    return None if deadline == math.inf else deadline
 
 
 # aiohttp's errors about connections, in words that quote nothing of the request.

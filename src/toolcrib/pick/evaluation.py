@@ -121,32 +121,34 @@ def read_questions(path: Path, tools: Collection[str]) -> tuple[Question, ...]:
     return tuple(_question(line, names, f"{path}: line {number}") for number, line in lines)
 
 
-def _question(line: str, tools: frozenset[str], where: str) -> Question:
+def _question(line: str, tools: frozenset[str], location: str) -> Question:
     try:
         entry: Any = json.loads(line)
     except (ValueError, RecursionError):
-        raise SourceError(f"{where} is not JSON") from None
+        raise SourceError(f"{location} is not JSON") from None
     if not isinstance(entry, dict):
-        raise SourceError(f"{where} is not an object with query and gold")
+        raise SourceError(f"{location} is not an object with query and gold")
     query, gold = entry.get("query"), entry.get("gold")
     if not isinstance(query, str) or not query.strip():
-        raise SourceError(f"{where}: 'query' must be a string")
+        raise SourceError(f"{location}: 'query' must be a string")
     if not isinstance(gold, list) or not all(isinstance(name, str) for name in gold):
-        raise SourceError(f"{where}: 'gold' must be a list of names ([] where no tool is needed)")
+        raise SourceError(
+            f"{location}: 'gold' must be a list of names ([] where no tool is needed)"
+        )
     for name in gold:
         if name not in tools:
-            raise SourceError(f"{where}: no tool is called {name[:80]!r}")
+            raise SourceError(f"{location}: no tool is called {name[:80]!r}")
     return Question(query, frozenset(gold))
 
 
 def check_names(tools: Sequence[HasDefinition], where: str) -> None:
     """Raise SourceError if two tools have the same name, since no gold name could tell them apart."""
-    first: dict[str, int] = {}
+    first_number: dict[str, int] = {}
     for number, tool in enumerate(tools, 1):
         name = tool.get_definition().name
-        if first.setdefault(name, number) != number:
+        if first_number.setdefault(name, number) != number:
             raise SourceError(
-                f"{where}: tools {first[name]} and {number} are both called {name[:80]!r}"
+                f"{where}: tools {first_number[name]} and {number} are both called {name[:80]!r}"
             )
 
 

@@ -241,10 +241,10 @@ class Hybrid:
             return Hits([], None, float)
         columns = self._columns(query, tools)
         total: Any = sum(column.added for column in columns)
-        best = int(total.argmax())
-        highest = float(total[best])
+        best_position = int(total.argmax())
+        highest = float(total[best_position])
         positive = [max(weight, 0.0) for weight in self._weights]
-        scores = [column.score(best) for column in columns]
+        scores = [column.score(best_position) for column in columns]
         best_score = sum(w * s for w, s in zip(positive, scores, strict=True)) / sum(positive)
         return Hits(
             total, None, lambda weight: best_score * exp(min(weight - highest, 0.0) / self._sum)
@@ -416,8 +416,8 @@ class Light:
         positions = (
             None if limit is None else self._likely(query, tools, max(_MOST_LIKELY, 2 * limit))
         )
-        words, near = self._added(query, tools, positions)
-        return Hits(words + near, positions, logistic(10.0, 4.0, 7.5, len(tools)))
+        word_weights, nearness = self._added(query, tools, positions)
+        return Hits(word_weights + nearness, positions, logistic(10.0, 4.0, 7.5, len(tools)))
 
     def explain(
         self, query: Query, tools: Sequence[HasDefinition], picked: Sequence[int]
@@ -430,13 +430,13 @@ class Light:
         self, query: Query, tools: Sequence[HasDefinition], picked: Sequence[int]
     ) -> list[list[Summand]]:
         """Return what the weights of the tools at these positions consist of."""
-        words, near = self._added(query, tools, numpy().array(picked, "int64"))
-        by_word = self._keyword.explain(query, tools, picked)
-        by_meaning = self._embedding.explain(query, tools, picked)
+        word_weights, nearness = self._added(query, tools, numpy().array(picked, "int64"))
+        word_reasons = self._keyword.explain(query, tools, picked)
+        meaning_reasons = self._embedding.explain(query, tools, picked)
         return [
             [
-                Summand(self._keyword.name, float(words[row]), by_word[row]),
-                Summand(self._embedding.name, float(near[row]), by_meaning[row]),
+                Summand(self._keyword.name, float(word_weights[row]), word_reasons[row]),
+                Summand(self._embedding.name, float(nearness[row]), meaning_reasons[row]),
             ]
             for row in range(len(picked))
         ]
@@ -452,10 +452,10 @@ class Light:
 
     def _likely(self, query: Query, tools: Sequence[HasDefinition], count: int) -> Any:
         """Return the `count` best by an estimate, or None if all are to be weighed."""
-        near = self._embedding.glance(query, tools)
-        if near is None or count >= len(tools):
+        nearness = self._embedding.glance(query, tools)
+        if nearness is None or count >= len(tools):
             return None
-        return best_of(self._keyword.glance(query, tools) + _NEARNESS_WEIGHT * near, count)
+        return best_of(self._keyword.glance(query, tools) + _NEARNESS_WEIGHT * nearness, count)
 
 
 def logistic(middle: float, slope: float, spread: float, tools: int) -> Callable[[float], float]:

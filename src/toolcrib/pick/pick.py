@@ -83,20 +83,20 @@ def candidates_of(tools: Iterable[Any], filters: Filters, quota: Quota | None = 
 
 def _candidates(tools: Iterable[Any], filters: Filters) -> Candidates:
     if isinstance(tools, Catalog):
-        known = _known_by_catalog.get(tools)
-        if known is None:
-            known = _known_by_catalog[tools] = _known(tools, source=())
+        known_tools = _known_by_catalog.get(tools)
+        if known_tools is None:
+            known_tools = _known_by_catalog[tools] = _known(tools, source=())
     elif isinstance(tools, tuple):
-        known = _known_by_id.pop(id(tools), None) or _known(tools, source=tools)
-        _known_by_id[id(tools)] = known
+        known_tools = _known_by_id.pop(id(tools), None) or _known(tools, source=tools)
+        _known_by_id[id(tools)] = known_tools
         trim(_known_by_id, _MOST_KEPT)
     else:
         return _filtered(tuple(map(as_plain, tools_in(tools))), filters)
     if filters.roles is not None:
-        filters = msgspec.structs.replace(filters, roles=filters.roles & known.roles)
-    candidates = known.candidates.pop(filters, None) or _filtered(known.tools, filters)
-    known.candidates[filters] = candidates
-    trim(known.candidates, _MOST_KEPT)
+        filters = msgspec.structs.replace(filters, roles=filters.roles & known_tools.roles)
+    candidates = known_tools.candidates.pop(filters, None) or _filtered(known_tools.tools, filters)
+    known_tools.candidates[filters] = candidates
+    trim(known_tools.candidates, _MOST_KEPT)
     return candidates
 
 
@@ -377,9 +377,12 @@ async def explain_pick(
         results=tuple(results_of(best, scorer, candidates, options)),
         scored=tuple(
             ScoredTool(
-                candidates.tools[at].get_definition().name, float(s.score), s.reason, s.details
+                candidates.tools[position].get_definition().name,
+                float(s.score),
+                s.reason,
+                s.details,
             )
-            for at, s in ranking or ()
+            for position, s in ranking or ()
         ),
         excluded=candidates.excluded,
         elapsed_ms=elapsed * 1000,

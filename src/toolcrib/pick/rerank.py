@@ -243,10 +243,10 @@ class Rerank:
         if not tools:
             return Hits([], None, float)
         best = sorted(self._light.hits(query, tools, self._keep).best(self._keep))
-        kept = [position for position, _ in best]
+        positions = [position for position, _ in best]
         light_weights = numpy().array([weight for _, weight in best])
-        total = light_weights + self._nearness(query, _tools_at(tools, kept))
-        return Hits(total, kept, logistic(18.0, 5.5, 10.0, len(tools)))
+        total = light_weights + self._nearness(query, _tools_at(tools, positions))
+        return Hits(total, positions, logistic(18.0, 5.5, 10.0, len(tools)))
 
     def explain(
         self, query: Query, tools: Sequence[HasDefinition], picked: Sequence[int]

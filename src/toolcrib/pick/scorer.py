@@ -462,11 +462,11 @@ def _with_reasons(scorer: Ranker | BatchScorer, request: ScoreRequest, best: Ran
     if not isinstance(scorer, ExplainingScorer) or not best:
         return best
     name, tools = scorer_name(scorer), request.tools
-    shown = best[: request.explained]
-    picked = [position for position, _ in shown]
+    explained = best[: request.explained]
+    picked = [position for position, _ in explained]
     ask = partial(scorer.explain, request.query, tools, picked)
     reasoned = []
-    for (position, score), answer in zip(shown, _answers(name, ask, len(picked)), strict=True):
+    for (position, score), answer in zip(explained, _answers(name, ask, len(picked)), strict=True):
         explanation = checked_score(answer, name, tools[position])
         reasoned.append((position, Score(score.score, explanation.reason, explanation.details)))
     return reasoned + best[len(reasoned) :]

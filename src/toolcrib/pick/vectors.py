@@ -345,8 +345,8 @@ class Matrix(msgspec.Struct, frozen=True):
         if positions is None:
             row_nearness = np.concatenate(
                 [
-                    _nearness_of(self.rows[at : at + _ROWS_AT_ONCE], query)
-                    for at in range(0, len(self.rows), _ROWS_AT_ONCE)
+                    _nearness_of(self.rows[start : start + _ROWS_AT_ONCE], query)
+                    for start in range(0, len(self.rows), _ROWS_AT_ONCE)
                 ]
             )
             best: Vectors = (

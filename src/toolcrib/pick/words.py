@@ -408,5 +408,5 @@ def segments(text: str) -> list[str]:
 def _joined(parts: list[str]) -> list[str]:
     """Join neighbours into at most eight runs of about equal numbers."""
     count = min(_MOST_SEGMENTS, len(parts))
-    bounds = [len(parts) * at // count for at in range(count + 1)] if count else []
+    bounds = [len(parts) * index // count for index in range(count + 1)] if count else []
     return [" ".join(parts[start:end]) for start, end in pairwise(bounds)]

@@ -181,7 +181,7 @@ _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 
 class _Index(msgspec.Struct, frozen=True):
-    """Unit vectors with the mean removed. `owners[i]` is the tool of row i, or `_NOBODY`."""
+    """Unit vectors with the mean removed. `owners[i]` is the tool of row i, or `_NO_OWNER`."""
 
     rows: Vectors
     owners: list[int]
@@ -295,8 +295,8 @@ class ToolChooser:
     def _embedded(self, text: str) -> Any:
         return self._vectors.embed([text])[0]
 
-    def _similarity(self, one: str, other: str) -> float:
-        return float(numpy().dot(self._vector(one), self._vector(other)))
+    def _similarity(self, text: str, other_text: str) -> float:
+        return float(numpy().dot(self._vector(text), self._vector(other_text)))
 
     def _build(self, definitions: Sequence[ToolDefinition]) -> _CatalogIndex:
         patterns = [patterns_of(definition) for definition in definitions]

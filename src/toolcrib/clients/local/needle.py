@@ -143,7 +143,7 @@ class _Loaded(msgspec.Struct, frozen=True):
         ids = np.array([[_END, _CALL, *row, *[0] * (width - len(row))] for row in rows], "int32")
         log_likelihoods = self._log_likelihoods(np.repeat(hidden, len(rows), 0), ids)
         return [
-            [float(log_likelihoods[i, 1 + at, token]) for at, token in enumerate(row)]
+            [float(log_likelihoods[i, 1 + position, token]) for position, token in enumerate(row)]
             for i, row in enumerate(rows)
         ]
 

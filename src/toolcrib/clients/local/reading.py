@@ -102,7 +102,7 @@ class RequestReading(msgspec.Struct, frozen=True):
 @remembered(8 << 20, times=16)
 def tokens(text: str) -> tuple[Token, ...]:
     """Return the words, numbers and marks of a text, without quotes and the marks that end it."""
-    found: list[Token] = []
+    parsed: list[Token] = []
     quote, is_open = 0, False
     for match in re.finditer(_PARTS, text):
         kind, piece = str(match.lastgroup), match[0]
@@ -113,12 +113,12 @@ def tokens(text: str) -> tuple[Token, ...]:
         after = text[match.end() : match.end() + 1]
         if kind == "mark" and piece in _END_MARKS and (not after or after.isspace()):
             continue
-        found.append(
+        parsed.append(
             Token(piece.lower(), match.start(), match.end(), kind, quote if is_open else 0)
         )
     if is_open:  # a quotation without an end does not count
-        found = [token._replace(quote=0) if token.quote == quote else token for token in found]
-    return tuple(found[:_MOST_TOKENS])
+        parsed = [token._replace(quote=0) if token.quote == quote else token for token in parsed]
+    return tuple(parsed[:_MOST_TOKENS])
 
 
 def patterns_of(definition: ToolDefinition) -> list[Pattern]:
@@ -376,8 +376,8 @@ class RequestReader:
                     items, i, request_tokens, j, request, bool(previous)
                 ):
                     total = state[0] + cost
-                    known = best[i + item_count][j + token_count]
-                    if known is None or total < known[0]:
+                    cheapest = best[i + item_count][j + token_count]
+                    if cheapest is None or total < cheapest[0]:
                         fills_gap = item_count and isinstance(items[i], Gap)
                         path = (*state[1], (j, j + token_count)) if fills_gap else state[1]
                         best[i + item_count][j + token_count] = (total, path)
@@ -516,9 +516,9 @@ class RequestReader:
         for gap, (start, end) in zip(gaps, path, strict=True):
             if start == end:
                 continue
-            first, last = request_tokens[start].start, request_tokens[end - 1].end
-            text = request[first:last]
-            masked, position = f"{masked}{request[position:first]}", last
+            text_start, text_end = request_tokens[start].start, request_tokens[end - 1].end
+            text = request[text_start:text_end]
+            masked, position = f"{masked}{request[position:text_start]}", text_end
             if gap.part >= 0:
                 parts.setdefault(gap.name, {})[gap.part] = text.replace(",", "")
             elif gap.kind == "number" and _property(self.definition, gap.name).get("type") in (

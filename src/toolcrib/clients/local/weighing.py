@@ -79,10 +79,12 @@ class Weigher:
     def __init__(self, needle: Needle) -> None:
         self._needle = needle
 
-    def tools(self, request: str, ranked: Sequence[RankedTool], near: Nearness) -> list[RankedTool]:
+    def tools(
+        self, request: str, ranked: Sequence[RankedTool], nearness: Nearness
+    ) -> list[RankedTool]:
         """Return the likely tools, and None for no tool, with their probabilities as scores."""
-        likely = likely_of(ranked, near)
-        features = self.tool_features(request, likely, near)
+        likely = likely_of(ranked, nearness)
+        features = self.tool_features(request, likely, nearness)
         sums = [
             _sum(_TOOL_WEIGHTS, row) if c.tool else _NONE + _sum(_NONE_WEIGHTS, row)
             for c, row in zip(likely, features, strict=True)
@@ -92,13 +94,13 @@ class Weigher:
         return sorted(weighed, key=lambda candidate: -candidate.score)
 
     def tool_features(
-        self, request: str, likely: Sequence[RankedTool], near: Nearness
+        self, request: str, likely: Sequence[RankedTool], nearness: Nearness
     ) -> list[list[float]]:
         tools = sorted((c.tool for c in likely if c.tool), key=lambda tool: tool.name)
         log_likelihoods = self._needle.tools(request, tools)
         total = log(fsum(map(exp, log_likelihoods.values())) or 1e-300)
         names = [candidate.tool.name if candidate.tool else None for candidate in likely]
-        return [[max(_UNLIKELY, log_likelihoods[name] - total), *near[name]] for name in names]
+        return [[max(_UNLIKELY, log_likelihoods[name] - total), *nearness[name]] for name in names]
 
     def calls(
         self, request: str, candidate: RankedTool, context_words: frozenset[str], *, written: bool
@@ -160,11 +162,12 @@ def _in_order(tool: ToolDefinition, arguments: JsonObject) -> JsonObject:
     return {name: arguments[name] for name in order if name in arguments}
 
 
-def likely_of(ranked: Sequence[RankedTool], near: Nearness) -> list[RankedTool]:
-    """Return the nearest tools by `near`, then the best by their scores, and None for no tool."""
+def likely_of(ranked: Sequence[RankedTool], nearness: Nearness) -> list[RankedTool]:
+    """Return the nearest tools by `nearness`, then the best by their scores, and None for no tool."""
     tools = [candidate for candidate in ranked if candidate.tool]
     nearest = sorted(
-        tools, key=lambda candidate: -fsum(near[candidate.tool.name if candidate.tool else None])
+        tools,
+        key=lambda candidate: -fsum(nearness[candidate.tool.name if candidate.tool else None]),
     )
     likely = nearest[: _MOST_TOOLS // 2]
     likely += [candidate for candidate in tools if candidate not in likely]
