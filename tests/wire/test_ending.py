@@ -24,7 +24,7 @@ Seen = Callable[[Ending], object]
 
 
 def ended(ending: Ending) -> None:
-    ending.stopped(ended=True)
+    ending.stop(ended=True)
 
 
 def torn(ending: Ending) -> None:
@@ -32,63 +32,85 @@ def torn(ending: Ending) -> None:
 
 
 def not_ended(ending: Ending) -> None:
-    ending.stopped(ended=False)
+    ending.stop(ended=False)
 
 
 TABLE: dict[str, tuple[list[Seen], FinishReason | None, str]] = {
     "nothing yet": ([], None, ""),
     "a word for the end": ([ended], None, ""),
-    "no word for it": ([lambda e: e.stopped(ended=False)], "incomplete", ""),
+    "no word for it": ([lambda e: e.stop(ended=False)], "incomplete", ""),
     "a reason is one": (
-        [lambda e: e.said("fine"), lambda e: e.stopped(ended=False)],
+        [lambda e: e.take_reason("fine"), lambda e: e.stop(ended=False)],
         None,
         "fine",
     ),
     "half an event": (
-        [lambda e: e.said("fine"), torn, ended],
+        [lambda e: e.take_reason("fine"), torn, ended],
         "incomplete",
         "fine",
     ),
-    "a cut, in any case": ([lambda e: e.said("FULL"), ended], "length", "FULL"),
-    "a refusal is a cut": ([lambda e: e.said("no"), ended], "refusal", "no"),
+    "a cut, in any case": ([lambda e: e.take_reason("FULL"), ended], "length", "FULL"),
+    "a refusal is a cut": ([lambda e: e.take_reason("no"), ended], "refusal", "no"),
     "of natural ends the last": (
-        [lambda e: e.said("used"), lambda e: e.said("fine"), ended],
+        [lambda e: e.take_reason("used"), lambda e: e.take_reason("fine"), ended],
         None,
         "fine",
     ),
     "of cuts the first": (
-        [lambda e: e.said("fine"), lambda e: e.said("full"), lambda e: e.said("no"), ended],
+        [
+            lambda e: e.take_reason("fine"),
+            lambda e: e.take_reason("full"),
+            lambda e: e.take_reason("no"),
+            ended,
+        ],
         "length",
         "full",
     ),
-    "a cut stays cut": ([lambda e: e.said("full"), lambda e: e.said("fine")], "length", "full"),
+    "a cut stays cut": (
+        [lambda e: e.take_reason("full"), lambda e: e.take_reason("fine")],
+        "length",
+        "full",
+    ),
     "a sign, then a reason": (
-        [lambda e: e.sign("error"), lambda e: e.said("full"), lambda e: e.said("no")],
+        [
+            lambda e: e.take_sign("error"),
+            lambda e: e.take_reason("full"),
+            lambda e: e.take_reason("no"),
+        ],
         "error",
         "full",
     ),
-    "a natural sign is none": ([lambda e: e.sign("tool_calls")], None, ""),
-    "another meaning": ([lambda e: e.said("fine", "content_filter")], "content_filter", "fine"),
-    "what nobody has listed": ([lambda e: e.said("new"), ended], "doubtful", "new"),
-    "a number": ([lambda e: e.said(7)], "doubtful", "7"),
-    "a natural word with detail": ([lambda e: e.said("fine: but")], "doubtful", "fine: but"),
+    "a natural sign is none": ([lambda e: e.take_sign("tool_calls")], None, ""),
+    "another meaning": (
+        [lambda e: e.take_reason("fine", "content_filter")],
+        "content_filter",
+        "fine",
+    ),
+    "what nobody has listed": ([lambda e: e.take_reason("new"), ended], "doubtful", "new"),
+    "a number": ([lambda e: e.take_reason(7)], "doubtful", "7"),
+    "a natural word with detail": ([lambda e: e.take_reason("fine: but")], "doubtful", "fine: but"),
     "a call after a reason": (
-        [lambda e: e.said("fine"), lambda e: e.called(), not_ended],
+        [lambda e: e.take_reason("fine"), lambda e: e.note_call(), not_ended],
         "incomplete",
         "fine",
     ),
     "a call before a reason": (
-        [lambda e: e.called(), lambda e: e.said("fine"), not_ended],
+        [lambda e: e.note_call(), lambda e: e.take_reason("fine"), not_ended],
         None,
         "fine",
     ),
     "a voided reason, said again": (
-        [lambda e: e.said("fine"), lambda e: e.called(), lambda e: e.said("fine"), not_ended],
+        [
+            lambda e: e.take_reason("fine"),
+            lambda e: e.note_call(),
+            lambda e: e.take_reason("fine"),
+            not_ended,
+        ],
         "incomplete",
         "fine",
     ),
     "a voided reason and the wire's own end": (
-        [lambda e: e.said("fine"), lambda e: e.called(), ended],
+        [lambda e: e.take_reason("fine"), lambda e: e.note_call(), ended],
         None,
         "fine",
     ),
@@ -121,7 +143,7 @@ def test_the_reply(
     ending, assembler = Ending(WIRE, Offer()), CallAssembler(Offer(), "c")
     if arguments is not None:
         assembler.whole("id", "f", arguments)
-    ending.said(reason)
+    ending.take_reason(reason)
     calls = ending.calls(assembler)
     reply = ending.reply(["a", "\ud83d", "\ude00"], calls, SPENT, raw={"r": 1}, refused=refused)
     assert (reply.finish, reply.provider_finish, reply.text) == (finish, reason, "a😀")
@@ -154,8 +176,8 @@ def test_streams_of_servers_that_always_send_done_are_cut_without_it() -> None:
     mistral = ("api.mistral.ai", "codestral.mistral.ai")
     for host in ("api.openai.com", "openrouter.ai", *azure, *mistral):
         ending = Ending(WIRES["openai-chat"].at(host), Offer())
-        ending.said("stop")
-        ending.stopped(ended=False)
+        ending.take_reason("stop")
+        ending.stop(ended=False)
         assert ending.cut == "incomplete"
     assert not WIRES["openai-chat"].at("notopenrouter.ai").always_done
     assert not WIRES["openai-chat"].at("localhost").always_done

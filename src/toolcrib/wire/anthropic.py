@@ -381,7 +381,7 @@ class AnthropicReply(BlockReply[ContentBlock]):
         """
         for holder in (event, event.get("message"), event.get("delta")):
             if isinstance(holder, dict):
-                self.ending.worse(holder.get("stop_reason"))
+                self.ending.take_stray_reason(holder.get("stop_reason"))
                 content = holder.get("content")
                 for form in content if isinstance(content, list) else ():
                     self._take_copy(form, begins=begins)
@@ -398,7 +398,7 @@ class AnthropicReply(BlockReply[ContentBlock]):
         """Take the beginning of a message. If another one had begun, its end is lost."""
         given = message.get("id") if isinstance(message, dict) else None
         if self._id and given and given != self._id:
-            self.ending.sign("incomplete")
+            self.ending.take_sign("incomplete")
         self._id = self._id or given
         self._take_usage(message)
 
@@ -431,7 +431,7 @@ class AnthropicReply(BlockReply[ContentBlock]):
             name, provider_id = form.get("name") or "", form.get("id") or ""
             if not isinstance(name, str):
                 raise WireError("the name of a tool call is not text")
-            self.ending.called()
+            self.ending.note_call()
             self._calls.piece(block.number, str(provider_id), name, "")
             text = form.get("input")
             block.given = text if isinstance(text, str) else given
@@ -455,7 +455,7 @@ class AnthropicReply(BlockReply[ContentBlock]):
     def _add(self, block: ContentBlock, member: str, text: str, parts: Parts) -> None:
         if block.kind == "tool_use" and member == "partial_json":
             if text:
-                self.ending.called()
+                self.ending.note_call()
                 block.input.append(text)
             if part := self._calls.piece(block.number, "", "", text):
                 parts.append(part)

@@ -424,7 +424,7 @@ class BedrockReply(BlockReply[ConverseBlock]):
     def _take_message(self) -> None:
         """Take the beginning of a message. If another one had begun, its end is lost."""
         if self._begun:
-            self.ending.sign("incomplete")
+            self.ending.take_sign("incomplete")
         self._begun = True
 
     def _stop(self, index: object) -> None:
@@ -444,7 +444,7 @@ class BedrockReply(BlockReply[ConverseBlock]):
             name, provider_id = use.get("name") or "", use.get("toolUseId") or ""
             if not isinstance(name, str):
                 raise WireError("the name of a tool call is not text")
-            self.ending.called()
+            self.ending.note_call()
             if part := self._calls.piece(block.number, str(provider_id), name, given):
                 parts.append(part)
         return block
@@ -488,7 +488,7 @@ class BedrockReply(BlockReply[ConverseBlock]):
                 self._calls.stray()
             block.add("toolUse", "input", text)
         elif part := self._calls.piece(block.number, "", "", text):
-            self.ending.called()
+            self.ending.note_call()
             parts.append(part)
 
     def _kept(self, forms: list[dict[str, Any]], *, cut: bool) -> list[dict[str, Any]]:

@@ -130,7 +130,7 @@ class BlockReply(ABC, Generic[_B]):
     def _take_reason(self, message: Any) -> None:
         reason = message.get(self.reason_key) if isinstance(message, dict) else None
         if reason_of(reason):
-            self.ending.said(reason)
+            self.ending.take_reason(reason)
             self._calls.close()
 
     def _take_usage(self, message: Any) -> None:
@@ -142,7 +142,7 @@ class BlockReply(ABC, Generic[_B]):
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
         """Return the reply. `ended` says whether the provider declared it complete."""
-        self.ending.stopped(ended=ended)
+        self.ending.stop(ended=ended)
         calls = self.ending.calls(self._calls)
         forms = [block.whole() for block in self._blocks]
         state = self._kept(forms, cut=self.ending.cut is not None)

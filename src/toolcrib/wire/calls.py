@@ -77,7 +77,7 @@ _T = TypeVar("_T")
 _LONGEST_NAME = 1024
 _LONGEST_NUMBER = 10
 _CLOSING = frozenset('}]"')
-_MOST_COPIED = 128
+_MAX_COMPARED = 128
 NAMELESS = CallFault(
     ErrorCode.TRUNCATED, "The start of the call, with the tool name, did not arrive. Call again."
 )
@@ -88,12 +88,12 @@ LATE = CallFault(
     ErrorCode.TRUNCATED, "The call began after the reply had said that it was finished. Call again."
 )
 HALF = CallFault(ErrorCode.INVALID_JSON, "The arguments hold half of a surrogate pair. Call again.")
-_KINDS: dict[type, str] = {dict: "an object", list: "a list", str: "text"}
+_TYPE_PHRASES: dict[type, str] = {dict: "an object", list: "a list", str: "text"}
 CONTRADICTORY = CallFault(ErrorCode.CONTRADICTORY)
 
 
 class _OpenCall(msgspec.Struct, eq=False):
-    """A call that may still grow. `named_in` is the number of the chunk that gave its name.
+    """A call that may still grow. `named_in_chunk` is the number of the chunk that gave its name.
 
     `ended` says that the wire has ended the call. Once the reply is over, `text` holds its
     arguments, and `is_object` says whether they are one JSON object.
@@ -103,44 +103,44 @@ class _OpenCall(msgspec.Struct, eq=False):
     index: object = None
     provider_id: str = ""
     name: str = ""
-    own: str = ""
-    named_in: int = -1
+    own_name: str = ""
+    named_in_chunk: int = -1
     fragments: list[str] = []
     ended: bool = False
-    borrowed: bool = False  # it has a piece at an index that no call has
+    is_borrower: bool = False  # it has a piece at an index that no call has
     fault: CallFault | None = None
     notes: tuple[str, ...] = ()
     text: str = ""
     is_object: bool = False
     _balance: Balance | None = None
-    _scanned: int = 0
-    _blank: int = 0
+    _scanned_count: int = 0
+    _blank_count: int = 0
 
     def has_arguments(self) -> bool:
         """Return whether its arguments have begun. Each blank fragment is examined once."""
         fragments = self.fragments
-        while self._blank < len(fragments) and not fragments[self._blank].strip(SPACE):
-            self._blank += 1
-        return self._blank < len(fragments)
+        while self._blank_count < len(fragments) and not fragments[self._blank_count].strip(SPACE):
+            self._blank_count += 1
+        return self._blank_count < len(fragments)
 
     def may_be_whole(self) -> bool:
         """Return False if the last fragment alone shows that the arguments are not whole, which
         saves a scan of the others."""
-        last = self.fragments[-1].rstrip(SPACE) if self.fragments else ""
-        return not last or last[-1] in _CLOSING
+        last_fragment = self.fragments[-1].rstrip(SPACE) if self.fragments else ""
+        return not last_fragment or last_fragment[-1] in _CLOSING
 
     def may_grow(self) -> bool:
         """Return whether the call may lack a piece."""
-        return not (self.ended or self.whole())
+        return not (self.ended or self.is_whole())
 
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         """Return whether the arguments so far are balanced. Each fragment is examined once, on
         demand."""
         if self._balance is None:
             self._balance = Balance()
-        for fragment in self.fragments[self._scanned :]:
+        for fragment in self.fragments[self._scanned_count :]:
             self._balance.scan(fragment)
-        self._scanned = len(self.fragments)
+        self._scanned_count = len(self.fragments)
         return self._balance.whole
 
 
@@ -161,10 +161,11 @@ class CallAssembler(msgspec.Struct, eq=False):
     _by_index: dict[object, _OpenCall] = {}
     _by_id: dict[str, _OpenCall] = {}
     _last: _OpenCall | None = None
-    _judged: int = 0  # how many calls a stray piece has been checked against
-    _grown: int = 0  # how many calls, from the first on, can no longer grow
+    _judged_count: int = 0  # how many calls a stray piece has been checked against
+    _grown_count: int = 0  # how many calls, from the first on, can no longer grow
     _copies: list[tuple[str, str, str]] = []
-    _lent: dict[object, _OpenCall] = {}  # by an index without a call, the call that took its piece
+    # By an index that no call has: the call that took the piece sent there.
+    _borrowers: dict[object, _OpenCall] = {}
 
     @property
     def last_id(self) -> str:
@@ -187,7 +188,7 @@ class CallAssembler(msgspec.Struct, eq=False):
 
         Return whether there is such a call.
         """
-        call = self._lent.get(index)
+        call = self._borrowers.get(index)
         if call is not None:
             call.fault = call.fault or CONTRADICTORY
         return call is not None
@@ -211,7 +212,7 @@ class CallAssembler(msgspec.Struct, eq=False):
         index = None if index is NOWHERE else index
         if index is not None:
             call = self._by_index.get(index)
-            if call is not None and text and call.borrowed:
+            if call is not None and text and call.is_borrower:
                 call.fault = call.fault or CONTRADICTORY
         else:
             call = None if provider_id or name or not text else self._only_growing()
@@ -220,12 +221,12 @@ class CallAssembler(msgspec.Struct, eq=False):
         self._last = call
         if not text:
             return None
-        if call.ended or (is_all and call.has_arguments() and not call.whole()):
+        if call.ended or (is_all and call.has_arguments() and not call.is_whole()):
             call.fault = call.fault or CONTRADICTORY
         if self._is_stray(call, text):
             self.stray()
         call.fragments.append(text)
-        return ArgumentsPart(call.id, call.own, text)
+        return ArgumentsPart(call.id, call.own_name, text)
 
     def _is_stray(self, call: _OpenCall, text: str) -> bool:
         """Return whether the call that a piece points at cannot have it.
@@ -236,26 +237,26 @@ class CallAssembler(msgspec.Struct, eq=False):
             return call.ended or not call.name
         if call is self._calls[-1] or not call.may_be_whole() or not text.strip(SPACE):
             return False
-        return call.whole() and not self._is_copy(call, text)
+        return call.is_whole() and not self._is_copy(call, text)
 
     def _is_copy(self, call: _OpenCall, text: str) -> bool:
         """Return whether a piece repeats what the call has, and no later call may lack it.
 
         Some gateways repeat all calls at the end (decolua/9router#2869).
         """
-        if len(self._calls) > _MOST_COPIED or not is_object(text.strip(SPACE)):
+        if len(self._calls) > _MAX_COMPARED or not is_object(text.strip(SPACE)):
             return False
         later = self._calls[self._calls.index(call) + 1 :]
-        return same_json("".join(call.fragments), text) and all(one.whole() for one in later)
+        return same_json("".join(call.fragments), text) and all(c.is_whole() for c in later)
 
-    def placeless(self, index: object, *, brings: bool) -> None:
+    def placeless(self, index: object, *, has_contents: bool) -> None:
         """Take a piece that cannot contain what a call lacks.
 
-        It may be the remains of one that could, unless it carries nothing at all (`brings` is
+        It may be the remains of one that could, unless it carries nothing at all (`has_contents` is
         False) and the call that it points at is whole, as are all others.
         """
         call = self._last if index is None else self._by_index.get(index)
-        if brings or call is None or self._only_growing() is not None:
+        if has_contents or call is None or self._only_growing() is not None:
             self.stray()
 
     def stray(self) -> None:
@@ -263,17 +264,17 @@ class CallAssembler(msgspec.Struct, eq=False):
 
         Each call is examined once: after that it is in doubt, or was whole before.
         """
-        for call in self._calls[self._judged :]:
+        for call in self._calls[self._judged_count :]:
             if not call.ended:
                 call.fault = call.fault or (CONTRADICTORY if call.name else NAMELESS)
-        self._judged = len(self._calls)
+        self._judged_count = len(self._calls)
 
-    def block_at(self, given: object, *, of_call: bool = True) -> object:
+    def block_at(self, raw_index: object, *, of_call: bool = True) -> object:
         """Return the key of the block that an event continues, where calls are blocks among others.
 
         It is the event's index, if usable, or else `("number", …)` of the only call that may grow.
         """
-        index = index_of(given)
+        index = index_of(raw_index)
         if index is not None and index is not NOWHERE:
             return index
         number = self.astray() if of_call else None
@@ -290,12 +291,12 @@ class CallAssembler(msgspec.Struct, eq=False):
         If there are several, doubt them, because each may lack the piece that came.
         """
         calls = self._calls
-        if self._judged == len(calls):
+        if self._judged_count == len(calls):
             return None
-        while self._grown < len(calls) and not calls[self._grown].may_grow():
-            self._grown += 1
-        growing = list(islice((call for call in calls[self._grown :] if call.may_grow()), 2))
-        if self._judged or len(growing) > 1:
+        while self._grown_count < len(calls) and not calls[self._grown_count].may_grow():
+            self._grown_count += 1
+        growing = list(islice((call for call in calls[self._grown_count :] if call.may_grow()), 2))
+        if self._judged_count or len(growing) > 1:
             self.stray()
             return None
         return growing[0] if growing else None
@@ -308,19 +309,19 @@ class CallAssembler(msgspec.Struct, eq=False):
         """
         self._copies.append((provider_id, name, text))
 
-    def _contradicted(self, read: list[_OpenCall]) -> None:
+    def _doubt_by_copies(self, calls: list[_OpenCall]) -> None:
         """Doubt all calls if a copy matches none of them. If there are no calls, show the
         copies."""
-        if all(any(_is_copied(call, *copy) for call in read) for copy in self._copies):
+        if all(any(_is_copied(call, *copy) for call in calls) for copy in self._copies):
             return
-        for provider_id, name, text in () if read else self._copies:
+        for provider_id, name, text in () if calls else self._copies:
             call = self._open(None)
             call.provider_id, call.name, call.text = provider_id, name, text
             call.fault = CONTRADICTORY
-            call.own = self.offer.own_names.get(name, name)
+            call.own_name = self.offer.own_names.get(name, name)
             call.is_object = len(text) <= LONGEST and is_object(text)
-            read.append(call)
-        for call in read:
+            calls.append(call)
+        for call in calls:
             call.fault = call.fault or CONTRADICTORY
 
     @property
@@ -345,7 +346,7 @@ class CallAssembler(msgspec.Struct, eq=False):
         if not text:
             return None
         call.fragments.append(text)
-        return ArgumentsPart(call.id, call.own, text)
+        return ArgumentsPart(call.id, call.own_name, text)
 
     def finish(
         self, *, cut: bool, payload: PayloadRef | None = None
@@ -356,7 +357,7 @@ class CallAssembler(msgspec.Struct, eq=False):
         A piece with neither name nor arguments is no call. `payload` is the answer that contained
         them.
         """
-        read: list[_OpenCall] = []
+        calls: list[_OpenCall] = []
         for call in self._calls:
             text = "".join(call.fragments)
             if len(call.fragments) > 1 or not text.isascii():
@@ -366,32 +367,36 @@ class CallAssembler(msgspec.Struct, eq=False):
             call.text = text
             if call.name or text.strip(SPACE):
                 call.is_object = len(text) <= LONGEST and is_object(text)
-                read.append(call)
+                calls.append(call)
         if self.marked:
-            read = _told_once(read)
+            calls = _without_repeats(calls)
         if self._copies:
-            self._contradicted(read)
-        cut = cut or (bool(read) and not read[-1].is_object and ends_early(read[-1].text))
-        for call, after in pairwise(read):
-            if not call.text and not after.name:
+            self._doubt_by_copies(calls)
+        cut = cut or (bool(calls) and not calls[-1].is_object and ends_early(calls[-1].text))
+        for call, next_call in pairwise(calls):
+            if not call.text and not next_call.name:
                 call.fault = call.fault or UNENDED  # the nameless call's arguments may belong to it
-        if not all(call.name for call in read):
+        if not all(call.name for call in calls):
             self.stray()
         return tuple(
-            self._made(call, payload and PayloadRef(payload.digest, payload.size, at), cut=cut)
-            for at, call in enumerate(read)
+            self._tool_call(
+                call, payload and PayloadRef(payload.digest, payload.size, position), cut=cut
+            )
+            for position, call in enumerate(calls)
         ), cut
 
-    def _made(self, call: _OpenCall, payload: PayloadRef | None, *, cut: bool) -> ToolCall:
+    def _tool_call(self, call: _OpenCall, payload: PayloadRef | None, *, cut: bool) -> ToolCall:
         text, fault, notes = call.text, call.fault, call.notes
         if not cut:
-            arguments, more, same = (text, (), True) if call.is_object else settled(text)
-            notes += more
+            arguments, more_notes, is_consistent = (
+                (text, (), True) if call.is_object else settled(text)
+            )
+            notes += more_notes
             if fault is None and not call.name:
                 fault = NAMELESS
             if fault is None and self.marked and not (call.ended or call.is_object):
                 fault = UNENDED
-            if fault is None and not same:
+            if fault is None and not is_consistent:
                 fault = CONTRADICTORY
             text = arguments if fault is None else text
         if not text.isascii():
@@ -399,7 +404,7 @@ class CallAssembler(msgspec.Struct, eq=False):
         return ToolCall(
             id=call.id,
             provider_id=mended(call.provider_id),
-            name=mended(call.own),
+            name=mended(call.own_name),
             arguments=text,
             complete=not cut and fault is None,
             notes=() if cut else notes,
@@ -414,23 +419,23 @@ class CallAssembler(msgspec.Struct, eq=False):
             call = self._by_id.get(provider_id)
             if index is not None and name:
                 call = None
-            elif call is None and self._goes_on(index, provider_id, name, text):
+            elif call is None and self._continues_last(index, provider_id, name, text):
                 call = self._last
             elif call is None and text and not (provider_id or name or text.strip(SPACE)):
                 call = self._only_growing()  # blanks begin no call, and may be part of a string
-        renamed = self.marked and call is not None and _is_renamed(call, provider_id, name)
-        if call is not None and renamed:
+        is_renamed = self.marked and call is not None and _is_renamed(call, provider_id, name)
+        if call is not None and is_renamed:
             call.fault = call.fault or CONTRADICTORY
         if call is None or self._begins(call, provider_id, name, text):
             call = self._open(index)
-            if renamed:
+            if is_renamed:
                 call.fault = call.fault or CONTRADICTORY
         elif index is not None and (provider_id or name):
             self._by_index[index] = call
         self._continue(call, provider_id, name)
         return call
 
-    def _goes_on(self, index: object, provider_id: str, name: str, text: str) -> bool:
+    def _continues_last(self, index: object, provider_id: str, name: str, text: str) -> bool:
         """Return whether a piece that points at no call continues the last one.
 
         While the last call is not whole, an index alone does not indicate another call; nor does it
@@ -441,12 +446,12 @@ class CallAssembler(msgspec.Struct, eq=False):
             return True
         if provider_id or name or self._last is None or self._last.ended:
             return False
-        goes_on = bool(self._last.fragments) and not self._last.whole()
-        if goes_on and text:
+        continues = bool(self._last.fragments) and not self._last.is_whole()
+        if continues and text:
             self._only_growing()  # doubts them all if there are several
-        if goes_on:
-            self._lent[index], self._last.borrowed = self._last, True
-        return goes_on
+        if continues:
+            self._borrowers[index], self._last.is_borrower = self._last, True
+        return continues
 
     def _open(self, index: object) -> _OpenCall:
         call = _OpenCall(f"{self.ids}{len(self._calls)}", index)
@@ -464,76 +469,78 @@ class CallAssembler(msgspec.Struct, eq=False):
             call.provider_id = provider_id
             self._by_id[provider_id] = call
         if name:
-            joined_name = self._joined(call.name, name) if call.name else name
+            joined_name = self._joined_name(call.name, name) if call.name else name
             if (
                 call.name
                 and call.has_arguments()
-                and self._is_another(call.name, name, joined_name)
+                and self._is_other_name(call.name, name, joined_name)
             ):
                 call.fault = call.fault or CONTRADICTORY
             call.name = joined_name
-            call.own = self.offer.own_names.get(call.name, call.name)
-            call.named_in = self.chunk
+            call.own_name = self.offer.own_names.get(call.name, call.name)
+            call.named_in_chunk = self.chunk
 
-    def _is_another(self, before: str, name: str, joined_name: str) -> bool:
-        """Return whether a name that follows the first arguments differs from the call's."""
-        return joined_name != before or (name != before and self._knows(name))
+    def _is_other_name(self, current_name: str, name: str, new_name: str) -> bool:
+        """Return whether a name that came after the first arguments is not the call's own."""
+        return new_name != current_name or (name != current_name and self._knows(name))
 
     def _begins(self, call: _OpenCall, provider_id: str, name: str, text: str) -> bool:
         """Return whether the piece begins a call other than the one that it points at."""
-        another_name = bool(name) and name not in call.name
+        has_other_name = bool(name) and name not in call.name
         if provider_id and provider_id == call.provider_id:
-            return another_name and call.whole()
+            return has_other_name and call.is_whole()
         if provider_id and call.provider_id:
             if not name:
-                return call.whole()
-            made_up = name == call.name and call.fragments and text and not _opens(text)
-            return not (made_up and not call.whole())
+                return call.is_whole()
+            has_made_up_id = (
+                name == call.name and call.fragments and text and not _begins_object(text)
+            )
+            return not (has_made_up_id and not call.is_whole())
         if not name or not call.name or self._knows(call.name + name):
             return False
-        if call.whole():
-            return another_name or _opens(text)
-        two_tools = another_name and self._knows(call.name) and self._knows(name)
-        return call.named_in == self.chunk or (two_tools and not call.fragments)
+        if call.is_whole():
+            return has_other_name or _begins_object(text)
+        are_two_tools = has_other_name and self._knows(call.name) and self._knows(name)
+        return call.named_in_chunk == self.chunk or (are_two_tools and not call.fragments)
 
-    def _joined(self, before: str, name: str) -> str:
+    def _joined_name(self, current_name: str, piece: str) -> str:
         """Return a name from its pieces: a repeat changes nothing, a longer form replaces it."""
-        if self._knows(before + name):
-            return before + name
-        if name in before or len(before) > _LONGEST_NAME:
-            return before
-        return name if name.startswith(before) else before + name
+        if self._knows(current_name + piece):
+            return current_name + piece
+        if piece in current_name or len(current_name) > _LONGEST_NAME:
+            return current_name
+        return piece if piece.startswith(current_name) else current_name + piece
 
     def _knows(self, name: str) -> bool:
         return self.offer.own_name(name) in self.offer.tools
 
 
-def _told_once(calls: list[_OpenCall]) -> list[_OpenCall]:
+def _without_repeats(calls: list[_OpenCall]) -> list[_OpenCall]:
     """Return the calls without those that repeat an earlier one under its id."""
     by_id: dict[str, _OpenCall] = {}
-    told: list[_OpenCall] = []
+    unique: list[_OpenCall] = []
     for call in calls:
         first = by_id.setdefault(call.provider_id, call) if call.provider_id else call
         if first is call:
-            told.append(call)
+            unique.append(call)
         elif first.name == call.name and same_json(first.text, call.text):
             first.fault = first.fault or call.fault
             first.notes = tuple(dict.fromkeys((*first.notes, "said_twice")))
         else:
             first.fault = call.fault = CONTRADICTORY
-            told.append(call)
-    return told
+            unique.append(call)
+    return unique
 
 
 def _is_copied(call: _OpenCall, provider_id: str, name: str, text: str) -> bool:
-    other = bool(provider_id and call.provider_id) and provider_id != call.provider_id
-    return not other and name == call.name and (not text or same_json(text, call.text))
+    has_other_id = bool(provider_id and call.provider_id) and provider_id != call.provider_id
+    return not has_other_id and name == call.name and (not text or same_json(text, call.text))
 
 
 def _is_renamed(call: _OpenCall, provider_id: str, name: str) -> bool:
     """Return whether a piece repeats the beginning of that call with another name."""
-    same = bool(provider_id) and provider_id == call.provider_id
-    return same and bool(name) and bool(call.name) and name != call.name
+    has_same_id = bool(provider_id) and provider_id == call.provider_id
+    return has_same_id and bool(name) and bool(call.name) and name != call.name
 
 
 def joined(fragments: list[str]) -> str:
@@ -545,8 +552,8 @@ def joined(fragments: list[str]) -> str:
     if len(fragments) > 1:
         pieces = [fragment for fragment in fragments if fragment]
         if len(pieces) > 1 and not is_object(text) and is_object(pieces[-1]):
-            grows = all(after.startswith(before) for before, after in pairwise(pieces))
-            text = pieces[-1] if grows else text
+            is_cumulative = all(after.startswith(before) for before, after in pairwise(pieces))
+            text = pieces[-1] if is_cumulative else text
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -559,8 +566,8 @@ def _savable_arguments(text: str, fault: CallFault | None) -> tuple[str, CallFau
 
     A call with half a surrogate pair in its arguments is refused, whether or not it is saved first.
     """
-    whole = escaped(text)
-    return (mended(text), fault or HALF) if whole is None else (whole, fault)
+    escaped_text = escaped(text)
+    return (mended(text), fault or HALF) if escaped_text is None else (escaped_text, fault)
 
 
 def member_of(form: Mapping[str, Any], key: str, kind: type[_T]) -> _T | None:
@@ -571,48 +578,48 @@ def member_of(form: Mapping[str, Any], key: str, kind: type[_T]) -> _T | None:
     value = form.get(key)
     if value is None or isinstance(value, kind):
         return value
-    raise WireError(f"`{key}` is not {_KINDS.get(kind, kind.__name__)}")
+    raise WireError(f"`{key}` is not {_TYPE_PHRASES.get(kind, kind.__name__)}")
 
 
 def misplaced(
-    event: Mapping[str, Any], kind: object, places: Mapping[str, tuple[str, ...]]
+    event: Mapping[str, Any], kind: object, members_by_kind: Mapping[str, tuple[str, ...]]
 ) -> bool:
     """Return whether an event has members for pieces of calls that events of its kind do not have.
 
-    Its kind was changed, or is unknown. `places` are the members that each kind has; an unlisted
-    kind has none. Other events of unknown kinds, such as a ping, contain no piece.
+    Its kind was changed, or is unknown. An unlisted kind has no such members.
+    Other events of unknown kinds, such as a ping, contain no piece.
     """
-    has = places.get(kind, ()) if isinstance(kind, str) else ()
-    members = (key for keys in places.values() for key in keys if key not in has)
-    return any(event.get(key) is not None for key in members)  # some servers write null members
+    allowed = members_by_kind.get(kind, ()) if isinstance(kind, str) else ()
+    others = (key for keys in members_by_kind.values() for key in keys if key not in allowed)
+    return any(event.get(key) is not None for key in others)  # some servers write null members
 
 
-def reason_of(given: object) -> str:
+def reason_of(reason: object) -> str:
     """Return the text of a reason for the end of a reply. Only null and "" are none, which is "".
 
     A value that is not a string is a reason, too, but one that is not listed. If it is nested too
     deep to be written, it is named by its type.
     """
     try:
-        return "" if given is None else str(given)
+        return "" if reason is None else str(reason)
     except RecursionError:
-        return type(given).__name__
+        return type(reason).__name__
 
 
 NOWHERE: Final = object()
 """An unusable index: neither a number nor a string."""
 
 
-def index_of(given: object) -> object:
+def index_of(index: object) -> object:
     """Return the index that a server gave a piece, or None. It is a number in any notation, or a
     string."""
-    if type(given) is int or given is None:
-        return given
-    if type(given) is float and given.is_integer():
-        return int(given)
-    if type(given) is not str:
+    if type(index) is int or index is None:
+        return index
+    if type(index) is float and index.is_integer():
+        return int(index)
+    if type(index) is not str:
         return NOWHERE
-    return int(given) if given.isdecimal() and len(given) < _LONGEST_NUMBER else given
+    return int(index) if index.isdecimal() and len(index) < _LONGEST_NUMBER else index
 
 
 def choice_of(form: dict[str, Any]) -> int:
@@ -620,16 +627,16 @@ def choice_of(form: dict[str, Any]) -> int:
 
     Pieces of a call that belong to no known choice would leave a gap in some call.
     """
-    given = form.get("index")
-    if type(given) is int or given is None:
-        return given or 0
-    index = index_of(given)
+    raw_index = form.get("index")
+    if type(raw_index) is int or raw_index is None:
+        return raw_index or 0
+    index = index_of(raw_index)
     if type(index) is not int:
         raise WireError("the index of a choice is not a number")
     return index
 
 
-def _opens(text: str) -> bool:
+def _begins_object(text: str) -> bool:
     return text.lstrip(SPACE).startswith("{")
 
 
@@ -670,10 +677,10 @@ class Ending(msgspec.Struct, eq=False):
         Text after a colon is detail of a cut: `content_filter: PROHIBITED_CONTENT`.
         """
         word = reason.lower()
-        listed = self.wire.finish_reasons.get(word.partition(":")[0])
-        return listed or ("stop" if word in self.wire.natural_reasons else "doubtful")
+        meaning = self.wire.finish_reasons.get(word.partition(":")[0])
+        return meaning or ("stop" if word in self.wire.natural_reasons else "doubtful")
 
-    def said(self, reason: object, meaning: FinishReason | None = None) -> None:
+    def take_reason(self, reason: object, meaning: FinishReason | None = None) -> None:
         """Take a reason with the wire's meaning, or the given `meaning`. The reason of a cut
         stays."""
         word = reason_of(reason)
@@ -690,38 +697,38 @@ class Ending(msgspec.Struct, eq=False):
             if meaning == "doubtful":
                 self._fault = unlisted(word)
 
-    def worse(self, reason: object) -> None:
+    def take_stray_reason(self, reason: object) -> None:
         """Take a reason from an event that should not have one. It counts only if it is not
         natural."""
         word = reason_of(reason)
         if word and self.meaning(word) not in NATURAL:
-            self.said(word)
+            self.take_reason(word)
 
-    def sign(self, meaning: FinishReason) -> None:
+    def take_sign(self, meaning: FinishReason) -> None:
         """Take any other sign that the reply ended in that way."""
         if self.cut is None and meaning not in NATURAL:
             self.cut = meaning
 
-    def called(self) -> None:
+    def note_call(self) -> None:
         """Note a non-empty piece of a call, which makes an earlier reason void."""
         self._voided = self._voided or self.natural
 
-    def renewed(self) -> None:
+    def renew(self) -> None:
         """Let a reason count again: without a mark, one after the last call is the end."""
         self._voided = False
 
-    def stopped(self, *, ended: bool) -> None:
+    def stop(self, *, ended: bool) -> None:
         """Note that nothing more follows. `ended` says whether the provider sent the wire's own
         mark."""
-        by_reason = self.natural and not self._voided and not self.wire.always_done
-        if self.torn or not (ended or by_reason):
-            self.sign("incomplete")
+        ended_by_reason = self.natural and not self._voided and not self.wire.always_done
+        if self.torn or not (ended or ended_by_reason):
+            self.take_sign("incomplete")
 
     def calls(self, assembler: CallAssembler) -> tuple[ToolCall, ...]:
         """Return the calls. Their arguments may be the only sign that the reply was cut."""
         calls, cut = assembler.finish(cut=self.cut is not None, payload=self.payload)
         if cut:
-            self.sign("length")
+            self.take_sign("length")
         if self._fault is not None:
             calls = tuple(msgspec.structs.replace(call, fault=self._fault) for call in calls)
         if self.notes:
@@ -755,14 +762,16 @@ class Ending(msgspec.Struct, eq=False):
             not ids.legal(call.provider_id) and given_ids.legal(call.provider_id) for call in calls
         )
         if state:
-            state, calls = _saved(state, calls)
-        kept = ProviderState(self.wire.keeper, state or None) if state or has_own_id else None
-        natural: FinishReason = "refusal" if refused else "stop"
+            state, calls = _savable_state(state, calls)
+        provider_state = (
+            ProviderState(self.wire.keeper, state or None) if state or has_own_id else None
+        )
+        natural_finish: FinishReason = "refusal" if refused else "stop"
         if calls:
-            natural = "tool_calls" if any(call.complete for call in calls) else "doubtful"
+            natural_finish = "tool_calls" if any(call.complete for call in calls) else "doubtful"
         return Reply(
-            Message("assistant", mended("".join(text)), calls, provider_state=kept),
-            self.cut or natural,
+            Message("assistant", mended("".join(text)), calls, provider_state=provider_state),
+            self.cut or natural_finish,
             usage,
             self.offer,
             mended(self.reason) or None,
@@ -773,7 +782,7 @@ class Ending(msgspec.Struct, eq=False):
         )
 
 
-def _saved(state: Any, calls: tuple[ToolCall, ...]) -> tuple[Any, tuple[ToolCall, ...]]:
+def _savable_state(state: Any, calls: tuple[ToolCall, ...]) -> tuple[Any, tuple[ToolCall, ...]]:
     """Return the state of a reply in a form that can be saved, and the calls.
 
     If it cannot be saved, it is dropped completely and the calls say so, because half of it could
@@ -782,8 +791,8 @@ def _saved(state: Any, calls: tuple[ToolCall, ...]) -> tuple[Any, tuple[ToolCall
     try:
         return savable(state), calls
     except ValueError:
-        noted = (msgspec.structs.replace(c, notes=(*c.notes, "state_dropped")) for c in calls)
-        return None, tuple(noted)
+        noted_calls = (msgspec.structs.replace(c, notes=(*c.notes, "state_dropped")) for c in calls)
+        return None, tuple(noted_calls)
 
 
 APART = ""
@@ -803,12 +812,12 @@ def _texts_apart(pieces: list[str]) -> tuple[str, ...]:
 
 def unlisted(reason: str) -> CallFault:
     """Return the fault of the calls of a reply that ended for a reason that is not listed."""
-    said = safe_text(reason, 60)
+    excerpt = safe_text(reason, 60)
     return CallFault(
         ErrorCode.TRUNCATED,
-        f"The reply ended for the reason {said!r}, which is not known as a normal end, so its "
+        f"The reply ended for the reason {excerpt!r}, which is not known as a normal end, so its "
         "calls do not run. If it is one, the application can list it: "
-        f"natural_reasons=[{said!r}].",
+        f"natural_reasons=[{excerpt!r}].",
     )
 
 

@@ -233,7 +233,7 @@ class CohereReply:
         if not calls and kind in ("tool-call-start", "tool-call-delta"):
             self._calls.stray()
         for call in calls:
-            self.ending.called()
+            self.ending.note_call()
             if kind == "tool-call-delta" and not _brings(call):
                 self._calls.stray()
             if part := self._calls.piece(index, *_call(call)):
@@ -243,7 +243,7 @@ class CohereReply:
         """Take a reason that is not natural, whatever the event's type."""
         for holder in (event, event.get("delta")):
             if isinstance(holder, dict):
-                self.ending.worse(holder.get("finish_reason"))
+                self.ending.take_stray_reason(holder.get("finish_reason"))
 
     def _take_end(self, delta: JsonObject, message: JsonObject) -> None:
         """Take the end of the message. Calls in it are copies of those before it."""
@@ -261,7 +261,7 @@ class CohereReply:
             self._calls.end(index)
         elif kind == "message-start":
             if self._begun and (not given or given != self._id):
-                self.ending.sign("incomplete")
+                self.ending.take_sign("incomplete")
             self._id, self._begun = given, True
 
     def _block(self, index: object, piece: Any, parts: Parts) -> None:
@@ -303,13 +303,13 @@ class CohereReply:
     def _ends(self, last: Mapping[str, Any]) -> None:
         reason, usage = last.get("finish_reason"), last.get("usage")
         if reason_of(reason):
-            self.ending.said(reason)
+            self.ending.take_reason(reason)
         self._usage = usage if isinstance(usage, dict) else self._usage
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
         """Return the reply. `ended` says whether the provider declared it complete."""
         said_how = self._whole or bool(self.ending.reason)  # otherwise a cut may have been lost
-        self.ending.stopped(ended=ended and said_how)
+        self.ending.stop(ended=ended and said_how)
         calls = self.ending.calls(self._calls)
         return self.ending.reply(self._text, calls, self._spent(), raw=raw, state=self._state())
 

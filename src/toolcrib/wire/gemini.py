@@ -412,7 +412,7 @@ class GeminiReply:
             self._usage |= {key: count for key, count in usage.items() if count is not None}
         feedback = event.get("promptFeedback")
         if isinstance(feedback, dict) and _said(feedback.get("blockReason")):
-            self.ending.said(feedback["blockReason"], "content_filter")
+            self.ending.take_reason(feedback["blockReason"], "content_filter")
         candidates = member_of(event, "candidates", list) or []
         added = False
         for at, candidate in enumerate(candidates):
@@ -464,7 +464,7 @@ class GeminiReply:
         first, calls, which must match those of the first.
         """
         if _said(reason := candidate.get("finishReason")):
-            self.ending.worse(reason)
+            self.ending.take_stray_reason(reason)
         for call in _calls_of(candidate) if candidate.get("index") is not None else ():
             if call.get("name"):
                 self._copy(call)
@@ -495,11 +495,11 @@ class GeminiReply:
             else:
                 self._kept.add(part)
                 self._add_text(part, parts)
-        self.ending.worse(candidate.get("finish_reason"))
+        self.ending.take_stray_reason(candidate.get("finish_reason"))
         reason = candidate.get("finishReason")
         if _said(reason):
-            self.ending.renewed()
-            self.ending.said(reason)
+            self.ending.renew()
+            self.ending.take_reason(reason)
 
     def _add_text(self, part: dict[str, Any], parts: Parts) -> None:
         text = part.get("text")
@@ -516,7 +516,7 @@ class GeminiReply:
             show_text(text, self._text, parts)
 
     def _add_call(self, part: dict[str, Any], text: str, parts: Parts) -> None:
-        self.ending.called()
+        self.ending.note_call()
         call = part["functionCall"]
         if not isinstance(call, dict) or not isinstance(call.get("name"), str | None):
             raise WireError("a function call is not an object with a name")
@@ -592,10 +592,10 @@ class GeminiReply:
         if self._partial is not None:
             self._give_up(self._partial)
         ending = self.ending
-        ending.stopped(ended=ended and self._seen)
+        ending.stop(ended=ended and self._seen)
         calls = ending.calls(self._calls)
         if not calls and ending.meaning(ending.reason) == "tool_calls":
-            ending.sign("error")
+            ending.take_sign("error")
         spent, made = (counted(self._usage, *keys) for keys in (_INPUT_TOKENS, _OUTPUT_TOKENS))
         usage = Usage(1, spent, made, counted(self._usage, "cachedContentTokenCount"))
         return ending.reply(self._text, calls, usage, raw=raw, state=self._kept.state())

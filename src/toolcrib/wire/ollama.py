@@ -163,7 +163,9 @@ class OllamaReply:
         self._last = event
         self.over = event.get("done") is True
         if not self.over:
-            self.ending.worse(event.get("done_reason"))  # the last line may give another one
+            self.ending.take_stray_reason(
+                event.get("done_reason")
+            )  # the last line may give another one
         message = member_of(event, "message", dict)
         if message is None:
             return
@@ -196,9 +198,9 @@ class OllamaReply:
     def finish(self, *, ended: bool, raw: Any) -> Reply:
         """Return the reply. `ended` says whether a line declared itself the last one."""
         ending, reason = self.ending, self._last.get("done_reason")
-        ending.stopped(ended=ended)
+        ending.stop(ended=ended)
         if reason_of(reason):
-            ending.said(reason)
+            ending.take_reason(reason)
         calls = ending.calls(self._calls)
         state = {"thinking": mended("".join(self._thinking))} if self._thinking else None
         spent, made = (counted(self._last, f"{key}_count") for key in ("prompt_eval", "eval"))

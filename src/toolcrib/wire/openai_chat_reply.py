@@ -467,7 +467,9 @@ class ChatReply:
             if self.ending.natural:
                 self._take_note(provider_id, name, text)
             if not whole and _brings_nothing(call):
-                self._calls.placeless(index_of(call.get("index")), brings=_brings_another(call))
+                self._calls.placeless(
+                    index_of(call.get("index")), has_contents=_brings_another(call)
+                )
             elif whole:
                 self._calls.whole(provider_id, name, text)
             elif part := self._calls.piece(
@@ -482,7 +484,7 @@ class ChatReply:
 
     def _take_note(self, provider_id: str, name: str, text: str) -> None:
         if provider_id or name or text:
-            self.ending.called()
+            self.ending.note_call()
 
     def _function(self, function: Any, *way: str | int, whole: bool) -> tuple[str, str]:
         """Return name and arguments as text; arguments that come as a value keep their bytes.
@@ -530,15 +532,15 @@ class ChatReply:
             elif news or meaning not in NATURAL:
                 ending.reason = word
             if native:
-                ending.sign(meaning if meaning != "doubtful" else "stop")
+                ending.take_sign(meaning if meaning != "doubtful" else "stop")
             else:
                 ending.judge(word, meaning)
         if choice.get("error"):
-            ending.sign("error")
+            ending.take_sign("error")
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
         """Return the reply. `ended` says whether the provider declared it complete."""
-        self.ending.stopped(ended=ended)
+        self.ending.stop(ended=ended)
         if any(others.nameless for others in self._others.values()):
             self._calls.stray()
             if self._legacy:

@@ -663,7 +663,7 @@ class ResponsesReply:
             self._take_response(kind, response, parts)
         elif kind in _ENDS:
             if "output_index" in event or "item_id" in event:
-                self.ending.sign("incomplete")  # it is the remains of a piece of an item
+                self.ending.take_sign("incomplete")  # it is the remains of a piece of an item
             self._end({}, _ENDS[kind])
 
     def _take_number(self, number: object) -> None:
@@ -678,7 +678,7 @@ class ResponsesReply:
         given = response.get("id")
         is_other = self._id not in ("", given)
         if is_other and (kind == "response.created" or (kind in _ENDS and given)):
-            self.ending.sign("incomplete")  # of another one: the end of this is lost
+            self.ending.take_sign("incomplete")  # of another one: the end of this is lost
         self._id = self._id or str(response.get("id") or "")
         self._response = response
         if kind in _ENDS:
@@ -691,14 +691,14 @@ class ResponsesReply:
             return
         self._output.shown(response)
         if (status := response.get("status")) not in _GOES_ON:
-            self.ending.worse(status)
+            self.ending.take_stray_reason(status)
         self._take_cut(_details(response))
 
     def _take_cut(self, reason: object) -> None:
         """Take the reason for which a response is incomplete, if there is one."""
         if word := reason_of(reason):
             meaning = self.ending.meaning(word)
-            self.ending.said(word, "incomplete" if meaning in NATURAL else meaning)
+            self.ending.take_reason(word, "incomplete" if meaning in NATURAL else meaning)
 
     def _end(self, response: dict[str, Any], status: Any) -> None:
         """Take the response that says how everything ended. Raises ProviderError if it failed."""
@@ -710,18 +710,18 @@ class ResponsesReply:
         if reason or status == "incomplete":
             self._take_cut(reason or status)
         elif reason_of(status):
-            self.ending.said(status)
+            self.ending.take_reason(status)
         else:
-            self.ending.said("", "stop")
+            self.ending.take_reason("", "stop")
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
         """Return the reply. Only a complete response ends it: `[DONE]` alone says nothing about its
         status."""
         if self.ending.torn or not (ended and self.over):
-            self.ending.sign("incomplete")
+            self.ending.take_sign("incomplete")
         items = self._output.items
         if any(item.cut for item in items if item.call or item.texts):
-            self.ending.sign("length")
+            self.ending.take_sign("length")
         calls = self._calls()
         usage = self._response.get("usage")
         usage = usage if isinstance(usage, dict) else {}
@@ -748,7 +748,7 @@ class ResponsesReply:
             text = item.whole
             begun = not item.settled and bool(item.name or text)
             if begun and self.ending.cut is None and not is_object(mended(text)):
-                self.ending.sign("incomplete")
+                self.ending.take_sign("incomplete")
             assembler.whole(
                 item.call_id or item.id,
                 item.name,
