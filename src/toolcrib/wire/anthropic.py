@@ -323,7 +323,7 @@ class AnthropicReply(BlockReply[ContentBlock]):
     """Takes events or a body of Anthropic's."""
 
     reason_key = "stop_reason"
-    counts = (
+    usage_keys = (
         *("input_tokens", "output_tokens"),
         *("cache_read_input_tokens", "cache_creation_input_tokens"),
     )
@@ -426,7 +426,7 @@ class AnthropicReply(BlockReply[ContentBlock]):
         """Begin a block. Its input is shown only when it ends."""
         if not isinstance(form, dict):
             raise WireError("a content block is not an object")
-        block = self._opened(ContentBlock(len(self._blocks), form), index)
+        block = self._add_block(ContentBlock(len(self._blocks), form), index)
         if block.kind == "tool_use":
             name, provider_id = form.get("name") or "", form.get("id") or ""
             if not isinstance(name, str):
@@ -434,7 +434,7 @@ class AnthropicReply(BlockReply[ContentBlock]):
             self.ending.note_call()
             self._calls.piece(block.number, str(provider_id), name, "")
             text = form.get("input")
-            block.given = text if isinstance(text, str) else given
+            block.initial_input = text if isinstance(text, str) else given
         elif block.kind == "text" and (text := form.get("text")):
             if not isinstance(text, str):
                 raise WireError("the text of a block is not text")
@@ -479,7 +479,7 @@ class AnthropicReply(BlockReply[ContentBlock]):
         The input that came with the beginning counts if none followed (gajae-code#1895). If both
         came, they must be the same.
         """
-        given, block.given = block.given, ""
+        given, block.initial_input = block.initial_input, ""
         if block.bare and not (given or block.input):
             self._calls.doubt(block.number, CONTRADICTORY)
         if not given:

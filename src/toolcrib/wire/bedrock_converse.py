@@ -376,7 +376,7 @@ class BedrockReply(BlockReply[ConverseBlock]):
     """Takes events or a body of Converse's."""
 
     reason_key = "stopReason"
-    counts = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
+    usage_keys = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
     _begun = False
 
     def body(self, body: dict[str, Any], data: bytes) -> None:
@@ -435,7 +435,7 @@ class BedrockReply(BlockReply[ConverseBlock]):
     def _begin(self, form: Any, index: object, given: str, parts: Parts) -> ConverseBlock:
         if not isinstance(form, dict) or not isinstance(form.get("toolUse", form), dict):
             raise WireError("a content block is not an object")
-        block = self._opened(ConverseBlock(len(self._blocks), dict(form)), index)
+        block = self._add_block(ConverseBlock(len(self._blocks), dict(form)), index)
         if text := text_of(form):
             show_text(text, self._text, parts)
         elif form and not _has_text(form):

@@ -20,7 +20,7 @@ from toolcrib.wire.calls import (
     index_of,
     reason_of,
 )
-from toolcrib.wire.decoding import Parts, counted
+from toolcrib.wire.decoding import Parts, token_count
 
 _B = TypeVar("_B", bound="GrowingBlock")
 
@@ -28,12 +28,21 @@ _B = TypeVar("_B", bound="GrowingBlock")
 class GrowingBlock(ABC):
     """A block that may still grow; `form` is its first form, `number` its place in the reply.
 
-    `call` holds the members of a call that the provider does not run itself, and `given` the input
-    that came with its beginning, as text, until it has been taken. `stopped` says that the provider
-    declared the block complete.
+    `call` holds the members of a call that the provider does not run itself. `initial_input` is the
+    input that came with its beginning, as text, until it has been taken. `stopped` says that the
+    provider declared the block complete.
     """
 
-    __slots__ = ("_citations", "_pieces", "call", "form", "given", "kind", "number", "stopped")
+    __slots__ = (
+        "_citations",
+        "_pieces",
+        "call",
+        "form",
+        "initial_input",
+        "kind",
+        "number",
+        "stopped",
+    )
 
     id_key: ClassVar[str]
 
@@ -44,22 +53,22 @@ class GrowingBlock(ABC):
         self.form = form
         self.kind = kind
         self.call = call
-        self.given = ""
+        self.initial_input = ""
         self.stopped = False
         self._pieces: dict[str, list[str]] = {}
         self._citations: list[Any] = []
 
-    def is_again(self, call: dict[str, Any] | None) -> bool:
+    def is_repeated_by(self, call: dict[str, Any] | None) -> bool:
         """Return whether a call at the same index repeats the beginning of this one."""
-        own = self.call
-        if own is None or call is None or (self.stopped and not own.get(self.id_key)):
+        current = self.call
+        if current is None or call is None or (self.stopped and not current.get(self.id_key)):
             return False
-        return all(call.get(key) == own.get(key) for key in (self.id_key, "name"))
+        return all(call.get(key) == current.get(key) for key in (self.id_key, "name"))
 
-    def is_other(self, call: dict[str, Any] | None) -> bool:
+    def shares_id_with(self, call: dict[str, Any] | None) -> bool:
         """Return whether a call at the same index gives this one's id to another tool."""
-        given = self.call.get(self.id_key) if self.call else None
-        return call is not None and bool(given) and call.get(self.id_key) == given
+        call_id = self.call.get(self.id_key) if self.call else None
+        return call is not None and bool(call_id) and call.get(self.id_key) == call_id
 
     @property
     def unannounced(self) -> bool:
@@ -75,12 +84,12 @@ class BlockReply(ABC, Generic[_B]):
     """Takes events or a body, and gives the `Reply`. Each call is a block, whatever the block's
     index.
 
-    `reason_key` is the member with a reason, and `counts` names those of the usage: all input, the
+    `reason_key` is the member with a reason, and `usage_keys` names those of the usage: all input, the
     output, read from the cache, and written to it.
     """
 
     reason_key: ClassVar[str]
-    counts: ClassVar[tuple[str, ...]]
+    usage_keys: ClassVar[tuple[str, ...]]
 
     def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
         self.known = False
@@ -93,38 +102,40 @@ class BlockReply(ABC, Generic[_B]):
         self._usage: dict[str, Any] = {}
 
     @abstractmethod
-    def _begin(self, form: Any, index: object, given: str, parts: Parts) -> _B:
-        """Begin a block, whose text is shown at once; `given` is the input that came with it."""
+    def _begin(self, form: Any, index: object, initial_input: str, parts: Parts) -> _B:
+        """Begin a block, whose text is shown at once; `initial_input` came with its beginning."""
 
     @abstractmethod
     def _kept(self, forms: list[dict[str, Any]], *, cut: bool) -> list[dict[str, Any]]:
         """Return the blocks that have to be sent back: all, or none if text and calls say it all."""
 
-    def _opened(self, block: _B, index: object) -> _B:
+    def _add_block(self, block: _B, index: object) -> _B:
         self._blocks.append(block)
         self._by_index[index] = self._by_index["number", block.number] = block
         return block
 
-    def _take_start(self, form: Any, call: Any, place: object, given: str, parts: Parts) -> None:
+    def _take_start(
+        self, form: Any, call: Any, raw_index: object, initial_input: str, parts: Parts
+    ) -> None:
         """Take the beginning of a block, which may have begun before. An empty input is a
         placeholder."""
-        index = index_of(place)
+        index = index_of(raw_index)
         index = None if index is NOWHERE else index
-        given = given if given.strip("{} \t\r\n") else ""
-        before = self._by_index.get(index)
-        if before is not None and before.is_again(call):
-            if given != before.given:
-                self._calls.doubt(before.number, CONTRADICTORY)
+        initial_input = initial_input if initial_input.strip("{} \t\r\n") else ""
+        previous = self._by_index.get(index)
+        if previous is not None and previous.is_repeated_by(call):
+            if initial_input != previous.initial_input:
+                self._calls.doubt(previous.number, CONTRADICTORY)
             return
-        block = self._begin(form, index, given, parts)
-        if before is None:
+        block = self._begin(form, index, initial_input, parts)
+        if previous is None:
             return
-        if before.is_other(call):
-            self._calls.doubt(before.number, CONTRADICTORY)
+        if previous.shares_id_with(call):
+            self._calls.doubt(previous.number, CONTRADICTORY)
             self._calls.doubt(block.number, CONTRADICTORY)
-        elif before.unannounced:
+        elif previous.unannounced:
             self._calls.doubt(block.number, UNENDED)  # earlier pieces may belong to it
-        if self._calls.doubt_borrower(before.number):
+        if self._calls.doubt_borrower(previous.number):
             self._calls.doubt(block.number, UNENDED)
 
     def _take_reason(self, message: Any) -> None:
@@ -146,10 +157,10 @@ class BlockReply(ABC, Generic[_B]):
         calls = self.ending.calls(self._calls)
         forms = [block.whole() for block in self._blocks]
         state = self._kept(forms, cut=self.ending.cut is not None)
-        taken, made, read, written = self.counts
+        input_key, output_key, read_key, write_key = self.usage_keys
         usage = Usage(
             1,
-            counted(self._usage, taken, read, written),
-            *(counted(self._usage, key) for key in (made, read, written)),
+            token_count(self._usage, input_key, read_key, write_key),
+            *(token_count(self._usage, key) for key in (output_key, read_key, write_key)),
         )
         return self.ending.reply(self._text, calls, usage, raw=raw, state=state)

@@ -47,7 +47,7 @@ from toolcrib.wire.calls import (
     reason_of,
 )
 from toolcrib.wire.content import IMAGES
-from toolcrib.wire.decoding import Parts, counted, decoding_by, show_reasoning, show_text
+from toolcrib.wire.decoding import Parts, decoding_by, show_reasoning, show_text, token_count
 from toolcrib.wire.failure import reported_error
 from toolcrib.wire.forms import (
     VERY_LARGE,
@@ -329,7 +329,7 @@ class CohereReply:
         """Return the billed tokens; `tokens` also counts what Cohere adds to a prompt."""
         counts = self._usage.get("billed_units") or self._usage.get("tokens")
         counts = counts if isinstance(counts, dict) else {}
-        return Usage(1, counted(counts, "input_tokens"), counted(counts, "output_tokens"))
+        return Usage(1, token_count(counts, "input_tokens"), token_count(counts, "output_tokens"))
 
 
 def _check(payload: JsonObject) -> None:

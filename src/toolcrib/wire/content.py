@@ -38,21 +38,21 @@ from toolcrib.values.message import Message
 from toolcrib.wire.history import History, SentResult
 
 Form: TypeAlias = dict[str, Any]
-Make: TypeAlias = Callable[[Media, int], Form | None]
+MakeForm: TypeAlias = Callable[[Media, int], Form | None]
 """Returns the wire's form of an image or a file, by its position from 0; None if there is none."""
 
 IMAGES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 PDF = "application/pdf"
 OFFICE = "application/vnd.openxmlformats-officedocument"
-_ANY = "application/octet-stream"
+_ANY_TYPE = "application/octet-stream"
 
 
-def is_taken(media: frozenset[str], part: Media) -> bool:
+def is_taken(media_types: frozenset[str], part: Media) -> bool:
     """Return whether a part has one of these media types; an image at an address may have any."""
     media_type = media_type_of(part)
     if media_type or not isinstance(part, Image):
-        return media_type in media
-    return not media.isdisjoint(IMAGES)
+        return media_type in media_types
+    return not media_types.isdisjoint(IMAGES)
 
 
 def as_media(part: Part) -> Media | None:
@@ -66,76 +66,85 @@ def as_media(part: Part) -> Media | None:
     url = part.url if data is None else ""
     if isinstance(part, File) and kind_of(part) != "image":
         return File(media_type, data or "", url, name=part.name)
-    return Image(media_type, "", url) if data is None else Image(media_type or _ANY, data)
+    return Image(media_type, "", url) if data is None else Image(media_type or _ANY_TYPE, data)
 
 
 def _forms(
-    message: Message, media: frozenset[str], make: Make
+    message: Message, media_types: frozenset[str], make_form: MakeForm
 ) -> Iterator[tuple[Part, Form | None]]:
     """Yield each part, and its form if it is sent unchanged."""
     count = 0
     for part in message.parts:
-        found = as_media(part)
-        form = make(found, count) if found is not None and is_taken(media, found) else None
+        media_part = as_media(part)
+        form = (
+            make_form(media_part, count)
+            if media_part is not None and is_taken(media_types, media_part)
+            else None
+        )
         count += form is not None
         yield part, form
 
 
 def in_blocks(
-    message: Message, media: frozenset[str], make: Make, text: Callable[[str], Form]
+    message: Message,
+    media_types: frozenset[str],
+    make_form: MakeForm,
+    make_text: Callable[[str], Form],
 ) -> list[Form]:
     """Return a result's text and parts as blocks, in order, without blank texts."""
-    blocks = [text(message.content)] if message.content.strip() else []
-    for part, form in _forms(message, media, make):
-        blocks += map(text, told_in_text((part,))) if form is None else [form]
+    blocks = [make_text(message.content)] if message.content.strip() else []
+    for part, form in _forms(message, media_types, make_form):
+        blocks += map(make_text, told_in_text((part,))) if form is None else [form]
     return blocks
 
 
-def attached_to(name: str, result: SentResult) -> str:
+def attachment_label(name: str, result: SentResult) -> str:
     """Return the text before an attachment that is outside of its result."""
     return f"[{name} of the result of {result.name}, call {result.id}]"
 
 
-def file_name(file: File, at: int) -> str:
+def file_name(file: File, position: int) -> str:
     """Return the name of a file, or one that shows its type."""
-    return file.name or f"file {at + 1}{guess_extension(media_type_of(file)) or ''}"
+    return file.name or f"file {position + 1}{guess_extension(media_type_of(file)) or ''}"
 
 
-class Beside(msgspec.Struct, frozen=True):
+class ResultContent(msgspec.Struct, frozen=True):
     """A result's text, which names its attachments, and the attachments by these names."""
 
     text: str
-    attached: Sequence[tuple[str, Form]]
+    attachments: Sequence[tuple[str, Form]]
 
 
-def beside(message: Message, media: frozenset[str], make: Make) -> Beside:
+def result_content(
+    message: Message, media_types: frozenset[str], make_form: MakeForm
+) -> ResultContent:
     """Return a result's text, and its attachments outside of it."""
     if not message.parts:
-        return Beside(message.content, ())
-    texts, attached = [message.content], list[tuple[str, Form]]()
-    for part, form in _forms(message, media, make):
+        return ResultContent(message.content, ())
+    texts, attachments = [message.content], list[tuple[str, Form]]()
+    for part, form in _forms(message, media_types, make_form):
         if form is None:
             texts += told_in_text((part,))
             continue
-        name = f"attachment {len(attached) + 1}"
+        name = f"attachment {len(attachments) + 1}"
         texts += told_in_text((part,), why=name)
-        attached.append((name, form))
-    return Beside("\n\n".join(text for text in texts if text.strip()), attached)
+        attachments.append((name, form))
+    return ResultContent("\n\n".join(text for text in texts if text.strip()), attachments)
 
 
 def in_prompt(
-    history: History, message: Message, make: Make, text: Callable[[str], Form]
+    history: History, message: Message, make_form: MakeForm, make_text: Callable[[str], Form]
 ) -> list[Form]:
     """Return the parts of a user's message, in order, without blank texts. Raises RequestError."""
     forms, count = list[Form](), 0
     for part in message.parts:
-        found = as_media(part)
-        if found is None:
-            forms += map(text, told_in_text((part,)))
+        media_part = as_media(part)
+        if media_part is None:
+            forms += map(make_text, told_in_text((part,)))
             continue
-        form = make(found, count) if is_taken(history.prompt_media, found) else None
+        form = make_form(media_part, count) if is_taken(history.prompt_media, media_part) else None
         if form is None:
-            raise _refusal(history, found)
+            raise _refusal(history, media_part)
         forms.append(form)
         count += 1
     return forms
@@ -144,15 +153,19 @@ def in_prompt(
 def prompt_of(
     history: History,
     message: Message,
-    image: Callable[[Image], Form],
-    make: Make,
-    text: Callable[[str], Form],
+    make_image: Callable[[Image], Form],
+    make_form: MakeForm,
+    make_text: Callable[[str], Form],
 ) -> str | list[Form]:
     """Return a user's text alone, or parts if there are any, with the `images` first."""
     if not (message.images or message.parts):
         return message.content
-    said = [text(message.content)] if message.content else []
-    return [*map(image, message.images), *said, *in_prompt(history, message, make, text)]
+    texts = [make_text(message.content)] if message.content else []
+    return [
+        *map(make_image, message.images),
+        *texts,
+        *in_prompt(history, message, make_form, make_text),
+    ]
 
 
 def _refusal(history: History, part: Media) -> RequestError:
@@ -163,8 +176,8 @@ def _refusal(history: History, part: Media) -> RequestError:
         else:
             why = "as data: its API has no way to send that"
         return RequestError(f"{who} takes no {what} {why}")
-    taken = ", ".join(sorted(history.prompt_media)) or "none"
+    accepted = ", ".join(sorted(history.prompt_media)) or "none"
     return RequestError(
-        f"{who} takes no {what}: with this model, it takes {taken}. If your model takes more, "
+        f"{who} takes no {what}: with this model, it takes {accepted}. If your model takes more, "
         "list it in prompt_media=[…] of the client"
     )

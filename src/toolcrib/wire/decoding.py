@@ -29,21 +29,23 @@ from toolcrib.wire.json_text import mended, parsed
 MAX_KEPT = 256 * 1024
 """The limit on what `Reply.events` keeps of a stream, in bytes."""
 
-_DONE = b"[DONE]"
-_NOTHING = (b"", b"null")
-_ALIVE = (b"ping", b"heartbeat", b"keepalive", b"keep-alive")
+_DONE_MARK = b"[DONE]"
+_EMPTY_DATA = (b"", b"null")
+_KEEP_ALIVE = (b"ping", b"heartbeat", b"keepalive", b"keep-alive")
 """Events that only keep a connection open, with or without a text."""
-_BLANK = b"\xef\xbb\xbf \t\r\n"
-_ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
-_HEAVY = frozenset(("choices", "candidates", "content", "output", "message", "response", "delta"))
+_BLANKS = b"\xef\xbb\xbf \t\r\n"
+_ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
+_LARGE_MEMBERS = frozenset(
+    ("choices", "candidates", "content", "output", "message", "response", "delta")
+)
 
 
 Parts: TypeAlias = list[Piece]
 
 
-def show_text(text: str, said: list[str], parts: Parts) -> None:
+def show_text(text: str, texts: list[str], parts: Parts) -> None:
     """Add a piece of the answer's text to the text so far, and to what can be shown."""
-    said.append(text)
+    texts.append(text)
     parts.append(TextPart(mended(text)))
 
 
@@ -53,16 +55,16 @@ def show_reasoning(text: object, parts: Parts) -> None:
         parts.append(ReasoningPart(mended(text)))
 
 
-def counted(usage: Mapping[str, Any], *keys: str) -> int:
+def token_count(usage: Mapping[str, Any], *keys: str) -> int:
     """Return the sum of the counts under these keys; missing or invalid counts are 0."""
     counts = (usage.get(key) for key in keys)
     return sum(n for n in counts if isinstance(n, int) and not isinstance(n, bool) and n > 0)
 
 
-def cached(usage: Mapping[str, Any], details: str) -> int:
+def cached_tokens(usage: Mapping[str, Any], details: str) -> int:
     """Return the input tokens from the provider's cache, as OpenAI counts them under `details`."""
     counts = usage.get(details)
-    return counted(counts, "cached_tokens") if isinstance(counts, Mapping) else 0
+    return token_count(counts, "cached_tokens") if isinstance(counts, Mapping) else 0
 
 
 class Builder(Protocol):
@@ -152,7 +154,7 @@ class WholeDecoder(msgspec.Struct, eq=False):
     def finish(self, *, clean: bool = True) -> Reply:
         if self.done:
             raise WireError(f"the reply is larger than {MAX_BYTES} bytes")
-        body = b"".join(self._pieces).lstrip(_BLANK)
+        body = b"".join(self._pieces).lstrip(_BLANKS)
         if not body:
             raise WireError("the reply is empty")
         builder = self.builder
@@ -179,15 +181,15 @@ class WholeDecoder(msgspec.Struct, eq=False):
         return self.builder.finish(ended=False, raw=chunks)
 
 
-class _TakenEvents:
+class _EventRecord:
     """The data of the events that a reply was made of: a digest of all, and the first of them."""
 
-    __slots__ = ("_digest", "_kept", "_size")
+    __slots__ = ("_digest", "_first_events", "_size")
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
         self._size = 0
-        self._kept: list[bytes] = []
+        self._first_events: list[bytes] = []
 
     def add(self, events: list[bytes]) -> None:
         self._digest.update(b"".join(data + b"\n" for data in events))
@@ -197,19 +199,19 @@ class _TakenEvents:
         for data in events:
             self._size += len(data) + 1
             if self._size <= MAX_KEPT:
-                self._kept.append(data)
+                self._first_events.append(data)
 
     def texts(self) -> tuple[str, ...]:
-        return tuple(data.decode("utf-8", "replace") for data in self._kept)
+        return tuple(data.decode("utf-8", "replace") for data in self._first_events)
 
     def reference(self) -> PayloadRef:
         return PayloadRef(self._digest.hexdigest(), self._size)
 
 
-def _says(event: Event) -> bool:
+def _has_content(event: Event) -> bool:
     """Return whether an event contains anything but a keep-alive or a repeated end mark."""
     data = event.data.strip()
-    return event.name not in _ALIVE and data.startswith(b"{") and b'"ping"' not in data[:40]
+    return event.name not in _KEEP_ALIVE and data.startswith(b"{") and b'"ping"' not in data[:40]
 
 
 class StreamDecoder:
@@ -217,14 +219,14 @@ class StreamDecoder:
 
     def __init__(self, builder: Builder, frames: Frames) -> None:
         self._builder = builder
-        self._fast = builder.fast if isinstance(builder, QuickBuilder) else None
-        self._events = frames
+        self._take_fast = builder.fast if isinstance(builder, QuickBuilder) else None
+        self._frames = frames
         self._failure: ClientError | None = None
-        self._ended = self._more = False
-        self._foreign = self._size = 0
-        self._taken = _TakenEvents()
-        self._head: dict[str, Any] = {}
-        self._any = False
+        self._ended = self._has_more = False
+        self._foreign_count = self._size = 0
+        self._record = _EventRecord()
+        self._first_chunk: dict[str, Any] = {}
+        self._has_event = False
 
     @property
     def done(self) -> bool:
@@ -233,76 +235,81 @@ class StreamDecoder:
     def feed(self, data: bytes) -> Parts:
         parts: Parts = []
         if self.done:
-            self._look_behind(data)
+            self._check_rest(data)
             return parts
         try:
             self._size += len(data)
             if self._size > MAX_STREAM_BYTES:
                 raise WireError(f"the stream is larger than {MAX_STREAM_BYTES} bytes")
-            taken = []
-            for event in self._events.feed(data):
+            taken_data = []
+            for event in self._frames.feed(data):
                 if self._ended:
-                    self._more = self._more or _says(event)
+                    self._has_more = self._has_more or _has_content(event)
                     continue
-                taken.append(event.data)
-                self._foreign = event.foreign
-                self._take(event, parts)
-            self._taken.add(taken)
+                taken_data.append(event.data)
+                self._foreign_count = event.foreign
+                self._take_event(event, parts)
+            self._record.add(taken_data)
         except ClientError as failure:
             self._failure = failure
         return parts
 
-    def _look_behind(self, data: bytes) -> None:
+    def _check_rest(self, data: bytes) -> None:
         """Note whether something follows the end, without decoding it."""
-        if self._failure is None and not self._more:
+        if self._failure is None and not self._has_more:
             try:
-                self._more = any(map(_says, self._events.feed(data)))
+                self._has_more = any(map(_has_content, self._frames.feed(data)))
             except ClientError:
-                self._more = True
+                self._has_more = True
 
     def finish(self, *, clean: bool = True) -> Reply:
         """Return the reply; `clean` says whether the transport confirmed the end of the body."""
         ending = self._builder.ending
         if not self.done:
-            self._take_rest()
+            self._take_last_event()
             ending.torn = ending.torn or not clean
-            self._foreign = self._events.foreign
+            self._foreign_count = self._frames.foreign
         # Text between events is from somebody else, such as a gateway's error, or the remains of an
         # event.
-        ending.torn = ending.torn or self._foreign > 0
+        ending.torn = ending.torn or self._foreign_count > 0
         if self._failure is not None:
             raise self._failure
-        if not self._builder.known and (self._any or self._events.foreign):
+        if not self._builder.known and (self._has_event or self._frames.foreign):
             raise WireError(
                 "the reply is neither JSON nor an event stream in the format of this wire"
             )
-        ending.events, ending.payload = self._taken.texts(), self._taken.reference()
-        if self._more:
+        ending.events, ending.payload = self._record.texts(), self._record.reference()
+        if self._has_more:
             ending.notes.append("after_end")
-        return self._builder.finish(ended=self._ended, raw=self._head or None)
+        return self._builder.finish(ended=self._ended, raw=self._first_chunk or None)
 
-    def _take_rest(self) -> None:
+    def _take_last_event(self) -> None:
         """Take the bytes after the last blank line: a last event, or the beginning of a cut one."""
-        rest = self._events.close()
-        if rest is None:
+        event = self._frames.close()
+        if event is None:
             return
-        self._taken.add([rest.data])
+        self._record.add([event.data])
         try:
-            self._take(rest, [])
+            self._take_event(event, [])
         except WireError:
             self._builder.ending.torn = True
         except ClientError as failure:
             self._failure = failure
 
-    def _take(self, event: Event, parts: Parts) -> None:
+    def _take_event(self, event: Event, parts: Parts) -> None:
         data = event.data
-        if self._fast and self._head and not event.name and self._fast(data, parts):
+        if (
+            self._take_fast
+            and self._first_chunk
+            and not event.name
+            and self._take_fast(data, parts)
+        ):
             return
         if not data.startswith(b"{"):
             data = data.strip()
-            if data in _NOTHING or data.startswith(b":") or event.name in _ALIVE:
+            if data in _EMPTY_DATA or data.startswith(b":") or event.name in _KEEP_ALIVE:
                 return
-            if data.strip(b'"') == _DONE:
+            if data.strip(b'"') == _DONE_MARK:
                 self._ended = True
                 return
         try:
@@ -310,24 +317,26 @@ class StreamDecoder:
         except WireError:
             if b"\n" not in data:
                 raise
-            self._take_lines(event.name, data, parts)
+            self._take_lines_as_events(event.name, data, parts)
             return
-        self._any = True
-        if not self._head:
-            self._head = {key: value for key, value in chunk.items() if key not in _HEAVY}
+        self._has_event = True
+        if not self._first_chunk:
+            self._first_chunk = {
+                key: value for key, value in chunk.items() if key not in _LARGE_MEMBERS
+            }
         if chunk.get("error") or event.name == b"error":
             raise reported_error(chunk.get("error") or chunk)
         self._builder.event(chunk, data, event.name, parts)
         self._ended = self._ended or self._builder.over
 
-    def _take_lines(self, name: bytes, data: bytes, parts: Parts) -> None:
+    def _take_lines_as_events(self, name: bytes, data: bytes, parts: Parts) -> None:
         """Take several values in one event, from servers that put no blank line between them."""
         for line in data.split(b"\n"):
-            said = Event(name, line)
+            event = Event(name, line)
             if self._ended:
-                self._more = self._more or _says(said)
+                self._has_more = self._has_more or _has_content(event)
             else:
-                self._take(said, parts)
+                self._take_event(event, parts)
 
 
 class EitherDecoder:
@@ -337,23 +346,23 @@ class EitherDecoder:
     def __init__(self, builder: Builder, frames: Callable[[], Frames]) -> None:
         self._builder = builder
         self._frames = frames
-        self._inner: Decoder | None = None
+        self._decoder: Decoder | None = None
 
     @property
     def done(self) -> bool:
-        return self._inner is not None and self._inner.done
+        return self._decoder is not None and self._decoder.done
 
     def feed(self, data: bytes) -> Parts:
-        if self._inner is None:
-            data = data.lstrip(_BLANK)
+        if self._decoder is None:
+            data = data.lstrip(_BLANKS)
             if not data:
                 return []
-            whole = data.startswith((b"{", b"[", b"<"))
-            self._inner = WholeDecoder(self._builder) if whole else self._stream()
-        return self._inner.feed(data)
+            is_body = data.startswith((b"{", b"[", b"<"))
+            self._decoder = WholeDecoder(self._builder) if is_body else self._stream()
+        return self._decoder.feed(data)
 
     def finish(self, *, clean: bool = True) -> Reply:
-        return (self._inner or self._stream()).finish(clean=clean)
+        return (self._decoder or self._stream()).finish(clean=clean)
 
     def _stream(self) -> Decoder:
         return StreamDecoder(self._builder, self._frames())
@@ -376,14 +385,14 @@ def _parsed(data: bytes) -> dict[str, Any]:
 def _items(data: bytes) -> list[bytes]:
     """Return the items of a JSON array, each as its bytes. Raises WireError if it is not one."""
     try:
-        return [bytes(item) for item in _ITEMS.decode(data.lstrip(_BLANK))]
+        return [bytes(item) for item in _ARRAY.decode(data.lstrip(_BLANKS))]
     except (ValueError, RecursionError):
-        items = parsed(data.lstrip(_BLANK))
+        items = parsed(data.lstrip(_BLANKS))
         if not isinstance(items, list):
             raise _no_object(data) from None
         return [json.dumps(item).encode() for item in items]
 
 
 def _no_object(data: bytes) -> WireError:
-    said = safe_text(data[:2000].decode("utf-8", "replace"), 200)
-    return WireError(f"the provider sent something that is not a JSON object: {said}")
+    excerpt = safe_text(data[:2000].decode("utf-8", "replace"), 200)
+    return WireError(f"the provider sent something that is not a JSON object: {excerpt}")

@@ -54,8 +54,8 @@ from toolcrib.wire.calls import (
     member_of,
     reason_of,
 )
-from toolcrib.wire.content import PDF, attached_to, beside, in_prompt
-from toolcrib.wire.decoding import Parts, counted, decoding_by, show_reasoning, show_text
+from toolcrib.wire.content import PDF, attachment_label, in_prompt, result_content
+from toolcrib.wire.decoding import Parts, decoding_by, show_reasoning, show_text, token_count
 from toolcrib.wire.forms import (
     VERY_LARGE,
     NameRule,
@@ -213,14 +213,14 @@ class GeminiHistory(History):
         others after them as a user's."""
         forms, behind = list[dict[str, Any]](), list[dict[str, Any]]()
         for result in results:
-            said = beside(result.message, self.media, _shown)
+            content = result_content(result.message, self.media, _shown)
             inside = []
-            for name, form in said.attached:
+            for name, form in content.attachments:
                 if form.get("inlineData", {}).get("mimeType") in self.inside:
                     inside.append(form)
                 else:
-                    behind += [{"text": attached_to(name, result)}, form]
-            forms.append(_result(result, said.text, inside))
+                    behind += [{"text": attachment_label(name, result)}, form]
+            forms.append(_result(result, content.text, inside))
         return [*_content("user", forms), *_content("user", behind)]
 
     def _keep(self, items: Sequence[Any]) -> None:
@@ -596,8 +596,8 @@ class GeminiReply:
         calls = ending.calls(self._calls)
         if not calls and ending.meaning(ending.reason) == "tool_calls":
             ending.take_sign("error")
-        spent, made = (counted(self._usage, *keys) for keys in (_INPUT_TOKENS, _OUTPUT_TOKENS))
-        usage = Usage(1, spent, made, counted(self._usage, "cachedContentTokenCount"))
+        spent, made = (token_count(self._usage, *keys) for keys in (_INPUT_TOKENS, _OUTPUT_TOKENS))
+        usage = Usage(1, spent, made, token_count(self._usage, "cachedContentTokenCount"))
         return ending.reply(self._text, calls, usage, raw=raw, state=self._kept.state())
 
 

@@ -42,8 +42,8 @@ from toolcrib.wire.base import (
     with_extra,
 )
 from toolcrib.wire.calls import CallAssembler, Ending, member_of, reason_of
-from toolcrib.wire.content import IMAGES, beside, in_prompt
-from toolcrib.wire.decoding import Parts, counted, decoding_by, show_reasoning, show_text
+from toolcrib.wire.content import IMAGES, in_prompt, result_content
+from toolcrib.wire.decoding import Parts, decoding_by, show_reasoning, show_text, token_count
 from toolcrib.wire.forms import (
     NameRule,
     OutputForm,
@@ -103,14 +103,14 @@ class OllamaHistory(History):
         return [self._sent(result) for result in results]
 
     def _sent(self, result: SentResult) -> dict[str, Any]:
-        said = beside(result.message, self.media, _shown)
+        content = result_content(result.message, self.media, _shown)
         form: dict[str, Any] = {
             "role": "tool",
             "tool_name": result.name,
             "tool_call_id": result.id,
-            "content": said.text,
+            "content": content.text,
         }
-        images = [attached["data"] for _, attached in said.attached]
+        images = [attachment["data"] for _, attachment in content.attachments]
         return form | {"images": images} if images else form
 
 
@@ -203,7 +203,7 @@ class OllamaReply:
             ending.take_reason(reason)
         calls = ending.calls(self._calls)
         state = {"thinking": mended("".join(self._thinking))} if self._thinking else None
-        spent, made = (counted(self._last, f"{key}_count") for key in ("prompt_eval", "eval"))
+        spent, made = (token_count(self._last, f"{key}_count") for key in ("prompt_eval", "eval"))
         usage = Usage(1, spent, made)
         return ending.reply(self._text, calls, usage, raw=self._last or raw, state=state)
 

@@ -41,7 +41,14 @@ from toolcrib.wire.base import (
     tools_member,
 )
 from toolcrib.wire.calls import GEMINI_FILTERED
-from toolcrib.wire.content import IMAGES, PDF, attached_to, beside, file_name, prompt_of
+from toolcrib.wire.content import (
+    IMAGES,
+    PDF,
+    attachment_label,
+    file_name,
+    prompt_of,
+    result_content,
+)
 from toolcrib.wire.decoding import decoding_by
 from toolcrib.wire.forms import (
     VERY_LARGE,
@@ -96,10 +103,10 @@ class ChatHistory(History):
         """
         items, behind = list[dict[str, Any]](), list[dict[str, Any]]()
         for result in results:
-            said = beside(result.message, self.media, self.attachment)
-            items.append({"role": "tool", "tool_call_id": result.id, "content": said.text})
-            for name, form in said.attached:
-                behind += [text_part(attached_to(name, result)), form]
+            content = result_content(result.message, self.media, self.attachment)
+            items.append({"role": "tool", "tool_call_id": result.id, "content": content.text})
+            for name, form in content.attachments:
+                behind += [text_part(attachment_label(name, result)), form]
         return [*items, {"role": "user", "content": behind}] if behind else items
 
     def attachment(self, part: Media, at: int) -> dict[str, Any] | None:

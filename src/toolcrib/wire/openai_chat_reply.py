@@ -28,7 +28,7 @@ from toolcrib.wire.calls import (
     member_of,
     reason_of,
 )
-from toolcrib.wire.decoding import Parts, cached, counted, show_reasoning, show_text
+from toolcrib.wire.decoding import Parts, cached_tokens, show_reasoning, show_text, token_count
 from toolcrib.wire.failure import reported_error
 from toolcrib.wire.json_text import RawJson, mended, same_json
 
@@ -76,10 +76,10 @@ def usage_in(payload: JsonObject) -> JsonObject:
 
 def spent(usage: JsonObject) -> Usage:
     """Return the usage; Moonshot and DeepSeek count cached tokens under other names."""
-    of_cache = cached(usage, "prompt_tokens_details")
-    of_cache = of_cache or counted(usage, "cached_tokens")
-    of_cache = of_cache or counted(usage, "prompt_cache_hit_tokens")
-    asked, made = counted(usage, "prompt_tokens"), counted(usage, "completion_tokens")
+    of_cache = cached_tokens(usage, "prompt_tokens_details")
+    of_cache = of_cache or token_count(usage, "cached_tokens")
+    of_cache = of_cache or token_count(usage, "prompt_cache_hit_tokens")
+    asked, made = token_count(usage, "prompt_tokens"), token_count(usage, "completion_tokens")
     return Usage(1, asked, made, of_cache)
 
 

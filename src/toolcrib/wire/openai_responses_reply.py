@@ -27,7 +27,7 @@ from toolcrib.wire.calls import (
     member_of,
     reason_of,
 )
-from toolcrib.wire.decoding import Parts, cached, counted, show_reasoning
+from toolcrib.wire.decoding import Parts, cached_tokens, show_reasoning, token_count
 from toolcrib.wire.failure import reported_error
 from toolcrib.wire.json_text import RawJson, is_object, mended, same_json
 
@@ -730,9 +730,9 @@ class ResponsesReply:
             calls,
             Usage(
                 1,
-                counted(usage, "input_tokens"),
-                counted(usage, "output_tokens"),
-                cached(usage, "input_tokens_details"),
+                token_count(usage, "input_tokens"),
+                token_count(usage, "output_tokens"),
+                cached_tokens(usage, "input_tokens_details"),
             ),
             raw=self._response or raw,
             state=self._state(calls),
