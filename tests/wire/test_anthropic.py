@@ -308,7 +308,7 @@ def made(call_id: str, provider_id: str = "", arguments: str = "{}", name: str =
         ([made("a", "p")], ["p"]),
         ([made("a"), made("b")], ["a", "b"]),
         ([made("a", "p"), made("b", "p")], ["p", "b"]),
-        ([made("a.1", "call:1")], [AnthropicHistory.ids.made(0)]),
+        ([made("a.1", "call:1")], [AnthropicHistory.ids.generated_id(0)]),
         ([made("a", "p" * 200)], ["a"]),
         ([made("a", "ü")], ["a"]),
     ],

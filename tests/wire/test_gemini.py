@@ -254,7 +254,7 @@ def test_names_are_made_legal_everywhere_and_come_back() -> None:
         ([("a", "p")], ["p"]),
         ([("a", ""), ("b", "")], ["a", "b"]),
         ([("a", "p"), ("b", "p")], ["p", "b"]),
-        ([("a b", "")], [GeminiHistory.ids.made(0)]),
+        ([("a b", "")], [GeminiHistory.ids.generated_id(0)]),
         ([("a", "ü" * 200)], ["ü" * 200]),
     ],
 )

@@ -223,7 +223,7 @@ def made(call_id: str, provider_id: str = "", arguments: str = "{}", name: str =
         ([made("a", "p")], ["p"]),
         ([made("a"), made("b")], ["a", "b"]),
         ([made("a", "p"), made("b", "p")], ["p", "b"]),
-        ([made("a", "b"), made("b", "")], ["b", ChatHistory.ids.made(1)]),
+        ([made("a", "b"), made("b", "")], ["b", ChatHistory.ids.generated_id(1)]),
         ([made("a", "p" * 200)], ["a"]),
     ],
 )
@@ -235,7 +235,7 @@ def test_ids_are_unique_over_a_whole_history() -> None:
     assert [call["id"] for call in sent_calls(made("a", "p"), times=3)] == [
         "p",
         "a",
-        ChatHistory.ids.made(2),
+        ChatHistory.ids.generated_id(2),
     ]
 
 

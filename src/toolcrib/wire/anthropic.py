@@ -434,7 +434,7 @@ class AnthropicReply(BlockReply[ContentBlock]):
             self.ending.note_call()
             self._calls.piece(block.number, str(provider_id), name, "")
             text = form.get("input")
-            block.initial_input = text if isinstance(text, str) else given
+            block.given = text if isinstance(text, str) else given
         elif block.kind == "text" and (text := form.get("text")):
             if not isinstance(text, str):
                 raise WireError("the text of a block is not text")
@@ -479,7 +479,7 @@ class AnthropicReply(BlockReply[ContentBlock]):
         The input that came with the beginning counts if none followed (gajae-code#1895). If both
         came, they must be the same.
         """
-        given, block.initial_input = block.initial_input, ""
+        given, block.given = block.given, ""
         if block.bare and not (given or block.input):
             self._calls.doubt(block.number, CONTRADICTORY)
         if not given:

@@ -28,21 +28,12 @@ _B = TypeVar("_B", bound="GrowingBlock")
 class GrowingBlock(ABC):
     """A block that may still grow; `form` is its first form, `number` its place in the reply.
 
-    `call` holds the members of a call that the provider does not run itself. `initial_input` is the
-    input that came with its beginning, as text, until it has been taken. `stopped` says that the
-    provider declared the block complete.
+    `call` holds the members of a call that the provider does not run itself. `given` is the input
+    that came with its beginning, as text, until it has been taken. `stopped` says that the provider
+    declared the block complete.
     """
 
-    __slots__ = (
-        "_citations",
-        "_pieces",
-        "call",
-        "form",
-        "initial_input",
-        "kind",
-        "number",
-        "stopped",
-    )
+    __slots__ = ("_citations", "_pieces", "call", "form", "given", "kind", "number", "stopped")
 
     id_key: ClassVar[str]
 
@@ -53,7 +44,7 @@ class GrowingBlock(ABC):
         self.form = form
         self.kind = kind
         self.call = call
-        self.initial_input = ""
+        self.given = ""
         self.stopped = False
         self._pieces: dict[str, list[str]] = {}
         self._citations: list[Any] = []
@@ -124,7 +115,7 @@ class BlockReply(ABC, Generic[_B]):
         initial_input = initial_input if initial_input.strip("{} \t\r\n") else ""
         previous = self._by_index.get(index)
         if previous is not None and previous.is_repeated_by(call):
-            if initial_input != previous.initial_input:
+            if initial_input != previous.given:
                 self._calls.doubt(previous.number, CONTRADICTORY)
             return
         block = self._begin(form, index, initial_input, parts)

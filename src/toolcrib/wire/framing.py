@@ -81,7 +81,7 @@ class EventStream:
         self._after_cr = data.endswith(b"\r")
         lines = data.splitlines()
         rest = b"" if data.endswith((b"\n", b"\r")) else lines.pop()
-        events = self._lines(lines)
+        events = self._events_in(lines)
         if rest:
             self._tail.append(rest)
             self._hold(len(rest) + 1)
@@ -90,41 +90,41 @@ class EventStream:
     def close(self) -> Event | None:
         """Return the event that was left without an end, complete or not."""
         tail, self._tail = b"".join(self._tail), []
-        if tail and b":" not in tail and any(known.startswith(tail) for known in _FIELDS):
+        if tail and b":" not in tail and any(field.startswith(tail) for field in _FIELDS):
             return Event(b"", tail)  # the torn beginning of a field begins an event
-        events = self._lines([tail, b""] if tail else [b""])
+        events = self._events_in([tail, b""] if tail else [b""])
         return events[0] if events else None
 
-    def _lines(self, lines: list[bytes]) -> list[Event]:
+    def _events_in(self, lines: list[bytes]) -> list[Event]:
         events: list[Event] = []
         if self._start and lines:
             self._start = False
             lines[0] = lines[0].removeprefix(_BOM)
-        data, held = self._data, self._held
+        data, held_size = self._data, self._held
         for line in lines:
             if not line:
                 if data:
                     self.foreign += self._bare and not any(data)
                     self._bare = False
-                    whole = data[0] if len(data) == 1 else b"\n".join(data)
-                    events.append(Event(self._name, whole, self.foreign))
+                    event_data = data[0] if len(data) == 1 else b"\n".join(data)
+                    events.append(Event(self._name, event_data, self.foreign))
                     data.clear()
-                    held = 0
+                    held_size = 0
                 elif self._name == b"error":
                     self.foreign += 1  # an error without a text is still an error
                 self._name = b""
                 continue
             if line[:5] == b"data:":
                 data.append(line[6:] if line[5:6] == b" " else line[5:])
-                held += len(line)
+                held_size += len(line)
             else:
-                held += self._other(line)
-            if held > self._limit:
+                held_size += self._take_field(line)
+            if held_size > self._limit:
                 raise self._too_large()
-        self._held = held
+        self._held = held_size
         return events
 
-    def _other(self, line: bytes) -> int:
+    def _take_field(self, line: bytes) -> int:
         """Handle a line that is not data with a value; return how much of it is held."""
         field, _, value = line.partition(b":")
         if field == b"event":
@@ -176,10 +176,10 @@ class LineStream:
         limit."""
         *lines, rest = data.split(b"\n")
         events: list[Event] = []
-        for end in lines:
-            self._hold(end)
-            whole, self._tail = b"".join(self._tail), []
-            if event := self._line(whole):
+        for line_end in lines:
+            self._hold(line_end)
+            line, self._tail = b"".join(self._tail), []
+            if event := self._event_of(line):
                 events.append(event)
         if rest:
             self._hold(rest)
@@ -187,29 +187,29 @@ class LineStream:
 
     def close(self) -> Event | None:
         """Return the value that was left without an end, complete or not."""
-        last = self._line(b"".join(self._tail)) if self._tail else None
-        if last is None and self._open:
-            last = Event(b"", b"\n".join(self._open))
+        event = self._event_of(b"".join(self._tail)) if self._tail else None
+        if event is None and self._open:
+            event = Event(b"", b"\n".join(self._open))
         self._tail, self._open = [], []
-        return last
+        return event
 
-    def _line(self, line: bytes) -> Event | None:
+    def _event_of(self, line: bytes) -> Event | None:
         if self._start:
             self._start = False
             line = line.removeprefix(_BOM)
         line = line.rstrip(_SPACE)
-        begins = line.startswith(b"{") and not line.endswith(b"}")
-        if self._open or begins:
+        begins_value = line.startswith(b"{") and not line.endswith(b"}")
+        if self._open or begins_value:
             self._open.append(line)
-            if begins or not line.startswith(b"}"):
+            if begins_value or not line.startswith(b"}"):
                 return None
             line, self._open = b"\n".join(self._open), []
         self._held = 0
-        bare = line.lstrip(_SPACE)
-        if not bare:
+        value = line.lstrip(_SPACE)
+        if not value:
             return None
-        self.foreign += not bare.startswith(b"{")
-        return Event(b"", bare)
+        self.foreign += not value.startswith(b"{")
+        return Event(b"", value)
 
     def _hold(self, piece: bytes) -> None:
         self._tail.append(piece)
@@ -227,13 +227,13 @@ class LineStream:
 
 _PRELUDE = struct.Struct(">III")  # total length, length of the headers, CRC32 of these two
 _CRC_SIZE = 4
-_LEAST = _PRELUDE.size + _CRC_SIZE
-_MOST_HEADERS = 128 * 1024
-_MOST_PAYLOAD = 24 * 1024 * 1024
-_SIZES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
+_MIN_FRAME_SIZE = _PRELUDE.size + _CRC_SIZE
+_MAX_HEADERS_SIZE = 128 * 1024
+_MAX_PAYLOAD_SIZE = 24 * 1024 * 1024
+_VALUE_SIZES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
 """Sizes of a header's value by its type, where fixed; 6 (bytes) and 7 (string) carry their size."""
-_TORN = Event(b"", b"?")
-_NOTHING = (b"", b"null")
+_TORN_FRAME = Event(b"", b"?")
+_EMPTY_PAYLOAD = (b"", b"null")
 
 
 class FrameStream:
@@ -267,86 +267,89 @@ class FrameStream:
         """
         if self._fault is not None:
             raise self._fault
-        return _TORN if self._held else None
+        return _TORN_FRAME if self._held else None
 
     def _cut(self, data: bytes) -> list[Event]:
         events: list[Event] = []
-        at, size = 0, len(data)
+        offset, size = 0, len(data)
         try:
             while True:
                 self._need = _PRELUDE.size
-                if size - at < self._need:
+                if size - offset < self._need:
                     break
-                self._need, headers = _lengths(data, at)
-                if size - at < self._need:
+                self._need, headers = _lengths(data, offset)
+                if size - offset < self._need:
                     break
-                events.append(_event(data[at : at + self._need], _PRELUDE.size + headers))
-                at += self._need
+                events.append(_event(data[offset : offset + self._need], _PRELUDE.size + headers))
+                offset += self._need
         except WireError as fault:
             self._fault = fault
-        self._pieces, self._held = [data[at:]] if at < size else [], size - at
+        self._pieces, self._held = [data[offset:]] if offset < size else [], size - offset
         return events
 
 
-def _lengths(data: bytes, at: int) -> tuple[int, int]:
+def _lengths(data: bytes, offset: int) -> tuple[int, int]:
     """Return the lengths of the frame that begins there and of its headers."""
-    whole, headers, crc = _PRELUDE.unpack_from(data, at)
-    if zlib.crc32(data[at : at + 8]) != crc:
+    total, headers, checksum = _PRELUDE.unpack_from(data, offset)
+    if zlib.crc32(data[offset : offset + 8]) != checksum:
         raise WireError(
             "the reply is not an AWS event stream: the checksum of a frame's head is wrong"
         )
-    payload = whole - headers - _LEAST
-    if headers > _MOST_HEADERS or not 0 <= payload <= _MOST_PAYLOAD:
-        raise WireError(f"a frame of the event stream claims to be {whole} bytes long")
-    return whole, headers
+    payload = total - headers - _MIN_FRAME_SIZE
+    if headers > _MAX_HEADERS_SIZE or not 0 <= payload <= _MAX_PAYLOAD_SIZE:
+        raise WireError(f"a frame of the event stream claims to be {total} bytes long")
+    return total, headers
 
 
-def _event(frame: bytes, payload_at: int) -> Event:
+def _event(frame: bytes, payload_start: int) -> Event:
     if zlib.crc32(frame[:-_CRC_SIZE]) != int.from_bytes(frame[-_CRC_SIZE:]):
         raise WireError("a frame of the event stream is damaged: its checksum is wrong")
-    headers = _headers(frame[_PRELUDE.size : payload_at])
-    payload = frame[payload_at:-_CRC_SIZE]
+    headers = _headers(frame[_PRELUDE.size : payload_start])
+    payload = frame[payload_start:-_CRC_SIZE]
     if headers.get(":message-type", "event") == "event":
-        empty = payload.strip() in _NOTHING  # its type still makes it an event
-        return Event(headers.get(":event-type", "").encode(), b"{}" if empty else payload)
-    return Event(b"exception", _reported(headers, payload))
+        is_empty = payload.strip() in _EMPTY_PAYLOAD  # its type still makes it an event
+        return Event(headers.get(":event-type", "").encode(), b"{}" if is_empty else payload)
+    return Event(b"exception", _error_data(headers, payload))
 
 
-def _reported(headers: Mapping[str, str], payload: bytes) -> bytes:
+def _error_data(headers: Mapping[str, str], payload: bytes) -> bytes:
     """Return an event for a frame with an exception or an error.
 
     An exception has its type in the headers and the rest in JSON; an error is all headers.
     """
-    kind = headers.get(":exception-type") or headers.get(":error-code") or "exception"
+    error_type = headers.get(":exception-type") or headers.get(":error-code") or "exception"
     try:
-        said = orjson.loads(payload)
+        error = orjson.loads(payload)
     except orjson.JSONDecodeError:
-        said = payload.decode("utf-8", "replace")
-    if not isinstance(said, dict):
-        said = {"message": said or headers.get(":error-message", "")}
+        error = payload.decode("utf-8", "replace")
+    if not isinstance(error, dict):
+        error = {"message": error or headers.get(":error-message", "")}
     try:
-        return orjson.dumps({"error": said | {"type": kind}})
+        return orjson.dumps({"error": error | {"type": error_type}})
     except TypeError:  # nested deeper than orjson writes
-        return orjson.dumps({"error": {"type": kind}})
+        return orjson.dumps({"error": {"type": error_type}})
 
 
 @lru_cache(maxsize=64)  # all deltas of a stream have the same ones
 def _headers(data: bytes) -> Mapping[str, str]:
     """Return the headers that are strings. Raises WireError for a malformed list of headers."""
     headers: dict[str, str] = {}
-    at = 0
+    offset = 0
     try:
-        while at < len(data):
-            name_end = at + 1 + data[at]
-            name, kind = data[at + 1 : name_end].decode(), data[name_end]
-            at = name_end + 1
-            if kind in (6, 7):
-                at, start = at + 2 + int.from_bytes(data[at : at + 2]), at + 2
-                if kind == 7:  # a string
-                    headers[name] = data[start:at].decode()
+        while offset < len(data):
+            name_end = offset + 1 + data[offset]
+            name, value_type = data[offset + 1 : name_end].decode(), data[name_end]
+            offset = name_end + 1
+            if value_type in (6, 7):
+                offset, value_start = (
+                    offset + 2 + int.from_bytes(data[offset : offset + 2]),
+                    offset + 2,
+                )
+                if value_type == 7:  # a string
+                    headers[name] = data[value_start:offset].decode()
             else:
-                at += _SIZES[kind]
-        if at == len(data):
+                offset += _VALUE_SIZES[value_type]
+        if offset == len(data):
             return headers
     except (IndexError, KeyError, UnicodeDecodeError):
         pass

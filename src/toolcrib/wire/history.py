@@ -46,7 +46,7 @@ class IdRule:
         least = self.limit if self.exact else 1
         return re.compile(f"[{self.allowed}]{{{least},{self.limit}}}").fullmatch
 
-    def made(self, number: int) -> str:
+    def generated_id(self, number: int) -> str:
         """Return a legal id for the call of this number in a conversation, the same in each run."""
         digits = sha256_hex(f"call {number}")
         return digits[: self.limit] if self.exact else f"call_{digits[: min(24, self.limit - 5)]}"
@@ -109,12 +109,12 @@ class History(ABC):
         self.prompt_media: frozenset[str] = frozenset()
         self.search = ""
         self.loaded: Loaded = {}
-        self._brought: dict[str, bytes | None] = {}
+        self._brought_tools: dict[str, bytes | None] = {}
         self.messages: tuple[Message, ...] = ()
         self._sent_names: dict[str, str] = {}
         self._text = bytearray()
-        self._used: set[str] = set()
-        self._open: dict[str, SentCall] = {}
+        self._used_ids: set[str] = set()
+        self._open_calls: dict[str, SentCall] = {}
 
     @property
     def silent(self) -> bool:
@@ -138,42 +138,46 @@ class History(ABC):
     @property
     def size(self) -> int:
         """The approximate memory of this in bytes, including the messages that it keeps alive."""
-        told = len(self._text) + sum(map(len, self.instructions))
-        return 2 * told + _MESSAGE_BYTES * len(self.messages) + _NAME_BYTES * len(self._names)
+        text_size = len(self._text) + sum(map(len, self.instructions))
+        return 2 * text_size + _MESSAGE_BYTES * len(self.messages) + _NAME_BYTES * len(self._names)
 
     def goes_on_as(self, other: History) -> bool:
-        """Return whether this encoding fits the other's settings, and if so adopt its names."""
-        like = (
+        """Return whether this was encoded with the other's settings. If so, take over its names."""
+        is_compatible = (
             type(self) is type(other)
             and self.keeper == other.keeper
             and (self.media, self.prompt_media) == (other.media, other.prompt_media)
             and self._rule == other._rule
             and self.search == other.search
-            and all(other.loaded.get(name) == told for name, told in self._brought.items())
             and all(
-                other._wire_name(own) == sent and (own in other.loaded) == (own in self.loaded)
-                for own, sent in self._sent_names.items()
+                other.loaded.get(name) == definition
+                for name, definition in self._brought_tools.items()
+            )
+            and all(
+                other._wire_name(own_name) == sent_name
+                and (own_name in other.loaded) == (own_name in self.loaded)
+                for own_name, sent_name in self._sent_names.items()
             )
         )
-        if like:
+        if is_compatible:
             self._names, self.loaded = other._names, other.loaded
-        return like
+        return is_compatible
 
     def begins(self, messages: tuple[Message, ...]) -> bool:
         """Return whether `messages` begin with the messages encoded here."""
-        known = self.messages
-        return messages[: len(known)] == known
+        encoded_messages = self.messages
+        return messages[: len(encoded_messages)] == encoded_messages
 
     def extend(self, messages: tuple[Message, ...]) -> None:
         """Encode the new messages. Raises RequestError, after which this history must not be
         used."""
-        at = len(self.messages)
-        while at < len(messages):
-            at = self._take(messages, at)
+        position = len(self.messages)
+        while position < len(messages):
+            position = self._encode_from(messages, position)
         self.messages = messages
         if not messages:
             raise RequestError("there are no messages to send")
-        if self._open:
+        if self._open_calls:
             raise self._unanswered()
 
     def encoded(self) -> EncodedList:
@@ -183,8 +187,8 @@ class History(ABC):
         """Return the tools that this result is the first to bring, by their own names."""
         if not (self.search and message.loads):
             return []
-        new = [name for name in loads_of(message, self.search) if name not in self._brought]
-        self._brought |= {name: self.loaded.get(name) for name in new}
+        new = [name for name in loads_of(message, self.search) if name not in self._brought_tools]
+        self._brought_tools |= {name: self.loaded.get(name) for name in new}
         return [name for name in new if name in self.loaded]
 
     def state(self, message: Message) -> Any:
@@ -192,29 +196,31 @@ class History(ABC):
         state = message.provider_state
         return state.data if state is not None and state.wire == self.keeper else None
 
-    def _take(self, messages: tuple[Message, ...], at: int) -> int:
-        """Encode the message at `at`, or all results from there on; return where to continue."""
-        message = messages[at]
+    def _encode_from(self, messages: tuple[Message, ...], position: int) -> int:
+        """Encode the message at `position`, or all results from there on; return where to continue."""
+        message = messages[position]
         if message.role == "tool":
-            end = at
+            end = position
             while end < len(messages) and messages[end].role == "tool":
                 end += 1
-            self._keep(self.results([self._result(messages[n], n) for n in range(at, end)]))
+            self._keep(
+                self.results([self._sent_result(messages[n], n) for n in range(position, end)])
+            )
             return end
-        if self._open:
+        if self._open_calls:
             raise self._unanswered()
         if message.tool_calls and message.role != "assistant":
-            raise RequestError(f"messages[{at}]: only an assistant's message may hold calls")
+            raise RequestError(f"messages[{position}]: only an assistant's message may hold calls")
         if message.parts and message.role != "user":
-            what = "only user messages and results of calls may have parts"
-            raise RequestError(f"messages[{at}]: {what}")
+            rule = "only user messages and results of calls may have parts"
+            raise RequestError(f"messages[{position}]: {rule}")
         if message.role == "assistant":
-            calls = [self._call(call, message.provider_state) for call in message.tool_calls]
+            calls = [self._sent_call(call, message.provider_state) for call in message.tool_calls]
             self.called |= dict.fromkeys(call.name for call in calls)
             self._keep(self.assistant(message, calls))
         else:
             self._keep((self.system if message.role == "system" else self.user)(message))
-        return at + 1
+        return position + 1
 
     def _keep(self, items: Sequence[Any]) -> None:
         for item in items:
@@ -225,55 +231,57 @@ class History(ABC):
             self._text += b","
         self._text += item
 
-    def _call(self, call: ToolCall, state: ProviderState | None) -> SentCall:
+    def _sent_call(self, call: ToolCall, state: ProviderState | None) -> SentCall:
         """Return a call as the model made it. Arguments that are not a JSON object become an empty
         one.
 
         Servers parse arguments to fill a template, and fail on invalid text of a model.
         """
-        if call.id in self._open:
+        if call.id in self._open_calls:
             raise RequestError(f"two calls of one message have the id {call.id!r}")
         name = self._sent_names[call.name] = self._wire_name(call.name)
         arguments = call.arguments if is_object(call.arguments) else "{}"
-        sent = self._open[call.id] = SentCall(call, self._alias(call, state), name, arguments)
+        sent = self._open_calls[call.id] = SentCall(
+            call, self._sent_id(call, state), name, arguments
+        )
         return sent
 
-    def _wire_name(self, own: str) -> str:
-        return self._names.get(own) or wire_name(self._rule, own)
+    def _wire_name(self, own_name: str) -> str:
+        return self._names.get(own_name) or wire_name(self._rule, own_name)
 
-    def _result(self, message: Message, at: int) -> SentResult:
-        call = self._open.pop(message.call_id or "", None)
+    def _sent_result(self, message: Message, position: int) -> SentResult:
+        call = self._open_calls.pop(message.call_id or "", None)
         if call is None:
             raise RequestError(
-                f"messages[{at}] is the result of {message.call_id!r}, which is not an unanswered call "
-                "of the assistant's message before it"
+                f"messages[{position}] is the result of {message.call_id!r}, which is not an unanswered "
+                "call of the assistant's message before it"
             )
         return SentResult(message, call.id, call.name)
 
-    def _alias(self, call: ToolCall, state: ProviderState | None) -> str:
+    def _sent_id(self, call: ToolCall, state: ProviderState | None) -> str:
         """Return a call's id: the provider's if legal and unique, or ours, or a generated one.
 
         A provider accepts more of its own ids than of others'.
         """
-        own = state is not None and state.wire == self.keeper
-        given = self.given_ids if own and self.given_ids else self.ids
-        for known, rule in ((call.provider_id, given), (call.id, self.ids)):
-            if known not in self._used and rule.legal(known):
-                self._used.add(known)
-                return known
-        number = len(self._used)
-        while (made := self.ids.made(number)) in self._used:
+        is_own = state is not None and state.wire == self.keeper
+        provider_rule = self.given_ids if is_own and self.given_ids else self.ids
+        for candidate, rule in ((call.provider_id, provider_rule), (call.id, self.ids)):
+            if candidate not in self._used_ids and rule.legal(candidate):
+                self._used_ids.add(candidate)
+                return candidate
+        number = len(self._used_ids)
+        while (generated := self.ids.generated_id(number)) in self._used_ids:
             number += 1
-        self._used.add(made)
-        return made
+        self._used_ids.add(generated)
+        return generated
 
     def _unanswered(self) -> RequestError:
-        ids = ", ".join(map(repr, self._open))
+        ids = ", ".join(map(repr, self._open_calls))
         return RequestError(f"no result follows the tool call {ids}: each call needs exactly one")
 
 
-_Mark: TypeAlias = tuple[object, ...]
-_End: TypeAlias = tuple[int, _Mark, _Mark]
+_MessageKey: TypeAlias = tuple[object, ...]
+_EndKey: TypeAlias = tuple[int, _MessageKey, _MessageKey]
 _MESSAGE_BYTES = 300
 _NAME_BYTES = 50
 """The memory that a message or a tool's name takes beyond its text, as measured."""
@@ -290,28 +298,28 @@ class Histories:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._kept: dict[History, tuple[int, _End]] = {}
-        self._ends: dict[_End, list[History]] = {}
+        self._entries: dict[History, tuple[int, _EndKey]] = {}
+        self._by_end: dict[_EndKey, list[History]] = {}
         self.size = 0
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._entries)
 
-    def take(self, messages: tuple[Message, ...], like: History) -> History | None:
-        """Remove and return the longest history that `messages` continue, encoded `like` another;
-        None if there is none.
+    def take(self, messages: tuple[Message, ...], template: History) -> History | None:
+        """Remove and return the longest history that `messages` continue, encoded with the settings of
+        `template`; None if there is none.
 
         The caller may extend it. If that fails, nobody else can get the damaged history.
         """
-        at = len(messages) if self._kept else 0
-        mark = _mark(messages, at)
-        while at > 0:
-            before = _mark(messages, at - 1)
-            for known in self._ends.get((at, mark, before), ()):
-                if known.begins(messages) and known.goes_on_as(like):
-                    self._remove(known)
-                    return known
-            mark, at = before, at - 1
+        length = len(messages) if self._entries else 0
+        end_key = _message_key(messages, length)
+        while length > 0:
+            previous_key = _message_key(messages, length - 1)
+            for history in self._by_end.get((length, end_key, previous_key), ()):
+                if history.begins(messages) and history.goes_on_as(template):
+                    self._remove(history)
+                    return history
+            end_key, length = previous_key, length - 1
         return None
 
     def keep(self, history: History) -> None:
@@ -319,24 +327,24 @@ class Histories:
         size, messages = history.size, history.messages
         if size > self._max_bytes:
             return
-        at = len(messages)
-        end = at, _mark(messages, at), _mark(messages, at - 1)
-        self._kept[history] = size, end
-        self._ends.setdefault(end, []).append(history)
+        length = len(messages)
+        end = length, _message_key(messages, length), _message_key(messages, length - 1)
+        self._entries[history] = size, end
+        self._by_end.setdefault(end, []).append(history)
         self.size += size
         while self.size > self._max_bytes:
-            self._remove(next(iter(self._kept)))
+            self._remove(next(iter(self._entries)))
 
     def _remove(self, history: History) -> None:
-        size, end = self._kept.pop(history)
+        size, end = self._entries.pop(history)
         self.size -= size
-        alike = self._ends[end]
-        alike.remove(history)
-        if not alike:
-            del self._ends[end]
+        same_end = self._by_end[end]
+        same_end.remove(history)
+        if not same_end:
+            del self._by_end[end]
 
 
-def _mark(messages: tuple[Message, ...], number: int) -> _Mark:
+def _message_key(messages: tuple[Message, ...], number: int) -> _MessageKey:
     """Return a cheap key that distinguishes a message (number 1 is the first) from most others."""
     if number < 1:
         return ()
@@ -356,12 +364,12 @@ def dumps(value: Any) -> bytes:
     except TypeError:
         pass
     try:
-        return _SLOW.encode(_mended(value))
+        return _SLOW_ENCODER.encode(_mended(value))
     except (TypeError, ValueError, RecursionError) as error:
         raise RequestError(f"a message or a setting cannot be sent as JSON: {error}") from None
 
 
-_SLOW = msgspec.json.Encoder(enc_hook=lambda fragment: msgspec.Raw(orjson.dumps(fragment)))
+_SLOW_ENCODER = msgspec.json.Encoder(enc_hook=lambda fragment: msgspec.Raw(orjson.dumps(fragment)))
 
 
 def _mended(value: Any) -> Any:

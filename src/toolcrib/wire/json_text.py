@@ -16,14 +16,14 @@ import msgspec
 from toolcrib.errors import WireError
 
 SPACE = " \t\r\n"
-_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_HOLDER = msgspec.json.Decoder(dict[str, msgspec.Raw] | list[msgspec.Raw])
-_VALUES = json.JSONDecoder()
-_MOST_REPEATS = 64
+_OBJECT_DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_CONTAINER_DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw] | list[msgspec.Raw])
+_VALUE_DECODER = json.JSONDecoder()
+_MAX_REPEATS = 64
 LONGEST = 1_048_576
 """In characters. Calls with a longer text do not run, because hydration accepts at most 1 MiB, and
 searching it for its end would block the event loop."""
-_STRING = msgspec.json.Decoder(str)
+_STRING_DECODER = msgspec.json.Decoder(str)
 _IN_STRING = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _OUTSIDE = re.compile(r'[^"\[\]{}]*+')
 _EMPTY_FIRST = re.compile(r"(?:\s*\{\s*\})+\s*(?=\{)")
@@ -32,7 +32,7 @@ _EMPTY_FIRST = re.compile(r"(?:\s*\{\s*\})+\s*(?=\{)")
 def is_object(text: str) -> bool:
     """Return whether the text is one complete JSON object."""
     try:
-        _OBJECT.decode(text)
+        _OBJECT_DECODER.decode(text)
     except (ValueError, RecursionError):
         return False
     return True
@@ -57,41 +57,43 @@ def settled(text: str) -> Settled:
     that object. Empty objects before the real one are dropped (`{}{"a":1}`), and so are repetitions
     after it (Soju06/codex-lb#284).
     """
-    bare = text.strip(SPACE)
-    if bare in {"", "null"}:
+    stripped = text.strip(SPACE)
+    if stripped in {"", "null"}:
         return Settled("{}", ("empty_arguments",))
-    if bare.startswith('"'):
-        inner = _inner(bare)
+    if stripped.startswith('"'):
+        inner = _object_in_string(stripped)
         return Settled(text) if inner is None else Settled(inner, ("double_encoded",))
-    if not bare.startswith("{") or len(bare) > LONGEST or is_object(bare):
+    if not stripped.startswith("{") or len(stripped) > LONGEST or is_object(stripped):
         return Settled(text)
-    if (empty := _EMPTY_FIRST.match(bare)) and is_object(bare[empty.end() :]):
-        return Settled(bare[empty.end() :], ("empty_object_first",))
-    said = _objects(bare)
-    if len(said) < 2:
+    if (empty_objects := _EMPTY_FIRST.match(stripped)) and is_object(
+        stripped[empty_objects.end() :]
+    ):
+        return Settled(stripped[empty_objects.end() :], ("empty_object_first",))
+    objects = _consecutive_objects(stripped)
+    if len(objects) < 2:
         return Settled(text)
-    if all(same_json(said[0], again) for again in said[1:]):
-        return Settled(said[0], ("said_twice",))
+    if all(same_json(objects[0], repeat) for repeat in objects[1:]):
+        return Settled(objects[0], ("said_twice",))
     return Settled(text, same=False)
 
 
-def _objects(text: str) -> list[str]:
+def _consecutive_objects(text: str) -> list[str]:
     """Return the consecutive JSON objects in a text; empty if it contains anything else."""
-    said: list[str] = []
-    at = 0
+    objects: list[str] = []
+    position = 0
     try:
-        while at < len(text) and len(said) < _MOST_REPEATS:
-            if text[at] in SPACE:
-                at += 1
+        while position < len(text) and len(objects) < _MAX_REPEATS:
+            if text[position] in SPACE:
+                position += 1
                 continue
-            value, end = _VALUES.raw_decode(text, at)
+            value, end = _VALUE_DECODER.raw_decode(text, position)
             if not isinstance(value, dict):
                 return []
-            said.append(text[at:end])
-            at = end
+            objects.append(text[position:end])
+            position = end
     except (ValueError, RecursionError):
         return []
-    return said if at == len(text) else []
+    return objects if position == len(text) else []
 
 
 def same_json(one: str, other: str) -> bool:
@@ -102,7 +104,9 @@ def same_json(one: str, other: str) -> bool:
     if one == other:
         return True
     try:
-        return _same(_EXACT.decode(one.strip(SPACE)), _EXACT.decode(other.strip(SPACE)))
+        return _same(
+            _EXACT_DECODER.decode(one.strip(SPACE)), _EXACT_DECODER.decode(other.strip(SPACE))
+        )
     except (ValueError, ArithmeticError, RecursionError):
         return False
 
@@ -112,17 +116,17 @@ def _same(one: Any, other: Any) -> bool:
         return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(_same, one, other))
-    is_number = isinstance(one, Decimal) and isinstance(other, Decimal)
-    return (is_number or type(one) is type(other)) and bool(one == other)
+    are_numbers = isinstance(one, Decimal) and isinstance(other, Decimal)
+    return (are_numbers or type(one) is type(other)) and bool(one == other)
 
 
-def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(made := dict(pairs)) < len(pairs):
+def _without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(members := dict(pairs)) < len(pairs):
         raise ValueError("it has a duplicate key")
-    return made
+    return members
 
 
-class _Twins(dict[str, Any]):
+class _RepeatedKeys(dict[str, Any]):
     """An object with a repeated key. `items` gives all its members, as they were written."""
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
@@ -133,17 +137,19 @@ class _Twins(dict[str, Any]):
         return list(self._pairs)
 
 
-def _with_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    return made if len(made) == len(pairs) else _Twins(pairs)
+def _keeping_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    return members if len(members) == len(pairs) else _RepeatedKeys(pairs)
 
 
-_EXACT = json.JSONDecoder(parse_int=Decimal, parse_float=Decimal, object_pairs_hook=_without_twins)
+_EXACT_DECODER = json.JSONDecoder(
+    parse_int=Decimal, parse_float=Decimal, object_pairs_hook=_without_repeated_keys
+)
 
 
-def _inner(text: str) -> str | None:
+def _object_in_string(text: str) -> str | None:
     try:
-        inner = _STRING.decode(text)
+        inner = _STRING_DECODER.decode(text)
     except (ValueError, RecursionError):
         return None
     return inner if is_object(inner) else None
@@ -171,7 +177,7 @@ def parsed(data: bytes) -> Any:
     arguments are judged like those whose bytes could be kept.
     """
     try:
-        return json.loads(data, object_pairs_hook=_with_twins)
+        return json.loads(data, object_pairs_hook=_keeping_repeated_keys)
     except (ValueError, RecursionError):
         return None
 
@@ -192,14 +198,14 @@ class RawJson(msgspec.Struct, eq=False):
     """
 
     data: bytes
-    _held: dict[tuple[str | int, ...], Any] = {}
+    _members_by_path: dict[tuple[str | int, ...], Any] = {}
     _parsed: Any = msgspec.UNSET
 
-    def text(self, path: tuple[str | int, ...], value: Any, fault: str) -> str:
+    def text(self, path: tuple[str | int, ...], value: Any, error_message: str) -> str:
         """Return what is at a path; `null` if its last member is not there.
 
         `value` is its parsed form, for a list of one object that counts as that object. Raises
-        WireError with `fault` for what is nested too deeply, and where `value` is None.
+        WireError with `error_message` for what is nested too deeply, and where `value` is None.
         """
         try:
             return bytes(self._members(path[:-1]).get(path[-1], b"null")).decode()
@@ -208,24 +214,24 @@ class RawJson(msgspec.Struct, eq=False):
         try:
             if self._parsed is msgspec.UNSET:
                 self._parsed = parsed(self.data)
-            again = self._parsed
-            for step in path:
-                again = again[step]
+            original = self._parsed
+            for key in path:
+                original = original[key]
         except (LookupError, TypeError):
-            again = value
-        if again is None:
-            raise WireError(fault)
+            original = value
+        if original is None:
+            raise WireError(error_message)
         try:
-            return json.dumps(again)
+            return json.dumps(original)
         except RecursionError:
-            raise WireError(fault) from None
+            raise WireError(error_message) from None
 
     def _members(self, path: tuple[str | int, ...]) -> Any:
         """Return the members of the object at a path, or the items of a list, as their bytes."""
-        if path not in self._held:
+        if path not in self._members_by_path:
             data = self._members(path[:-1])[path[-1]] if path else self.data
-            self._held[path] = _HOLDER.decode(data)
-        return self._held[path]
+            self._members_by_path[path] = _CONTAINER_DECODER.decode(data)
+        return self._members_by_path[path]
 
 
 def mended(text: str) -> str:
@@ -249,10 +255,10 @@ def escaped(text: str) -> str | None:
 
 
 _ESCAPED_HALF = re.compile(r"\\[\ud800-\udfff]")
-_DEEPEST = 100
+_MAX_DEPTH = 100
 
 
-def savable(value: Any, depth: int = _DEEPEST) -> Any:
+def savable(value: Any, depth: int = _MAX_DEPTH) -> Any:
     """Return a provider's JSON in a form that can be saved and sent: all its strings can be encoded.
 
     Raises ValueError for numbers that are not finite or larger than a float, for keys that would
@@ -267,13 +273,13 @@ def savable(value: Any, depth: int = _DEEPEST) -> Any:
     if value is None:
         return None
     if not depth:
-        raise ValueError(f"it is nested deeper than {_DEEPEST}")
+        raise ValueError(f"it is nested deeper than {_MAX_DEPTH}")
     if isinstance(value, list | tuple):
         return [savable(item, depth - 1) for item in value]
-    made = {mended(name): savable(value[name], depth - 1) for name in value}
-    if len(made) < len(value):
+    members = {mended(name): savable(value[name], depth - 1) for name in value}
+    if len(members) < len(value):
         raise ValueError("two of its keys would become the same")
-    return made
+    return members
 
 
 class Balance:
@@ -296,21 +302,21 @@ class Balance:
         return self._opened and not self.inside
 
     def scan(self, text: str) -> None:
-        at, end = (1 if self._escaped and text else 0), len(text)
+        position, end = (1 if self._escaped and text else 0), len(text)
         self._escaped = self._escaped and not text
-        while at < end:
+        while position < end:
             pattern = _IN_STRING if self._quoted else _OUTSIDE
-            found = pattern.match(text, at)
-            at = found.end() if found else at
-            if at >= end:
+            match = pattern.match(text, position)
+            position = match.end() if match else position
+            if position >= end:
                 return
-            mark = text[at]
-            at += 1
-            if mark == "\\":
+            char = text[position]
+            position += 1
+            if char == "\\":
                 self._escaped = True
-            elif mark == '"':
+            elif char == '"':
                 self._quoted = not self._quoted
                 self._opened = True
             else:
-                self._depth += 1 if mark in "[{" else -1
+                self._depth += 1 if char in "[{" else -1
                 self._opened = True

@@ -134,7 +134,7 @@ class ResponsesHistory(History):
         if (item["type"] == SEARCH_CALL) != (form["type"] == SEARCH_CALL):
             return form
         kept = item | {key: form[key] for key in _TOLD if key in item}
-        if own in self.loaded and own not in self._brought:
+        if own in self.loaded and own not in self._brought_tools:
             kept.setdefault("namespace", call.name)
         elif own in self._names and own not in self.loaded and kept.get("namespace") == call.name:
             del kept["namespace"]
