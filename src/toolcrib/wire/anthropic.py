@@ -593,7 +593,7 @@ def _choice(choice: ToolChoice | None, parallel: bool | None) -> dict[str, Any]:
 def _settings(wire: Wire, request: ChatRequest, tools: SentTools, model: str) -> dict[str, Any]:
     """Set the token limit. Thinking counts towards it, so the thinking budget is added."""
     unwanted = frozenset() if tools.names else _ONLY_WITH_TOOLS
-    extra = extra_members(request.settings.extra, own=_OWN_KEYS, unwanted=unwanted)
+    extra = extra_members(request.settings.extra, own_keys=_OWN_KEYS, unwanted_keys=unwanted)
     thinking = extra.get("thinking")
     budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
     asked = reasoning_of(wire, request, model)

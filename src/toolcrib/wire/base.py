@@ -206,11 +206,13 @@ class Wire(msgspec.Struct, frozen=True, kw_only=True):
         """
         host = host.rstrip(".")
         server = host if port in (None, 80, 443) else f"{host}:{port}"
-        known = any(host == name or host.endswith(f".{name}") for name in self.done_servers)
+        is_done_server = any(
+            host == name or host.endswith(f".{name}") for name in self.done_servers
+        )
         return msgspec.structs.replace(
             self,
             server=server if self.state_per_server else self.server,
-            always_done=self.always_done or known,
+            always_done=self.always_done or is_done_server,
             output=self.output if self.output and self.output.is_known_at(host) else None,
             deferred=self.deferred and self.deferred.at(host),
         )
@@ -246,14 +248,14 @@ def _check(text: str) -> None:
 # What the requests of all wires share: tools, histories, settings, headers.
 
 
-_PLACE_TEXT = b"\0"
-_PLACE = orjson.Fragment(_PLACE_TEXT)
+_PLACEHOLDER_TEXT = b"\0"
+_PLACEHOLDER = orjson.Fragment(_PLACEHOLDER_TEXT)
 """Placeholder for the one list of messages. JSON never contains this character, not even in a
 string."""
 
 
 class SentTools(msgspec.Struct, frozen=True):
-    """Tools as encoded once, from `given` in a `form`.
+    """Tools as encoded once, from `source_tools` in a `form`.
 
     `names` maps own to wire names; `shapes` holds each tool's form.
 
@@ -261,7 +263,7 @@ class SentTools(msgspec.Struct, frozen=True):
     of the search tool, and `loaded` holds the found tools.
     """
 
-    given: Sequence[Any]
+    source_tools: Sequence[Any]
     form: ToolForm
     names: Mapping[str, str]
     offer: Offer
@@ -270,11 +272,13 @@ class SentTools(msgspec.Struct, frozen=True):
     search: str = ""
     loaded: Loaded = {}
 
-    def wire_name(self, own: str) -> str:
+    def wire_name(self, own_name: str) -> str:
         """Return the wire name. Raises RequestError for a tool that is not on offer."""
-        if own not in self.names:
-            raise RequestError(f"tool_choice names {own!r}, which is not among the offered tools")
-        return self.names[own]
+        if own_name not in self.names:
+            raise RequestError(
+                f"tool_choice names {own_name!r}, which is not among the offered tools"
+            )
+        return self.names[own_name]
 
 
 def tools_and_history(
@@ -303,13 +307,13 @@ def tools_and_history(
 
 
 def _remembered_tools(wire: Wire, request: ChatRequest, memo: Memo | None, model: str) -> SentTools:
-    given = request.tools if isinstance(request.tools, tuple) else tuple(tools_in(request.tools))
-    known = memo.tools if memo is not None and isinstance(memo.tools, SentTools) else None
-    if known is None or known.form is not wire.tools or not _same(known.given, given):
-        known = _encoded(wire, given)
+    tools = request.tools if isinstance(request.tools, tuple) else tuple(tools_in(request.tools))
+    cached = memo.tools if memo is not None and isinstance(memo.tools, SentTools) else None
+    if cached is None or cached.form is not wire.tools or not _same(cached.source_tools, tools):
+        cached = _encoded_tools(wire, tools)
         if memo is not None:
-            memo.tools = known
-    return _deferred(wire, request, known, model) if request.search_tool else known
+            memo.tools = cached
+    return _deferred(wire, request, cached, model) if request.search_tool else cached
 
 
 def _deferred(wire: Wire, request: ChatRequest, tools: SentTools, model: str) -> SentTools:
@@ -321,13 +325,15 @@ def _deferred(wire: Wire, request: ChatRequest, tools: SentTools, model: str) ->
         own: {key: value for key, value in shape.items() if key not in form.without}
         for own, shape in zip(tools.names, tools.shapes, strict=True)
     }
-    found, own_names = brought(request), dict(tools.offer.own_names)
-    loaded = {own: orjson.dumps(s | dict(form.mark)) for own, s in shapes.items() if own in found}
+    brought_names, own_names = brought(request), dict(tools.offer.own_names)
+    loaded = {
+        own: orjson.dumps(s | dict(form.mark)) for own, s in shapes.items() if own in brought_names
+    }
     if form.search is not None:
         shapes[request.search_tool] = dict(form.search(shapes[request.search_tool]))
         own_names[form.call_name] = request.search_tool
-    kept = [own for own in shapes if form.listed or own not in loaded]
-    listed = [orjson.Fragment(loaded[own]) if own in loaded else shapes[own] for own in kept]
+    sent_names = [own for own in shapes if form.listed or own not in loaded]
+    listed = [orjson.Fragment(loaded[own]) if own in loaded else shapes[own] for own in sent_names]
     return msgspec.structs.replace(
         tools,
         offer=msgspec.structs.replace(tools.offer, own_names=own_names),
@@ -337,9 +343,9 @@ def _deferred(wire: Wire, request: ChatRequest, tools: SentTools, model: str) ->
     )
 
 
-def _same(known: Sequence[Any], given: Sequence[Any]) -> bool:
+def _same(cached: Sequence[Any], tools: Sequence[Any]) -> bool:
     """Return whether the items are identical; each run of an agent has its own list of them."""
-    return known is given or (len(known) == len(given) and all(map(is_, known, given)))
+    return cached is tools or (len(cached) == len(tools) and all(map(is_, cached, tools)))
 
 
 def tools_member(tools: SentTools, request: ChatRequest) -> dict[str, orjson.Fragment]:
@@ -347,15 +353,15 @@ def tools_member(tools: SentTools, request: ChatRequest) -> dict[str, orjson.Fra
 
     Raises RequestError for a provider's tool that is not JSON.
     """
-    provided = request.settings.provider_tools
-    if not provided:
+    provider_tools = request.settings.provider_tools
+    if not provider_tools:
         return {"tools": orjson.Fragment(tools.body)} if tools.names else {}
     try:
-        more = orjson.dumps(provided)
+        provider_json = orjson.dumps(provider_tools)
     except TypeError as error:
         raise RequestError(f"Settings.provider_tools cannot be sent as JSON: {error}") from None
-    listed = tools.body[:-1] + b"," + more[1:] if tools.names else more
-    return {"tools": orjson.Fragment(listed)}
+    tools_json = tools.body[:-1] + b"," + provider_json[1:] if tools.names else provider_json
+    return {"tools": orjson.Fragment(tools_json)}
 
 
 def narrowed(wire: Wire, tools: SentTools, allowed: Iterable[str]) -> SentTools:
@@ -363,12 +369,16 @@ def narrowed(wire: Wire, tools: SentTools, allowed: Iterable[str]) -> SentTools:
 
     For wires that have no other way to keep a model from calling a tool. The result is not cached.
     """
-    own = frozenset(allowed)
-    if own == tools.names.keys():
+    allowed_names = frozenset(allowed)
+    if allowed_names == tools.names.keys():
         return tools
-    few = _encoded(wire, [tool for name, tool in tools.offer.tools.items() if name in own])
-    offer = msgspec.structs.replace(few.offer, known=frozenset(tools.names) - own)
-    return msgspec.structs.replace(few, offer=offer)
+    narrowed_tools = _encoded_tools(
+        wire, [tool for name, tool in tools.offer.tools.items() if name in allowed_names]
+    )
+    offer = msgspec.structs.replace(
+        narrowed_tools.offer, known=frozenset(tools.names) - allowed_names
+    )
+    return msgspec.structs.replace(narrowed_tools, offer=offer)
 
 
 def checked_choice(choice: ToolChoice, tools: SentTools) -> ToolChoice | None:
@@ -397,14 +407,17 @@ def refuse_single_calls(wire: Wire, request: ChatRequest, tools: SentTools) -> N
 
 
 def extra_members(
-    extra: Mapping[str, Any], *, own: AbstractSet[str], unwanted: AbstractSet[str] = frozenset()
+    extra: Mapping[str, Any],
+    *,
+    own_keys: AbstractSet[str],
+    unwanted_keys: AbstractSet[str] = frozenset(),
 ) -> dict[str, Any]:
-    """Return `Settings.extra` without `unwanted` members. Raises RequestError for a member of the
+    """Return `Settings.extra` without the `unwanted_keys`. Raises RequestError for a member of the
     wire's own."""
     for key in extra:
-        if key in own:
+        if key in own_keys:
             raise RequestError(f"Settings.extra may not set {key!r}: the client sets it itself")
-    return {key: value for key, value in extra.items() if key not in unwanted}
+    return {key: value for key, value in extra.items() if key not in unwanted_keys}
 
 
 def reasoning_of(wire: Wire, request: ChatRequest, model: str) -> Reasoning:
@@ -414,18 +427,18 @@ def reasoning_of(wire: Wire, request: ChatRequest, model: str) -> Reasoning:
     """
     effort = request.settings.reasoning
     if effort is None:
-        return _UNSAID
+        return _NO_REASONING
     if wire.reasoning is None:
         raise RequestError(f"reasoning={effort!r}: {wire.name} does not support it; leave it None")
     return wire.reasoning(effort, model)
 
 
-_UNSAID = Reasoning({})
+_NO_REASONING = Reasoning({})
 
 
-def no_effort(effort: Effort, who: str, *others: Effort) -> RequestError:
+def no_effort(effort: Effort, who: str, *supported: Effort) -> RequestError:
     """Return the error for a level of reasoning that a provider, or a model, does not have."""
-    return RequestError(f"reasoning={effort!r}: {who} supports {', '.join(map(repr, others))}")
+    return RequestError(f"reasoning={effort!r}: {who} supports {', '.join(map(repr, supported))}")
 
 
 def add_members(body: dict[str, Any], members: Mapping[str, Any]) -> None:
@@ -434,9 +447,9 @@ def add_members(body: dict[str, Any], members: Mapping[str, Any]) -> None:
     Raises RequestError if both set the same member, so that neither is dropped.
     """
     for key, value in members.items():
-        said = body.get(key)
-        if isinstance(value, Mapping) and isinstance(said, Mapping):
-            body[key] = dict(said)
+        existing = body.get(key)
+        if isinstance(value, Mapping) and isinstance(existing, Mapping):
+            body[key] = dict(existing)
             add_members(body[key], value)
         elif key in body:
             raise RequestError(
@@ -459,17 +472,17 @@ def sampling(wire: Wire, request: ChatRequest, tokens: int = 0) -> dict[str, Any
     return members
 
 
-def with_extra(own: Mapping[str, Any], key: str, extra: dict[str, Any]) -> dict[str, Any]:
+def with_extra(members: Mapping[str, Any], key: str, extra: dict[str, Any]) -> dict[str, Any]:
     """Return a member of the wire's own, merged with `Settings.extra`.
 
     Extra values win, and are removed from `extra`.
 
     Raises RequestError if the extra value is not an object.
     """
-    more = extra.pop(key, None)
-    if more is not None and not isinstance(more, Mapping):
+    extra_value = extra.pop(key, None)
+    if extra_value is not None and not isinstance(extra_value, Mapping):
         raise RequestError(f"Settings.extra: {key!r} is not an object")
-    return {**own, **(more or {})}
+    return {**members, **(extra_value or {})}
 
 
 def settings_members(
@@ -478,18 +491,18 @@ def settings_members(
     tools: SentTools,
     *,
     model: str,
-    own: AbstractSet[str],
+    own_keys: AbstractSet[str],
     only_with_tools: AbstractSet[str],
 ) -> dict[str, Any]:
     """Return temperature, token limit, reasoning and `Settings.extra`, as OpenAI's wires have them.
 
-    `own` are the members that the request sets itself. Raises RequestError for one in `extra`.
+    `own_keys` are the members that the request sets itself. Raises RequestError for one in `extra`.
     """
-    unwanted = frozenset[str]() if tools.names else only_with_tools
-    extra = extra_members(request.settings.extra, own=own, unwanted=unwanted)
-    asked = reasoning_of(wire, request, model)
-    members = sampling(wire, request, asked.tokens) | extra
-    add_members(members, asked.members)
+    unwanted_keys = frozenset[str]() if tools.names else only_with_tools
+    extra = extra_members(request.settings.extra, own_keys=own_keys, unwanted_keys=unwanted_keys)
+    reasoning = reasoning_of(wire, request, model)
+    members = sampling(wire, request, reasoning.tokens) | extra
+    add_members(members, reasoning.members)
     return members
 
 
@@ -505,32 +518,41 @@ def http_request(
     *,
     stream: bool,
     offer: Offer,
-    streamed_as: str = "text/event-stream",
+    stream_type: str = "text/event-stream",
 ) -> HttpRequest:
     """Return the request. Raises RequestError for settings that are not JSON."""
     lists: list[EncodedList] = []
 
-    def place(value: object) -> orjson.Fragment:
+    def placeholder(value: object) -> orjson.Fragment:
         if not isinstance(value, EncodedList):
             raise TypeError
         lists.append(value)
-        return _PLACE
+        return _PLACEHOLDER
 
     try:
-        data = orjson.dumps(body, place)
+        data = orjson.dumps(body, placeholder)
     except TypeError as error:
         raise RequestError(f"the settings cannot be sent as JSON: {error}") from None
     for encoded_list in lists:
-        before, _, after = data.partition(_PLACE_TEXT)
+        before, _, after = data.partition(_PLACEHOLDER_TEXT)
         data = b"".join((before, *encoded_list.pieces, after))
     headers = {"Content-Type": "application/json", **wire.headers}
-    headers["Accept"] = streamed_as if stream else "application/json"
+    headers["Accept"] = stream_type if stream else "application/json"
     return HttpRequest("POST", path, headers, data, offer)
 
 
-def _encoded(wire: Wire, given: Sequence[HasDefinition]) -> SentTools:
-    tools = list(as_offered(given))
-    made = encoded(wire.tools, [tool.get_definition() for tool in tools])
-    own_names = {wire_name: own for own, wire_name in made.names.items() if own != wire_name}
-    offer = Offer.of(tools, own_names=own_names, restorers=made.restorers)
-    return SentTools(given, wire.tools, made.names, offer, made.body, made.shapes)
+def _encoded_tools(wire: Wire, source_tools: Sequence[HasDefinition]) -> SentTools:
+    tools = list(as_offered(source_tools))
+    encoded_tools = encoded(wire.tools, [tool.get_definition() for tool in tools])
+    own_names = {
+        wire_name: own for own, wire_name in encoded_tools.names.items() if own != wire_name
+    }
+    offer = Offer.of(tools, own_names=own_names, restorers=encoded_tools.restorers)
+    return SentTools(
+        source_tools,
+        wire.tools,
+        encoded_tools.names,
+        offer,
+        encoded_tools.body,
+        encoded_tools.shapes,
+    )

@@ -546,7 +546,7 @@ def encode(
     sent, said = tools_and_history(wire, request, memo, model=model)
     history = cast("BedrockHistory", said)
     tools, choice = _chosen(wire, request, sent)
-    extra = extra_members(request.settings.extra, own=_OWN_KEYS)
+    extra = extra_members(request.settings.extra, own_keys=_OWN_KEYS)
     point = extra.pop(_CACHE_POINT, None)
     mark = b"" if point is None else _mark(point)
     body: dict[str, Any] = {"messages": history.encoded(mark)}
@@ -571,7 +571,7 @@ def encode(
         body,
         stream=stream,
         offer=offer,
-        streamed_as="application/vnd.amazon.eventstream",
+        stream_type="application/vnd.amazon.eventstream",
     )
 
 

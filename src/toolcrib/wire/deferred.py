@@ -43,8 +43,8 @@ class DeferredForm(msgspec.Struct, frozen=True, kw_only=True):
 
     def at(self, host: str) -> DeferredForm:
         """Return the form with what is known about a server, by its host name."""
-        known = any(host == name or host.endswith(f".{name}") for name in self.servers)
-        return self if known else msgspec.structs.replace(self, models=None)
+        is_known = any(host == name or host.endswith(f".{name}") for name in self.servers)
+        return self if is_known else msgspec.structs.replace(self, models=None)
 
     def __repr__(self) -> str:
         return f"DeferredForm(models={self.models!r})"
@@ -66,15 +66,18 @@ def is_deferred(
     """
     if form is None:
         if request.deferred:
-            said = "cannot send tools in the results of a search; leave it None"
-            raise RequestError(f"deferred=True: {wire} {said}")
+            advice = "cannot send tools in the results of a search; leave it None"
+            raise RequestError(f"deferred=True: {wire} {advice}")
         return False
-    known = form.models is not None and re.search(form.models, model) is not None
-    wanted = known if request.deferred is None else request.deferred
+    is_known = form.models is not None and re.search(form.models, model) is not None
+    is_wanted = is_known if request.deferred is None else request.deferred
     choice = request.tool_choice
-    fits = not choice.allowed and choice.mode != "tool" and request.search_tool in names
-    others = (*names.values(), *(one.get("type") for one in request.settings.provider_tools))
-    return wanted and fits and form.call_name not in others
+    is_possible = not choice.allowed and choice.mode != "tool" and request.search_tool in names
+    other_names = (
+        *names.values(),
+        *(provider_tool.get("type") for provider_tool in request.settings.provider_tools),
+    )
+    return is_wanted and is_possible and form.call_name not in other_names
 
 
 def loads_of(message: Message, search: str) -> tuple[str, ...]:
@@ -85,5 +88,7 @@ def loads_of(message: Message, search: str) -> tuple[str, ...]:
 def brought(request: ChatRequest) -> frozenset[str]:
     """Return the names of the tools that the results of a request's search bring."""
     search = request.search_tool
-    found = (name for m in request.messages if m.loads for name in loads_of(m, search))
-    return frozenset(found) - {search}
+    names = (
+        name for message in request.messages if message.loads for name in loads_of(message, search)
+    )
+    return frozenset(names) - {search}

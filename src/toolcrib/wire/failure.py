@@ -29,14 +29,14 @@ from toolcrib.errors import (
 )
 from toolcrib.values.typed import names_wrong_types
 
-_LONGEST = 500
+_MAX_LENGTH = 500
 _KEY = (  # a pattern, compiled at the first failure
     r"\b(?:sk|pk|rk|gsk|xai|hf|r8|csk|nvapi)[-_][\w*+/=.~-]{6,}|\bAIza[\w-]{10,}|\bya29\.[\w.-]{10,}"
     r"|\b(?:AKIA|ASIA)[A-Z0-9]{12,}|\b(?:ABSK|bedrock-api-key-)[\w+/=-]{8,}"
     r"|\bx-amz-security-token:\S+|\b[Bb]earer\s+[\w.~+/=*-]{8,}"
 )
 _TEXTS = ("message", "Message", "error", "detail", "msg", "title")
-_WORDS: dict[str, type[ClientError]] = {
+_ERROR_TYPES: dict[str, type[ClientError]] = {
     "authentication_error": AuthenticationError,
     "invalid_api_key": AuthenticationError,
     "permission_error": AuthenticationError,
@@ -61,7 +61,7 @@ _WORDS: dict[str, type[ClientError]] = {
     "request_too_large": RequestError,
     "validationexception": RequestError,
 }
-_WHAT: dict[type[ClientError], tuple[str, str]] = {
+_PHRASES: dict[type[ClientError], tuple[str, str]] = {
     AuthenticationError: (
         "the provider did not accept the key",
         "Check the key and its permissions",
@@ -78,9 +78,9 @@ _WHAT: dict[type[ClientError], tuple[str, str]] = {
 }
 _REPORTED = ("the provider reported an error", "")
 _HINTS = {404: "Check the model's name and the base URL", 413: "Send a smaller request"}
-_MAY_PASS = (408, 409)
+_RETRYABLE_STATUSES = (408, 409)
 """A timeout and a lock, which OpenAI's and Anthropic's own clients retry, too."""
-_SPENT = "insufficient_quota"
+_QUOTA_USED_UP = "insufficient_quota"
 _DELAY = re.compile(r"(\d{1,6}(?:\.\d{1,9})?)s")
 
 
@@ -89,10 +89,10 @@ def http_error(status: int, body: bytes, *, retry_after: float | None = None) ->
     """Return the error for an HTTP status outside 200..299. `retry_after` is in seconds."""
     payload = _payload(body)
     words = _words(payload)
-    kind = _of_status(status)
-    named = next((_WORDS[word] for word in words if word in _WORDS), kind)
-    if kind in (RequestError, ProviderError) and issubclass(named, kind):
-        kind = named  # a filter's 400, an overload's 500
+    kind = _error_type(status)
+    named_kind = next((_ERROR_TYPES[word] for word in words if word in _ERROR_TYPES), kind)
+    if kind in (RequestError, ProviderError) and issubclass(named_kind, kind):
+        kind = named_kind  # a filter's 400, an overload's 500
     if status == 400 and b"API_KEY_INVALID" in body:  # Gemini's way
         kind = AuthenticationError
     return _error(kind, payload, status, retry_after=retry_after, where=f" (HTTP {status})")
@@ -101,16 +101,16 @@ def http_error(status: int, body: bytes, *, retry_after: float | None = None) ->
 def reported_error(payload: Any) -> ClientError:
     """Return the error for an error object in a 200 body or in a stream."""
     words = _words(payload)
-    kind = next((_WORDS[word] for word in words if word in _WORDS), None)
+    kind = next((_ERROR_TYPES[word] for word in words if word in _ERROR_TYPES), None)
     status = next((int(word) for word in words if re.fullmatch(r"[45]\d\d", word)), None)
     if kind is None:
-        kind = ProviderError if status is None else _of_status(status)
+        kind = ProviderError if status is None else _error_type(status)
     error = _error(kind, payload, status)
     error.status = None  # the response's own status was a success
     return error
 
 
-def _of_status(status: int) -> type[ClientError]:
+def _error_type(status: int) -> type[ClientError]:
     if status in (401, 403):
         return AuthenticationError
     if status == 429:
@@ -131,20 +131,22 @@ def _error(
     where: str = "",
 ) -> ClientError:
     """Make the error: what happened, the provider's own sentence, and what to do about it."""
-    what, hint = _WHAT[kind] if where or kind is not ProviderError else _REPORTED
+    what, hint = _PHRASES[kind] if where or kind is not ProviderError else _REPORTED
     words = _words(payload)
     if kind is RequestError:
         hint = _HINTS.get(status or 0, hint)
-    if _SPENT in words:
+    if _QUOTA_USED_UP in words:
         hint = "The quota of the account is used up"
-    retry_after = _told(payload) if retry_after is None else retry_after
+    retry_after = _retry_delay(payload) if retry_after is None else retry_after
     error = kind("", status)
-    error.retryable = (kind.retryable or status in _MAY_PASS) and _SPENT not in words
+    error.retryable = (
+        kind.retryable or status in _RETRYABLE_STATUSES
+    ) and _QUOTA_USED_UP not in words
     if error.retryable and retry_after is not None:
         error.retry_after = retry_after
         hint = f"Try again in {_seconds(retry_after)} s"
-    said = safe_text(error_text(payload))
-    text = f"{what}{where}{': ' if said else ''}{said}"
+    sentence = safe_text(error_text(payload))
+    text = f"{what}{where}{': ' if sentence else ''}{sentence}"
     error.args = (f"{text.rstrip('.')}. {hint.rstrip('.')}" if hint else text,)
     return error
 
@@ -159,11 +161,11 @@ def _words(payload: Any) -> list[str]:
     outer = outer if isinstance(outer, dict) else {}
     inner = outer.get("error")
     forms = [inner, outer] if isinstance(inner, dict) else [outer]
-    found = [form.get(key) for form in forms for key in ("code", "type", "status", "status_code")]
-    return [str(word).lower() for word in found if isinstance(word, str | int)]
+    values = [form.get(key) for form in forms for key in ("code", "type", "status", "status_code")]
+    return [str(word).lower() for word in values if isinstance(word, str | int)]
 
 
-def _told(payload: Any) -> float | None:
+def _retry_delay(payload: Any) -> float | None:
     """Return the seconds of Google's `RetryInfo` (google/rpc/error_details.proto), or None."""
     inner = payload[0] if isinstance(payload, list) and payload else payload
     inner = inner.get("error", inner) if isinstance(inner, dict) else None
@@ -176,7 +178,7 @@ def _told(payload: Any) -> float | None:
     return None
 
 
-def safe_text(text: str, limit: int = _LONGEST) -> str:
+def safe_text(text: str, limit: int = _MAX_LENGTH) -> str:
     """Return one line of at most `limit` characters, without anything that looks like a key."""
     line = "".join(c if c.isprintable() else " " for c in text[: 8 * limit])
     line = re.sub(_KEY, "[key]", " ".join(line.split()))
@@ -204,5 +206,5 @@ def _payload(body: bytes) -> Any:
     try:
         return orjson.loads(body)
     except (ValueError, RecursionError):
-        text = body[: 8 * _LONGEST].decode("utf-8", "replace").strip()
+        text = body[: 8 * _MAX_LENGTH].decode("utf-8", "replace").strip()
         return "" if text.startswith("<") else text

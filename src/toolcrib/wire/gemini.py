@@ -672,7 +672,7 @@ def encode(
     body["contents"] = history.encoded()
     body |= tools_member(tools, request)
     refuse_single_calls(wire, request, tools)
-    extra = extra_members(request.settings.extra, own=_OWN_KEYS)
+    extra = extra_members(request.settings.extra, own_keys=_OWN_KEYS)
     choice = checked_choice(request.tool_choice, tools)
     config = {} if choice is None else {"functionCallingConfig": _choice(choice)}
     asked = reasoning_of(wire, request, model)

@@ -253,8 +253,8 @@ class History(ABC):
         call = self._open_calls.pop(message.call_id or "", None)
         if call is None:
             raise RequestError(
-                f"messages[{position}] is the result of {message.call_id!r}, which is not an unanswered "
-                "call of the assistant's message before it"
+                f"messages[{position}] is the result of {message.call_id!r}, which is not an "
+                "unanswered call of the assistant's message before it"
             )
         return SentResult(message, call.id, call.name)
 

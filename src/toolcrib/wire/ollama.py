@@ -238,7 +238,7 @@ def encode(
     offer = asked_output(wire.output, request, body, model=model, offer=tools.offer)
     body["stream"] = stream  # the default is true
     return http_request(
-        wire, wire.path, body, stream=stream, offer=offer, streamed_as="application/x-ndjson"
+        wire, wire.path, body, stream=stream, offer=offer, stream_type="application/x-ndjson"
     )
 
 
@@ -259,7 +259,7 @@ def _callable(wire: Wire, request: ChatRequest, tools: SentTools) -> SentTools:
 
 def _settings(wire: Wire, request: ChatRequest, model: str) -> dict[str, Any]:
     """Put the model's settings into `options`, after those of `extra`."""
-    members = extra_members(request.settings.extra, own=_OWN_KEYS)
+    members = extra_members(request.settings.extra, own_keys=_OWN_KEYS)
     options = with_extra(sampling(wire, request), "options", members)
     members |= {"options": options} if options else {}
     add_members(members, reasoning_of(wire, request, model).members)

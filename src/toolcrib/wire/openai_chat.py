@@ -173,7 +173,7 @@ def encode(
     if choice is not None:
         body["tool_choice"] = _choice(wire, choice)
     body |= settings_members(
-        wire, request, tools, model=model, own=_OWN_KEYS, only_with_tools=_ONLY_WITH_TOOLS
+        wire, request, tools, model=model, own_keys=_OWN_KEYS, only_with_tools=_ONLY_WITH_TOOLS
     )
     offer = asked_output(wire.output, request, body, model=model, offer=tools.offer)
     if stream:

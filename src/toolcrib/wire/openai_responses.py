@@ -246,7 +246,7 @@ def encode(
     if choice is not None:
         body["tool_choice"] = _choice(choice)
     body |= settings_members(
-        wire, request, tools, model=model, own=_OWN_KEYS, only_with_tools=_ONLY_WITH_TOOLS
+        wire, request, tools, model=model, own_keys=_OWN_KEYS, only_with_tools=_ONLY_WITH_TOOLS
     )
     if body.setdefault("store", False) is False and _REASONS.match(model):
         body.setdefault("include", ["reasoning.encrypted_content"])

@@ -15,21 +15,21 @@ from typing import Any
 from toolcrib.errors import WireError
 from toolcrib.wire.json_text import mended
 
-_STEP = re.compile(
+_PATH_STEP = re.compile(
     r"""\.(?P<name>[^.\[\]'"]+)|\[(?P<index>\d{1,9})\]"""
     r"""|\['(?P<single>(?:[^'\\]|\\.)*)'\]|\["(?P<double>(?:[^"\\]|\\.)*)"\]"""
 )
-_QUOTED = re.compile(r'\\.|"', re.DOTALL)
-_IN_JSON = {"\\'": "'", '"': r"\""}
+_ESCAPE_OR_QUOTE = re.compile(r'\\.|"', re.DOTALL)
+_JSON_ESCAPES = {"\\'": "'", '"': r"\""}
 """Escapes that a quoted name of a path may contain and JSON does not have, as JSON writes them."""
-_DEEPEST = 64
-_VALUES = {
+_MAX_DEPTH = 64
+_VALUE_TYPES = {
     "stringValue": (str,),
     "numberValue": (int, float),
     "boolValue": (bool,),
     "nullValue": (str, int),  # the name of an enum's only value, or its number
 }
-_OF_VALUE = _VALUES.keys() | {"jsonPath", "willContinue"}
+_KNOWN_MEMBERS = _VALUE_TYPES.keys() | {"jsonPath", "willContinue"}
 
 
 class _GrowingText:
@@ -63,46 +63,46 @@ class PartialArguments:
     def whole(self) -> bool:
         return self._growing == 0
 
-    def add(self, values: list[Any]) -> None:
+    def add(self, pieces: list[Any]) -> None:
         """Take the `partialArgs` of one piece. Raises WireError for a value without a place."""
-        for value in values:
-            if not isinstance(value, dict):
+        for piece in pieces:
+            if not isinstance(piece, dict):
                 raise WireError("a partial argument is not an object")
-            self._add(value)
+            self._add(piece)
 
     def text(self) -> str:
-        return json.dumps(_settled(self._root), ensure_ascii=False)
+        return json.dumps(_plain_value(self._root), ensure_ascii=False)
 
-    def _add(self, value: dict[str, Any]) -> None:
-        *way, last = _steps(value.get("jsonPath"))
+    def _add(self, piece: dict[str, Any]) -> None:
+        *parents, last = _steps(piece.get("jsonPath"))
         holder: Any = self._root
-        for step, after in zip(way, [*way, last][1:], strict=True):
+        for step, next_step in zip(parents, [*parents, last][1:], strict=True):
             if _is_new(holder, step):
-                _put(holder, step, [] if isinstance(after, int) else {})
+                _put(holder, step, [] if isinstance(next_step, int) else {})
             holder = holder[step]
-        self.contradictory |= any(value[key] is not None for key in value.keys() - _OF_VALUE)
-        said = _said_by(value)
-        if not isinstance(said, str):
-            self._settle(holder, last, said)
+        self.contradictory |= any(piece[key] is not None for key in piece.keys() - _KNOWN_MEMBERS)
+        value = _value_in(piece)
+        if not isinstance(value, str):
+            self._set_value(holder, last, value)
             return
         text = None if _is_new(holder, last) else holder[last]
-        if isinstance(text, _GrowingText) and not text.grows and not value.get("willContinue"):
-            self.contradictory |= "".join(text.pieces) != said
+        if isinstance(text, _GrowingText) and not text.grows and not piece.get("willContinue"):
+            self.contradictory |= "".join(text.pieces) != value
             return
         if not isinstance(text, _GrowingText) or not text.grows:
             self.contradictory |= text is not None or not _is_new(holder, last)
             _put(holder, last, text := _GrowingText())
             self._growing += 1
-        text.pieces.append(said)
-        if not value.get("willContinue"):
+        text.pieces.append(value)
+        if not piece.get("willContinue"):
             text.grows = False
             self._growing -= 1
 
-    def _settle(self, holder: Any, step: str | int, value: Any) -> None:
+    def _set_value(self, holder: Any, step: str | int, value: Any) -> None:
         """Give a place its value, which must not differ from an earlier one."""
         if not _is_new(holder, step):
-            before = holder[step]
-            self.contradictory |= type(before) is not type(value) or before != value
+            previous = holder[step]
+            self.contradictory |= type(previous) is not type(value) or previous != value
         _put(holder, step, value)
 
 
@@ -110,18 +110,18 @@ def _steps(path: Any) -> list[str | int]:
     if not isinstance(path, str) or not path.startswith("$"):
         raise WireError("a partial argument has no path")
     steps: list[str | int] = []
-    at = 1
-    while at < len(path):
-        found = _STEP.match(path, at)
-        if found is None or len(steps) == _DEEPEST:
+    position = 1
+    while position < len(path):
+        match = _PATH_STEP.match(path, position)
+        if match is None or len(steps) == _MAX_DEPTH:
             raise WireError("a partial argument has a path that cannot be read")
-        name, index, single, double = found.group("name", "index", "single", "double")
+        name, index, single, double = match.group("name", "index", "single", "double")
         quoted = single if double is None else double
         if index is not None:
             steps.append(int(index))
         else:
             steps.append(name if quoted is None else _unquoted(quoted))
-        at = found.end()
+        position = match.end()
     if not steps:
         raise WireError("a partial argument has the path of all arguments together")
     return steps
@@ -129,7 +129,7 @@ def _steps(path: Any) -> list[str | int]:
 
 def _unquoted(quoted: str) -> str:
     """Return a name without its quotes: RFC 9535 has JSON's escapes, and one for `'`."""
-    text = _QUOTED.sub(lambda found: _IN_JSON.get(found[0], found[0]), quoted)
+    text = _ESCAPE_OR_QUOTE.sub(lambda match: _JSON_ESCAPES.get(match[0], match[0]), quoted)
     try:
         return str(json.loads(f'"{text}"', strict=False))
     except ValueError:
@@ -152,25 +152,25 @@ def _put(holder: Any, step: str | int, value: Any) -> None:
         holder[step] = value
 
 
-def _said_by(value: dict[str, Any]) -> Any:
+def _value_in(piece: dict[str, Any]) -> Any:
     """Return what a piece carries: one value, of the type that its member names.
 
     There may be further members that are null, since some servers write them all.
     """
-    given = {key: value[key] for key in _VALUES if value.get(key) is not None}
-    if not given and "nullValue" in value:
+    values = {key: piece[key] for key in _VALUE_TYPES if piece.get(key) is not None}
+    if not values and "nullValue" in piece:
         return None  # as protobuf writes it
-    if len(given) != 1:
+    if len(values) != 1:
         raise WireError("a partial argument does not have one value")
-    ((kind, said),) = given.items()
-    if type(said) not in _VALUES[kind]:
+    ((kind, value),) = values.items()
+    if type(value) not in _VALUE_TYPES[kind]:
         raise WireError("a partial argument has a value of a different type than it declares")
-    return None if kind == "nullValue" else said
+    return None if kind == "nullValue" else value
 
 
-def _settled(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     if isinstance(value, _GrowingText):
         return mended("".join(value.pieces))
     if isinstance(value, dict):
-        return {mended(key): _settled(item) for key, item in value.items()}
-    return [_settled(item) for item in value] if isinstance(value, list) else value
+        return {mended(key): _plain_value(item) for key, item in value.items()}
+    return [_plain_value(item) for item in value] if isinstance(value, list) else value

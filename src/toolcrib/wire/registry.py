@@ -149,11 +149,13 @@ def decoder(
     wire = wire_of(wire)
     ids = "call_" if ids is None else ids
     offer = offer or Offer()
-    made = wire.make_decoder(wire, streaming=streaming, offer=offer, ids=ids)
+    wire_decoder = wire.make_decoder(wire, streaming=streaming, offer=offer, ids=ids)
     if wire.text_calls is None:
-        return made
+        return wire_decoder
     syntax = syntax_of(wire.text_calls)
-    return TextCallDecoder(made, syntax, offer=offer, ids=ids, trusted=wire.text_calls_trusted)
+    return TextCallDecoder(
+        wire_decoder, syntax, offer=offer, ids=ids, trusted=wire.text_calls_trusted
+    )
 
 
 @names_wrong_types
@@ -177,9 +179,9 @@ def decode(
     if not 200 <= status < 300:
         raise http_error(status, data)
     streaming = "json" not in content_type or not data.lstrip().startswith(b"{")
-    reading = decoder(wire, streaming, offer, ids)
-    reading.feed(data)
-    return reading.finish()
+    body_decoder = decoder(wire, streaming, offer, ids)
+    body_decoder.feed(data)
+    return body_decoder.finish()
 
 
 # Find out which wire a body belongs to, by members that only that wire has. Nothing is decoded.
@@ -188,9 +190,9 @@ def decode(
 # which is read the same way there.
 
 
-_FRAME = b"\0"  # no text begins like this, but every AWS frame below 16 MiB does
-_STEP = 64 * 1024
-_BLANK = b"\xef\xbb\xbf \t\r\n"
+_FRAME_START = b"\0"  # no text begins like this, but every AWS frame below 16 MiB does
+_CHUNK_SIZE = 64 * 1024
+_BLANKS = b"\xef\xbb\xbf \t\r\n"
 
 
 @names_wrong_types
@@ -201,16 +203,18 @@ def detect(body: bytes, content_type: str = "") -> str:
     wire reads alike, is `openai-chat`. Raises WireError for a body that belongs to no wire, or may
     belong to several; it names them.
     """
-    found = _found(body) or (["ollama"] if "x-ndjson" in content_type else [])
-    if not found:
-        said = safe_text(body[:2000].decode("utf-8", "replace"), 80)
+    candidates = _possible_wires(body) or (["ollama"] if "x-ndjson" in content_type else [])
+    if not candidates:
+        excerpt = safe_text(body[:2000].decode("utf-8", "replace"), 80)
         raise WireError(
             f"the format of the body is none of the known wires ({', '.join(WIRES)}): "
-            f"{said or 'it is empty'}"
+            f"{excerpt or 'it is empty'}"
         )
-    if len(found) > 1:
-        raise WireError(f"the body may belong to several wires, {' or '.join(found)}: name one")
-    (wire,) = found
+    if len(candidates) > 1:
+        raise WireError(
+            f"the body may belong to several wires, {' or '.join(candidates)}: name one"
+        )
+    (wire,) = candidates
     if wire not in WIRES:
         raise WireError(
             f"the body is in the format of {wire}, which is not a known wire ({', '.join(WIRES)})"
@@ -218,9 +222,9 @@ def detect(body: bytes, content_type: str = "") -> str:
     return wire
 
 
-def _found(body: bytes) -> list[str]:
+def _possible_wires(body: bytes) -> list[str]:
     """Return the wires that the first meaningful value may belong to."""
-    if body.startswith(_FRAME):
+    if body.startswith(_FRAME_START):
         return _of_frames(body)
     return next(filter(None, map(_of_value, _values(body))), [])
 
@@ -229,26 +233,26 @@ def _of_frames(body: bytes) -> list[str]:
     """Return the wire whose events the frames' headers name. Raises WireError if they are not
     frames."""
     frames = FrameStream()
-    names = {event.name for event in frames.feed(body[:_STEP])}
+    names = {event.name for event in frames.feed(body[:_CHUNK_SIZE])}
     frames.feed(b"")
     return ["bedrock-invoke" if b"chunk" in names else "bedrock-converse"]
 
 
 def _values(body: bytes) -> Iterator[Any]:
     """Yield the JSON values in a body, on demand."""
-    bare = body.lstrip(_BLANK)
+    stripped = body.lstrip(_BLANKS)
     frames: EventStream | LineStream = EventStream()
-    if bare.startswith((b"{", b"[")):
-        value = _value(bare)
+    if stripped.startswith((b"{", b"[")):
+        value = _value(stripped)
         if value is not None:
             yield value
             return
         frames = LineStream()
-    for at in range(0, len(body), _STEP):
-        for event in frames.feed(body[at : at + _STEP]):
+    for offset in range(0, len(body), _CHUNK_SIZE):
+        for event in frames.feed(body[offset : offset + _CHUNK_SIZE]):
             yield _value(event.data)
-    if (last := frames.close()) is not None:
-        yield _value(last.data)
+    if (last_event := frames.close()) is not None:
+        yield _value(last_event.data)
 
 
 def _value(data: bytes) -> Any:
@@ -264,8 +268,8 @@ def _of_value(value: Any) -> list[str]:
     """Return the wires that have such a value; empty if it does not tell."""
     if not isinstance(value, dict):
         return []
-    found = [w.name for w in WIRES.values() if w.is_reply is not None and w.is_reply(value)]
-    return found or _of_error(value)
+    names = [w.name for w in WIRES.values() if w.is_reply is not None and w.is_reply(value)]
+    return names or _of_error(value)
 
 
 def _of_error(value: JsonObject) -> list[str]:
@@ -334,11 +338,11 @@ _SCHEMA = '{"type":"object","properties":{},"additionalProperties":false}'
 _TOOLS = tuple(
     PlainTool(ToolDefinition(name=n, description=n, input_schema_json=_SCHEMA)) for n in "ab"
 )
-_TYPED = OutputFormat(
+_OUTPUT = OutputFormat(
     "answer",
     '{"type":"object","properties":{"a":{"type":"string"}},"required":["a"],"additionalProperties":false}',
 )
-_ASKED = Message.user("?")
+_QUESTION = Message.user("?")
 _PIXEL = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYAAAAAYAAjCB0C8AAAAASUVORK5CYII="
 )
@@ -349,67 +353,72 @@ def abilities(wire: Wire | str) -> Abilities:
     """Return the abilities of a wire. Raises RequestError for an unknown name."""
     wire = wire_of(wire)
     return Abilities(
-        none=_chosen(wire, ToolChoice("none")),
-        required=_chosen(wire, ToolChoice("required")),
-        one_tool=_chosen(wire, ToolChoice("tool", "a")),
-        some_tools=_chosen(wire, ToolChoice("auto", allowed=("a",))),
-        one_call=_sent(wire, ChatRequest((_ASKED,), _TOOLS, parallel_calls=False)) is not None,
-        images=_shows(wire, Image("image/png", _PIXEL)),
-        image_urls=_shows(wire, Image("image/png", url="https://example.org/a.png")),
-        marks_errors=_with_result(wire, is_error=True) != _with_result(wire, is_error=False),
+        none=_choice_ability(wire, ToolChoice("none")),
+        required=_choice_ability(wire, ToolChoice("required")),
+        one_tool=_choice_ability(wire, ToolChoice("tool", "a")),
+        some_tools=_choice_ability(wire, ToolChoice("auto", allowed=("a",))),
+        one_call=_try_encode(wire, ChatRequest((_QUESTION,), _TOOLS, parallel_calls=False))
+        is not None,
+        images=_can_send(wire, Image("image/png", _PIXEL)),
+        image_urls=_can_send(wire, Image("image/png", url="https://example.org/a.png")),
+        marks_errors=_body_with_result(wire, is_error=True)
+        != _body_with_result(wire, is_error=False),
         strict=wire.tools.strict_dialect is not None,
-        typed=_answering(wire),
-        reasoning=_reasoned(wire),
-        deferred=_told_where_found(wire),
+        typed=_output_ability(wire),
+        reasoning=_reasoning_ability(wire),
+        deferred=_deferred_ability(wire),
     )
 
 
-def _sent(wire: Wire, request: ChatRequest) -> HttpRequest | None:
+def _try_encode(wire: Wire, request: ChatRequest) -> HttpRequest | None:
     try:
         return encode(wire, request, model="m")
     except RequestError:
         return None
 
 
-def _chosen(wire: Wire, choice: ToolChoice) -> Choosing:
-    sent = _sent(wire, ChatRequest((_ASKED,), _TOOLS, choice))
-    if sent is None:
+def _choice_ability(wire: Wire, choice: ToolChoice) -> Choosing:
+    http_request = _try_encode(wire, ChatRequest((_QUESTION,), _TOOLS, choice))
+    if http_request is None:
         return "no"
-    return "yes" if len(sent.offer.tools) == len(_TOOLS) else "fewer"
+    return "yes" if len(http_request.offer.tools) == len(_TOOLS) else "fewer"
 
 
-def _answering(wire: Wire) -> Answering:
+def _output_ability(wire: Wire) -> Answering:
     if wire.output is None:
         return "no"
     wire = msgspec.structs.replace(wire, output=wire.output.everywhere())
     for tools in (_TOOLS, ()):
-        request = ChatRequest((_ASKED,), tools)
-        typed = msgspec.structs.replace(request, output=_TYPED)
-        if encode(wire, typed, model="m").body != encode(wire, request, model="m").body:
+        request = ChatRequest((_QUESTION,), tools)
+        typed_request = msgspec.structs.replace(request, output=_OUTPUT)
+        if encode(wire, typed_request, model="m").body != encode(wire, request, model="m").body:
             return "yes" if tools else "alone"
     return "no"
 
 
-def _reasoned(wire: Wire) -> Reasoned:
+def _reasoning_ability(wire: Wire) -> Reasoned:
     if wire.reasoning is None:
         return "no"
-    asked = (Settings(reasoning=effort) for effort in get_args(Effort))
-    sent = [_sent(wire, ChatRequest((_ASKED,), settings=each)) is not None for each in asked]
-    return "yes" if all(sent) else "some" if any(sent) else "by model"
+    settings = (Settings(reasoning=effort) for effort in get_args(Effort))
+    supported = [
+        _try_encode(wire, ChatRequest((_QUESTION,), settings=setting)) is not None
+        for setting in settings
+    ]
+    return "yes" if all(supported) else "some" if any(supported) else "by model"
 
 
-def _told_where_found(wire: Wire) -> Deferred:
-    request = ChatRequest((_ASKED,), _TOOLS, search_tool="a", deferred=True)
-    return "no" if _sent(wire, request) is None else "by model"
+def _deferred_ability(wire: Wire) -> Deferred:
+    request = ChatRequest((_QUESTION,), _TOOLS, search_tool="a", deferred=True)
+    return "no" if _try_encode(wire, request) is None else "by model"
 
 
-def _shows(wire: Wire, image: Image) -> bool:
+def _can_send(wire: Wire, image: Image) -> bool:
     wire = msgspec.structs.replace(wire, prompt_models="")  # allow every model
-    return _sent(wire, ChatRequest((Message.user("?", (image,)),))) is not None
+    return _try_encode(wire, ChatRequest((Message.user("?", (image,)),))) is not None
 
 
-def _with_result(wire: Wire, *, is_error: bool) -> bytes:
+def _body_with_result(wire: Wire, *, is_error: bool) -> bytes:
     call = ToolCall("call_0", "a", "{}")
-    told = Message.tool(call, "it is so", is_error=is_error)
-    history = (_ASKED, Message.assistant("", (call,)), told)
+    result = Message.tool(call, "it is so", is_error=is_error)
+    history = (_QUESTION, Message.assistant("", (call,)), result)
     return encode(wire, ChatRequest(history, _TOOLS), model="m").body
