@@ -76,9 +76,9 @@ _DELTAS = {
     "input_json_delta": ("tool_use", "partial_json"),
     "citations_delta": ("text", "citation"),
 }
-_KINDS = frozenset(("text", "thinking", "tool_use"))
-_OF_A_CALL = frozenset(("type", "id", "name", "input", "caller"))
-_DIRECT = ({"type": "direct"}, None)
+_KNOWN_KINDS = frozenset(("text", "thinking", "tool_use"))
+_CALL_MEMBERS = frozenset(("type", "id", "name", "input", "caller"))
+_DIRECT_CALLERS = ({"type": "direct"}, None)
 
 
 def delta_of(delta: dict[str, Any]) -> tuple[str, str]:
@@ -113,13 +113,15 @@ class ContentBlock(GrowingBlock):
         Gateways that omit empty members send it bare. If a piece was lost there, the input is not
         JSON.
         """
-        first = not (self.bare or self.input)
-        self.bare = self.bare or (first and member == "partial_json" and delta.keys() == {"type"})
-        return first and self.bare
+        is_first = not (self.bare or self.input)
+        self.bare = self.bare or (
+            is_first and member == "partial_json" and delta.keys() == {"type"}
+        )
+        return is_first and self.bare
 
     def takes(self, kind: str) -> bool:
         """Return whether this block may take a delta for blocks of that kind."""
-        return not kind or kind == self.kind or self.kind not in _KINDS
+        return not kind or kind == self.kind or self.kind not in _KNOWN_KINDS
 
     def add(self, member: str, value: Any) -> None:
         """Add what a delta carries. The members of an unknown delta become members of the block."""
@@ -127,7 +129,7 @@ class ContentBlock(GrowingBlock):
             self._citations.append(value)
         elif member:
             self._pieces.setdefault(member, []).append(value)
-        elif self.kind not in _KINDS:
+        elif self.kind not in _KNOWN_KINDS:
             self.form = self.form | value | {"type": self.kind}
 
     def whole(self) -> dict[str, Any]:
@@ -137,11 +139,11 @@ class ContentBlock(GrowingBlock):
             if member == "partial_json":
                 form["input"] = parsed(mended(text).encode()) if text else {}
             else:
-                before = form.get(member)
-                form[member] = mended((before if isinstance(before, str) else "") + text)
+                previous = form.get(member)
+                form[member] = mended((previous if isinstance(previous, str) else "") + text)
         if self._citations:
-            before = form.get("citations")
-            form["citations"] = (before if isinstance(before, list) else []) + self._citations
+            previous = form.get("citations")
+            form["citations"] = (previous if isinstance(previous, list) else []) + self._citations
         if self.kind == "tool_use":
             form.pop("input", None)
         return form
@@ -149,37 +151,39 @@ class ContentBlock(GrowingBlock):
 
 def replayed(state: Any, text: str, calls: Sequence[SentCall]) -> list[dict[str, Any]]:
     """Return an assistant's content: text and calls, at their places among the kept blocks."""
-    known = state if isinstance(state, list) else []
-    forms = [form for form in known if isinstance(form, dict) and _usable(form, cut=False)]
-    said = "".join(form["text"] for form in forms if form.get("type") == "text")
-    waiting, blocks = list(calls), list[dict[str, Any]]()
+    kept_blocks = state if isinstance(state, list) else []
+    forms = [form for form in kept_blocks if isinstance(form, dict) and _is_usable(form, cut=False)]
+    kept_text = "".join(form["text"] for form in forms if form.get("type") == "text")
+    remaining, blocks = list(calls), list[dict[str, Any]]()
     for form in forms:
         if form.get("type") == "tool_use":
-            call = next((c for c in waiting if c.call.provider_id == form.get("id")), None)
+            call = next((c for c in remaining if c.call.provider_id == form.get("id")), None)
             if call is not None:
-                waiting.remove(call)
+                remaining.remove(call)
                 blocks.append(form | _call(call))
-        elif form.get("type") != "text" or (said == text and form["text"].strip()):
+        elif form.get("type") != "text" or (kept_text == text and form["text"].strip()):
             blocks.append(form)
-    if said != text and text.strip():
-        at = next((n for n, form in enumerate(blocks) if form["type"] == "tool_use"), len(blocks))
-        blocks.insert(at, {"type": "text", "text": text})
-    return blocks + [_call(call) for call in waiting]
+    if kept_text != text and text.strip():
+        position = next(
+            (n for n, form in enumerate(blocks) if form["type"] == "tool_use"), len(blocks)
+        )
+        blocks.insert(position, {"type": "text", "text": text})
+    return blocks + [_call(call) for call in remaining]
 
 
 def _call(call: SentCall) -> dict[str, Any]:
     """Return a call whose input is the model's own text."""
-    given = orjson.Fragment(call.arguments)
-    return {"type": "tool_use", "id": call.id, "name": call.name, "input": given}
+    arguments = orjson.Fragment(call.arguments)
+    return {"type": "tool_use", "id": call.id, "name": call.name, "input": arguments}
 
 
-def _plain(form: dict[str, Any]) -> bool:
+def _is_plain(form: dict[str, Any]) -> bool:
     if form.get("type") == "tool_use":
-        return form.keys() <= _OF_A_CALL and form.get("caller") in _DIRECT
+        return form.keys() <= _CALL_MEMBERS and form.get("caller") in _DIRECT_CALLERS
     return form.get("type") == "text" and not form.get("citations")
 
 
-def _usable(form: dict[str, Any], *, cut: bool) -> bool:
+def _is_usable(form: dict[str, Any], *, cut: bool) -> bool:
     """Return whether Anthropic would accept the block back. It refuses thinking and calls that were
     cut."""
     kind = form.get("type")
@@ -217,9 +221,9 @@ class AnthropicHistory(History):
         """
         if not message.images and not message.parts:
             return _message("user", message.content if message.content.strip() else "")
-        parts = in_prompt(self, message, _shown, lambda text: _text(text)[0])
-        said = [*map(_image, message.images), *_text(message.content)]
-        return _message("user", [*said, *parts])
+        parts = in_prompt(self, message, _media_form, lambda text: _text(text)[0])
+        blocks = [*map(_image, message.images), *_text(message.content)]
+        return _message("user", [*blocks, *parts])
 
     def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:
         state = self.state(message)
@@ -229,10 +233,11 @@ class AnthropicHistory(History):
 
     def results(self, results: Sequence[SentResult]) -> Sequence[Any]:
         return _message(
-            "user", [self._found(each) or _result(each, self.media) for each in results]
+            "user",
+            [self._tool_references(result) or _result(result, self.media) for result in results],
         )
 
-    def _found(self, result: SentResult) -> dict[str, Any] | None:
+    def _tool_references(self, result: SentResult) -> dict[str, Any] | None:
         """Return the result of a search that brings tools: only references to them.
 
         https://platform.claude.com/docs/en/agents-and-tools/tool-use/tool-search-tool#custom-tool-search-implementation
@@ -267,14 +272,14 @@ def _result(result: SentResult, media: frozenset[str]) -> dict[str, Any]:
     message = result.message
     if not message.parts and message.content.strip():
         form["content"] = message.content
-    elif blocks := in_blocks(message, media, _shown, lambda text: _text(text)[0]):
+    elif blocks := in_blocks(message, media, _media_form, lambda text: _text(text)[0]):
         form["content"] = blocks
     if result.message.is_error:
         form |= {"content": form.get("content", "error"), "is_error": True}
     return form
 
 
-def _shown(part: Media, _at: int) -> dict[str, Any] | None:
+def _media_form(part: Media, _at: int) -> dict[str, Any] | None:
     """Return the block of an image or a PDF. Anthropic fetches from https addresses only."""
     data = inline_data(part)
     if data is None and not part.url.startswith("https://"):
@@ -339,27 +344,27 @@ class AnthropicReply(BlockReply[ContentBlock]):
         content = body.get("content")
         if not isinstance(content, list):
             raise WireError("the reply has no content blocks: this is not an Anthropic message")
-        self.known = self._whole = True
+        self.is_recognized = self._whole = True
         source = RawJson(data)
-        for at, form in enumerate(content):
-            given = _input(form, source, "content", at)
-            self._stop(self._begin(form, None, given, []), [])
+        for position, form in enumerate(content):
+            tool_input = _input(form, source, "content", position)
+            self._stop(self._begin(form, None, tool_input, []), [])
         self._take_reason(body)
         self._take_usage(body)
 
     def event(self, event: dict[str, Any], data: bytes, name: bytes, parts: Parts) -> None:
         kind = event.get("type") or name.decode("utf-8", "replace")
-        self.known = self.known or (isinstance(kind, str) and kind in _EVENTS)
+        self.is_recognized = self.is_recognized or (isinstance(kind, str) and kind in _EVENTS)
         if misplaced(event, kind, _EVENTS):
             self._calls.stray()
-        self._take_aside(event, begins=kind == "message_start")
+        self._take_misplaced(event, is_beginning=kind == "message_start")
         match kind:
             case "content_block_delta":
                 self._take_delta(event, parts)
             case "content_block_start":
                 form = event.get("content_block")
-                given = _input(form, RawJson(data), "content_block")
-                self._take_start(form, _call_in(form), event.get("index"), given, parts)
+                tool_input = _input(form, RawJson(data), "content_block")
+                self._take_start(form, _call_in(form), event.get("index"), tool_input, parts)
             case "content_block_stop":
                 if block := self._by_index.get(self._calls.block_at(event.get("index"))):
                     self._stop(block, parts)
@@ -369,11 +374,11 @@ class AnthropicReply(BlockReply[ContentBlock]):
                 self._take_reason(event.get("delta"))
                 self._take_usage(event)
             case "message_stop":
-                self.over = True
+                self.is_over = True
             case "error":
                 raise reported_error(event)
 
-    def _take_aside(self, event: dict[str, Any], *, begins: bool) -> None:
+    def _take_misplaced(self, event: dict[str, Any], *, is_beginning: bool) -> None:
         """Take calls and reasons from places in an event where a stream does not have them.
 
         Complete calls there must match those of the blocks. A reason counts only if it is not
@@ -384,22 +389,22 @@ class AnthropicReply(BlockReply[ContentBlock]):
                 self.ending.take_stray_reason(holder.get("stop_reason"))
                 content = holder.get("content")
                 for form in content if isinstance(content, list) else ():
-                    self._take_copy(form, begins=begins)
+                    self._take_copy(form, is_beginning=is_beginning)
 
-    def _take_copy(self, form: Any, *, begins: bool) -> None:
+    def _take_copy(self, form: Any, *, is_beginning: bool) -> None:
         if (call := _call_in(form)) is not None:
-            given = call.get("input")
-            text = "" if given is None else dumped(given, "input of a tool call is")
-            placeholder = begins and not text.strip("{} ")
+            tool_input = call.get("input")
+            text = "" if tool_input is None else dumped(tool_input, "input of a tool call is")
+            is_placeholder = is_beginning and not text.strip("{} ")
             name, provider_id = call.get("name") or "", call.get("id") or ""
-            self._calls.copy(str(provider_id), str(name), "" if placeholder else text)
+            self._calls.copy(str(provider_id), str(name), "" if is_placeholder else text)
 
     def _take_message(self, message: Any) -> None:
         """Take the beginning of a message. If another one had begun, its end is lost."""
-        given = message.get("id") if isinstance(message, dict) else None
-        if self._id and given and given != self._id:
+        message_id = message.get("id") if isinstance(message, dict) else None
+        if self._id and message_id and message_id != self._id:
             self.ending.take_sign("incomplete")
-        self._id = self._id or given
+        self._id = self._id or message_id
         self._take_usage(message)
 
     def _take_delta(self, event: dict[str, Any], parts: Parts) -> None:
@@ -408,12 +413,12 @@ class AnthropicReply(BlockReply[ContentBlock]):
             raise WireError("a `content_block_delta` has no delta")
         kind, member = delta_of(delta)
         index = self._calls.block_at(event.get("index"), of_call=member == "partial_json")
-        before = self._by_index.get(index)
-        if before is not None and before.kind == "tool_use" and member not in delta:
-            if before.is_bare(delta, member):
+        previous = self._by_index.get(index)
+        if previous is not None and previous.kind == "tool_use" and member not in delta:
+            if previous.is_bare(delta, member):
                 return
             self._calls.stray()  # it may carry input
-        block = self._at(index, kind, parts)
+        block = self._block_at(index, kind, parts)
         value = delta.get(member) if member else delta
         if member in ("", "citation"):
             block.add(member, value)
@@ -422,7 +427,7 @@ class AnthropicReply(BlockReply[ContentBlock]):
         elif value is not None:
             raise WireError(f"the `{member}` of a delta is not text")
 
-    def _begin(self, form: Any, index: object, given: str, parts: Parts) -> ContentBlock:
+    def _begin(self, form: Any, index: object, tool_input: str, parts: Parts) -> ContentBlock:
         """Begin a block. Its input is shown only when it ends."""
         if not isinstance(form, dict):
             raise WireError("a content block is not an object")
@@ -434,7 +439,7 @@ class AnthropicReply(BlockReply[ContentBlock]):
             self.ending.note_call()
             self._calls.piece(block.number, str(provider_id), name, "")
             text = form.get("input")
-            block.given = text if isinstance(text, str) else given
+            block.given = text if isinstance(text, str) else tool_input
         elif block.kind == "text" and (text := form.get("text")):
             if not isinstance(text, str):
                 raise WireError("the text of a block is not text")
@@ -443,7 +448,7 @@ class AnthropicReply(BlockReply[ContentBlock]):
             self._text.append(APART)
         return block
 
-    def _at(self, index: object, kind: str, parts: Parts) -> ContentBlock:
+    def _block_at(self, index: object, kind: str, parts: Parts) -> ContentBlock:
         """Return the block that a delta adds to. Begin one if it was not announced."""
         block = self._by_index.get(index)
         if block is None and index is None and self._blocks:
@@ -479,39 +484,39 @@ class AnthropicReply(BlockReply[ContentBlock]):
         The input that came with the beginning counts if none followed (gajae-code#1895). If both
         came, they must be the same.
         """
-        given, block.given = block.given, ""
-        if block.bare and not (given or block.input):
+        tool_input, block.given = block.given, ""
+        if block.bare and not (tool_input or block.input):
             self._calls.doubt(block.number, CONTRADICTORY)
-        if not given:
+        if not tool_input:
             return
         if not block.input:
-            block.input.append(given)
-            if part := self._calls.piece(block.number, "", "", given):
+            block.input.append(tool_input)
+            if part := self._calls.piece(block.number, "", "", tool_input):
                 parts.append(part)
-        elif not same_json(given, "".join(block.input)):
+        elif not same_json(tool_input, "".join(block.input)):
             self._calls.doubt(block.number, CONTRADICTORY)
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
         """Return the reply. `ended` says whether the provider declared it complete."""
         for block in self._blocks:
             self._settle(block, [])
-        said_how = self._whole or bool(self.ending.reason)  # otherwise a cut may have been lost
-        return super().finish(ended=ended and said_how, raw=raw)
+        has_end = self._whole or bool(self.ending.reason)  # otherwise a cut may have been lost
+        return super().finish(ended=ended and has_end, raw=raw)
 
-    def _kept(self, forms: list[dict[str, Any]], *, cut: bool) -> list[dict[str, Any]]:
-        return [] if all(map(_plain, forms)) else [f for f in forms if _usable(f, cut=cut)]
+    def _state_blocks(self, forms: list[dict[str, Any]], *, cut: bool) -> list[dict[str, Any]]:
+        return [] if all(map(_is_plain, forms)) else [f for f in forms if _is_usable(f, cut=cut)]
 
 
 def _call_in(form: Any) -> dict[str, Any] | None:
     return form if isinstance(form, dict) and form.get("type") == "tool_use" else None
 
 
-def _input(form: Any, source: RawJson, *place: str | int) -> str:
+def _input(form: Any, source: RawJson, *path: str | int) -> str:
     """Return the input of the block at that place, as it was written; empty if there is none."""
     if (call := _call_in(form)) is None or call.get("input") is None:
         return ""
     return source.text(
-        (*place, "input"), form["input"], "the input of a tool call is nested too deeply"
+        (*path, "input"), form["input"], "the input of a tool call is nested too deeply"
     )
 
 
@@ -524,7 +529,7 @@ def _input(form: Any, source: RawJson, *place: str | int) -> str:
 
 _OWN_KEYS = frozenset(("model", "messages", "system", "tools", "stream"))
 _ONLY_WITH_TOOLS = frozenset(("tool_choice",))
-_ANY = {"type": "object"}
+_ANY_SCHEMA = {"type": "object"}
 _MODES = {"auto": "auto", "none": "none", "required": "any", "tool": "tool"}
 
 
@@ -547,12 +552,12 @@ def encode(
     if history.instructions:
         body["system"] = orjson.Fragment(dumps(_system(history.instructions)))
     body["messages"] = history.encoded()
-    if listed := tools_member(tools, request):
-        body |= listed
-        if tools.names and (said := _choice(choice, request.parallel_calls)):
-            body["tool_choice"] = said
+    if tool_members := tools_member(tools, request):
+        body |= tool_members
+        if tools.names and (choice_form := _choice(choice, request.parallel_calls)):
+            body["tool_choice"] = choice_form
     elif history.called:
-        body["tools"] = [{"name": name, "input_schema": _ANY} for name in history.called]
+        body["tools"] = [{"name": name, "input_schema": _ANY_SCHEMA} for name in history.called]
         body["tool_choice"] = {"type": "none"}
     body |= _settings(wire, request, tools, model)
     offer = asked_output(wire.output, request, body, model=model, offer=tools.offer)
@@ -571,12 +576,12 @@ def _narrowed(
     wire: Wire, request: ChatRequest, tools: SentTools, choice: ToolChoice
 ) -> tuple[SentTools, ToolChoice]:
     """Return the tools and the choice that express which are allowed; unchanged if all are."""
-    own = frozenset(request.tool_choice.allowed)
-    if choice.mode not in ("auto", "required") or own == tools.names.keys():
+    allowed_names = frozenset(request.tool_choice.allowed)
+    if choice.mode not in ("auto", "required") or allowed_names == tools.names.keys():
         return tools, choice
-    if choice.mode == "required" and len(own) == 1:
+    if choice.mode == "required" and len(allowed_names) == 1:
         return tools, ToolChoice("tool", choice.allowed[0])
-    return narrowed(wire, tools, own), choice
+    return narrowed(wire, tools, allowed_names), choice
 
 
 def _choice(choice: ToolChoice | None, parallel: bool | None) -> dict[str, Any]:
@@ -592,20 +597,22 @@ def _choice(choice: ToolChoice | None, parallel: bool | None) -> dict[str, Any]:
 
 def _settings(wire: Wire, request: ChatRequest, tools: SentTools, model: str) -> dict[str, Any]:
     """Set the token limit. Thinking counts towards it, so the thinking budget is added."""
-    unwanted = frozenset() if tools.names else _ONLY_WITH_TOOLS
-    extra = extra_members(request.settings.extra, own_keys=_OWN_KEYS, unwanted_keys=unwanted)
+    unwanted_keys = frozenset() if tools.names else _ONLY_WITH_TOOLS
+    extra = extra_members(request.settings.extra, own_keys=_OWN_KEYS, unwanted_keys=unwanted_keys)
     thinking = extra.get("thinking")
     budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
-    asked = reasoning_of(wire, request, model)
-    most = wire.default_max_tokens + asked.tokens + (budget if isinstance(budget, int) else 0)
-    members = {wire.max_tokens_key: most} | sampling(wire, request, asked.tokens) | extra
-    add_members(members, asked.members)
+    reasoning = reasoning_of(wire, request, model)
+    max_tokens = (
+        wire.default_max_tokens + reasoning.tokens + (budget if isinstance(budget, int) else 0)
+    )
+    members = {wire.max_tokens_key: max_tokens} | sampling(wire, request, reasoning.tokens) | extra
+    add_members(members, reasoning.members)
     return members
 
 
 _BY_BUDGET = re.compile(r"claude-(?:3|4-|(?:opus|sonnet|haiku)-4(?![-.][6-9]\b))")
-_ALWAYS = re.compile("claude-(?:fable|mythos|opus-5-5)")
-_BETWEEN_TOOLS = re.compile("claude-sonnet-5-5")
+_ALWAYS_THINKS = re.compile("claude-(?:fable|mythos|opus-5-5)")
+_THINKS_BETWEEN_TOOLS = re.compile("claude-sonnet-5-5")
 
 
 def claude_reasoning(effort: Effort, model: str) -> Reasoning:
@@ -624,14 +631,16 @@ def claude_reasoning(effort: Effort, model: str) -> Reasoning:
     if "claude" not in model or _BY_BUDGET.search(model):
         budget = {"type": "enabled", "budget_tokens": tokens}
         return Reasoning({"thinking": budget if tokens else {"type": "disabled"}}, tokens)
-    always = _ALWAYS.search(model) is not None
-    if effort == "minimal" or (always and effort == "none"):
-        raise no_effort(effort, model, *(() if always else ("none",)), "low", "medium", "high")
+    always_thinks = _ALWAYS_THINKS.search(model) is not None
+    if effort == "minimal" or (always_thinks and effort == "none"):
+        raise no_effort(
+            effort, model, *(() if always_thinks else ("none",)), "low", "medium", "high"
+        )
     if effort == "none":
-        off = "between_tools" if _BETWEEN_TOOLS.search(model) else "disabled"
-        return Reasoning({"thinking": {"type": off}})
-    said = {"thinking": {"type": "adaptive"}, "output_config": {"effort": effort}}
-    return Reasoning(said, tokens)
+        disabled_type = "between_tools" if _THINKS_BETWEEN_TOOLS.search(model) else "disabled"
+        return Reasoning({"thinking": {"type": disabled_type}})
+    members = {"thinking": {"type": "adaptive"}, "output_config": {"effort": effort}}
+    return Reasoning(members, tokens)
 
 
 _FINISH_REASONS: dict[str, FinishReason] = {

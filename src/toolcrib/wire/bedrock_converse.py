@@ -77,8 +77,8 @@ from toolcrib.wire.json_text import RawJson, mended, parsed
 # https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ContentBlock.html
 
 
-_KINDS = ("toolUse", "reasoningContent", "citationsContent", "text")
-_OURS = (None, "tool_use")
+_KNOWN_KINDS = ("toolUse", "reasoningContent", "citationsContent", "text")
+_OWN_CALL_TYPES = (None, "tool_use")
 """The types of a call that toolcrib runs. A call of any other type belongs to the provider."""
 
 
@@ -90,7 +90,7 @@ class ConverseBlock(GrowingBlock):
     id_key = "toolUseId"
 
     def __init__(self, number: int, form: dict[str, Any]) -> None:
-        kind = next((kind for kind in _KINDS if kind in form), next(iter(form), ""))
+        kind = next((kind for kind in _KNOWN_KINDS if kind in form), next(iter(form), ""))
         super().__init__(number, form, kind, form["toolUse"] if _is_call(form) else None)
 
     def takes(self, kind: str) -> bool:
@@ -109,30 +109,30 @@ class ConverseBlock(GrowingBlock):
             self._citations.append(value)
             return
         self.kind = self.kind or kind
-        before = self.form.get(kind)
-        if isinstance(before, dict) and isinstance(value, dict):
-            self.form[kind] = before | value
-        elif isinstance(before, dict) and isinstance(value, list):  # of a tool's result
-            known = before.get("content")
-            content = known + value if isinstance(known, list) else value
-            self.form[kind] = before | {"content": content}
+        previous = self.form.get(kind)
+        if isinstance(previous, dict) and isinstance(value, dict):
+            self.form[kind] = previous | value
+        elif isinstance(previous, dict) and isinstance(value, list):  # of a tool's result
+            previous_content = previous.get("content")
+            content = previous_content + value if isinstance(previous_content, list) else value
+            self.form[kind] = previous | {"content": content}
         else:
             self.form[kind] = value
 
     def whole(self) -> dict[str, Any]:
-        if (use := self.call) is not None:
-            return {"toolUse": {key: use[key] for key in use if key != "input"}}
+        if (call := self.call) is not None:
+            return {"toolUse": {key: call[key] for key in call if key != "input"}}
         if not self._pieces and not self._citations:
             return self.form
         joined = {member: mended("".join(pieces)) for member, pieces in self._pieces.items()}
         if self.kind == "toolUse":
-            given = parsed(joined["input"].encode()) if joined["input"] else {}
-            return {"toolUse": self.form["toolUse"] | {"input": given}}
+            tool_input = parsed(joined["input"].encode()) if joined["input"] else {}
+            return {"toolUse": self.form["toolUse"] | {"input": tool_input}}
         if self.kind == "reasoningContent":
             return {"reasoningContent": self._reasoning(joined)}
         if self._citations:
-            said = [{"text": joined.get("text", "")}]
-            return {"citationsContent": {"content": said, "citations": self._citations}}
+            content = [{"text": joined.get("text", "")}]
+            return {"citationsContent": {"content": content, "citations": self._citations}}
         return self.form | joined
 
     def _reasoning(self, joined: dict[str, str]) -> dict[str, Any]:
@@ -147,36 +147,36 @@ def replayed(state: Any, text: str, calls: Sequence[SentCall]) -> list[dict[str,
     Unsigned reasoning goes back only with calls, to whose results it belongs. DeepSeek's models
     refuse it otherwise (langchain-ai/langchain-aws#401), and no other model needs it.
     """
-    known = state if isinstance(state, list) else []
-    forms = [form for form in known if isinstance(form, dict) and _usable(form)]
-    said = "".join(map(text_of, forms))
-    waiting, blocks = list(calls), list[dict[str, Any]]()
+    kept_blocks = state if isinstance(state, list) else []
+    forms = [form for form in kept_blocks if isinstance(form, dict) and _is_usable(form)]
+    kept_text = "".join(map(text_of, forms))
+    remaining, blocks = list(calls), list[dict[str, Any]]()
     for form in forms:
         if _is_call(form):
-            given = form["toolUse"].get("toolUseId")
-            call = next((c for c in waiting if c.call.provider_id == given), None)
+            call_id = form["toolUse"].get("toolUseId")
+            call = next((c for c in remaining if c.call.provider_id == call_id), None)
             if call is not None:
-                waiting.remove(call)
+                remaining.remove(call)
                 blocks.append(_call(call))
         elif not _has_text(form):
             if calls or not _is_unsigned(form):
                 blocks.append(form)
-        elif said == text and text_of(form).strip():
+        elif kept_text == text and text_of(form).strip():
             blocks.append(form)
-    if said != text and text.strip():
-        at = next((n for n, form in enumerate(blocks) if _is_call(form)), len(blocks))
-        blocks.insert(at, {"text": text})
-    return blocks + [_call(call) for call in waiting]
+    if kept_text != text and text.strip():
+        position = next((n for n, form in enumerate(blocks) if _is_call(form)), len(blocks))
+        blocks.insert(position, {"text": text})
+    return blocks + [_call(call) for call in remaining]
 
 
 def text_of(form: dict[str, Any]) -> str:
     """Return what the block says to the user. With citations, it is one level deeper."""
     if "text" in form:
         return form["text"] if isinstance(form["text"], str) else ""
-    cited = form.get("citationsContent")
-    pieces = cited.get("content") if isinstance(cited, dict) else None
-    known = pieces if isinstance(pieces, list) else ()
-    texts = (piece.get("text") for piece in known if isinstance(piece, dict))
+    citations_block = form.get("citationsContent")
+    pieces = citations_block.get("content") if isinstance(citations_block, dict) else None
+    cited_pieces = pieces if isinstance(pieces, list) else ()
+    texts = (piece.get("text") for piece in cited_pieces if isinstance(piece, dict))
     return "".join(text for text in texts if isinstance(text, str))
 
 
@@ -186,28 +186,28 @@ def _has_text(form: dict[str, Any]) -> bool:
 
 def _call(call: SentCall) -> dict[str, Any]:
     """Return a call whose input is the model's own text."""
-    given = orjson.Fragment(call.arguments)
-    return {"toolUse": {"toolUseId": call.id, "name": call.name, "input": given}}
+    arguments = orjson.Fragment(call.arguments)
+    return {"toolUse": {"toolUseId": call.id, "name": call.name, "input": arguments}}
 
 
 def _is_call(form: dict[str, Any]) -> bool:
     """Return whether a block is a call for toolcrib to run."""
-    use = form.get("toolUse")
-    return isinstance(use, dict) and use.get("type") in _OURS
+    call = form.get("toolUse")
+    return isinstance(call, dict) and call.get("type") in _OWN_CALL_TYPES
 
 
 def _is_unsigned(form: dict[str, Any]) -> bool:
     reasoning = form.get("reasoningContent")
-    said = reasoning.get("reasoningText") if isinstance(reasoning, dict) else None
-    return isinstance(said, dict) and not said.get("signature")
+    reasoning_text = reasoning.get("reasoningText") if isinstance(reasoning, dict) else None
+    return isinstance(reasoning_text, dict) and not reasoning_text.get("signature")
 
 
-def _usable(form: dict[str, Any]) -> bool:
+def _is_usable(form: dict[str, Any]) -> bool:
     """Return whether Bedrock would accept the block back. It refuses invalid text and half an
     input."""
-    use = form.get("toolUse")
+    call = form.get("toolUse")
     if "toolUse" in form:
-        return isinstance(use, dict) and isinstance(use.get("input", {}), dict)
+        return isinstance(call, dict) and isinstance(call.get("input", {}), dict)
     return bool(form) and ("text" not in form or isinstance(form["text"], str))
 
 
@@ -240,8 +240,8 @@ https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_DocumentBloc
 _FORMATS = {"png": "png", "jpeg": "jpeg", "jpg": "jpeg", "gif": "gif", "webp": "webp"}
 _HEADS = (b'{"role":"user","content":[', b'{"role":"assistant","content":[')
 _END = b"]}"
-_NO_NAME = re.compile(r"[^A-Za-z0-9]+")
-_NOBODY = {"text": "."}
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9]+")
+_EMPTY_USER_BLOCK = {"text": "."}
 """Stands for a user who has said nothing, if the model's message is the first."""
 
 
@@ -252,7 +252,7 @@ class BedrockHistory(History):
     ids = IdRule("A-Za-z0-9_-", 64)
     given_ids = IdRule("A-Za-z0-9_.:-", 64)
     _head = b""
-    _prompts = 0
+    _prompt_count = 0
 
     def system(self, message: Message) -> Sequence[Any]:
         if message.content.strip():
@@ -265,28 +265,34 @@ class BedrockHistory(History):
         https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Message.html: a document
         needs a text with it. Documents are told apart by their names.
         """
-        said = [*map(_image, message.images), *_text(message.content)]
+        blocks = [*map(_image, message.images), *_text(message.content)]
         if message.parts:
-            self._prompts += 1
-            shown = partial(_shown, f"prompt {self._prompts}")
-            said += in_prompt(self, message, shown, lambda text: {"text": text})
-            if any("document" in block for block in said) and not any("text" in b for b in said):
+            self._prompt_count += 1
+            make_form = partial(_media_form, f"prompt {self._prompt_count}")
+            blocks += in_prompt(self, message, make_form, lambda text: {"text": text})
+            if any("document" in block for block in blocks) and not any(
+                "text" in b for b in blocks
+            ):
                 raise RequestError(
                     "Bedrock takes a document only together with text: add text that says what "
                     "it is for"
                 )
-        return _message("user", said)
+        return _message("user", blocks)
 
     def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:
-        said = _message("assistant", replayed(self.state(message), message.content, calls))
-        return _message("user", [_NOBODY]) + said if self.silent and said else said
+        messages = _message("assistant", replayed(self.state(message), message.content, calls))
+        return (
+            _message("user", [_EMPTY_USER_BLOCK]) + messages
+            if self.silent and messages
+            else messages
+        )
 
     def results(self, results: Sequence[SentResult]) -> Sequence[Any]:
         return _message("user", [_result(result, self.media) for result in results])
 
-    def encoded(self, last: bytes = b"") -> EncodedList:
-        """Return the list as encoded so far; `last` is a block to be added to the last message."""
-        return EncodedList((b"[", self._text, b"," if last else b"", last, _END, b"]"))
+    def encoded(self, last_block: bytes = b"") -> EncodedList:
+        """Return the list as encoded so far; `last_block` is added to the last message."""
+        return EncodedList((b"[", self._text, b"," if last_block else b"", last_block, _END, b"]"))
 
     def _add(self, item: bytes) -> None:
         """Add a message. Consecutive messages of one role are merged; the last one stays open."""
@@ -314,14 +320,14 @@ def _result(result: SentResult, media: frozenset[str]) -> dict[str, Any]:
     https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ToolResultContentBlock.html
     """
     is_error = result.message.is_error
-    shown = partial(_shown, _NO_NAME.sub("-", result.id))
-    content = in_blocks(result.message, media, shown, lambda text: {"text": text})
+    make_form = partial(_media_form, _NOT_IN_NAMES.sub("-", result.id))
+    content = in_blocks(result.message, media, make_form, lambda text: {"text": text})
     content = content or _text("error" if is_error else "(empty)")
     form: dict[str, Any] = {"toolUseId": result.id, "content": content}
     return {"toolResult": form | {"status": "error"} if is_error else form}
 
 
-def _shown(name: str, part: Media, at: int) -> dict[str, Any] | None:
+def _media_form(name: str, part: Media, at: int) -> dict[str, Any] | None:
     """Return the block of an image or a document.
 
     A model may mistake a document's name for an instruction, so the name is neutral: its position.
@@ -331,11 +337,11 @@ def _shown(name: str, part: Media, at: int) -> dict[str, Any] | None:
         return None
     if isinstance(part, Image):
         return _image(part) if media_type_of(part) in IMAGES else None
-    known = _DOCUMENTS.get(media_type_of(part))
-    if known is None:
+    document_format = _DOCUMENTS.get(media_type_of(part))
+    if document_format is None:
         return None
     source: dict[str, Any] = {"s3Location": {"uri": part.url}} if data is None else {"bytes": data}
-    return {"document": {"format": known, "name": f"{name} {at + 1}", "source": source}}
+    return {"document": {"format": document_format, "name": f"{name} {at + 1}", "source": source}}
 
 
 def _image(image: Image) -> dict[str, Any]:
@@ -349,10 +355,10 @@ def _image(image: Image) -> dict[str, Any]:
         source = {"bytes": image.data or data}
     else:
         raise RequestError("Bedrock takes images as data, or as an s3:// address, but no other URL")
-    known = _FORMATS.get(kind.lower().rpartition("/")[2])
-    if known is None:
+    image_format = _FORMATS.get(kind.lower().rpartition("/")[2])
+    if image_format is None:
         raise RequestError(f"Bedrock takes images as png, jpeg, gif or webp, and not as {kind!r}")
-    return {"image": {"format": known, "source": source}}
+    return {"image": {"format": image_format, "source": source}}
 
 
 # The reply under construction: what events and complete bodies of Converse add to it.
@@ -387,17 +393,17 @@ class BedrockReply(BlockReply[ConverseBlock]):
             raise WireError(
                 "the reply has no content blocks: this is not an answer of the Converse API"
             )
-        self.known = True
+        self.is_recognized = True
         source = RawJson(data)
-        for at, form in enumerate(content):
-            given = _input(form, source, "output", "message", "content", at)
-            self._calls.end(self._begin(form, None, given, []).number)
+        for position, form in enumerate(content):
+            tool_input = _input(form, source, "output", "message", "content", position)
+            self._calls.end(self._begin(form, None, tool_input, []).number)
         self._take_reason(body)
         self._take_usage(body)
 
     def event(self, event: dict[str, Any], data: bytes, name: bytes, parts: Parts) -> None:
         kind = name.decode()
-        self.known = self.known or kind in _EVENTS
+        self.is_recognized = self.is_recognized or kind in _EVENTS
         if misplaced(event, kind, _EVENTS):
             self._calls.stray()
         if kind == "contentBlockDelta":
@@ -409,8 +415,10 @@ class BedrockReply(BlockReply[ConverseBlock]):
                 self._take_delta(index, member, value, parts)
         elif kind == "contentBlockStart":
             form = event.get("start")
-            given = _input(form, RawJson(data), "start")
-            self._take_start(form, _use_in(form), event.get("contentBlockIndex"), given, parts)
+            tool_input = _input(form, RawJson(data), "start")
+            self._take_start(
+                form, _call_in(form), event.get("contentBlockIndex"), tool_input, parts
+            )
         elif kind == "contentBlockStop":
             self._stop(self._calls.block_at(event.get("contentBlockIndex")))
         elif kind == "messageStart":
@@ -419,7 +427,7 @@ class BedrockReply(BlockReply[ConverseBlock]):
             self._take_reason(event)
         elif kind == "metadata":
             self._take_usage(event)
-            self.over = bool(self.ending.reason)
+            self.is_over = bool(self.ending.reason)
 
     def _take_message(self) -> None:
         """Take the beginning of a message. If another one had begun, its end is lost."""
@@ -432,7 +440,7 @@ class BedrockReply(BlockReply[ConverseBlock]):
             block.stopped = True
             self._calls.end(block.number)
 
-    def _begin(self, form: Any, index: object, given: str, parts: Parts) -> ConverseBlock:
+    def _begin(self, form: Any, index: object, tool_input: str, parts: Parts) -> ConverseBlock:
         if not isinstance(form, dict) or not isinstance(form.get("toolUse", form), dict):
             raise WireError("a content block is not an object")
         block = self._add_block(ConverseBlock(len(self._blocks), dict(form)), index)
@@ -440,20 +448,24 @@ class BedrockReply(BlockReply[ConverseBlock]):
             show_text(text, self._text, parts)
         elif form and not _has_text(form):
             self._text.append(APART)
-        if (use := block.call) is not None:
-            name, provider_id = use.get("name") or "", use.get("toolUseId") or ""
+        if (call := block.call) is not None:
+            name, provider_id = call.get("name") or "", call.get("toolUseId") or ""
             if not isinstance(name, str):
                 raise WireError("the name of a tool call is not text")
             self.ending.note_call()
-            if part := self._calls.piece(block.number, str(provider_id), name, given):
+            if part := self._calls.piece(block.number, str(provider_id), name, tool_input):
                 parts.append(part)
         return block
 
     def _take_delta(self, index: object, kind: str, value: Any, parts: Parts) -> None:
-        before = self._by_index.get(index)
-        if before is not None and before.call is not None and kind not in (*_KINDS, "citation"):
+        previous = self._by_index.get(index)
+        if (
+            previous is not None
+            and previous.call is not None
+            and kind not in (*_KNOWN_KINDS, "citation")
+        ):
             self._calls.stray()  # it may carry input
-        block = self._at(index, kind, parts)
+        block = self._block_at(index, kind, parts)
         if kind not in ("text", "citation", "citationsContent"):
             self._text.append(APART)
         if kind == "toolUse":
@@ -471,7 +483,7 @@ class BedrockReply(BlockReply[ConverseBlock]):
         else:
             block.add_other(kind, value)
 
-    def _at(self, index: object, kind: str, parts: Parts) -> ConverseBlock:
+    def _block_at(self, index: object, kind: str, parts: Parts) -> ConverseBlock:
         """Return the block that a delta adds to. Begin one if it was not announced, as text never
         is."""
         block = self._by_index.get(index)
@@ -491,25 +503,25 @@ class BedrockReply(BlockReply[ConverseBlock]):
             self.ending.note_call()
             parts.append(part)
 
-    def _kept(self, forms: list[dict[str, Any]], *, cut: bool) -> list[dict[str, Any]]:
+    def _state_blocks(self, forms: list[dict[str, Any]], *, cut: bool) -> list[dict[str, Any]]:
         """Return the blocks to be sent back. Without its signature, reasoning that was cut is
         useless."""
         if all(not form or "text" in form or _is_call(form) for form in forms):
             return []
-        return [form for form in forms if _usable(form) and not (cut and _is_unsigned(form))]
+        return [form for form in forms if _is_usable(form) and not (cut and _is_unsigned(form))]
 
 
-def _use_in(form: Any) -> dict[str, Any] | None:
-    use = form.get("toolUse") if isinstance(form, dict) else None
-    return use if isinstance(use, dict) else None
+def _call_in(form: Any) -> dict[str, Any] | None:
+    call = form.get("toolUse") if isinstance(form, dict) else None
+    return call if isinstance(call, dict) else None
 
 
-def _input(form: Any, source: RawJson, *place: str | int) -> str:
+def _input(form: Any, source: RawJson, *path: str | int) -> str:
     """Return the input of the block at that place, as it was written; empty if there is none."""
-    if (use := _use_in(form)) is None or (given := use.get("input")) is None:
+    if (call := _call_in(form)) is None or (tool_input := call.get("input")) is None:
         return ""
-    fault = "the input of a tool call is nested too deeply"
-    return source.text((*place, "toolUse", "input"), given, fault)
+    error_message = "the input of a tool call is nested too deeply"
+    return source.text((*path, "toolUse", "input"), tool_input, error_message)
 
 
 # Requests of Bedrock's Converse and ConverseStream, and the wire's value.
@@ -522,8 +534,8 @@ def _input(form: Any, source: RawJson, *place: str | int) -> str:
 
 _OWN_KEYS = frozenset(("modelId", "messages", "system", "toolConfig"))
 _CACHE_POINT = "cachePoint"
-_ANY = {"type": "object"}
-_GONE = "Not available any more: do not call it."
+_ANY_SCHEMA = {"type": "object"}
+_UNAVAILABLE = "Not available any more: do not call it."
 _FIELDS = "additionalModelRequestFields"
 
 
@@ -543,27 +555,31 @@ def encode(
     after the last message. Everything before such a point can be cached, including the tools. It is
     not put among the tools, where Nova would refuse it (NousResearch/hermes-agent#97281).
     """
-    sent, said = tools_and_history(wire, request, memo, model=model)
-    history = cast("BedrockHistory", said)
-    tools, choice = _chosen(wire, request, sent)
+    offered_tools, plain_history = tools_and_history(wire, request, memo, model=model)
+    history = cast("BedrockHistory", plain_history)
+    tools, choice = _chosen(wire, request, offered_tools)
     extra = extra_members(request.settings.extra, own_keys=_OWN_KEYS)
-    point = extra.pop(_CACHE_POINT, None)
-    mark = b"" if point is None else _mark(point)
-    body: dict[str, Any] = {"messages": history.encoded(mark)}
+    cache_point = extra.pop(_CACHE_POINT, None)
+    cache_block = b"" if cache_point is None else _cache_block(cache_point)
+    body: dict[str, Any] = {"messages": history.encoded(cache_block)}
     if history.instructions:
         texts = [dumps({"text": text}) for text in history.instructions]
-        body["system"] = orjson.Fragment(b"[" + b",".join([*texts, mark] if mark else texts) + b"]")
+        body["system"] = orjson.Fragment(
+            b"[" + b",".join([*texts, cache_block] if cache_block else texts) + b"]"
+        )
     if config := _tool_config(tools_member(tools, request), history, choice):
         body["toolConfig"] = config
     refuse_single_calls(wire, request, tools)
-    asked = reasoning_of(wire, request, model)
-    sampled = sampling(wire, request, asked.tokens)
-    if asked.tokens:  # Bedrock's own default may be less
-        sampled.setdefault(wire.max_tokens_key, ANTHROPIC.default_max_tokens + asked.tokens)
-    if settings := with_extra(sampled, "inferenceConfig", extra):
+    reasoning = reasoning_of(wire, request, model)
+    sampling_members = sampling(wire, request, reasoning.tokens)
+    if reasoning.tokens:  # Bedrock's own default may be less
+        sampling_members.setdefault(
+            wire.max_tokens_key, ANTHROPIC.default_max_tokens + reasoning.tokens
+        )
+    if settings := with_extra(sampling_members, "inferenceConfig", extra):
         body["inferenceConfig"] = settings
     body |= extra
-    add_members(body, asked.members)
+    add_members(body, reasoning.members)
     offer = asked_output(wire.output, request, body, model=model, offer=tools.offer)
     return http_request(
         wire,
@@ -575,7 +591,7 @@ def encode(
     )
 
 
-def _mark(point: Any) -> bytes:
+def _cache_block(point: Any) -> bytes:
     try:
         return orjson.dumps({_CACHE_POINT: point})
     except TypeError as error:
@@ -601,13 +617,13 @@ def _chosen(
     choice = checked_choice(request.tool_choice, tools)
     if choice is None or choice.mode == "tool":
         return tools, choice
-    own = request.tool_choice.allowed
+    allowed_names = request.tool_choice.allowed
     if choice.mode == "none":
         return narrowed(wire, tools, ()), None
     if choice.mode == "required" and len(choice.allowed) == 1:
         return tools, ToolChoice("tool", choice.allowed[0])
-    left = narrowed(wire, tools, own) if own else tools
-    return left, choice if choice.mode == "required" else None
+    remaining_tools = narrowed(wire, tools, allowed_names) if allowed_names else tools
+    return remaining_tools, choice if choice.mode == "required" else None
 
 
 def _tool_config(
@@ -615,8 +631,11 @@ def _tool_config(
 ) -> dict[str, Any]:
     """Return tools and choice in Bedrock's form; no choice is `auto`, with any number of calls."""
     if not tools:
-        gone = (ShownTool(name=name, description=_GONE, schema=_ANY) for name in history.called)
-        return {"tools": list(map(TOOLS.shape, gone))} if history.called else {}
+        unavailable = (
+            ShownTool(name=name, description=_UNAVAILABLE, schema=_ANY_SCHEMA)
+            for name in history.called
+        )
+        return {"tools": list(map(TOOLS.shape, unavailable))} if history.called else {}
     config: dict[str, Any] = {**tools}
     if choice is not None and choice.mode == "tool":
         config["toolChoice"] = {"tool": {"name": choice.name}}
@@ -687,14 +706,14 @@ def _reasoning(effort: Effort, model: str) -> Reasoning:
     For other models, and for an ARN, it is unknown.
     """
     if "anthropic.claude" in model:
-        made = claude_reasoning(effort, model)
-        return Reasoning({_FIELDS: made.members}, made.tokens)
+        claude_form = claude_reasoning(effort, model)
+        return Reasoning({_FIELDS: claude_form.members}, claude_form.tokens)
     if "nova-2" in model:
         if effort == "minimal":
             raise no_effort(effort, model, "none", "low", "medium", "high")
-        asked = {"type": "enabled", "maxReasoningEffort": effort}
+        config = {"type": "enabled", "maxReasoningEffort": effort}
         return Reasoning(
-            {_FIELDS: {"reasoningConfig": {"type": "disabled"} if effort == "none" else asked}}
+            {_FIELDS: {"reasoningConfig": {"type": "disabled"} if effort == "none" else config}}
         )
     if "gpt-oss" in model:
         if effort in ("none", "minimal"):

@@ -83,8 +83,8 @@ class BlockReply(ABC, Generic[_B]):
     usage_keys: ClassVar[tuple[str, ...]]
 
     def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
-        self.known = False
-        self.over = False
+        self.is_recognized = False
+        self.is_over = False
         self.ending = Ending(wire, offer)
         self._blocks: list[_B] = []
         self._by_index: dict[object, _B] = {}
@@ -93,11 +93,11 @@ class BlockReply(ABC, Generic[_B]):
         self._usage: dict[str, Any] = {}
 
     @abstractmethod
-    def _begin(self, form: Any, index: object, initial_input: str, parts: Parts) -> _B:
-        """Begin a block, whose text is shown at once; `initial_input` came with its beginning."""
+    def _begin(self, form: Any, index: object, tool_input: str, parts: Parts) -> _B:
+        """Begin a block, whose text is shown at once; `tool_input` came with its beginning."""
 
     @abstractmethod
-    def _kept(self, forms: list[dict[str, Any]], *, cut: bool) -> list[dict[str, Any]]:
+    def _state_blocks(self, forms: list[dict[str, Any]], *, cut: bool) -> list[dict[str, Any]]:
         """Return the blocks that have to be sent back: all, or none if text and calls say it all."""
 
     def _add_block(self, block: _B, index: object) -> _B:
@@ -106,19 +106,19 @@ class BlockReply(ABC, Generic[_B]):
         return block
 
     def _take_start(
-        self, form: Any, call: Any, raw_index: object, initial_input: str, parts: Parts
+        self, form: Any, call: Any, raw_index: object, tool_input: str, parts: Parts
     ) -> None:
         """Take the beginning of a block, which may have begun before. An empty input is a
         placeholder."""
         index = index_of(raw_index)
         index = None if index is NOWHERE else index
-        initial_input = initial_input if initial_input.strip("{} \t\r\n") else ""
+        tool_input = tool_input if tool_input.strip("{} \t\r\n") else ""
         previous = self._by_index.get(index)
         if previous is not None and previous.is_repeated_by(call):
-            if initial_input != previous.given:
+            if tool_input != previous.given:
                 self._calls.doubt(previous.number, CONTRADICTORY)
             return
-        block = self._begin(form, index, initial_input, parts)
+        block = self._begin(form, index, tool_input, parts)
         if previous is None:
             return
         if previous.shares_id_with(call):
@@ -147,7 +147,7 @@ class BlockReply(ABC, Generic[_B]):
         self.ending.stop(ended=ended)
         calls = self.ending.calls(self._calls)
         forms = [block.whole() for block in self._blocks]
-        state = self._kept(forms, cut=self.ending.cut is not None)
+        state = self._state_blocks(forms, cut=self.ending.cut is not None)
         input_key, output_key, read_key, write_key = self.usage_keys
         usage = Usage(
             1,

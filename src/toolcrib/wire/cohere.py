@@ -135,7 +135,7 @@ def _usable(block: Any) -> bool:
 # has in `content`, `tool_plan` and `citations` is assembled in the same form.
 
 
-_KINDS: dict[str, tuple[str, ...]] = {
+_EVENTS: dict[str, tuple[str, ...]] = {
     "message-start": ("delta",),
     "content-start": ("index", "delta"),
     "content-delta": ("index", "delta"),
@@ -149,7 +149,7 @@ _KINDS: dict[str, tuple[str, ...]] = {
     "message-end": ("delta",),
 }
 """The events, and the members in which a piece of a call may be."""
-_SAID = ("text", "thinking")
+_TEXT_KINDS = ("text", "thinking")
 
 
 class _ContentPart(msgspec.Struct, eq=False):
@@ -160,7 +160,7 @@ class _ContentPart(msgspec.Struct, eq=False):
     pieces: list[str] = []
 
     def form(self) -> dict[str, Any]:
-        said = {self.kind: mended("".join(self.pieces))} if self.kind in _SAID else {}
+        said = {self.kind: mended("".join(self.pieces))} if self.kind in _TEXT_KINDS else {}
         return self.begun | said
 
 
@@ -171,10 +171,10 @@ class CohereReply:
     as are thinking and citations.
     """
 
-    over = False  # Cohere itself sends `[DONE]` last; elsewhere the body just ends
+    is_over = False  # Cohere itself sends `[DONE]` last; elsewhere the body just ends
 
     def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
-        self.known = False
+        self.is_recognized = False
         self._whole = False
         self._id: object = None
         self._begun = False
@@ -206,13 +206,13 @@ class CohereReply:
     def event(self, event: JsonObject, data: bytes, name: bytes, parts: Parts) -> None:
         """Take one event. Raises WireError, and ProviderError for a reported error."""
         kind = event.get("type") or name.decode("utf-8", "replace")
-        if misplaced(event, kind, _KINDS):
+        if misplaced(event, kind, _EVENTS):
             self._calls.stray()
         self._take_reasons(event)
-        if not isinstance(kind, str) or kind not in _KINDS:
+        if not isinstance(kind, str) or kind not in _EVENTS:
             _check(event)
             return
-        self.known = True
+        self.is_recognized = True
         self._calls.chunk += 1
         index = index_of(event.get("index"))
         if index in (None, NOWHERE) and kind == "tool-call-end":
@@ -270,10 +270,10 @@ class CohereReply:
             piece = {"type": "text", "text": piece}
         if not isinstance(piece, dict):
             raise WireError("a part of the content is not an object")
-        begun = {key: value for key, value in piece.items() if key not in _SAID}
+        begun = {key: value for key, value in piece.items() if key not in _TEXT_KINDS}
         if begun:
             self._at(index, str(begun.get("type") or "")).begun |= begun
-        for kind in _SAID:
+        for kind in _TEXT_KINDS:
             text = piece.get(kind)
             if text is None:
                 continue
@@ -498,7 +498,7 @@ def _reasoning(effort: Effort, _model: str) -> Reasoning:
 
 def _is_reply(value: JsonObject) -> bool:
     whole = isinstance(value.get("message"), dict) and "finish_reason" in value
-    return whole or str(value.get("type")) in _KINDS
+    return whole or str(value.get("type")) in _EVENTS
 
 
 _SEES = "vision|command-a-plus"  # https://docs.cohere.com/docs/models: the others accept text only

@@ -73,11 +73,11 @@ class Builder(Protocol):
     ending: Ending
 
     @property
-    def known(self) -> bool:
+    def is_recognized(self) -> bool:
         """Whether anything was there that only this wire sends."""
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether the provider has said, in its own way, that no event follows."""
 
     def body(self, body: JsonObject, data: bytes) -> None:
@@ -176,7 +176,7 @@ class WholeDecoder(msgspec.Struct, eq=False):
                 raise reported_error(chunk["error"])
             self.builder.event(chunk, data, b"", [])
             chunks.append(chunk)
-        if not self.builder.known:
+        if not self.builder.is_recognized:
             raise _no_object(body)
         return self.builder.finish(ended=False, raw=chunks)
 
@@ -274,7 +274,7 @@ class StreamDecoder:
         ending.torn = ending.torn or self._foreign_count > 0
         if self._failure is not None:
             raise self._failure
-        if not self._builder.known and (self._has_event or self._frames.foreign):
+        if not self._builder.is_recognized and (self._has_event or self._frames.foreign):
             raise WireError(
                 "the reply is neither JSON nor an event stream in the format of this wire"
             )
@@ -327,7 +327,7 @@ class StreamDecoder:
         if chunk.get("error") or event.name == b"error":
             raise reported_error(chunk.get("error") or chunk)
         self._builder.event(chunk, data, event.name, parts)
-        self._ended = self._ended or self._builder.over
+        self._ended = self._ended or self._builder.is_over
 
     def _take_lines_as_events(self, name: bytes, data: bytes, parts: Parts) -> None:
         """Take several values in one event, from servers that put no blank line between them."""

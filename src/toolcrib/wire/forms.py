@@ -54,8 +54,8 @@ class NameRule(msgspec.Struct, frozen=True):
 
 @lru_cache
 def _legal_names(rule: NameRule) -> re.Pattern[str]:
-    begins = "" if rule.first is None else f"(?=[{rule.first}])"
-    return re.compile(f"{begins}[{rule.allowed}]{{1,{rule.limit}}}")
+    lookahead = "" if rule.first is None else f"(?=[{rule.first}])"
+    return re.compile(f"{lookahead}[{rule.allowed}]{{1,{rule.limit}}}")
 
 
 def wire_name(rule: NameRule, name: str, *, salt: int = 0) -> str:
@@ -71,20 +71,20 @@ def wire_name(rule: NameRule, name: str, *, salt: int = 0) -> str:
 
 def wire_names(rule: NameRule, names: Iterable[str]) -> dict[str, str]:
     """Map own names to wire names, one to one. Raises CatalogError for a repeated name."""
-    own = list(names)
-    legal = set(filter(rule.legal, own))
-    taken = set(legal)
+    own_names = list(names)
+    legal_names = set(filter(rule.legal, own_names))
+    taken_names = set(legal_names)
     mapping: dict[str, str] = {}
-    for name in own:
+    for name in own_names:
         if name in mapping:
             raise CatalogError(f"two tools on offer are called {name!r}: rename or drop one")
-        if name in legal:
+        if name in legal_names:
             mapping[name] = name
             continue
         salt = 0
-        while (candidate := wire_name(rule, name, salt=salt)) in taken:
+        while (candidate := wire_name(rule, name, salt=salt)) in taken_names:
             salt += 1
-        taken.add(candidate)
+        taken_names.add(candidate)
         mapping[name] = candidate
     return mapping
 
@@ -107,7 +107,7 @@ class StrictLimits(msgspec.Struct, frozen=True, kw_only=True):
     unions: int
 
 
-_WHAT = ("strict tools", "optional properties of strict tools", "unions in strict tools")
+_LIMIT_PHRASES = ("strict tools", "optional properties of strict tools", "unions in strict tools")
 
 
 class Allowance:
@@ -115,25 +115,25 @@ class Allowance:
 
     def __init__(self, limits: StrictLimits) -> None:
         self._limits = (limits.tools, limits.optional, limits.unions)
-        self._spent = (0, 0, 0)
+        self._used = (0, 0, 0)
 
     def refusal(self, view: str) -> str | None:
         """Return why a view cannot be strict after the others, or count it and return None."""
-        tools, optional, unions = map(sum, zip(self._spent, weight(view), strict=True))
+        tools, optional, unions = map(sum, zip(self._used, weight(view), strict=True))
         total = (tools, optional, unions)
-        for most, count, what in zip(self._limits, total, _WHAT, strict=True):
-            if count > most:
+        for limit, count, phrase in zip(self._limits, total, _LIMIT_PHRASES, strict=True):
+            if count > limit:
                 return (
-                    f"a request may have at most {most} {what}, and with this tool it would have "
+                    f"a request may have at most {limit} {phrase}, and with this tool it would have "
                     f"{count}"
                 )
-        self._spent = total
+        self._used = total
         return None
 
 
 @remembered(4 << 20)
 def weight(view: str) -> tuple[int, int, int]:
-    """Return what is limited (`_WHAT`) of a view, which contains no references."""
+    """Return what is limited (`_LIMIT_PHRASES`) of a view, which contains no references."""
     optional = unions = 0
     stack: list[Any] = [json.loads(view)]
     while stack:
@@ -190,8 +190,8 @@ class ToolForm(msgspec.Struct, frozen=True, kw_only=True):
 
 def described(tool: ShownTool) -> dict[str, Any]:
     """Return the members that nearly all forms have: the name and, if there is one, description."""
-    named: dict[str, Any] = {"name": tool.name}
-    return named | {"description": tool.description} if tool.description else named
+    members: dict[str, Any] = {"name": tool.name}
+    return members | {"description": tool.description} if tool.description else members
 
 
 # Views of tools: what each provider gets of a tool's schema, and what that loses.
@@ -275,25 +275,27 @@ def encoded(form: ToolForm, definitions: Sequence[ToolDefinition]) -> EncodedToo
         if view.restorer is not None:
             restorers[definition.name] = view.restorer
         schema = orjson.Fragment(view.text)
-        shapes.append(form.shape(_told(form, definition, names[definition.name], view, schema)))
+        shapes.append(
+            form.shape(_shown_tool(form, definition, names[definition.name], view, schema))
+        )
     body = orjson.dumps(form.gather(shapes))
     return EncodedTools(names=names, restorers=restorers, body=body, shapes=shapes)
 
 
 def _tool_view(form: ToolForm, definition: ToolDefinition, name: str, view: TextView) -> ToolView:
-    told = _told(form, definition, name, view, fresh(view.text))
+    shown = _shown_tool(form, definition, name, view, fresh(view.text))
     return ToolView(
         definition=definition,
         wire_name=name,
         schema=fresh(view.text),
         strict=view.strict is True,
-        losses=(*view.losses, *_told_losses(form, definition, told)),
+        losses=(*view.losses, *_sending_losses(form, definition, shown)),
         restorer=view.restorer,
-        form=form.shape(told),
+        form=form.shape(shown),
     )
 
 
-def _told(
+def _shown_tool(
     form: ToolForm, definition: ToolDefinition, name: str, view: TextView, schema: Any
 ) -> ShownTool:
     return ShownTool(
@@ -310,12 +312,12 @@ def _examples(form: ToolForm, definition: ToolDefinition, view: TextView) -> tup
     request fail."""
     if not form.examples or not definition.examples:
         return ()
-    given: Iterable[JsonObject] = (example.arguments for example in definition.examples)
+    examples: Iterable[JsonObject] = (example.arguments for example in definition.examples)
     if view.restorer is not None:
-        given = map(view.restorer.to_view, given)
+        examples = map(view.restorer.to_view, examples)
     if view.text != definition.input_schema_json:
-        given = filter(_validator(view.text).is_valid, given)
-    return tuple(islice(given, form.examples))
+        examples = filter(_validator(view.text).is_valid, examples)
+    return tuple(islice(examples, form.examples))
 
 
 def _views(form: ToolForm, definitions: Sequence[ToolDefinition]) -> list[TextView]:
@@ -327,10 +329,10 @@ def _view(form: ToolForm, definition: ToolDefinition, allowance: Allowance | Non
     """Return the view that is sent. It is strict if the author asked for that and it loses only
     detail."""
     text, strict = definition.input_schema_json, definition.strict
-    said = None if form.strict_dialect is None else strict
+    strict_member = None if form.strict_dialect is None else strict
     if not strict:
         view = _plain(form, text)
-        return view if said is None else view._replace(strict=said)
+        return view if strict_member is None else view._replace(strict=strict_member)
     if form.strict_dialect is None:
         return _not_strict(form, text, f"{form.name} has no strict mode")
     if text is None:
@@ -340,8 +342,8 @@ def _view(form: ToolForm, definition: ToolDefinition, allowance: Allowance | Non
     if refusal is not None:
         where = refusal.pointer or "the top"
         return _not_strict(form, text, f"{refusal.message} (at {where})")
-    over = None if allowance is None else allowance.refusal(view.text)
-    return view._replace(strict=True) if over is None else _not_strict(form, text, over)
+    excess = None if allowance is None else allowance.refusal(view.text)
+    return view._replace(strict=True) if excess is None else _not_strict(form, text, excess)
 
 
 def _plain(form: ToolForm, text: str | None) -> TextView:
@@ -367,16 +369,16 @@ def lowered_text(text: str, dialect: Dialect) -> TextView:
             return TextView(text)
         view = lower(schema, dialect)
     except Exception:
-        fault = _fault(schema)
-        if fault is None:
+        loss = _schema_fault(schema)
+        if loss is None:
             raise
-        return TextView(text, (fault,))
+        return TextView(text, (loss,))
     if view.schema != schema:
         text = json.dumps(view.schema, ensure_ascii=False, separators=(",", ":"))
     return TextView(text, view.losses, view.restorer)
 
 
-def _fault(schema: JsonObject) -> Loss | None:
+def _schema_fault(schema: JsonObject) -> Loss | None:
     """Return why something is not a schema. A handmade definition gets here unchecked."""
     try:
         compile_validator(schema)
@@ -391,7 +393,7 @@ def fresh(text: str) -> JsonObject:
     return cast("JsonObject", json.loads(text))
 
 
-def _told_losses(form: ToolForm, definition: ToolDefinition, told: ShownTool) -> Iterable[Loss]:
+def _sending_losses(form: ToolForm, definition: ToolDefinition, shown: ShownTool) -> Iterable[Loss]:
     limit = form.long_description
     if limit is not None and len(definition.description) > limit:
         yield Loss(
@@ -401,9 +403,9 @@ def _told_losses(form: ToolForm, definition: ToolDefinition, told: ShownTool) ->
             f"the tool's description is longer than the {limit} characters "
             "that some servers of this format accept",
         )
-    if told.name != definition.name:
-        yield Loss("", "name", "doubtful", f"the model knows the tool as {told.name!r}")
-    if len(told.examples) < min(form.examples, len(definition.examples)):
+    if shown.name != definition.name:
+        yield Loss("", "name", "doubtful", f"the model knows the tool as {shown.name!r}")
+    if len(shown.examples) < min(form.examples, len(definition.examples)):
         yield Loss(
             "",
             "examples",
@@ -432,7 +434,7 @@ def _check(form: ToolForm, definition: ToolDefinition, losses: Iterable[Loss]) -
 
 _WRAPPER = "answer"
 _DEFINITIONS = "#/$defs/"
-_COMBINED = frozenset(("$ref", "anyOf", "oneOf", "allOf", "enum", "const", "not", "if"))
+_COMBINING_KEYWORDS = frozenset(("$ref", "anyOf", "oneOf", "allOf", "enum", "const", "not", "if"))
 
 
 class ShownAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -507,15 +509,15 @@ def asked_output(
     output = request.output
     if output is None or form is None:
         return offer
-    made = _format_of(form, output, offer.tools.values(), beside="tools" in body, model=model)
-    if made is None:
+    view = _format_of(form, output, offer.tools.values(), has_tools="tools" in body, model=model)
+    if view is None:
         return offer
-    schema, strict, restorer = made
+    schema, strict, restorer = view
     members = form.shape(ShownAnswer(name=_legal_name(output.name), schema=schema, strict=strict))
-    into = body.get(form.within, {}) if form.within else body
-    if not isinstance(into, Mapping) or not members.keys().isdisjoint(into):
+    holder = body.get(form.within, {}) if form.within else body
+    if not isinstance(holder, Mapping) or not members.keys().isdisjoint(holder):
         return offer
-    body.update({form.within: {**into, **members}} if form.within else members)
+    body.update({form.within: {**holder, **members}} if form.within else members)
     return msgspec.structs.replace(offer, output=restorer)
 
 
@@ -536,17 +538,19 @@ def offered_output(
     if output is None or output.tool is None or as_tool is False:
         return request
     if as_tool is None:
-        given = request.tools
-        if not given:
+        request_tools = request.tools
+        if not request_tools:
             return request
-        if form is not None and _format_of(form, output, given, beside=True, model=model):
+        if form is not None and _format_of(
+            form, output, request_tools, has_tools=True, model=model
+        ):
             return request
-    knows = form is not None and re.search(form.models, model) is not None
-    asked = request.with_answer_tool(strict=knows and tools.strict_dialect is not None)
-    offered = asked.tools[-1].get_definition() if asked is not request else None
-    if offered is None or _view(tools, offered, None).refusal is not None:
+    is_known_model = form is not None and re.search(form.models, model) is not None
+    extended = request.with_answer_tool(strict=is_known_model and tools.strict_dialect is not None)
+    answer_tool = extended.tools[-1].get_definition() if extended is not request else None
+    if answer_tool is None or _view(tools, answer_tool, None).refusal is not None:
         return request
-    return asked
+    return extended
 
 
 def _format_of(
@@ -554,17 +558,17 @@ def _format_of(
     output: OutputFormat,
     tools: Iterable[HasDefinition],
     *,
-    beside: bool,
+    has_tools: bool,
     model: str,
 ) -> tuple[str, bool, AnswerRestorer | None] | None:
     """Return the view of the output as `_answer_view` does, or None if it cannot be used.
 
-    That depends on the model and the tools. `beside` says that the request has tools, including the
+    That depends on the model and the tools. `has_tools` says that the request has tools, including the
     provider's own.
     """
-    if re.search(form.models, model) is None or (beside and not form.beside_tools):
+    if re.search(form.models, model) is None or (has_tools and not form.beside_tools):
         return None
-    if form.strict_limits is not None and any(each.get_definition().strict for each in tools):
+    if form.strict_limits is not None and any(tool.get_definition().strict for tool in tools):
         return None  # they share the limits
     return _answer_view(output.schema_json, form)
 
@@ -580,18 +584,18 @@ def _answer_view(text: str, form: OutputForm) -> tuple[str, bool, AnswerRestorer
     wrapped = _as_object(text)
     if wrapped is None:
         return None
-    whole, wrapper = wrapped
+    object_schema, wrapper = wrapped
     for dialect in (form.strict_dialect, form.dialect):
         if dialect is None:
             continue
-        view = lowered_text(whole, dialect)
+        view = lowered_text(object_schema, dialect)
         if view.refusal is not None or (form.plain and not _is_plain(fresh(view.text))):
             continue
         limits = form.strict_limits
         if limits is not None and Allowance(limits).refusal(view.text) is not None:
             continue
-        changed = wrapper is not None or view.restorer is not None
-        restorer = AnswerRestorer(wrapper, view.restorer) if changed else None
+        is_changed = wrapper is not None or view.restorer is not None
+        restorer = AnswerRestorer(wrapper, view.restorer) if is_changed else None
         return view.text, dialect is form.strict_dialect, restorer
     return None
 
@@ -604,26 +608,26 @@ def _as_object(text: str) -> tuple[str, str | None] | None:
     Return None if it would have to be wrapped and refers to itself other than through its
     definitions.
     """
-    given = fresh(text)
-    schema = _unfolded(given)
-    if schema.get("type") == "object" and _COMBINED.isdisjoint(schema):
-        return text if schema is given else _text(schema), None
+    original = fresh(text)
+    schema = _unfolded(original)
+    if schema.get("type") == "object" and _COMBINING_KEYWORDS.isdisjoint(schema):
+        return text if schema is original else _text(schema), None
     if not all(ref.startswith(_DEFINITIONS) for ref in _refs(schema)):
         return None
     wrapper = _WRAPPER
     while f'"{wrapper}"' in text:  # an answer may have such a property
         wrapper += "_"
     inner = {key: part for key, part in schema.items() if key not in ("$defs", "$schema")}
-    whole: JsonObject = {
+    wrapped: JsonObject = {
         "type": "object",
         "properties": {wrapper: inner},
         "required": [wrapper],
         "additionalProperties": False,
     }
-    for shelf in ("$defs", "$schema"):
-        if shelf in schema:
-            whole[shelf] = schema[shelf]
-    return _text(whole), wrapper
+    for keyword in ("$defs", "$schema"):
+        if keyword in schema:
+            wrapped[keyword] = schema[keyword]
+    return _text(wrapped), wrapper
 
 
 def _unfolded(schema: JsonObject) -> JsonObject:

@@ -381,10 +381,10 @@ class GeminiReply:
     (`wire/calls.py`).
     """
 
-    over = False  # its stream ends only with the body
+    is_over = False  # its stream ends only with the body
 
     def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
-        self.known = False
+        self.is_recognized = False
         self._offer = offer
         self.ending = Ending(wire, offer)
         self._ids = ids
@@ -401,12 +401,12 @@ class GeminiReply:
 
     def body(self, body: dict[str, Any], data: bytes) -> None:
         self.event(body, data, b"", [])
-        if not self.known:
+        if not self.is_recognized:
             raise WireError("the reply has no candidates: this is not an answer of Gemini")
 
     def event(self, event: dict[str, Any], data: bytes, _name: bytes, parts: Parts) -> None:
         event = self._as_written(event, data)
-        self.known = self.known or any(key in event for key in _KNOWN)
+        self.is_recognized = self.is_recognized or any(key in event for key in _KNOWN)
         usage = event.get("usageMetadata")
         if isinstance(usage, dict):
             self._usage |= {key: count for key, count in usage.items() if count is not None}

@@ -144,8 +144,8 @@ class OllamaReply:
     """Takes lines, and gives the `Reply`. `thinking` is kept for the next request."""
 
     def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
-        self.known = False
-        self.over = False
+        self.is_recognized = False
+        self.is_over = False
         self.ending = Ending(wire, offer)
         self._text: list[str] = []
         self._thinking: list[str] = []
@@ -159,10 +159,10 @@ class OllamaReply:
         """Take one line (`data` is its bytes). Raises WireError."""
         if "message" not in event and "done" not in event:
             return
-        self.known = True
+        self.is_recognized = True
         self._last = event
-        self.over = event.get("done") is True
-        if not self.over:
+        self.is_over = event.get("done") is True
+        if not self.is_over:
             self.ending.take_stray_reason(
                 event.get("done_reason")
             )  # the last line may give another one

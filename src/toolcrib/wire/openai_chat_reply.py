@@ -273,8 +273,8 @@ class ChatReply:
     """Takes chunks, and gives the `Reply`. Only the first choice counts.
 
     The others are only checked for pieces of a call that none of their own can have
-    (`wire/calls.py`). `known` says whether `choices` was ever there, `seen` whether it contained
-    any.
+    (`wire/calls.py`). `is_recognized` says whether `choices` was ever there, `seen` whether it
+    contained any.
 
     `fast` takes chunks before `event` sees them, and arguments that are not strings are cut out of
     the bytes that `body` and `event` receive. Both know the members only by OpenAI's names; a
@@ -283,10 +283,10 @@ class ChatReply:
     call runs without its arguments.
     """
 
-    over = False  # the wire's own end is no chunk: `[DONE]`
+    is_over = False  # the wire's own end is no chunk: `[DONE]`
 
     def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
-        self.known = False
+        self.is_recognized = False
         self.seen = False
         self._wire = wire
         self.ending = Ending(wire, offer)
@@ -350,7 +350,7 @@ class ChatReply:
         self._usage = usage_in(chunk) or self._usage
         if choices is None:
             return
-        self.known = True
+        self.is_recognized = True
         self._source = RawJson(data)
         self._calls.chunk += 1
         own: list[dict[str, Any]] = []

@@ -625,10 +625,10 @@ _EVENTS: Mapping[str, Callable[[Output, dict[str, Any], Parts], None]] = {
 
 
 class ResponsesReply:
-    """Takes events, and gives the `Reply`. `known`, `over` and `ending` are a `Builder`'s."""
+    """Takes events, and gives the `Reply`. It is a `Builder`."""
 
     def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
-        self.known = self.over = False
+        self.is_recognized = self.is_over = False
         self.ending = Ending(wire, offer)
         self._offer = offer
         self._ids = ids
@@ -653,7 +653,7 @@ class ResponsesReply:
             raise reported_error({key: value for key, value in event.items() if key != "type"})
         if not isinstance(kind, str) or not kind.startswith("response."):
             return
-        self.known = True
+        self.is_recognized = True
         self._output.source = RawJson(data)
         if kind not in _ENDS:
             self._take_shown(event.get("response"))
@@ -704,7 +704,7 @@ class ResponsesReply:
         """Take the response that says how everything ended. Raises ProviderError if it failed."""
         if status == "failed" or response.get("error"):
             raise reported_error(response.get("error") or "the response failed")
-        self.known = self.over = True
+        self.is_recognized = self.is_over = True
         self._response = response or self._response
         reason = reason_of(_details(response))
         if reason or status == "incomplete":
@@ -717,7 +717,7 @@ class ResponsesReply:
     def finish(self, *, ended: bool, raw: Any) -> Reply:
         """Return the reply. Only a complete response ends it: `[DONE]` alone says nothing about its
         status."""
-        if self.ending.torn or not (ended and self.over):
+        if self.ending.torn or not (ended and self.is_over):
             self.ending.take_sign("incomplete")
         items = self._output.items
         if any(item.cut for item in items if item.call or item.texts):

@@ -401,8 +401,8 @@ def _reasoning_ability(wire: Wire) -> Reasoned:
         return "no"
     settings = (Settings(reasoning=effort) for effort in get_args(Effort))
     supported = [
-        _try_encode(wire, ChatRequest((_QUESTION,), settings=setting)) is not None
-        for setting in settings
+        _try_encode(wire, ChatRequest((_QUESTION,), settings=requested)) is not None
+        for requested in settings
     ]
     return "yes" if all(supported) else "some" if any(supported) else "by model"
 
