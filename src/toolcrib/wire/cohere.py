@@ -88,8 +88,8 @@ class CohereHistory(ChatHistory):
         return []
 
     def user(self, message: Message) -> Sequence[Any]:
-        said = message.content or message.images or message.parts
-        return super().user(message) if said else []
+        has_content = message.content or message.images or message.parts
+        return super().user(message) if has_content else []
 
     def attachment(self, part: Media, at: int) -> dict[str, Any] | None:
         return super().attachment(part, at) if isinstance(part, Image) else None
@@ -100,7 +100,7 @@ class CohereHistory(ChatHistory):
         "text content is not allowed when tool_calls are provided […] use 'tool_plan'"
         (vercel/ai#5794), so a text with calls is sent as their plan.
         """
-        blocks, plan, citations = _kept(self.state(message))
+        blocks, plan, citations = _kept_members(self.state(message))
         form: dict[str, Any] = {"role": "assistant"}
         if not calls:
             if not message.content:
@@ -116,16 +116,16 @@ class CohereHistory(ChatHistory):
         return [form | {"tool_calls": [call_form(call) for call in calls]}]
 
 
-def _kept(state: Any) -> tuple[list[dict[str, Any]], str, list[Any]]:
+def _kept_members(state: Any) -> tuple[list[dict[str, Any]], str, list[Any]]:
     """Return content, plan and citations from a state; nothing from an unknown one."""
     state = state if isinstance(state, dict) else {}
     content, plan, citations = map(state.get, ("content", "tool_plan", "citations"))
-    blocks = [b for b in content if _usable(b)] if isinstance(content, list) else []
-    known = citations if isinstance(citations, list) else []
-    return blocks, plan if isinstance(plan, str) else "", known
+    blocks = [b for b in content if _is_usable(b)] if isinstance(content, list) else []
+    citation_list = citations if isinstance(citations, list) else []
+    return blocks, plan if isinstance(plan, str) else "", citation_list
 
 
-def _usable(block: Any) -> bool:
+def _is_usable(block: Any) -> bool:
     return isinstance(block, dict) and isinstance(block.get("text", ""), str)
 
 
@@ -156,12 +156,12 @@ class _ContentPart(msgspec.Struct, eq=False):
     """A part of the content: its first form, and the pieces of the member named like its kind."""
 
     kind: str
-    begun: dict[str, Any]
+    first_form: dict[str, Any]
     pieces: list[str] = []
 
     def form(self) -> dict[str, Any]:
-        said = {self.kind: mended("".join(self.pieces))} if self.kind in _TEXT_KINDS else {}
-        return self.begun | said
+        text_member = {self.kind: mended("".join(self.pieces))} if self.kind in _TEXT_KINDS else {}
+        return self.first_form | text_member
 
 
 class CohereReply:
@@ -195,7 +195,7 @@ class CohereReply:
                 "the reply has no message: this is not an answer of version 2 of Cohere's chat API"
             )
         self._whole = True
-        self._ends(body)
+        self._take_ending(body)
         for index, block in enumerate(_list(message, "content")):
             self._block(index, block, [])
         self._add_plan(message)
@@ -234,7 +234,7 @@ class CohereReply:
             self._calls.stray()
         for call in calls:
             self.ending.note_call()
-            if kind == "tool-call-delta" and not _brings(call):
+            if kind == "tool-call-delta" and not _has_arguments(call):
                 self._calls.stray()
             if part := self._calls.piece(index, *_call(call)):
                 parts.append(part)
@@ -249,20 +249,20 @@ class CohereReply:
         """Take the end of the message. Calls in it are copies of those before it."""
         if delta.get("error"):
             raise reported_error(delta["error"])
-        self._ends(delta)
+        self._take_ending(delta)
         self._calls.close()
         for call in _list(message, "tool_calls"):
             self._calls.copy(*_call(call))
 
-    def _take_mark(self, kind: str, given: object, index: object) -> None:
+    def _take_mark(self, kind: str, message_id: object, index: object) -> None:
         """Take the end of a call or the beginning of a message. If another was open, its end is
         lost."""
         if kind == "tool-call-end":
             self._calls.end(index)
         elif kind == "message-start":
-            if self._begun and (not given or given != self._id):
+            if self._begun and (not message_id or message_id != self._id):
                 self.ending.take_sign("incomplete")
-            self._id, self._begun = given, True
+            self._id, self._begun = message_id, True
 
     def _block(self, index: object, piece: Any, parts: Parts) -> None:
         """Take a part of the content, or a piece of one. Only text is for the user."""
@@ -270,22 +270,22 @@ class CohereReply:
             piece = {"type": "text", "text": piece}
         if not isinstance(piece, dict):
             raise WireError("a part of the content is not an object")
-        begun = {key: value for key, value in piece.items() if key not in _TEXT_KINDS}
-        if begun:
-            self._at(index, str(begun.get("type") or "")).begun |= begun
+        members = {key: value for key, value in piece.items() if key not in _TEXT_KINDS}
+        if members:
+            self._part_at(index, str(members.get("type") or "")).first_form |= members
         for kind in _TEXT_KINDS:
             text = piece.get(kind)
             if text is None:
                 continue
             if not isinstance(text, str):
                 raise WireError(f"the {kind} of a part of the content is not text")
-            self._at(index, kind).pieces.append(text)
+            self._part_at(index, kind).pieces.append(text)
             if kind == "thinking":
                 show_reasoning(text, parts)
             elif text:
                 show_text(text, self._text, parts)
 
-    def _at(self, index: object, kind: str) -> _ContentPart:
+    def _part_at(self, index: object, kind: str) -> _ContentPart:
         """Return the block that a piece adds to. Begin one if it was not announced."""
         block = self._by_index.get(index)
         if block is None or (kind and kind != block.kind):
@@ -300,18 +300,20 @@ class CohereReply:
         if isinstance(plan, str):
             self._plan.append(plan)
 
-    def _ends(self, last: Mapping[str, Any]) -> None:
-        reason, usage = last.get("finish_reason"), last.get("usage")
+    def _take_ending(self, holder: Mapping[str, Any]) -> None:
+        reason, usage = holder.get("finish_reason"), holder.get("usage")
         if reason_of(reason):
             self.ending.take_reason(reason)
         self._usage = usage if isinstance(usage, dict) else self._usage
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
         """Return the reply. `ended` says whether the provider declared it complete."""
-        said_how = self._whole or bool(self.ending.reason)  # otherwise a cut may have been lost
-        self.ending.stop(ended=ended and said_how)
+        has_end = self._whole or bool(self.ending.reason)  # otherwise a cut may have been lost
+        self.ending.stop(ended=ended and has_end)
         calls = self.ending.calls(self._calls)
-        return self.ending.reply(self._text, calls, self._spent(), raw=raw, state=self._state())
+        return self.ending.reply(
+            self._text, calls, self._billed_usage(), raw=raw, state=self._state()
+        )
 
     def _state(self) -> dict[str, Any]:
         """Return the parts of the message other than its text and calls; empty if none."""
@@ -325,7 +327,7 @@ class CohereReply:
             state["citations"] = self._citations
         return state
 
-    def _spent(self) -> Usage:
+    def _billed_usage(self) -> Usage:
         """Return the billed tokens; `tokens` also counts what Cohere adds to a prompt."""
         counts = self._usage.get("billed_units") or self._usage.get("tokens")
         counts = counts if isinstance(counts, dict) else {}
@@ -357,7 +359,7 @@ def _list(message: Mapping[str, Any], key: str) -> list[Any]:
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
-def _brings(call: Any) -> bool:
+def _has_arguments(call: Any) -> bool:
     """Return whether a piece of a call has a place for arguments."""
     function = call.get("function") if isinstance(call, dict) else None
     return isinstance(function, dict) and "arguments" in function
@@ -368,8 +370,8 @@ def _call(call: Any) -> tuple[str, str, str]:
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict):
         raise WireError("a tool call is not an object with a function")
-    said = (call.get("id"), function.get("name"), function.get("arguments"))
-    id_, name, arguments = ("" if value is None else value for value in said)
+    values = (call.get("id"), function.get("name"), function.get("arguments"))
+    id_, name, arguments = ("" if value is None else value for value in values)
     if not isinstance(name, str) or not isinstance(arguments, str):
         raise WireError("the name or the arguments of a tool call are not text")
     return id_ if isinstance(id_, str) else str(id_), name, arguments
@@ -416,8 +418,8 @@ def _choice(wire: Wire, request: ChatRequest, tools: SentTools) -> tuple[SentToo
         return tools, None
     if choice.mode == "none":
         return tools, "NONE"
-    left = (choice.name,) if choice.mode == "tool" and choice.name else choice.allowed
-    tools = narrowed(wire, tools, left) if left else tools
+    allowed_names = (choice.name,) if choice.mode == "tool" and choice.name else choice.allowed
+    tools = narrowed(wire, tools, allowed_names) if allowed_names else tools
     return tools, None if choice.mode == "auto" else wire.required_choice
 
 
@@ -492,16 +494,17 @@ def _reasoning(effort: Effort, _model: str) -> Reasoning:
     https://docs.cohere.com/docs/reasoning, `thinking`
     """
     tokens = REASONING_TOKENS[effort]
-    said = {"type": "enabled", "token_budget": tokens} if tokens else {"type": "disabled"}
-    return Reasoning({"thinking": said}, tokens)
+    thinking = {"type": "enabled", "token_budget": tokens} if tokens else {"type": "disabled"}
+    return Reasoning({"thinking": thinking}, tokens)
 
 
 def _is_reply(value: JsonObject) -> bool:
-    whole = isinstance(value.get("message"), dict) and "finish_reason" in value
-    return whole or str(value.get("type")) in _EVENTS
+    is_body = isinstance(value.get("message"), dict) and "finish_reason" in value
+    return is_body or str(value.get("type")) in _EVENTS
 
 
-_SEES = "vision|command-a-plus"  # https://docs.cohere.com/docs/models: the others accept text only
+# https://docs.cohere.com/docs/models: the others accept text only
+_VISION_MODELS = "vision|command-a-plus"
 
 COHERE = Wire(
     name="cohere",
@@ -516,9 +519,9 @@ COHERE = Wire(
     required_choice="REQUIRED",
     output=OUTPUT,
     prompt_media=IMAGES,
-    prompt_models=_SEES,
+    prompt_models=_VISION_MODELS,
     result_media=IMAGES,
-    result_models=_SEES,
+    result_models=_VISION_MODELS,
     reasoning=_reasoning,
     is_reply=_is_reply,
 )

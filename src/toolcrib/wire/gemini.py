@@ -82,7 +82,7 @@ _NO_SIGNATURE = base64.b64encode(b"skip_thought_signature_validator").decode()
 """Gemini 3 refuses a turn whose first call has no signature. This one stands for calls that other
 models made (…/docs/thought-signatures, FAQ). Gemini 2 accepts and ignores it."""
 
-_OF_TEXT = frozenset(("text", "thought"))
+_TEXT_MEMBERS = frozenset(("text", "thought"))
 
 
 class KeptParts:
@@ -98,15 +98,19 @@ class KeptParts:
         if not isinstance(text, str):
             self._forms.append(part)
             return
-        bare = part.keys() <= _OF_TEXT
-        if bare and not text:
+        is_only_text = part.keys() <= _TEXT_MEMBERS
+        if is_only_text and not text:
             return
-        last = len(self._forms) - 1
-        joins = bare and last in self._texts and self._forms[last].keys() <= _OF_TEXT
-        if joins and bool(part.get("thought")) is bool(self._forms[last].get("thought")):
-            self._texts[last].append(text)
+        last_index = len(self._forms) - 1
+        continues = (
+            is_only_text
+            and last_index in self._texts
+            and self._forms[last_index].keys() <= _TEXT_MEMBERS
+        )
+        if continues and bool(part.get("thought")) is bool(self._forms[last_index].get("thought")):
+            self._texts[last_index].append(text)
             return
-        self._texts[last + 1] = [text]
+        self._texts[last_index + 1] = [text]
         self._forms.append(part)
 
     def add_call(self, part: dict[str, Any], call_id: str) -> dict[str, Any]:
@@ -117,36 +121,36 @@ class KeptParts:
 
     def state(self) -> list[dict[str, Any]]:
         """Return what has to be sent back: all parts, or none if text and calls say it all."""
-        for at, pieces in self._texts.items():
-            self._forms[at] = self._forms[at] | {"text": mended("".join(pieces))}
-        return [] if all(map(_plain, self._forms)) else self._forms
+        for position, pieces in self._texts.items():
+            self._forms[position] = self._forms[position] | {"text": mended("".join(pieces))}
+        return [] if all(map(_is_plain, self._forms)) else self._forms
 
 
 def replayed(state: Any, text: str, calls: Sequence[SentCall]) -> list[dict[str, Any]]:
     """Return a model's parts: text and calls, at their places among the kept parts."""
-    known = state if isinstance(state, list) else []
-    forms = [form for form in known if isinstance(form, dict)]
-    same = "".join(form["text"] for form in forms if _is_text(form)) == text
-    waiting = {call.call.id: call for call in calls}
+    kept_parts = state if isinstance(state, list) else []
+    forms = [form for form in kept_parts if isinstance(form, dict)]
+    is_same_text = "".join(form["text"] for form in forms if _is_text(form)) == text
+    remaining = {call.call.id: call for call in calls}
     parts: list[dict[str, Any]] = []
     for form in forms:
         if "functionCall" in form:
-            call = waiting.pop(_id_of(form), None)
+            call = remaining.pop(_id_of(form), None)
             if call is not None:
                 parts.append(form | _call(call))
-        elif same or not _is_text(form):
+        elif is_same_text or not _is_text(form):
             parts.append(form)
-    if text and not same:
-        at = next((n for n, form in enumerate(parts) if "functionCall" in form), len(parts))
-        parts.insert(at, {"text": text})
-    return _signed(parts + [_call(call) for call in waiting.values()])
+    if text and not is_same_text:
+        position = next((n for n, form in enumerate(parts) if "functionCall" in form), len(parts))
+        parts.insert(position, {"text": text})
+    return _with_signature(parts + [_call(call) for call in remaining.values()])
 
 
-def _signed(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _with_signature(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the parts, with a signature on the first call. Gemini signs no other."""
-    first = next((n for n, part in enumerate(parts) if "functionCall" in part), None)
-    if first is not None and "thoughtSignature" not in parts[first]:
-        parts[first] = parts[first] | {"thoughtSignature": _NO_SIGNATURE}
+    first_call = next((n for n, part in enumerate(parts) if "functionCall" in part), None)
+    if first_call is not None and "thoughtSignature" not in parts[first_call]:
+        parts[first_call] = parts[first_call] | {"thoughtSignature": _NO_SIGNATURE}
     return parts
 
 
@@ -167,7 +171,7 @@ def _is_text(form: dict[str, Any]) -> bool:
     return isinstance(form.get("text"), str) and not form.get("thought")
 
 
-def _plain(form: dict[str, Any]) -> bool:
+def _is_plain(form: dict[str, Any]) -> bool:
     return form.keys() in ({"text"}, {"functionCall"})
 
 
@@ -189,7 +193,7 @@ class GeminiHistory(History):
     given_ids = ANY_ID
     inside: ClassVar[frozenset[str]] = frozenset()
     """The media types of content inside a result; other content follows as a user's."""
-    _last = ""
+    _last_role = ""
 
     def system(self, message: Message) -> Sequence[Any]:
         if message.content:
@@ -200,35 +204,35 @@ class GeminiHistory(History):
         parts = [_image(image) for image in message.images]
         if message.content:
             parts.append({"text": message.content})
-        parts += in_prompt(self, message, _given, lambda text: {"text": text})
-        return _content("user", parts) or ([] if self._last else _NO_WORDS)
+        parts += in_prompt(self, message, _prompt_form, lambda text: {"text": text})
+        return _content("user", parts) or ([] if self._last_role else _EMPTY_USER_TURN)
 
     def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:
         parts = replayed(self.state(message), message.content, calls)
-        follows = self._last == "user" or (self._last == "model" and not calls)
-        return [*([] if follows else _NO_WORDS), *_content("model", parts)]
+        may_follow = self._last_role == "user" or (self._last_role == "model" and not calls)
+        return [*([] if may_follow else _EMPTY_USER_TURN), *_content("model", parts)]
 
     def results(self, results: Sequence[SentResult]) -> Sequence[Any]:
         """Write results and their attachments: inside them as far as the model accepts it, the
         others after them as a user's."""
-        forms, behind = list[dict[str, Any]](), list[dict[str, Any]]()
+        forms, following_parts = list[dict[str, Any]](), list[dict[str, Any]]()
         for result in results:
-            content = result_content(result.message, self.media, _shown)
-            inside = []
+            content = result_content(result.message, self.media, _media_form)
+            inside_forms = []
             for name, form in content.attachments:
                 if form.get("inlineData", {}).get("mimeType") in self.inside:
-                    inside.append(form)
+                    inside_forms.append(form)
                 else:
-                    behind += [{"text": attachment_label(name, result)}, form]
-            forms.append(_result(result, content.text, inside))
-        return [*_content("user", forms), *_content("user", behind)]
+                    following_parts += [{"text": attachment_label(name, result)}, form]
+            forms.append(_result(result, content.text, inside_forms))
+        return [*_content("user", forms), *_content("user", following_parts)]
 
     def _keep(self, items: Sequence[Any]) -> None:
         super()._keep(items)
-        self._last = items[-1]["role"] if items else self._last
+        self._last_role = items[-1]["role"] if items else self._last_role
 
 
-_NO_WORDS: Sequence[Any] = [{"role": "user", "parts": [{"text": ""}]}]
+_EMPTY_USER_TURN: Sequence[Any] = [{"role": "user", "parts": [{"text": ""}]}]
 
 
 def _content(role: str, parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -269,7 +273,7 @@ def _result(result: SentResult, text: str, inside: list[dict[str, Any]]) -> dict
     return {"functionResponse": form | {"parts": inside} if inside else form}
 
 
-def _shown(part: Media, _at: int) -> dict[str, Any] | None:
+def _media_form(part: Media, _at: int) -> dict[str, Any] | None:
     data = inline_data(part)
     media_type = media_type_of(part)
     if data is not None:
@@ -277,8 +281,8 @@ def _shown(part: Media, _at: int) -> dict[str, Any] | None:
     return {"fileData": {"fileUri": part.url, "mimeType": media_type}} if media_type else None
 
 
-def _given(part: Media, at: int) -> dict[str, Any] | None:
-    return _image(part) if isinstance(part, Image) else _shown(part, at)
+def _prompt_form(part: Media, at: int) -> dict[str, Any] | None:
+    return _image(part) if isinstance(part, Image) else _media_form(part, at)
 
 
 def _image(image: Image) -> dict[str, Any]:
@@ -298,12 +302,12 @@ def _image(image: Image) -> dict[str, Any]:
 # https://ai.google.dev/api/generate-content#v1beta.GenerateContentResponse
 
 
-_KNOWN = ("candidates", "promptFeedback", "usageMetadata", "modelVersion")
-_OF_NO_VALUE = frozenset(("id", "name", "willContinue"))
+_BODY_MEMBERS = ("candidates", "promptFeedback", "usageMetadata", "modelVersion")
+_MEMBERS_WITHOUT_VALUE = frozenset(("id", "name", "willContinue"))
 """Members of a call that carry no part of its arguments."""
-_OF_ANY_PART = frozenset(("thought", "thoughtSignature"))
-_OF_PIECES = _OF_NO_VALUE | {"args", "partialArgs"}
-_UNSAID = frozenset(("", "finish_reason_unspecified", "blocked_reason_unspecified"))
+_COMMON_MEMBERS = frozenset(("thought", "thoughtSignature"))
+_PIECE_MEMBERS = _MEMBERS_WITHOUT_VALUE | {"args", "partialArgs"}
+_EMPTY_REASONS = frozenset(("", "finish_reason_unspecified", "blocked_reason_unspecified"))
 _INPUT_TOKENS = ("promptTokenCount", "toolUsePromptTokenCount")
 _OUTPUT_TOKENS = ("candidatesTokenCount", "thoughtsTokenCount")
 
@@ -312,7 +316,7 @@ _CALL, _SNAKE_CALL = "functionCall", "function_call"
 _SNAKE = re.compile(rb'_\w*"\s*:|u005')  # a name in snake case, or one with an escaped `_`
 
 
-def _named(form: Any) -> Any:
+def _camel_case(form: Any) -> Any:
     """Return an object with the wire's member names, if it has them in snake case.
 
     Google's own SDK writes replies that way (`model_dump_json`), including nulls, which are dropped
@@ -320,49 +324,49 @@ def _named(form: Any) -> Any:
     """
     if not isinstance(form, dict) or not any("_" in key for key in form):
         return form
-    said = {key: value for key, value in form.items() if value is not None}
-    made = {key: value for key, value in said.items() if "_" not in key}
-    for key in said.keys() - made.keys():
+    members = {key: value for key, value in form.items() if value is not None}
+    renamed = {key: value for key, value in members.items() if "_" not in key}
+    for key in members.keys() - renamed.keys():
         head, *more = key.split("_")
         name = key if key == _SNAKE_CALL else head + "".join(map(str.capitalize, more))
-        made[key if name in made else name] = said[key]
-    return made
+        renamed[key if name in renamed else name] = members[key]
+    return renamed
 
 
 def _with_parts(event: dict[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
     """Return an event with all its parts changed."""
-    if not isinstance(given := event.get("candidates"), list):
+    if not isinstance(candidates := event.get("candidates"), list):
         return event
-    made = []
-    for candidate in given:
+    changed_candidates = []
+    for candidate in candidates:
         content = candidate.get("content") if isinstance(candidate, dict) else None
         parts = content.get("parts") if isinstance(content, dict) else None
         if isinstance(content, dict) and isinstance(parts, list):
-            changed = {"content": content | {"parts": list(map(change, parts))}}
-            made.append(candidate | changed)
+            new_content = {"content": content | {"parts": list(map(change, parts))}}
+            changed_candidates.append(candidate | new_content)
         else:
-            made.append(candidate)
-    return event | {"candidates": made}
+            changed_candidates.append(candidate)
+    return event | {"candidates": changed_candidates}
 
 
-def _calls_in(part: Any) -> list[str]:
+def _call_spellings(part: Any) -> list[str]:
     if not isinstance(part, dict):
         return []
     return [key for key in (_CALL, _SNAKE_CALL) if part.get(key) is not None]
 
 
-def _swapped(part: Any) -> Any:
+def _with_calls_swapped(part: Any) -> Any:
     """Return a part with its snake-case call under the wire's name; one there becomes a copy."""
     if not isinstance(part, dict):
         return part
-    made = {key: value for key, value in part.items() if key not in (_CALL, _SNAKE_CALL)}
-    if (call := _named(part.get(_SNAKE_CALL))) is not None:
+    swapped = {key: value for key, value in part.items() if key not in (_CALL, _SNAKE_CALL)}
+    if (call := _camel_case(part.get(_SNAKE_CALL))) is not None:
         if isinstance(call, dict) and isinstance(values := call.get("partialArgs"), list):
-            call = call | {"partialArgs": list(map(_named, values))}
-        made[_CALL] = call
+            call = call | {"partialArgs": list(map(_camel_case, values))}
+        swapped[_CALL] = call
     if part.get(_CALL) is not None:
-        made[_SNAKE_CALL] = part[_CALL]
-    return made
+        swapped[_SNAKE_CALL] = part[_CALL]
+    return swapped
 
 
 class _Partial(msgspec.Struct, eq=False):
@@ -389,15 +393,15 @@ class GeminiReply:
         self.ending = Ending(wire, offer)
         self._ids = ids
         self._index: object = None
-        self._seen = False
+        self._has_candidate = False
         self._text: list[str] = []
         self._calls = CallAssembler(offer, ids)
-        self._number = 0
+        self._call_count = 0
         self._partial: _Partial | None = None
         self._others: set[int] = set()
-        self._kept = KeptParts()
+        self._kept_parts = KeptParts()
         self._usage: dict[str, Any] = {}
-        self._call = ""  # how the first call was written; any other spelling is a copy
+        self._spelling = ""  # how the first call was written; any other spelling is a copy
 
     def body(self, body: dict[str, Any], data: bytes) -> None:
         self.event(body, data, b"", [])
@@ -405,47 +409,49 @@ class GeminiReply:
             raise WireError("the reply has no candidates: this is not an answer of Gemini")
 
     def event(self, event: dict[str, Any], data: bytes, _name: bytes, parts: Parts) -> None:
-        event = self._as_written(event, data)
-        self.is_recognized = self.is_recognized or any(key in event for key in _KNOWN)
+        event = self._in_camel_case(event, data)
+        self.is_recognized = self.is_recognized or any(key in event for key in _BODY_MEMBERS)
         usage = event.get("usageMetadata")
         if isinstance(usage, dict):
             self._usage |= {key: count for key, count in usage.items() if count is not None}
         feedback = event.get("promptFeedback")
-        if isinstance(feedback, dict) and _said(feedback.get("blockReason")):
+        if isinstance(feedback, dict) and _is_reason(feedback.get("blockReason")):
             self.ending.take_reason(feedback["blockReason"], "content_filter")
         candidates = member_of(event, "candidates", list) or []
-        added = False
-        for at, candidate in enumerate(candidates):
+        is_added = False
+        for position, candidate in enumerate(candidates):
             if not isinstance(candidate, dict):
-                raise WireError(f"`candidates[{at}]` is not an object")
+                raise WireError(f"`candidates[{position}]` is not an object")
             index = choice_of(candidate)
-            if not self._seen:
-                self._seen, self._index = True, index
-            if index == self._index and not added:
-                added = True
-                self._add(candidate, data, at, parts)
+            if not self._has_candidate:
+                self._has_candidate, self._index = True, index
+            if index == self._index and not is_added:
+                is_added = True
+                self._add(candidate, data, position, parts)
                 continue
-            self._pass(index, candidate)
+            self._take_other(index, candidate)
             if index == self._index:
-                self._take_second(candidate)
+                self._take_second_entry(candidate)
 
-    def _as_written(self, event: dict[str, Any], data: bytes) -> dict[str, Any]:
+    def _in_camel_case(self, event: dict[str, Any], data: bytes) -> dict[str, Any]:
         """Return an event under the wire's names for its members."""
-        has_calls = b"functionCall" in data and not self._call
-        if not has_calls and self._call != _SNAKE_CALL and _SNAKE.search(data) is None:
+        has_calls = b"functionCall" in data and not self._spelling
+        if not has_calls and self._spelling != _SNAKE_CALL and _SNAKE.search(data) is None:
             return event  # it has those names already, as most do
-        event = dict(_named(event))
-        event |= {k: _named(event[k]) for k in ("usageMetadata", "promptFeedback") if k in event}
-        if isinstance(given := event.get("candidates"), list):
-            event["candidates"] = list(map(_named, given))
-        event = _with_parts(event, _named)
-        if not self._call:
-            found = list[str]()
-            _with_parts(event, lambda part: found.extend(_calls_in(part)))
-            self._call = min(found, default="")  # the wire's own, if both are there
-        return _with_parts(event, _swapped) if self._call == _SNAKE_CALL else event
+        event = dict(_camel_case(event))
+        event |= {
+            k: _camel_case(event[k]) for k in ("usageMetadata", "promptFeedback") if k in event
+        }
+        if isinstance(candidates := event.get("candidates"), list):
+            event["candidates"] = list(map(_camel_case, candidates))
+        event = _with_parts(event, _camel_case)
+        if not self._spelling:
+            spellings = list[str]()
+            _with_parts(event, lambda part: spellings.extend(_call_spellings(part)))
+            self._spelling = min(spellings, default="")  # the wire's own, if both are there
+        return _with_parts(event, _with_calls_swapped) if self._spelling == _SNAKE_CALL else event
 
-    def _pass(self, index: int, candidate: dict[str, Any]) -> None:
+    def _take_other(self, index: int, candidate: dict[str, Any]) -> None:
         """Take the calls of another candidate, which never run.
 
         A second entry of the first candidate, which may be another candidate without its index, is
@@ -454,16 +460,16 @@ class GeminiReply:
         for call in _calls_of(candidate):
             if call.get("name"):
                 self._others.add(index)
-            elif index not in self._others and _brings(call, beside=_OF_NO_VALUE):
+            elif index not in self._others and _has_content(call, ignored=_MEMBERS_WITHOUT_VALUE):
                 self._stray()
 
-    def _take_second(self, candidate: dict[str, Any]) -> None:
+    def _take_second_entry(self, candidate: dict[str, Any]) -> None:
         """Take what a second entry of the first candidate says in one event.
 
         Only two things count: a reason that is not natural and, if the entry has the index of the
         first, calls, which must match those of the first.
         """
-        if _said(reason := candidate.get("finishReason")):
+        if _is_reason(reason := candidate.get("finishReason")):
             self.ending.take_stray_reason(reason)
         for call in _calls_of(candidate) if candidate.get("index") is not None else ():
             if call.get("name"):
@@ -480,30 +486,30 @@ class GeminiReply:
         else:
             self._calls.doubt_last()
 
-    def _add(self, candidate: dict[str, Any], data: bytes, at: int, parts: Parts) -> None:
-        given = member_of(member_of(candidate, "content", dict) or {}, "parts", list) or []
-        if not all(isinstance(part, dict) for part in given):
+    def _add(self, candidate: dict[str, Any], data: bytes, position: int, parts: Parts) -> None:
+        content_parts = member_of(member_of(candidate, "content", dict) or {}, "parts", list) or []
+        if not all(isinstance(part, dict) for part in content_parts):
             raise WireError("the content of a candidate is not a list of parts")
         source = RawJson(data)
-        for n, part in enumerate(given):
+        for number, part in enumerate(content_parts):
             if isinstance(copy := part.get("function_call"), dict):  # its name in another spelling
                 self._copy(copy)
             if (call := part.get("functionCall")) is not None:
-                place = "candidates", at, "content", "parts", n, self._call or _CALL
-                text = _arguments(call, source, *place)
+                path = "candidates", position, "content", "parts", number, self._spelling or _CALL
+                text = _arguments(call, source, *path)
                 self._add_call(part, text, parts)
             else:
-                self._kept.add(part)
+                self._kept_parts.add(part)
                 self._add_text(part, parts)
         self.ending.take_stray_reason(candidate.get("finish_reason"))
         reason = candidate.get("finishReason")
-        if _said(reason):
+        if _is_reason(reason):
             self.ending.renew()
             self.ending.take_reason(reason)
 
     def _add_text(self, part: dict[str, Any], parts: Parts) -> None:
         text = part.get("text")
-        if part.get("thought") or (text is None and part.keys() - _OF_ANY_PART):
+        if part.get("thought") or (text is None and part.keys() - _COMMON_MEMBERS):
             self._text.append(APART)
         if part.get("thought"):
             show_reasoning(text, parts)
@@ -525,44 +531,48 @@ class GeminiReply:
             self._give_up(partial)
             partial = None
         values = _values_of(call)
-        if partial is None and not call.get("name") and _brings(call, beside=_OF_NO_VALUE):
+        if (
+            partial is None
+            and not call.get("name")
+            and _has_content(call, ignored=_MEMBERS_WITHOUT_VALUE)
+        ):
             self._stray()  # it may carry a part of the last call
         if partial is not None:
             partial.form |= {key: part[key] for key in part if key != "functionCall"}
-            partial.doubtful = partial.doubtful or _brings(call, beside=_OF_PIECES)
+            partial.doubtful = partial.doubtful or _has_content(call, ignored=_PIECE_MEMBERS)
         elif call.get("willContinue") or values:
-            self._partial = partial = self._open(part)
+            self._partial = partial = self._open_call(part)
         elif call.get("name") or text:
-            self._whole(self._open(part).call, text, parts)
+            self._add_whole_call(self._open_call(part).call, text, parts)
             return
         if partial is None:  # the end of a call that never began
             return
         partial.arguments.add(values)
         if not call.get("willContinue") and partial.arguments.whole:
             self._partial = None
-            self._put_together(partial, text, parts)
+            self._assemble(partial, text, parts)
         elif not _is_empty(text):
             partial.doubtful = True  # it continues, although this would be all of it
 
-    def _put_together(self, partial: _Partial, text: str, parts: Parts) -> None:
+    def _assemble(self, partial: _Partial, text: str, parts: Parts) -> None:
         """Add a call whose values have all come.
 
         If `text` came as a whole, too, it counts, as a whole after pieces does on other wires.
         """
         values, call = partial.arguments, partial.call
-        said = values.text() if values.any else ""
-        if not text or (said and _is_empty(text)):
+        assembled = values.text() if values.any else ""
+        if not text or (assembled and _is_empty(text)):
             fault = CONTRADICTORY if values.contradictory or partial.doubtful else None
-            self._whole(call, said, parts, fault=fault)
+            self._add_whole_call(call, assembled, parts, fault=fault)
             return
-        same = not said or (same_json(text, said) and not values.contradictory)
+        is_same = not assembled or (same_json(text, assembled) and not values.contradictory)
         fault = CONTRADICTORY if partial.doubtful else None
-        notes = () if same else ("streamed_otherwise",)
-        self._whole(call, text, parts, fault=fault, notes=notes)
+        notes = () if is_same else ("streamed_otherwise",)
+        self._add_whole_call(call, text, parts, fault=fault, notes=notes)
 
-    def _open(self, part: dict[str, Any]) -> _Partial:
-        form = self._kept.add_call(part, f"{self._ids}{self._number}")
-        self._number += 1
+    def _open_call(self, part: dict[str, Any]) -> _Partial:
+        form = self._kept_parts.add_call(part, f"{self._ids}{self._call_count}")
+        self._call_count += 1
         return _Partial(part["functionCall"], form)
 
     def _give_up(self, partial: _Partial) -> None:
@@ -570,9 +580,9 @@ class GeminiReply:
         may run."""
         self.ending.torn = True
         self._partial = None
-        self._whole(partial.call, "", [])
+        self._add_whole_call(partial.call, "", [])
 
-    def _whole(
+    def _add_whole_call(
         self,
         call: dict[str, Any],
         text: str,
@@ -584,7 +594,7 @@ class GeminiReply:
         name, provider_id = call.get("name") or "", call.get("id") or ""
         self._calls.whole(str(provider_id), name, text, fault=fault, notes=notes)
         if text:
-            number = self._number - 1
+            number = self._call_count - 1
             parts.append(ArgumentsPart(f"{self._ids}{number}", self._offer.own_name(name), text))
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
@@ -592,34 +602,38 @@ class GeminiReply:
         if self._partial is not None:
             self._give_up(self._partial)
         ending = self.ending
-        ending.stop(ended=ended and self._seen)
+        ending.stop(ended=ended and self._has_candidate)
         calls = ending.calls(self._calls)
         if not calls and ending.meaning(ending.reason) == "tool_calls":
             ending.take_sign("error")
-        spent, made = (token_count(self._usage, *keys) for keys in (_INPUT_TOKENS, _OUTPUT_TOKENS))
-        usage = Usage(1, spent, made, token_count(self._usage, "cachedContentTokenCount"))
-        return ending.reply(self._text, calls, usage, raw=raw, state=self._kept.state())
+        input_tokens, output_tokens = (
+            token_count(self._usage, *keys) for keys in (_INPUT_TOKENS, _OUTPUT_TOKENS)
+        )
+        usage = Usage(
+            1, input_tokens, output_tokens, token_count(self._usage, "cachedContentTokenCount")
+        )
+        return ending.reply(self._text, calls, usage, raw=raw, state=self._kept_parts.state())
 
 
 def _calls_of(candidate: dict[str, Any]) -> list[dict[str, Any]]:
     content = candidate.get("content")
-    given = content.get("parts") if isinstance(content, dict) else None
-    parts = given if isinstance(given, list) else []
-    calls = (part.get("functionCall") for part in parts if isinstance(part, dict))
+    content_parts = content.get("parts") if isinstance(content, dict) else None
+    part_list = content_parts if isinstance(content_parts, list) else []
+    calls = (part.get("functionCall") for part in part_list if isinstance(part, dict))
     return [call for call in calls if isinstance(call, dict)]
 
 
 def _values_of(call: dict[str, Any]) -> list[Any]:
     """Return the values in a piece of a call. Raises WireError if they are neither a list nor one
     value."""
-    if isinstance(given := call.get("partialArgs"), list):
-        return given
-    return [] if given is None else [member_of(call, "partialArgs", dict)]
+    if isinstance(values := call.get("partialArgs"), list):
+        return values
+    return [] if values is None else [member_of(call, "partialArgs", dict)]
 
 
-def _brings(call: dict[str, Any], *, beside: frozenset[str]) -> bool:
+def _has_content(call: dict[str, Any], *, ignored: frozenset[str]) -> bool:
     """Return whether a piece of a call has anything in members other than these."""
-    return any(value for key, value in call.items() if key not in beside)
+    return any(value for key, value in call.items() if key not in ignored)
 
 
 def _is_empty(text: str) -> bool:
@@ -627,20 +641,20 @@ def _is_empty(text: str) -> bool:
     return not text.strip("{} \t\r\n")
 
 
-def _is_other(call: dict[str, Any], before: dict[str, Any]) -> bool:
-    return bool(call.get("id") and before.get("id")) and call["id"] != before["id"]
+def _is_other(call: dict[str, Any], previous: dict[str, Any]) -> bool:
+    return bool(call.get("id") and previous.get("id")) and call["id"] != previous["id"]
 
 
-def _said(reason: Any) -> bool:
+def _is_reason(reason: Any) -> bool:
     """Return whether a reason, given by name or number, says anything."""
-    return reason_of(reason).lower() not in _UNSAID
+    return reason_of(reason).lower() not in _EMPTY_REASONS
 
 
-def _arguments(call: Any, source: RawJson, *place: str | int) -> str:
+def _arguments(call: Any, source: RawJson, *path: str | int) -> str:
     """Return the arguments of the call at that place, as it was written; empty if there are none."""
     if not isinstance(call, dict) or (value := call.get("args")) is None:
         return ""
-    return source.text((*place, "args"), value, "the arguments of a call are nested too deeply")
+    return source.text((*path, "args"), value, "the arguments of a call are nested too deeply")
 
 
 # Requests of Gemini's generateContent, and the wire's value.
@@ -675,14 +689,14 @@ def encode(
     extra = extra_members(request.settings.extra, own_keys=_OWN_KEYS)
     choice = checked_choice(request.tool_choice, tools)
     config = {} if choice is None else {"functionCallingConfig": _choice(choice)}
-    asked = reasoning_of(wire, request, model)
-    settings = sampling(wire, request, asked.tokens)
-    for key, own in (("toolConfig", config), ("generationConfig", settings)):
-        if member := with_extra(own, key, extra):
+    reasoning = reasoning_of(wire, request, model)
+    settings = sampling(wire, request, reasoning.tokens)
+    for key, members in (("toolConfig", config), ("generationConfig", settings)):
+        if member := with_extra(members, key, extra):
             body[key] = member
     path = _path(wire, model, stream=stream)
     body |= extra
-    add_members(body, asked.members)
+    add_members(body, reasoning.members)
     offer = asked_output(wire.output, request, body, model=model, offer=tools.offer)
     return http_request(wire, path, body, stream=stream, offer=offer)
 
@@ -788,7 +802,9 @@ OUTPUT = OutputForm(
     models=r"gemini-(?!1|2\.0)",
 )
 
-_MEMBERS = frozenset((*_KNOWN, "prompt_feedback", "usage_metadata", "model_version"))
+_ANY_BODY_MEMBERS = frozenset(
+    (*_BODY_MEMBERS, "prompt_feedback", "usage_metadata", "model_version")
+)
 
 
 def _reasoning(effort: Effort, model: str) -> Reasoning:
@@ -801,8 +817,8 @@ def _reasoning(effort: Effort, model: str) -> Reasoning:
     if effort == "none" and (not by_budget or "pro" in model):
         raise no_effort(effort, model, "minimal", "low", "medium", "high")
     tokens = REASONING_TOKENS[effort] if by_budget else 0
-    said = {"thinkingBudget": tokens} if by_budget else {"thinkingLevel": effort.upper()}
-    return Reasoning({"generationConfig": {"thinkingConfig": said}}, tokens)
+    thinking_config = {"thinkingBudget": tokens} if by_budget else {"thinkingLevel": effort.upper()}
+    return Reasoning({"generationConfig": {"thinkingConfig": thinking_config}}, tokens)
 
 
 GEMINI = Wire(
@@ -820,5 +836,5 @@ GEMINI = Wire(
     prompt_media=_MEDIA,
     result_media=_MEDIA,
     reasoning=_reasoning,
-    is_reply=lambda value: not _MEMBERS.isdisjoint(value),
+    is_reply=lambda value: not _ANY_BODY_MEMBERS.isdisjoint(value),
 )

@@ -44,9 +44,9 @@ class MistralHistory(ChatHistory):
         return [self._sent(result) for result in results]
 
     def user(self, message: Message) -> Sequence[Any]:
-        between = [_SILENT] if self._after_results and message.from_tool else []
+        separator = [_SILENT] if self._after_results and message.from_tool else []
         self._after_results = False
-        return [*between, *super().user(message)]
+        return [*separator, *super().user(message)]
 
     def _sent(self, result: SentResult) -> dict[str, Any]:
         message = result.message
@@ -70,7 +70,7 @@ class MistralHistory(ChatHistory):
         forms = super().assistant(message, calls)
         if not isinstance(chunks, list) or not chunks:
             return forms
-        content = _saying(chunks, message.content)
+        content = _with_text(chunks, message.content)
         return [form | {"content": content} for form in forms]
 
 
@@ -86,13 +86,15 @@ def _chunk(part: Media, _at: int) -> dict[str, Any] | None:
     return None if data is None else {"type": "input_audio", "input_audio": data}
 
 
-def _saying(chunks: list[Any], text: str) -> list[Any]:
+def _with_text(chunks: list[Any], text: str) -> list[Any]:
     """Return the chunks with the given text, if theirs differs because calls were read from it."""
-    said = [chunk for chunk in chunks if isinstance(chunk, dict) and chunk.get("type") == "text"]
-    if "".join(str(chunk.get("text")) for chunk in said) == text:
+    text_chunks = [
+        chunk for chunk in chunks if isinstance(chunk, dict) and chunk.get("type") == "text"
+    ]
+    if "".join(str(chunk.get("text")) for chunk in text_chunks) == text:
         return chunks
-    rest = [chunk for chunk in chunks if chunk not in said]
-    return [*rest, {"type": "text", "text": text}] if text else rest
+    other_chunks = [chunk for chunk in chunks if chunk not in text_chunks]
+    return [*other_chunks, {"type": "text", "text": text}] if text else other_chunks
 
 
 # A reply of Mistral's: a chat completion whose text may come as a list of chunks.
@@ -130,8 +132,8 @@ class MistralReply(ChatReply):
 
 
 def _thought(chunk: dict[str, Any]) -> str:
-    inner = chunk.get("thinking") if chunk.get("type") == "thinking" else None
-    pieces = inner if isinstance(inner, list) else []
+    thoughts = chunk.get("thinking") if chunk.get("type") == "thinking" else None
+    pieces = thoughts if isinstance(thoughts, list) else []
     texts = [piece.get("text") for piece in pieces if isinstance(piece, dict)]
     return "".join(text for text in texts if isinstance(text, str))
 
@@ -142,32 +144,32 @@ def joined(chunks: Iterable[Any]) -> list[Any]:
     A piece of text or thinking continues the preceding chunk if that is of the same kind, and is
     not thinking that is signed or closed.
     """
-    made: list[Any] = []
+    merged: list[Any] = []
     pieces: list[Any] = []
     for chunk in chunks:
-        last = made[-1] if made else {}
+        last_chunk = merged[-1] if merged else {}
         kind = chunk.get("type")
-        goes_on = kind in ("text", "thinking") and last.get("type") == kind
-        if not goes_on or last.get("signature") or last.get("closed"):
-            _close(made, pieces)
-            made.append(dict(chunk))
+        continues = kind in ("text", "thinking") and last_chunk.get("type") == kind
+        if not continues or last_chunk.get("signature") or last_chunk.get("closed"):
+            _close(merged, pieces)
+            merged.append(dict(chunk))
             pieces = []
         else:
-            last |= chunk
+            last_chunk |= chunk
         pieces.append(chunk.get(str(kind)))
-    _close(made, pieces)
-    return made
+    _close(merged, pieces)
+    return merged
 
 
-def _close(made: list[Any], pieces: list[Any]) -> None:
+def _close(merged: list[Any], pieces: list[Any]) -> None:
     """Give the last chunk the text of all its pieces."""
-    kind = made[-1].get("type") if made else None
+    kind = merged[-1].get("type") if merged else None
     if kind == "text":
-        made[-1]["text"] = "".join(piece for piece in pieces if isinstance(piece, str))
+        merged[-1]["text"] = "".join(piece for piece in pieces if isinstance(piece, str))
     elif kind == "thinking":
         lists = [piece for piece in pieces if isinstance(piece, list)]
         inner = joined(chunk for piece in lists for chunk in piece if isinstance(chunk, dict))
-        made[-1]["thinking"] = inner
+        merged[-1]["thinking"] = inner
 
 
 # Mistral's wire: OpenAI's chat, with the replacements here.

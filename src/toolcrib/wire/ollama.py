@@ -60,7 +60,7 @@ from toolcrib.wire.json_text import RawJson, mended
 # The messages of an Ollama request: arguments are objects, and a result names its tool.
 
 
-_OWN = frozenset(("role", "content", "tool_calls"))
+_OWN_MEMBERS = frozenset(("role", "content", "tool_calls"))
 
 
 class OllamaHistory(History):
@@ -83,7 +83,7 @@ class OllamaHistory(History):
 
         https://docs.ollama.com/capabilities/vision
         """
-        parts = in_prompt(self, message, _shown, lambda text: {"text": text})
+        parts = in_prompt(self, message, _media_form, lambda text: {"text": text})
         texts = [message.content, *(part["text"] for part in parts if "text" in part)]
         form: dict[str, Any] = {"role": "user", "content": "\n\n".join(filter(None, texts))}
         images = [_image(image) for image in message.images]
@@ -94,7 +94,7 @@ class OllamaHistory(History):
         form: dict[str, Any] = {"role": "assistant", "content": message.content}
         state = self.state(message)
         if isinstance(state, dict):  # the thoughts; never what is said here
-            form |= {name: value for name, value in state.items() if name not in _OWN}
+            form |= {name: value for name, value in state.items() if name not in _OWN_MEMBERS}
         if calls:
             form["tool_calls"] = [_call(call) for call in calls]
         return [form]
@@ -103,7 +103,7 @@ class OllamaHistory(History):
         return [self._sent(result) for result in results]
 
     def _sent(self, result: SentResult) -> dict[str, Any]:
-        content = result_content(result.message, self.media, _shown)
+        content = result_content(result.message, self.media, _media_form)
         form: dict[str, Any] = {
             "role": "tool",
             "tool_name": result.name,
@@ -119,7 +119,7 @@ def _call(call: SentCall) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": function}
 
 
-def _shown(part: Media, _at: int) -> dict[str, Any] | None:
+def _media_form(part: Media, _at: int) -> dict[str, Any] | None:
     data = inline_data(part) if isinstance(part, Image) else None
     return None if data is None else {"data": data}
 
@@ -150,7 +150,7 @@ class OllamaReply:
         self._text: list[str] = []
         self._thinking: list[str] = []
         self._calls = CallAssembler(offer, ids)
-        self._last: JsonObject = {}
+        self._last_line: JsonObject = {}
 
     def body(self, body: JsonObject, data: bytes) -> None:
         self.event(body, data, b"", [])
@@ -160,7 +160,7 @@ class OllamaReply:
         if "message" not in event and "done" not in event:
             return
         self.is_recognized = True
-        self._last = event
+        self._last_line = event
         self.is_over = event.get("done") is True
         if not self.is_over:
             self.ending.take_stray_reason(
@@ -180,32 +180,36 @@ class OllamaReply:
     def _add_calls(self, calls: list[Any], data: bytes, parts: Parts) -> None:
         if not all(isinstance(c, dict) and isinstance(c.get("function"), dict) for c in calls):
             raise WireError("a tool call is not an object with a function")
-        source, fault = RawJson(data), "the arguments of a tool call cannot be read"
-        for at, call in enumerate(calls):
+        source, error_message = RawJson(data), "the arguments of a tool call cannot be read"
+        for position, call in enumerate(calls):
             text = call["function"].get("arguments")
             text = "" if text is None else text
             if not isinstance(text, str):
-                place = "message", "tool_calls", at, "function", "arguments"
-                text = source.text(place, None, fault)
+                path = "message", "tool_calls", position, "function", "arguments"
+                text = source.text(path, None, error_message)
             name = call["function"].get("name") or ""
             if not isinstance(name, str):
                 raise WireError("the name of a tool call is not text")
-            given = call.get("id") or ""
-            part = self._calls.whole(given if isinstance(given, str) else str(given), name, text)
+            call_id = call.get("id") or ""
+            part = self._calls.whole(
+                call_id if isinstance(call_id, str) else str(call_id), name, text
+            )
             if part is not None:
                 parts.append(part)
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
         """Return the reply. `ended` says whether a line declared itself the last one."""
-        ending, reason = self.ending, self._last.get("done_reason")
+        ending, reason = self.ending, self._last_line.get("done_reason")
         ending.stop(ended=ended)
         if reason_of(reason):
             ending.take_reason(reason)
         calls = ending.calls(self._calls)
         state = {"thinking": mended("".join(self._thinking))} if self._thinking else None
-        spent, made = (token_count(self._last, f"{key}_count") for key in ("prompt_eval", "eval"))
-        usage = Usage(1, spent, made)
-        return ending.reply(self._text, calls, usage, raw=self._last or raw, state=state)
+        input_tokens, output_tokens = (
+            token_count(self._last_line, f"{key}_count") for key in ("prompt_eval", "eval")
+        )
+        usage = Usage(1, input_tokens, output_tokens)
+        return ending.reply(self._text, calls, usage, raw=self._last_line or raw, state=state)
 
 
 def _text(message: JsonObject, key: str) -> str:
@@ -231,7 +235,7 @@ def encode(
     request that requires a call, or allows at most one, is refused here.
     """
     tools, history = tools_and_history(wire, request, memo, model=model)
-    tools = _callable(wire, request, tools)
+    tools = _callable_tools(wire, request, tools)
     body: dict[str, Any] = {"model": model, "messages": history.encoded()}
     body |= tools_member(tools, request)
     body |= _settings(wire, request, model)
@@ -242,7 +246,7 @@ def encode(
     )
 
 
-def _callable(wire: Wire, request: ChatRequest, tools: SentTools) -> SentTools:
+def _callable_tools(wire: Wire, request: ChatRequest, tools: SentTools) -> SentTools:
     """Return the tools that the choice leaves. Raises RequestError for a choice that cannot be
     enforced."""
     choice = checked_choice(request.tool_choice, tools) or ToolChoice()
