@@ -101,13 +101,13 @@ class ChatHistory(History):
         `ChatCompletionToolMessageParam` of the `openai` package: a tool's message has only text
         parts. All results directly follow the calls, so attachments come after the last one.
         """
-        items, behind = list[dict[str, Any]](), list[dict[str, Any]]()
+        items, attachments = list[dict[str, Any]](), list[dict[str, Any]]()
         for result in results:
             content = result_content(result.message, self.media, self.attachment)
             items.append({"role": "tool", "tool_call_id": result.id, "content": content.text})
             for name, form in content.attachments:
-                behind += [text_part(attachment_label(name, result)), form]
-        return [*items, {"role": "user", "content": behind}] if behind else items
+                attachments += [text_part(attachment_label(name, result)), form]
+        return [*items, {"role": "user", "content": attachments}] if attachments else items
 
     def attachment(self, part: Media, at: int) -> dict[str, Any] | None:
         """Return the part of an image, or of a file or a recording that comes with its data.
@@ -119,9 +119,9 @@ class ChatHistory(History):
         data = inline_data(part)
         if data is None:
             return None
-        sound = _AUDIO.get(media_type_of(part))
-        if sound is not None:
-            return {"type": "input_audio", "input_audio": {"data": data, "format": sound}}
+        audio_format = _AUDIO.get(media_type_of(part))
+        if audio_format is not None:
+            return {"type": "input_audio", "input_audio": {"data": data, "format": audio_format}}
         file = {"filename": file_name(part, at), "file_data": part.as_url()}
         return {"type": "file", "file": file}
 
@@ -375,23 +375,23 @@ OPENAI_CHAT = Wire(
 )
 
 
-_MEMBERS = {
+_ROLE_MEMBERS = {
     "system": ("role", "content"),
     "developer": ("role", "content"),
     "user": ("role", "content"),
     "assistant": ("role", "content", "tool_calls"),
     "tool": ("role", "content", "tool_call_id", "name"),
 }
-_CALL = "a call must be {id, type, function: {name, arguments}}"
-_SHOWN = 80
+_CALL_RULE = "a call must be {id, type, function: {name, arguments}}"
+_SHOWN_LENGTH = 80
 
 
 class FormError(RequestError):
     """`code` names the rule that a message breaks. `safe` states it and the place, without
     repeating content."""
 
-    def __init__(self, told: str, code: str = "", safe: str = "") -> None:
-        super().__init__(told)
+    def __init__(self, message: str, code: str = "", safe: str = "") -> None:
+        super().__init__(message)
         self.code = code
         self.safe = safe
 
@@ -412,12 +412,12 @@ def decode_messages(messages: Iterable[Any], *, untrusted: bool = True) -> tuple
         raise TypeError(
             f"messages must be a list of dictionaries in OpenAI's format; {came(messages)}"
         )
-    return tuple(said for _, said in MessageReader(untrusted=untrusted).read(messages))
+    return tuple(message for _, message in MessageReader(untrusted=untrusted).read(messages))
 
 
-def _as_written(arguments: Any, at: str) -> str:
+def _as_written(arguments: Any, path: str) -> str:
     if not isinstance(arguments, str):
-        _refuse("invalid_arguments", at, "it must be JSON text", f"; {came(arguments)}")
+        _refuse("invalid_arguments", path, "it must be JSON text", f"; {came(arguments)}")
     return encodable(arguments)
 
 
@@ -432,130 +432,142 @@ class MessageReader:
     untrusted: bool
     unanswered: str | None = None
     arguments: Callable[[Any, str], str] = _as_written
-    _open: dict[str, ToolCall] = field(default_factory=dict, init=False)
+    _open_calls: dict[str, ToolCall] = field(default_factory=dict, init=False)
     _ids: set[str] = field(default_factory=set, init=False)
 
     def read(self, messages: Iterable[Any]) -> Iterator[tuple[str, Message]]:
         """Yield each message with its place. Raises FormError."""
-        for n, given in enumerate(messages):
-            at = f"messages[{n}]"
-            said = _members(given, at, "unknown_role")
-            role = said.get("role")
-            if not isinstance(role, str) or role not in _MEMBERS:
-                rule = f"it must be one of {', '.join(_MEMBERS)}"
-                _refuse("unknown_role", f"{at}.role", rule, f"; {came(role)}")
+        for number, raw_message in enumerate(messages):
+            path = f"messages[{number}]"
+            members = _members(raw_message, path, "unknown_role")
+            role = members.get("role")
+            if not isinstance(role, str) or role not in _ROLE_MEMBERS:
+                rule = f"it must be one of {', '.join(_ROLE_MEMBERS)}"
+                _refuse("unknown_role", f"{path}.role", rule, f"; {came(role)}")
             if role == "assistant":  # an SDK's reply has empty lists for absent members
-                said = {"content": ""} | {k: value for k, value in said.items() if value != []}
-            rule = f"a message of {role} has {', '.join(_MEMBERS[role][1:])}"
-            _members(said, at, "invalid_message", rule, *_MEMBERS[role])
+                members = {"content": ""} | {
+                    k: value for k, value in members.items() if value != []
+                }
+            rule = f"a message of {role} has {', '.join(_ROLE_MEMBERS[role][1:])}"
+            _members(members, path, "invalid_message", rule, *_ROLE_MEMBERS[role])
             if role != "tool":
-                yield from self._settled(at)
-            yield at, self._message(role, said, at)
-        yield from self._settled("messages")
+                yield from self._results_of_open_calls(path)
+            yield path, self._message(role, members, path)
+        yield from self._results_of_open_calls("messages")
 
-    def _message(self, role: str, said: Mapping[str, Any], at: str) -> Message:
+    def _message(self, role: str, members: Mapping[str, Any], path: str) -> Message:
         if role == "tool":
-            call = self._answered(said, at)
-            return self._marked(Message.tool(call, _text(said.get("content"), f"{at}.content")))
-        text = _text(said.get("content"), f"{at}.content")
+            call = self._answered_call(members, path)
+            return self._marked(
+                Message.tool(call, _text(members.get("content"), f"{path}.content"))
+            )
+        text = _text(members.get("content"), f"{path}.content")
         if role != "assistant":
             return Message.user(text) if role == "user" else Message.system(text)
-        place, given = f"{at}.tool_calls", said.get("tool_calls", ())
-        if not isinstance(given, list | tuple):
-            _refuse("invalid_message", place, "it must be a list", f"; {came(given)}")
-        calls = tuple(self._call(call, f"{place}[{n}]") for n, call in enumerate(given))
+        calls_path, raw_calls = f"{path}.tool_calls", members.get("tool_calls", ())
+        if not isinstance(raw_calls, list | tuple):
+            _refuse("invalid_message", calls_path, "it must be a list", f"; {came(raw_calls)}")
+        calls = tuple(
+            self._call(call, f"{calls_path}[{number}]") for number, call in enumerate(raw_calls)
+        )
         return self._marked(Message.assistant(text, calls))
 
     def _marked(self, message: Message) -> Message:
         return msgspec.structs.replace(message, untrusted=self.untrusted)
 
-    def _settled(self, at: str) -> Iterator[tuple[str, Message]]:
+    def _results_of_open_calls(self, path: str) -> Iterator[tuple[str, Message]]:
         """Yield results for the calls that still have none, or refuse them."""
-        for known, call in self._open.items():
+        for call_id, call in self._open_calls.items():
             if self.unanswered is None:
-                _refuse("unanswered_call", at, "a call has no result yet", f": {known!r}")
-            yield at, self._marked(Message.tool(call, self.unanswered, is_error=True))
-        self._open = {}
+                _refuse("unanswered_call", path, "a call has no result yet", f": {call_id!r}")
+            yield path, self._marked(Message.tool(call, self.unanswered, is_error=True))
+        self._open_calls = {}
 
-    def _call(self, given: Any, at: str) -> ToolCall:
-        said = _members(given, at, "invalid_message", _CALL, "id", "type", "function")
-        if said.get("type", "function") != "function":
-            _refuse("invalid_message", f"{at}.type", "it must be 'function'")
-        place, given = f"{at}.function", said.get("function")
-        function = _members(given, place, "invalid_message", _CALL, "name", "arguments")
-        known = _name(said.get("id"), f"{at}.id", "invalid_call_id")
-        if known in self._open:
-            _refuse("call_twice", f"{at}.id", "another call of this message has the same id")
-        name = _name(function.get("name"), f"{place}.name", "invalid_call_name")
-        arguments = self.arguments(function.get("arguments"), f"{place}.arguments")
-        self._open[known] = ToolCall(self._own_id(known), name, arguments, provider_id=known)
-        return self._open[known]
+    def _call(self, raw: Any, path: str) -> ToolCall:
+        members = _members(raw, path, "invalid_message", _CALL_RULE, "id", "type", "function")
+        if members.get("type", "function") != "function":
+            _refuse("invalid_message", f"{path}.type", "it must be 'function'")
+        function_path, raw = f"{path}.function", members.get("function")
+        function = _members(raw, function_path, "invalid_message", _CALL_RULE, "name", "arguments")
+        call_id = _name(members.get("id"), f"{path}.id", "invalid_call_id")
+        if call_id in self._open_calls:
+            _refuse("call_twice", f"{path}.id", "another call of this message has the same id")
+        name = _name(function.get("name"), f"{function_path}.name", "invalid_call_name")
+        arguments = self.arguments(function.get("arguments"), f"{function_path}.arguments")
+        self._open_calls[call_id] = ToolCall(
+            self._own_id(call_id), name, arguments, provider_id=call_id
+        )
+        return self._open_calls[call_id]
 
-    def _own_id(self, known: str) -> str:
+    def _own_id(self, call_id: str) -> str:
         """Return an id that no earlier call has, as some servers restart counting in each reply."""
-        own, number = known, 1
-        while own in self._ids:
+        unique_id, number = call_id, 1
+        while unique_id in self._ids:
             number += 1
-            own = f"{known}_{number}"
-        self._ids.add(own)
-        return own
+            unique_id = f"{call_id}_{number}"
+        self._ids.add(unique_id)
+        return unique_id
 
-    def _answered(self, said: Mapping[str, Any], at: str) -> ToolCall:
-        known = _name(said.get("tool_call_id"), f"{at}.tool_call_id", "invalid_message")
-        call = self._open.pop(known, None)
+    def _answered_call(self, members: Mapping[str, Any], path: str) -> ToolCall:
+        call_id = _name(members.get("tool_call_id"), f"{path}.tool_call_id", "invalid_message")
+        call = self._open_calls.pop(call_id, None)
         if call is None:
-            code = "result_twice" if known in self._ids else "orphan_result"
+            code = "result_twice" if call_id in self._ids else "orphan_result"
             _refuse(
-                code, f"{at}.tool_call_id", "there is no unanswered call with that id before it"
+                code, f"{path}.tool_call_id", "there is no unanswered call with that id before it"
             )
-        if said.get("name", call.name) != call.name:
+        if members.get("name", call.name) != call.name:
             _refuse(
                 "invalid_message",
-                f"{at}.name",
+                f"{path}.name",
                 "the call with that id is a call of",
                 f" {call.name!r}",
             )
         return call
 
 
-def _members(given: Any, at: str, code: str, rule: str = "", *names: str) -> dict[str, Any]:
+def _members(raw: Any, path: str, code: str, rule: str = "", *names: str) -> dict[str, Any]:
     """Return an object's members without nulls.
 
     If `names` are given, other members raise FormError, with `rule` in its safe text.
     """
-    if not isinstance(given, type) and callable(getattr(given, "model_dump", None)):
-        given = given.model_dump()
-    if not isinstance(given, Mapping):
-        _refuse(code, at, "it must be a dictionary", f"; {came(given)}")
-    said = {name: value for name, value in given.items() if value is not None}
-    for name in said:
+    if not isinstance(raw, type) and callable(getattr(raw, "model_dump", None)):
+        raw = raw.model_dump()
+    if not isinstance(raw, Mapping):
+        _refuse(code, path, "it must be a dictionary", f"; {came(raw)}")
+    members = {name: value for name, value in raw.items() if value is not None}
+    for name in members:
         if names and name not in names:
-            told = f"{at}.{str(name)[:_SHOWN]}: only {', '.join(names)} are allowed here"
-            raise FormError(told, code, f"{at}: {rule}")
-    return said
+            message = (
+                f"{path}.{str(name)[:_SHOWN_LENGTH]}: only {', '.join(names)} are allowed here"
+            )
+            raise FormError(message, code, f"{path}: {rule}")
+    return members
 
 
-def _name(given: Any, at: str, code: str) -> str:
-    if not isinstance(given, str) or not given or given != encodable(given):
-        _refuse(code, at, "it must be a string of valid characters, not empty", f"; {came(given)}")
-    return given
+def _name(value: Any, path: str, code: str) -> str:
+    if not isinstance(value, str) or not value or value != encodable(value):
+        _refuse(
+            code, path, "it must be a string of valid characters, not empty", f"; {came(value)}"
+        )
+    return value
 
 
-def _text(content: Any, at: str) -> str:
+def _text(content: Any, path: str) -> str:
     """Return a string, or the concatenated texts of parts `{"type": "text", "text": …}`."""
     if isinstance(content, str):
         return encodable(content)
     code, rule = "invalid_content", "it must be a string, or a list of parts of type text"
     if not isinstance(content, list | tuple):
-        _refuse("invalid_message" if content is None else code, at, rule, f"; {came(content)}")
+        _refuse("invalid_message" if content is None else code, path, rule, f"; {came(content)}")
     texts = []
-    for n, given in enumerate(content):
-        part = _members(given, f"{at}[{n}]", code, rule, "type", "text")
+    for number, raw_part in enumerate(content):
+        part = _members(raw_part, f"{path}[{number}]", code, rule, "type", "text")
         if part.get("type") != "text" or not isinstance(part.get("text"), str):
-            _refuse(code, f"{at}[{n}]", "only parts of type text are allowed")
+            _refuse(code, f"{path}[{number}]", "only parts of type text are allowed")
         texts.append(part["text"])
     return encodable("".join(texts))
 
 
-def _refuse(code: str, at: str, rule: str, told: str = "") -> NoReturn:
-    raise FormError(f"{at}: {rule}{told}", code, f"{at}: {rule}")
+def _refuse(code: str, path: str, rule: str, detail: str = "") -> NoReturn:
+    raise FormError(f"{path}: {rule}{detail}", code, f"{path}: {rule}")

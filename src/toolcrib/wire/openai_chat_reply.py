@@ -37,7 +37,7 @@ from toolcrib.wire.json_text import RawJson, mended, same_json
 # OpenAI has one member for each; compatible servers use other places.
 
 
-_THOUGHTS = ("message", "detail", "msg")
+_ERROR_TEXTS = ("message", "detail", "msg")
 
 
 def check_error(payload: JsonObject) -> None:
@@ -46,15 +46,17 @@ def check_error(payload: JsonObject) -> None:
     It takes the place of the choices (vLLM's and Mistral's `object: "error"`, FastAPI's `detail`,
     MiniMax's `base_resp`); Groq says in `x_groq` why it stopped a stream early.
     """
-    stopped = _member(payload, "x_groq").get("error")
-    if stopped:
-        raise reported_error(stopped)
+    groq_error = _member(payload, "x_groq").get("error")
+    if groq_error:
+        raise reported_error(groq_error)
     if payload.get("choices") is not None:
         return
     status = _member(payload, "base_resp")
     if status.get("status_code"):
         raise reported_error({"message": status.get("status_msg"), "code": status["status_code"]})
-    if payload.get("object") == "error" or any(isinstance(payload.get(k), str) for k in _THOUGHTS):
+    if payload.get("object") == "error" or any(
+        isinstance(payload.get(k), str) for k in _ERROR_TEXTS
+    ):
         raise reported_error(payload)
 
 
@@ -63,9 +65,9 @@ def usage_in(payload: JsonObject) -> JsonObject:
 
     Groq streams them in `x_groq`, Moonshot in the choice (earendil-works/pi#2017).
     """
-    told = payload.get("usage")
-    if isinstance(told, dict) and told:
-        return told
+    usual_usage = payload.get("usage")
+    if isinstance(usual_usage, dict) and usual_usage:
+        return usual_usage
     choices = payload.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     for holder in (payload.get("x_groq"), choice):
@@ -74,13 +76,16 @@ def usage_in(payload: JsonObject) -> JsonObject:
     return {}
 
 
-def spent(usage: JsonObject) -> Usage:
+def usage_from(usage: JsonObject) -> Usage:
     """Return the usage; Moonshot and DeepSeek count cached tokens under other names."""
-    of_cache = cached_tokens(usage, "prompt_tokens_details")
-    of_cache = of_cache or token_count(usage, "cached_tokens")
-    of_cache = of_cache or token_count(usage, "prompt_cache_hit_tokens")
-    asked, made = token_count(usage, "prompt_tokens"), token_count(usage, "completion_tokens")
-    return Usage(1, asked, made, of_cache)
+    from_cache = cached_tokens(usage, "prompt_tokens_details")
+    from_cache = from_cache or token_count(usage, "cached_tokens")
+    from_cache = from_cache or token_count(usage, "prompt_cache_hit_tokens")
+    input_tokens, output_tokens = (
+        token_count(usage, "prompt_tokens"),
+        token_count(usage, "completion_tokens"),
+    )
+    return Usage(1, input_tokens, output_tokens, from_cache)
 
 
 def _member(holder: Any, key: str) -> JsonObject:
@@ -168,7 +173,7 @@ _OF_CALLS = ("extra_content", "provider_specific_fields")
 MEMBERS = (*_TEXTS, *_LISTS, *_OF_CALLS)
 """The members of a message that are kept, always in this order, as providers cache by bytes."""
 _ANY_MEMBER, _ANY_OF_CALLS = frozenset(MEMBERS), frozenset(_OF_CALLS)
-_GROWING = ("text", "summary", "thinking")
+_GROWING_MEMBERS = ("text", "summary", "thinking")
 _CALLS = "calls"
 
 
@@ -177,7 +182,7 @@ class KeptMembers(msgspec.Struct, eq=False):
 
     _texts: dict[str, list[str]] = {}
     _lists: dict[str, list[Any]] = {}
-    _others: JsonObject = {}
+    _other_members: JsonObject = {}
     _calls: dict[str, JsonObject] = {}
 
     def add(self, message: JsonObject) -> None:
@@ -188,7 +193,7 @@ class KeptMembers(msgspec.Struct, eq=False):
             value = message.get(name)
             if isinstance(value, list):
                 self._lists.setdefault(name, []).extend(value)
-        self._others |= _said(message, _OF_CALLS)
+        self._other_members |= _present_members(message, _OF_CALLS)
 
     def add_text(self, name: str, text: object) -> None:
         """Take a piece of a thought. An empty one has to be sent back, too."""
@@ -197,29 +202,29 @@ class KeptMembers(msgspec.Struct, eq=False):
 
     def add_call(self, call: JsonObject, call_id: str) -> None:
         """Take the members of a call, or a piece of one, except its function; `call_id` is ours."""
-        if said := _said(call, _OF_CALLS):
-            self._calls[call_id] = self._calls.get(call_id, {}) | said
+        if members := _present_members(call, _OF_CALLS):
+            self._calls[call_id] = self._calls.get(call_id, {}) | members
 
     def state(self) -> JsonObject:
         """Return all members by name, those of calls under `calls`; empty if there are none."""
         texts: JsonObject = {name: mended("".join(pieces)) for name, pieces in self._texts.items()}
         lists = {name: _merged(pieces) for name, pieces in self._lists.items() if pieces}
-        said: JsonObject = texts | lists | self._others
-        return said | {_CALLS: dict(self._calls)} if self._calls else said
+        members: JsonObject = texts | lists | self._other_members
+        return members | {_CALLS: dict(self._calls)} if self._calls else members
 
 
 def of_message(state: Any) -> JsonObject:
     """Return the message's part of a state; empty for an unknown state."""
-    return _said(state, MEMBERS)
+    return _present_members(state, MEMBERS)
 
 
 def of_call(state: Any, call_id: str) -> JsonObject:
     """Return what a state keeps for that call of ours."""
     calls = state.get(_CALLS) if isinstance(state, dict) else None
-    return _said(calls.get(call_id), _OF_CALLS) if isinstance(calls, dict) else {}
+    return _present_members(calls.get(call_id), _OF_CALLS) if isinstance(calls, dict) else {}
 
 
-def _said(holder: Any, names: Iterable[str]) -> JsonObject:
+def _present_members(holder: Any, names: Iterable[str]) -> JsonObject:
     if not isinstance(holder, dict):
         return {}
     return {name: holder[name] for name in names if holder.get(name) is not None}
@@ -228,28 +233,28 @@ def _said(holder: Any, names: Iterable[str]) -> JsonObject:
 def _merged(pieces: list[Any]) -> list[Any]:
     """Merge pieces into blocks; a piece continues the preceding block if it can belong to it."""
     blocks: list[Any] = []
-    grown: dict[str, list[str]] = {}
+    growing_texts: dict[str, list[str]] = {}
     for piece in pieces:
-        if not blocks or not _goes_on(blocks[-1], piece):
-            _close(blocks, grown)
+        if not blocks or not _continues_block(blocks[-1], piece):
+            _close(blocks, growing_texts)
             blocks.append(dict(piece) if isinstance(piece, dict) else piece)
         else:
             blocks[-1] |= {key: value for key, value in piece.items() if value is not None}
         if isinstance(piece, dict):
-            for key in _GROWING:
+            for key in _GROWING_MEMBERS:
                 if isinstance(piece.get(key), str):
-                    grown.setdefault(key, []).append(piece[key])
-    _close(blocks, grown)
+                    growing_texts.setdefault(key, []).append(piece[key])
+    _close(blocks, growing_texts)
     return blocks
 
 
-def _close(blocks: list[Any], grown: dict[str, list[str]]) -> None:
+def _close(blocks: list[Any], growing_texts: dict[str, list[str]]) -> None:
     if blocks and isinstance(blocks[-1], dict):
-        blocks[-1] |= {key: mended("".join(texts)) for key, texts in grown.items()}
-    grown.clear()
+        blocks[-1] |= {key: mended("".join(texts)) for key, texts in growing_texts.items()}
+    growing_texts.clear()
 
 
-def _goes_on(block: Any, piece: Any) -> bool:
+def _continues_block(block: Any, piece: Any) -> bool:
     """Return whether a piece has the block's type, place and id, and precedes its signature."""
     if not isinstance(block, dict) or not isinstance(piece, dict):
         return False
@@ -263,8 +268,8 @@ def _goes_on(block: Any, piece: Any) -> bool:
 
 
 _CALL_MEMBERS = ("tool_calls", "function_call")
-_BESIDE = frozenset(("custom", "name", "arguments"))
-_EMPTY = frozenset(("index", "id", "type", "name"))
+_OUTSIDE_MEMBERS = frozenset(("custom", "name", "arguments"))
+_MEMBERS_WITHOUT_CONTENTS = frozenset(("index", "id", "type", "name"))
 _PATIENCE = 16
 """After this many unusual chunks, all of a server's are assumed to be, as trying takes time."""
 
@@ -291,19 +296,19 @@ class ChatReply:
         self._wire = wire
         self.ending = Ending(wire, offer)
         self._text: list[str] = []
-        self._kept: KeptMembers | None = None
+        self._kept_members: KeptMembers | None = None
         self._ids = ids
         self._calls = CallAssembler(offer, ids)
         self._legacy: CallAssembler | None = None  # for `function_call`, if one comes
-        self._others: dict[int, CallAssembler] = {}
-        self._by_delta = False
+        self._other_choices: dict[int, CallAssembler] = {}
+        self._has_deltas = False
         self._copies: list[CallAssembler] = []
         self._offer = offer
         self._choice: object = None
         self._refused = False
         self._usage: dict[str, Any] = {}
         self._source = RawJson(b"")
-        self._place = 0, ""
+        self._choice_path = 0, ""
         self._patience = _PATIENCE
 
     def body(self, body: dict[str, Any], data: bytes) -> None:
@@ -326,16 +331,16 @@ class ChatReply:
             return not choice.delta.tool_calls
         delta = choice.delta
         if delta.reasoning_content or delta.reasoning:
-            self._kept = kept = self._kept or KeptMembers()
-            kept.add_text("reasoning_content", delta.reasoning_content)
-            kept.add_text("reasoning", delta.reasoning)
+            self._kept_members = kept_members = self._kept_members or KeptMembers()
+            kept_members.add_text("reasoning_content", delta.reasoning_content)
+            kept_members.add_text("reasoning", delta.reasoning)
             show_reasoning(delta.reasoning_content or delta.reasoning, parts)
         if calls := delta.tool_calls:
             self._calls.chunk += 1
             for call in calls:
                 name, text = call.function.name or "", call.function.arguments or ""
                 if self.ending.natural:
-                    self._take_note(call.id or "", name, text)
+                    self._note_call(call.id or "", name, text)
                 if part := self._calls.piece(call.index, call.id or "", name, text):
                     parts.append(part)
         if content := delta.content:
@@ -353,51 +358,51 @@ class ChatReply:
         self.is_recognized = True
         self._source = RawJson(data)
         self._calls.chunk += 1
-        own: list[dict[str, Any]] = []
-        usual, other = (
+        own_choices: list[dict[str, Any]] = []
+        usual_key, other_key = (
             ("message", "delta") if whole else ("delta", "message")
         )  # some servers mix them
-        for at, choice in enumerate(choices):
+        for position, choice in enumerate(choices):
             if not isinstance(choice, dict):
-                raise WireError(f"`choices[{at}]` is not an object")
+                raise WireError(f"`choices[{position}]` is not an object")
             index = choice_of(choice)
             if not self.seen:
                 self._choice = index
                 self.seen = True
             if index == self._choice:
-                key = other if choice.get(usual) is None else usual
-                self._place = at, key
+                key = other_key if choice.get(usual_key) is None else usual_key
+                self._choice_path = position, key
                 message = choice.get(key)
-                again = (whole and bool(own)) or (key == "message" and self._by_delta)
-                if again and message is not None:
-                    self._say_again(message, parts)
+                is_repeat = (whole and bool(own_choices)) or (key == "message" and self._has_deltas)
+                if is_repeat and message is not None:
+                    self._take_repeat(message, parts)
                 else:
                     self._add(message, whole=whole, parts=parts)
-                if key == usual and choice.get(other) is not None:
-                    self._place = at, other
-                    self._take_second(message, choice, other, parts)
-                self._by_delta = self._by_delta or (key == "delta" and not whole)
-                own.append(choice)
+                if key == usual_key and choice.get(other_key) is not None:
+                    self._choice_path = position, other_key
+                    self._take_second(message, choice, other_key, parts)
+                self._has_deltas = self._has_deltas or (key == "delta" and not whole)
+                own_choices.append(choice)
             else:
-                self._pass(index, choice.get(usual))
-                self._pass(index, choice.get(other))
-        for choice in own:  # a chunk's contents come before its reason
+                self._take_other_choice(index, choice.get(usual_key))
+                self._take_other_choice(index, choice.get(other_key))
+        for choice in own_choices:  # a chunk's contents come before its reason
             self._add_reason(choice)
 
-    def _pass(self, index: int, delta: Any) -> None:
+    def _take_other_choice(self, index: int, delta: Any) -> None:
         """Take the calls of another choice, which never run: see `finish`."""
         if not isinstance(delta, dict):
             return
-        others = self._others.setdefault(index, CallAssembler(self._offer, ""))
-        others.chunk += 1
+        assembler = self._other_choices.setdefault(index, CallAssembler(self._offer, ""))
+        assembler.chunk += 1
         calls = delta.get("tool_calls") or []
         for call in calls if isinstance(calls, list) else [calls]:
             function = _function_of(call) if isinstance(call, dict) else None
-            said = _pieces_of(function)
-            if any(said):
-                others.piece(index_of(call.get("index")), str(call.get("id") or ""), *said)
-        if any(said := _pieces_of(delta.get("function_call"))):
-            others.piece("function_call", "", *said)
+            pieces = _pieces_of(function)
+            if any(pieces):
+                assembler.piece(index_of(call.get("index")), str(call.get("id") or ""), *pieces)
+        if any(pieces := _pieces_of(delta.get("function_call"))):
+            assembler.piece("function_call", "", *pieces)
 
     def _take_second(self, message: Any, choice: dict[str, Any], other: str, parts: Parts) -> None:
         """Take the calls of a choice's second member, unless they repeat those of the first.
@@ -406,27 +411,27 @@ class ChatReply:
         """
         calls = _calls_in(member_of(choice, other, dict))
         if calls and calls != _calls_in(message):
-            self._say_again(calls, parts)
+            self._take_repeat(calls, parts)
 
-    def _say_again(self, message: Any, parts: Parts) -> None:
+    def _take_repeat(self, message: Any, parts: Parts) -> None:
         """Take the complete message with which some servers end a stream (MiniMax:
         GCWing/OpenBitFun#792).
 
         Only text that did not stream is new. Its calls must match those that streamed.
         """
         copy = ChatReply(self._wire, offer=self._offer, ids="")
-        copy._source, copy._place = self._source, self._place
+        copy._source, copy._choice_path = self._source, self._choice_path
         copy._add(message, whole=True, parts=[])
-        told, text = "".join(self._text), "".join(copy._text)
-        if text.strip() != told.strip():
-            self.add_text(text.removeprefix(told), parts)
+        streamed_text, text = "".join(self._text), "".join(copy._text)
+        if text.strip() != streamed_text.strip():
+            self.add_text(text.removeprefix(streamed_text), parts)
         self._refused = self._refused or copy._refused
-        if not (self._kept and self._kept.state()):
-            self._kept = copy._kept
-        said = copy._calls if copy._calls.last_id else copy._legacy
-        if said is not None and (self._calls.last_id or self._legacy):
-            self._copies.append(said)
-        elif said is not None:
+        if not (self._kept_members and self._kept_members.state()):
+            self._kept_members = copy._kept_members
+        copied_calls = copy._calls if copy._calls.last_id else copy._legacy
+        if copied_calls is not None and (self._calls.last_id or self._legacy):
+            self._copies.append(copied_calls)
+        elif copied_calls is not None:
             self._add({**message, "content": None, "refusal": None}, whole=False, parts=parts)
 
     def _add(self, delta: Any, *, whole: bool, parts: Parts) -> None:
@@ -435,15 +440,15 @@ class ChatReply:
         if not isinstance(delta, dict):
             raise WireError("a choice has neither `message` nor `delta`")
         if not _ANY_MEMBER.isdisjoint(delta):
-            self._kept = self._kept or KeptMembers()
-            self._kept.add(delta)
+            self._kept_members = self._kept_members or KeptMembers()
+            self._kept_members.add(delta)
             show_reasoning(next(filter(None, map(delta.get, _TEXTS)), None), parts)
         calls = delta.get("tool_calls")
         if calls is not None:
             self._add_calls(calls, whole=whole, parts=parts)
         if "function_call" in delta and (function := member_of(delta, "function_call", dict)):
             name, text = self._function(function, "function_call", whole=whole)
-            self._take_note("", name, text)
+            self._note_call("", name, text)
             self._legacy = self._legacy or CallAssembler(self._offer, self._ids)
             self._legacy.piece("function_call", "", name, text, is_all=_is_value(function))
         if (content := delta.get("content")) not in (None, ""):
@@ -453,22 +458,24 @@ class ChatReply:
             self.add_text(refusal, parts)
 
     def _add_calls(self, calls: Any, *, whole: bool, parts: Parts) -> None:
-        for at, call in enumerate(calls if isinstance(calls, list) else [calls]):
+        for position, call in enumerate(calls if isinstance(calls, list) else [calls]):
             if call is None:
                 self._calls.stray()
                 continue
             if not isinstance(call, dict) or not (call or isinstance(calls, list)):
                 raise WireError("a tool call is not an object")
             function = call.get("function") or _function_of(call)
-            way: list[str | int] = ["tool_calls", at] if isinstance(calls, list) else ["tool_calls"]
-            way += [] if call.get("function") is None else ["function"]
-            name, text = self._function(function, *way, whole=whole)
+            path: list[str | int] = (
+                ["tool_calls", position] if isinstance(calls, list) else ["tool_calls"]
+            )
+            path += [] if call.get("function") is None else ["function"]
+            name, text = self._function(function, *path, whole=whole)
             provider_id = str(call.get("id") or "")
             if self.ending.natural:
-                self._take_note(provider_id, name, text)
-            if not whole and _brings_nothing(call):
+                self._note_call(provider_id, name, text)
+            if not whole and _has_no_contents(call):
                 self._calls.placeless(
-                    index_of(call.get("index")), has_contents=_brings_another(call)
+                    index_of(call.get("index")), has_contents=_has_unknown_member(call)
                 )
             elif whole:
                 self._calls.whole(provider_id, name, text)
@@ -476,20 +483,20 @@ class ChatReply:
                 index_of(call.get("index")), provider_id, name, text, is_all=_is_value(function)
             ):
                 parts.append(part)
-            if not _BESIDE.isdisjoint(call) and _is_contradicted(call, name, text):
+            if not _OUTSIDE_MEMBERS.isdisjoint(call) and _is_contradicted(call, name, text):
                 self._calls.doubt_last()
             if not _ANY_OF_CALLS.isdisjoint(call):
-                self._kept = self._kept or KeptMembers()
-                self._kept.add_call(call, self._calls.last_id)
+                self._kept_members = self._kept_members or KeptMembers()
+                self._kept_members.add_call(call, self._calls.last_id)
 
-    def _take_note(self, provider_id: str, name: str, text: str) -> None:
+    def _note_call(self, provider_id: str, name: str, text: str) -> None:
         if provider_id or name or text:
             self.ending.note_call()
 
-    def _function(self, function: Any, *way: str | int, whole: bool) -> tuple[str, str]:
+    def _function(self, function: Any, *steps: str | int, whole: bool) -> tuple[str, str]:
         """Return name and arguments as text; arguments that come as a value keep their bytes.
 
-        `way` leads from the message to what has them.
+        `steps` leads from the message to what has them.
         In a piece, arguments are a string, or one object.
         """
         if not isinstance(function, dict):
@@ -503,10 +510,10 @@ class ChatReply:
             return name, text
         if not (whole or isinstance(text, dict)):
             raise WireError("the arguments of a tool call are neither text nor an object")
-        choice, key = self._place
-        path = "choices", choice, key, *way, "arguments"
-        fault = "the arguments of a tool call are nested too deeply"
-        return name, self._source.text(path, text, fault)
+        choice, key = self._choice_path
+        path = "choices", choice, key, *steps, "arguments"
+        error_message = "the arguments of a tool call are nested too deeply"
+        return name, self._source.text(path, text, error_message)
 
     def add_text(self, content: Any, parts: Parts) -> None:
         if isinstance(content, list):
@@ -525,13 +532,13 @@ class ChatReply:
         for key in ("finish_reason", "native_finish_reason"):
             if not (word := reason_of(choice.get(key))):
                 continue
-            meaning, native = ending.meaning(word), key != "finish_reason"
-            news = ending.cut is None and not (native and ending.reason)
-            if native and meaning == "doubtful":
+            meaning, is_native = ending.meaning(word), key != "finish_reason"
+            is_new = ending.cut is None and not (is_native and ending.reason)
+            if is_native and meaning == "doubtful":
                 ending.notes.append("unlisted_native_reason")
-            elif news or meaning not in NATURAL:
+            elif is_new or meaning not in NATURAL:
                 ending.reason = word
-            if native:
+            if is_native:
                 ending.take_sign(meaning if meaning != "doubtful" else "stop")
             else:
                 ending.judge(word, meaning)
@@ -541,7 +548,7 @@ class ChatReply:
     def finish(self, *, ended: bool, raw: Any) -> Reply:
         """Return the reply. `ended` says whether the provider declared it complete."""
         self.ending.stop(ended=ended)
-        if any(others.nameless for others in self._others.values()):
+        if any(assembler.nameless for assembler in self._other_choices.values()):
             self._calls.stray()
             if self._legacy:
                 self._legacy.stray()
@@ -549,18 +556,20 @@ class ChatReply:
         legacy = self.ending.calls(self._legacy) if self._legacy else ()
         calls = self.ending.calls(self._calls)
         if legacy:
-            calls = self._held_together(calls, legacy)
+            calls = self._with_legacy_calls(calls, legacy)
         for copy in self._copies:
-            said = copy.finish(cut=False)[0]
-            same = len(said) == len(calls) and all(map(_is_same_call, said, calls))
-            if not same and self.ending.cut is None:
+            copied_calls = copy.finish(cut=False)[0]
+            is_same = len(copied_calls) == len(calls) and all(
+                map(_is_same_call, copied_calls, calls)
+            )
+            if not is_same and self.ending.cut is None:
                 calls = tuple(replace(c, complete=False, fault=CONTRADICTORY) for c in calls)
-        usage, state = spent(self._usage) if self._usage else Usage(1), self.state()
+        usage, state = usage_from(self._usage) if self._usage else Usage(1), self.state()
         return self.ending.reply(
             self._text, calls, usage, raw=raw, state=state, refused=self._refused
         )
 
-    def _held_together(
+    def _with_legacy_calls(
         self, calls: tuple[ToolCall, ...], legacy: tuple[ToolCall, ...]
     ) -> tuple[ToolCall, ...]:
         """Return the calls; a `function_call` next to them is a copy of one."""
@@ -572,7 +581,7 @@ class ChatReply:
 
     def state(self) -> Any:
         """Return what has to go back unchanged."""
-        return None if self._kept is None else self._kept.state()
+        return None if self._kept_members is None else self._kept_members.state()
 
 
 def _is_same_call(one: ToolCall, other: ToolCall) -> bool:
@@ -587,20 +596,20 @@ def _calls_in(message: Any) -> JsonObject:
 
 def _text_of(part: Any) -> str:
     """Return what a part says to the user; parts of other types are thoughts or not text."""
-    says = isinstance(part, dict) and part.get("type", "text") in ("text", "output_text")
-    return (member_of(part, "text", str) or "") if says else ""
+    is_text = isinstance(part, dict) and part.get("type", "text") in ("text", "output_text")
+    return (member_of(part, "text", str) or "") if is_text else ""
 
 
-def _brings_nothing(call: dict[str, Any]) -> bool:
+def _has_no_contents(call: dict[str, Any]) -> bool:
     """Return whether a piece has no place for contents. One that is present and empty is
     Snowflake's."""
-    holds = "function" in call or "custom" in call or "arguments" in call
-    return not holds and not call.get("id") and not call.get("name")
+    has_place = "function" in call or "custom" in call or "arguments" in call
+    return not has_place and not call.get("id") and not call.get("name")
 
 
-def _brings_another(call: dict[str, Any]) -> bool:
+def _has_unknown_member(call: dict[str, Any]) -> bool:
     """Return whether a piece has an unknown member that is not empty."""
-    return any(value for key, value in call.items() if key not in _EMPTY)
+    return any(value for key, value in call.items() if key not in _MEMBERS_WITHOUT_CONTENTS)
 
 
 def _is_value(function: dict[str, Any]) -> bool:
@@ -614,10 +623,13 @@ def _is_contradicted(call: dict[str, Any], name: str, text: str) -> bool:
     others = [(call.get("name"), call.get("arguments"))]
     if isinstance(custom, dict):
         others.append((custom.get("name"), custom.get("input")))
-    for other_name, other in others:
+    for other_name, other_arguments in others:
         if other_name and other_name != name:
             return True
-        if other and not same_json(other if isinstance(other, str) else json.dumps(other), text):
+        if other_arguments and not same_json(
+            other_arguments if isinstance(other_arguments, str) else json.dumps(other_arguments),
+            text,
+        ):
             return True
     return False
 
