@@ -65,8 +65,8 @@ class ResponsesHistory(History):
 
     def __init__(self, wire: str, rule: NameRule, names: Mapping[str, str]) -> None:
         super().__init__(wire, rule, names)
-        self._custom: set[str] = set()
-        self._searches: set[str] = set()
+        self._custom_ids: set[str] = set()
+        self._search_ids: set[str] = set()
 
     def system(self, message: Message) -> Sequence[Any]:
         return [{"role": "system", "content": message.content}]
@@ -77,14 +77,14 @@ class ResponsesHistory(History):
         https://developers.openai.com/api/docs/guides/file-inputs: documents with their data, or at
         an address.
         """
-        content = prompt_of(self, message, _image, _shown, _text)
+        content = prompt_of(self, message, _image, _media_form, _text)
         return [{"role": "user", "content": content}]
 
     def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:
-        kept = self._kept(message, calls)
-        if kept is not None:
-            return kept
-        items: list[dict[str, Any]] = [self._made(call) for call in calls]
+        kept_items = self._kept_items(message, calls)
+        if kept_items is not None:
+            return kept_items
+        items: list[dict[str, Any]] = [self._call_item(call) for call in calls]
         if message.content or not calls:
             items.insert(0, {"type": "message", "role": "assistant", "content": message.content})
         return items
@@ -96,56 +96,60 @@ class ResponsesHistory(History):
         `ResponseFunctionCallOutputItemParam` of the `openai` package: text, images and files.
         """
         items: list[dict[str, Any]] = []
-        untold: list[dict[str, Any]] = []
+        search_texts: list[dict[str, Any]] = []
         for result in results:
-            if result.id not in self._searches:
-                kind = "custom_tool" if result.id in self._custom else "function"
-                said = {"call_id": result.id, "output": self._output(result.message)}
-                items.append({"type": f"{kind}_call_output"} | said)
+            if result.id not in self._search_ids:
+                kind = "custom_tool" if result.id in self._custom_ids else "function"
+                members = {"call_id": result.id, "output": self._output(result.message)}
+                items.append({"type": f"{kind}_call_output"} | members)
                 continue
-            found = self.brings(result.message)
-            items.append(_found(result.id, [self.loaded[own] for own in found]))
-            if not found:
-                untold.append(_told_besides(result))
-        return [*items, *untold]
+            tool_names = self.brings(result.message)
+            items.append(_search_output(result.id, [self.loaded[own] for own in tool_names]))
+            if not tool_names:
+                search_texts.append(_search_text(result))
+        return [*items, *search_texts]
 
-    def _made(self, call: SentCall) -> dict[str, Any]:
+    def _call_item(self, call: SentCall) -> dict[str, Any]:
         """Return a call. A call of the search has its own type here, with arguments that are an
         object.
 
         A tool that was found is in a namespace with its name. A request with a call of it without
         that is refused: "Missing namespace for function_call" (earendil-works/pi#7709).
         """
-        said = {"call_id": call.id}
+        members = {"call_id": call.id}
         if not self.search or call.call.name != self.search:
-            said |= {"name": call.name, "arguments": call.arguments}
-            space = {"namespace": call.name} if call.call.name in self.loaded else {}
-            return {"type": "function_call"} | said | space
-        self._searches.add(call.id)
-        said |= {"execution": "client", "status": "completed"}
-        return {"type": SEARCH_CALL} | said | {"arguments": orjson.Fragment(call.arguments)}
+            members |= {"name": call.name, "arguments": call.arguments}
+            namespace = {"namespace": call.name} if call.call.name in self.loaded else {}
+            return {"type": "function_call"} | members | namespace
+        self._search_ids.add(call.id)
+        members |= {"execution": "client", "status": "completed"}
+        return {"type": SEARCH_CALL} | members | {"arguments": orjson.Fragment(call.arguments)}
 
-    def _again(self, item: dict[str, Any], call: SentCall) -> dict[str, Any]:
+    def _repeated_call(self, item: dict[str, Any], call: SentCall) -> dict[str, Any]:
         """Return a call as the provider made it, except for our members and its tool's present type.
 
         The tool may be the search, one that was found, or one in the list.
         """
-        form, own = self._made(call), call.call.name
+        form, own_name = self._call_item(call), call.call.name
         if (item["type"] == SEARCH_CALL) != (form["type"] == SEARCH_CALL):
             return form
-        kept = item | {key: form[key] for key in _TOLD if key in item}
-        if own in self.loaded and own not in self._brought_tools:
-            kept.setdefault("namespace", call.name)
-        elif own in self._names and own not in self.loaded and kept.get("namespace") == call.name:
-            del kept["namespace"]
-        return kept
+        repeated = item | {key: form[key] for key in _OUR_MEMBERS if key in item}
+        if own_name in self.loaded and own_name not in self._brought_tools:
+            repeated.setdefault("namespace", call.name)
+        elif (
+            own_name in self._names
+            and own_name not in self.loaded
+            and repeated.get("namespace") == call.name
+        ):
+            del repeated["namespace"]
+        return repeated
 
     def _output(self, message: Message) -> str | list[dict[str, Any]]:
         if not message.parts:
             return message.content
-        return in_blocks(message, self.media, _shown, _text) or ""
+        return in_blocks(message, self.media, _media_form, _text) or ""
 
-    def _kept(self, message: Message, calls: Sequence[SentCall]) -> list[Any] | None:
+    def _kept_items(self, message: Message, calls: Sequence[SentCall]) -> list[Any] | None:
         """Return the provider's own items, with the calls as they are sent; None if unusable.
 
         A message whose text or calls were changed since is its author's own, and goes out without
@@ -154,35 +158,38 @@ class ResponsesHistory(History):
         items = self.state(message)
         if not isinstance(items, list) or mended(message_text(items)) != message.content:
             return None
-        kept, left, custom = [], list(reversed(calls)), set()
+        sent_items, remaining, custom_ids = [], list(reversed(calls)), set()
         for item in items:
             if not isinstance(item, dict) or str(item.get("type")) not in CALLS:
-                kept.append(item)
-            elif left and (item.get("call_id") or item.get("id")) == left[-1].call.provider_id:
-                call = left.pop()
-                kept.append(self._again(item, call))
-                custom |= {call.id} if "input" in item else set()
+                sent_items.append(item)
+            elif (
+                remaining
+                and (item.get("call_id") or item.get("id")) == remaining[-1].call.provider_id
+            ):
+                call = remaining.pop()
+                sent_items.append(self._repeated_call(item, call))
+                custom_ids |= {call.id} if "input" in item else set()
             elif item["type"] == "function_call":
                 return None
             else:  # the provider's own tool, such as xAI's searches
-                kept.append(item)
-        if left:
+                sent_items.append(item)
+        if remaining:
             return None
-        self._custom |= custom
-        return kept
+        self._custom_ids |= custom_ids
+        return sent_items
 
 
-_TOLD = ("call_id", "name", "arguments")
+_OUR_MEMBERS = ("call_id", "name", "arguments")
 """The members of a call that we set: its id and name, and arguments that are an object."""
 
 
-def _found(call_id: str, tools: Sequence[bytes]) -> dict[str, Any]:
+def _search_output(call_id: str, tools: Sequence[bytes]) -> dict[str, Any]:
     """Return what a search has found: definitions, which the model has from there on."""
-    said = {"call_id": call_id, "execution": "client", "status": "completed"}
-    return {"type": "tool_search_output"} | said | {"tools": list(map(orjson.Fragment, tools))}
+    members = {"call_id": call_id, "execution": "client", "status": "completed"}
+    return {"type": "tool_search_output"} | members | {"tools": list(map(orjson.Fragment, tools))}
 
 
-def _told_besides(result: SentResult) -> dict[str, Any]:
+def _search_text(result: SentResult) -> dict[str, Any]:
     """Return the text of a search that brought nothing, whose output has no place for a text.
 
     It has the role of a user, because what a tool says must not be an instruction.
@@ -203,14 +210,14 @@ def _text(text: str) -> dict[str, Any]:
     return {"type": "input_text", "text": text}
 
 
-def _shown(part: Media, at: int) -> dict[str, Any] | None:
+def _media_form(part: Media, at: int) -> dict[str, Any] | None:
     """Return the item of an image or a file at an address, or with its data as a `data:` URL."""
     if isinstance(part, Image):
         return _image(part)
     if inline_data(part) is None:
         return {"type": "input_file", "file_url": part.url}
-    said = {"filename": file_name(part, at), "file_data": part.as_url()}
-    return {"type": "input_file"} | said
+    file = {"filename": file_name(part, at), "file_data": part.as_url()}
+    return {"type": "input_file"} | file
 
 
 def _image(image: Image) -> dict[str, Any]:
@@ -227,7 +234,7 @@ def _image(image: Image) -> dict[str, Any]:
 _OWN_KEYS = frozenset(("model", "input", "tools", "stream"))
 _ONLY_WITH_TOOLS = frozenset(("parallel_tool_calls", "tool_choice"))
 
-_REASONS = re.compile(r"(?:openai[/.])?(?:o\d|gpt-(?!5-chat)(?:[5-9]|\d\d)|codex-)")
+_REASONING_MODELS = re.compile(r"(?:openai[/.])?(?:o\d|gpt-(?!5-chat)(?:[5-9]|\d\d)|codex-)")
 """OpenAI's models that reason. Others refuse to be asked for it: "Encrypted content is not
 supported with this model"."""
 
@@ -248,7 +255,7 @@ def encode(
     body |= settings_members(
         wire, request, tools, model=model, own_keys=_OWN_KEYS, only_with_tools=_ONLY_WITH_TOOLS
     )
-    if body.setdefault("store", False) is False and _REASONS.match(model):
+    if body.setdefault("store", False) is False and _REASONING_MODELS.match(model):
         body.setdefault("include", ["reasoning.encrypted_content"])
     offer = asked_output(wire.output, request, body, model=model, offer=tools.offer)
     if stream:
@@ -286,8 +293,8 @@ def _tool(tool: ShownTool) -> dict[str, Any]:
 
     https://platform.openai.com/docs/guides/migrate-to-responses
     """
-    said = {"parameters": tool.schema, "strict": tool.strict is True}
-    return {"type": "function"} | described(tool) | said
+    members = {"parameters": tool.schema, "strict": tool.strict is True}
+    return {"type": "function"} | described(tool) | members
 
 
 TOOLS = ToolForm(
@@ -302,8 +309,8 @@ TOOLS = ToolForm(
 
 def _search(tool: Mapping[str, Any]) -> dict[str, Any]:
     """Write the search tool in its own form here: a search that the client executes."""
-    said = {key: tool[key] for key in ("description", "parameters") if key in tool}
-    return {"type": SEARCH, "execution": "client"} | said
+    members = {key: tool[key] for key in ("description", "parameters") if key in tool}
+    return {"type": SEARCH, "execution": "client"} | members
 
 
 # https://developers.openai.com/api/docs/guides/tools-tool-search, as of 2026: "only gpt-5.4 and
@@ -326,8 +333,12 @@ def _answer(answer: ShownAnswer) -> dict[str, Any]:
 
     https://platform.openai.com/docs/api-reference/responses/create
     """
-    said = {"name": answer.name, "schema": orjson.Fragment(answer.schema), "strict": answer.strict}
-    return {"format": {"type": "json_schema"} | said}
+    members = {
+        "name": answer.name,
+        "schema": orjson.Fragment(answer.schema),
+        "strict": answer.strict,
+    }
+    return {"format": {"type": "json_schema"} | members}
 
 
 OUTPUT = msgspec.structs.replace(CHAT_OUTPUT, shape=_answer, within="text")

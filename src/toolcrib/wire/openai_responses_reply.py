@@ -41,7 +41,7 @@ from toolcrib.wire.json_text import RawJson, is_object, mended, same_json
 # pieces, if the numbers of the events have a gap.
 
 
-Place: TypeAlias = tuple[str | int, ...]
+CallPath: TypeAlias = tuple[str | int, ...]
 """The path of a call in the JSON of an event or a body."""
 
 
@@ -67,19 +67,19 @@ class Growing:
         if not whole:
             return ""
         size = self.size
-        goes_on = len(whole) >= size and whole.startswith(str(self))
+        continues = len(whole) >= size and whole.startswith(str(self))
         self._pieces, self.size = [whole], len(whole)
-        return whole[size:] if goes_on else ""
+        return whole[size:] if continues else ""
 
 
 class Item(msgspec.Struct, eq=False):
-    """An output item that grows: a call's `arguments` and our `call` id, or a message's `texts`.
+    """An output item that grows: a call's `arguments` and our `own_call_id`, or a message's `texts`.
 
-    `final` is the item in the provider's last form. `settled` says that the provider declared the
-    arguments complete. `begun_with` holds those given before any piece, and `copies` holds the
-    complete arguments, each time they came. `renamed` says that what was sent about the item is
-    contradictory, or that it may lack a piece; `gap` that an event was lost while it had no copy;
-    `cut` that the item itself says it is incomplete; and `missing` that it streamed but is not in
+    `final` is the item in the provider's last form. `is_settled` says that the provider declared the
+    arguments complete. `initial_arguments` holds those given before any piece, and `copies` holds the
+    complete arguments, each time they came. `is_doubtful` says that what was sent about the item is
+    contradictory, or that it may lack a piece; `has_gap` that an event was lost while it had no copy;
+    `is_cut` that the item itself says it is incomplete; and `is_missing` that it streamed but is not in
     the complete response. `phase` tells a message that is a commentary from the final answer, if
     the provider says so.
     """
@@ -87,22 +87,22 @@ class Item(msgspec.Struct, eq=False):
     kind: str
     index: int | None
     id: str
-    call: str | None = None
+    own_call_id: str | None = None
     call_id: str = ""
     name: str = ""
-    own: str = ""
+    own_name: str = ""
     phase: object = None
     arguments: Growing = msgspec.field(default_factory=Growing)
-    begun_with: str = ""
+    initial_arguments: str = ""
     streamed: list[str] = []
     copies: list[str] = []
-    renamed: bool = False
-    cut: bool = False
-    gap: bool = False
+    is_doubtful: bool = False
+    is_cut: bool = False
+    has_gap: bool = False
     texts: dict[int, Growing] = {}
-    settled: bool = False
-    listed: bool = False
-    missing: bool = False
+    is_settled: bool = False
+    is_listed: bool = False
+    is_missing: bool = False
     final: dict[str, Any] | None = None
 
     @property
@@ -113,54 +113,58 @@ class Item(msgspec.Struct, eq=False):
         """
         if self.copies:
             return self.copies[-1]
-        begun_with = self.begun_with if self.settled or self.begun_with.strip("{} ") else ""
-        return "".join(self.streamed) or begun_with
+        initial = (
+            self.initial_arguments if self.is_settled or self.initial_arguments.strip("{} ") else ""
+        )
+        return "".join(self.streamed) or initial
 
     @property
     def may_grow(self) -> bool:
         """Whether the item may lack a piece."""
-        return self.final is None and not self.settled
+        return self.final is None and not self.is_settled
 
     @property
-    def contradictory(self) -> bool:
-        if self.renamed or self.missing or (self.gap and not self.copies):
+    def is_contradictory(self) -> bool:
+        if self.is_doubtful or self.is_missing or (self.has_gap and not self.copies):
             return True
-        if not self._goes_on_from(self.begun_with):
+        if not self._continues_from(self.initial_arguments):
             return True
-        return not all(same_json(self.copies[0], one) for one in self.copies[1:])
+        return not all(same_json(self.copies[0], copy) for copy in self.copies[1:])
 
-    def _goes_on_from(self, beginning: str) -> bool:
+    def _continues_from(self, beginning: str) -> bool:
         """Return whether the arguments equal or continue those that the item began with."""
         if not beginning.strip("{} "):
             return True
         streamed, whole = "".join(self.streamed), self.whole
         if same_json(beginning, whole) or same_json(beginning + streamed, whole):
             return True
-        return not _says_all(beginning) and (streamed or whole).startswith(beginning)
+        return not _is_complete(beginning) and (streamed or whole).startswith(beginning)
 
     @property
     def streamed_otherwise(self) -> bool:
         """Whether the pieces differ from the whole."""
         streamed = "".join(self.streamed)
         return (
-            bool(streamed) and self.settled and not same_json(streamed, "".join(self.copies[-1:]))
+            bool(streamed)
+            and self.is_settled
+            and not same_json(streamed, "".join(self.copies[-1:]))
         )
 
     @property
-    def said(self) -> tuple[str, str]:
+    def contents(self) -> tuple[str, str]:
         """The name and the arguments of a call, or the text of a message."""
         return self.name, "".join(map(str, self.texts.values())) or self.whole
 
-    def begins(self, text: str) -> None:
+    def begin_with(self, text: str) -> None:
         """Take the arguments that an item begins with. If it begins twice, one beginning must
         continue the other."""
-        before = self.begun_with
-        if not before.strip("{} "):
-            self.begun_with = text or before
+        initial = self.initial_arguments
+        if not initial.strip("{} "):
+            self.initial_arguments = text or initial
         elif text.strip("{} "):
-            self.begun_with = text
-            goes_on = text.startswith(before) or before.startswith(text)
-            self.renamed = self.renamed or not (goes_on or same_json(before, text))
+            self.initial_arguments = text
+            continues = text.startswith(initial) or initial.startswith(text)
+            self.is_doubtful = self.is_doubtful or not (continues or same_json(initial, text))
 
     def text(self, at: int) -> Growing:
         return self.texts.setdefault(at, Growing())
@@ -171,8 +175,8 @@ class Items:
 
     def __init__(self) -> None:
         self._all: list[Item] = []
-        self._by: dict[object, Item] = {}
-        self._said: dict[tuple[str, str], list[Item]] | None = None
+        self._by_key: dict[object, Item] = {}
+        self._unlisted_by_contents: dict[tuple[str, str], list[Item]] | None = None
 
     def __iter__(self) -> Iterator[Item]:
         return iter(self._all)
@@ -183,43 +187,49 @@ class Items:
     def open(self, kind: str, index: int | None, item_id: str) -> Item:
         item = Item(kind, index, item_id)
         self._all.append(item)
-        self._by |= dict.fromkeys(_keys(index, item_id), item)
+        self._by_key |= dict.fromkeys(_keys(index, item_id), item)
         return item
 
-    def called(self, item: Item, call_id: str) -> None:
+    def set_call_id(self, item: Item, call_id: str) -> None:
         """Take the id of a call, unless it has one. llama.cpp uses it as the item's id."""
         if call_id and not item.call_id:
             item.call_id = call_id
-            self._by.setdefault(("call", call_id), item)
-            self._by.setdefault(("id", call_id), item)
+            self._by_key.setdefault(("call", call_id), item)
+            self._by_key.setdefault(("id", call_id), item)
 
     def begun(self, kind: str, index: int | None, item_id: str) -> Item:
         """Return the item that begins: a new one, unless this repeats a known one's beginning."""
         for item in self._named(kind, index, item_id):
-            other = bool(item_id and item.id and item.id != item_id)
-            elsewhere = index is not None and item.index not in (None, index)
-            if item.final is None and not (other or elsewhere):
+            has_other_id = bool(item_id and item.id and item.id != item_id)
+            is_elsewhere = index is not None and item.index not in (None, index)
+            if item.final is None and not (has_other_id or is_elsewhere):
                 return item
         return self.open(kind, index, item_id)
 
     def growing(self, kind: str, index: int | None, item_id: str, call_id: str = "") -> Item:
         """Return the item that continues or ends; a new one if it is mentioned first here."""
-        known = self._by.get((index, item_id))
-        if known is not None and known.kind == kind and known.final is None:
-            return known
+        exact_item = self._by_key.get((index, item_id))
+        if exact_item is not None and exact_item.kind == kind and exact_item.final is None:
+            return exact_item
         for item in self._named(kind, index, item_id, call_id):
-            if not _another(item, index, item_id, call_id):
-                there = self._by.get(("at", index)) if item.index not in (None, index) else None
-                if there is not None and there is not item and there.kind == kind:
-                    there.renamed = item.renamed = True
+            if not _means_other_item(item, index, item_id, call_id):
+                item_at_index = (
+                    self._by_key.get(("at", index)) if item.index not in (None, index) else None
+                )
+                if (
+                    item_at_index is not None
+                    and item_at_index is not item
+                    and item_at_index.kind == kind
+                ):
+                    item_at_index.is_doubtful = item.is_doubtful = True
                 return item
-        if index is None and not (item_id or call_id) and (only := self._only_growing(kind)):
-            return only
-        last = self._all[-1] if self._all and index is None else None
-        if last is None or last.kind != kind or last.final is not None:
+        if index is None and not (item_id or call_id) and (only_item := self._only_growing(kind)):
+            return only_item
+        last_item = self._all[-1] if self._all and index is None else None
+        if last_item is None or last_item.kind != kind or last_item.final is not None:
             return self.open(kind, index, item_id)
-        other = call_id and last.call_id and last.call_id != call_id
-        return self.open(kind, index, item_id) if other else last
+        is_other = call_id and last_item.call_id and last_item.call_id != call_id
+        return self.open(kind, index, item_id) if is_other else last_item
 
     def _only_growing(self, kind: str) -> Item | None:
         """Return the only call of a kind that may grow, or None.
@@ -229,49 +239,49 @@ class Items:
         """
         if kind not in CALLS:
             return None
-        open_ = (item for item in reversed(self._all) if item.kind == kind and item.may_grow)
-        growing = list(islice(open_, 2))
+        open_items = (item for item in reversed(self._all) if item.kind == kind and item.may_grow)
+        growing = list(islice(open_items, 2))
         if len(growing) < 2:
             return growing[0] if growing else None
         for item in self._all:
-            item.renamed = item.renamed or item.may_grow
+            item.is_doubtful = item.is_doubtful or item.may_grow
         return None
 
-    def listed(self, at: int, form: dict[str, Any]) -> Item:
+    def listed(self, position: int, form: dict[str, Any]) -> Item:
         """Return the item at a place of the list that ends a stream; a new one if it never streamed.
 
         An item with neither a known id nor a known place is matched by its contents, because some
         servers give their items new ids here (BerriAI/litellm#36375, vllm-project/vllm#47916).
         """
         kind, item_id = _typed(form)[1], _string(form, "id")
-        keys = ("id", item_id), ("call", _string(form, "call_id")), ("at", at)
-        for item in (*map(self._by.get, keys), self._same(form)):
-            if item is not None and item.kind == kind and not item.listed:
+        keys = ("id", item_id), ("call", _string(form, "call_id")), ("at", position)
+        for item in (*map(self._by_key.get, keys), self._same(form)):
+            if item is not None and item.kind == kind and not item.is_listed:
                 break
         else:
             item = Item(kind, None, item_id)
             self._all.append(item)
-        item.listed = True
+        item.is_listed = True
         return item
 
     def _same(self, form: dict[str, Any]) -> Item | None:
         """Return the first item with the same contents that is not listed yet."""
-        if self._said is None:
-            self._said = {}
+        if self._unlisted_by_contents is None:
+            self._unlisted_by_contents = {}
             for item in reversed(self._all):
-                self._said.setdefault(item.said, []).append(item)
+                self._unlisted_by_contents.setdefault(item.contents, []).append(item)
         name, text = form.get("name") or "", message_text([form]) or form.get("arguments")
-        known = isinstance(name, str) and isinstance(text, str) and text
-        same = self._said.get((name, str(text)), []) if known else []
-        while same and same[-1].listed:
-            same.pop()
-        return same[-1] if same else None
+        has_contents = isinstance(name, str) and isinstance(text, str) and text
+        same_items = self._unlisted_by_contents.get((name, str(text)), []) if has_contents else []
+        while same_items and same_items[-1].is_listed:
+            same_items.pop()
+        return same_items[-1] if same_items else None
 
     def _named(
         self, kind: str, index: int | None, item_id: str, call_id: str = ""
     ) -> Iterator[Item]:
         for key in _keys(index, item_id, call_id):
-            item = self._by.get(key)
+            item = self._by_key.get(key)
             if item is not None and item.kind == kind:
                 yield item
 
@@ -287,15 +297,15 @@ def _keys(index: int | None, item_id: str, call_id: str = "") -> Iterator[tuple[
         yield "at", index
 
 
-def _another(item: Item, index: int | None, item_id: str, call_id: str) -> bool:
+def _means_other_item(item: Item, index: int | None, item_id: str, call_id: str) -> bool:
     """Return whether an event means another item, although one of its names is this item's."""
-    other_id = bool(item_id and item.id and item.id != item_id)
-    other_call = bool(call_id and item.call_id and item.call_id != call_id)
-    elsewhere = index is not None and item.index is not None and item.index != index
+    has_other_id = bool(item_id and item.id and item.id != item_id)
+    has_other_call = bool(call_id and item.call_id and item.call_id != call_id)
+    is_elsewhere = index is not None and item.index is not None and item.index != index
     if item.final is None:
-        return other_call or (other_id and elsewhere)
-    named = (item_id and item.id == item_id) or (call_id and item.call_id == call_id)
-    return not named or other_call or other_id
+        return has_other_call or (has_other_id and is_elsewhere)
+    is_named = (item_id and item.id == item_id) or (call_id and item.call_id == call_id)
+    return not is_named or has_other_call or has_other_id
 
 
 # Which of a response's items go back unchanged with the next request.
@@ -315,7 +325,7 @@ CALLS = frozenset(("function_call", "custom_tool_call", SEARCH_CALL))
 TEXTS = {"output_text": "text", "text": "text", "refusal": "refusal"}
 """Parts of a message that are text, and the member that holds it."""
 
-_PLAIN = {
+_PLAIN_MEMBERS = {
     "message": frozenset(("type", "id", "status", "role", "content")),
     "function_call": frozenset(("type", "id", "status", "call_id", "name", "arguments")),
 }
@@ -334,11 +344,11 @@ def texts_of(item: Any) -> Iterator[tuple[int, str, bool]]:
     if isinstance(content, str):
         yield 0, content, False
         return
-    for at, part in enumerate(content if isinstance(content, list) else ()):
+    for position, part in enumerate(content if isinstance(content, list) else ()):
         kind = part.get("type") if isinstance(part, dict) else None
         text = part.get(TEXTS[kind]) if isinstance(kind, str) and kind in TEXTS else None
         if isinstance(text, str):
-            yield at, text, kind == "refusal"
+            yield position, text, kind == "refusal"
 
 
 def kept_items(items: list[dict[str, Any]], *, stored: bool) -> list[dict[str, Any]]:
@@ -346,24 +356,24 @@ def kept_items(items: list[dict[str, Any]], *, stored: bool) -> list[dict[str, A
 
     `stored` says that the server may have kept the items, and knows them by their ids.
     """
-    kept = [item for item in items if stored or not _unreadable(item)]
+    kept = [item for item in items if stored or not _is_unreadable(item)]
     while kept and kept[-1].get("type") == "reasoning":
         kept.pop()
     kinds = [item.get("type") for item in kept]
-    in_order = "message" not in kinds[1:]
-    return [] if in_order and all(map(_plain, kept)) else kept
+    is_in_order = "message" not in kinds[1:]
+    return [] if is_in_order and all(map(_is_plain, kept)) else kept
 
 
-def _unreadable(item: dict[str, Any]) -> bool:
+def _is_unreadable(item: dict[str, Any]) -> bool:
     if item.get("type") != "reasoning":
         return False
     return not (item.get("encrypted_content") or item.get("content"))
 
 
-def _plain(item: dict[str, Any]) -> bool:
+def _is_plain(item: dict[str, Any]) -> bool:
     members = {key for key, value in item.items() if value is not None}
-    refused = any(refusal for _, _, refusal in texts_of(item))
-    return not refused and members <= _PLAIN.get(str(item.get("type")), frozenset())
+    is_refusal = any(refusal for _, _, refusal in texts_of(item))
+    return not is_refusal and members <= _PLAIN_MEMBERS.get(str(item.get("type")), frozenset())
 
 
 # What the events of a response, and its list of output, say about the items in it.
@@ -395,7 +405,7 @@ class Output:
         item.phase = form.get("phase") or item.phase
         if kind in CALLS:
             self._name(item, form)
-            item.begins(self._arguments(form, kind, ("item",)))
+            item.begin_with(self._arguments(form, kind, ("item",)))
 
     def done(self, event: dict[str, Any], parts: Parts) -> None:
         form, kind = _typed(event.get("item"))
@@ -405,7 +415,9 @@ class Output:
 
     def arguments_delta(self, event: dict[str, Any], parts: Parts) -> None:
         item, delta = self._called(event), _string(event, "delta")
-        item.renamed = item.renamed or bool(delta and (item.final is not None or item.copies))
+        item.is_doubtful = item.is_doubtful or bool(
+            delta and (item.final is not None or item.copies)
+        )
         item.arguments.add(delta)
         item.streamed.append(delta)
         _show_arguments(item, delta, parts)
@@ -413,19 +425,19 @@ class Output:
     def lost(self) -> None:
         """Note that an event was lost: each open call may lack it."""
         for item in self.items:
-            item.gap = item.gap or (item.kind in CALLS and not item.copies)
+            item.has_gap = item.has_gap or (item.kind in CALLS and not item.copies)
 
     def arguments_done(self, event: dict[str, Any], parts: Parts) -> None:
         item = self._called(event)
         if event.get("name"):
             self._name(item, event)
-        self._settle(item, self._arguments(event, item.kind, ()), parts)
+        self._settle_arguments(item, self._arguments(event, item.kind, ()), parts)
 
     def text(self, event: dict[str, Any], parts: Parts) -> None:
         """Take a piece of a text or refusal, or the whole of it."""
         item = self.items.growing("message", _index(event), _string(event, "item_id"))
-        at, refused = event.get("content_index"), "refusal" in event["type"]
-        text = item.text(at if type(at) is int else 0)
+        position, refused = event.get("content_index"), "refusal" in event["type"]
+        text = item.text(position if type(position) is int else 0)
         delta = _string(event, "delta")
         text.add(delta)
         rest = text.settle(_string(event, "refusal" if refused else "text"))
@@ -439,13 +451,13 @@ class Output:
     def shown(self, response: dict[str, Any]) -> None:
         """Take the list of a response in progress, whose calls must match those that stream."""
         output = response.get("output")
-        for at, form in enumerate(output if isinstance(output, list) else ()):
+        for position, form in enumerate(output if isinstance(output, list) else ()):
             kind = form.get("type") if isinstance(form, dict) else None
             if kind in CALLS and self._is_ours(kind, name := _name_in(form)):
-                text = self._arguments(form, kind, ("response", "output", at))
+                text = self._arguments(form, kind, ("response", "output", position))
                 call_id = _string(form, "call_id") or _string(form, "id")
-                said = (call_id, name, text if text.strip("{} ") else "")
-                self.copies.append(said)
+                copy = (call_id, name, text if text.strip("{} ") else "")
+                self.copies.append(copy)
 
     def _is_ours(self, kind: str, name: str) -> bool:
         """Return whether a call is for toolcrib.
@@ -461,40 +473,42 @@ class Output:
     def listed(self, response: dict[str, Any], parts: Parts, *, streamed: bool) -> None:
         """Take the list of a complete response; if it `streamed`, only what was incomplete."""
         output = member_of(response, "output", list) or []
-        for at, entry in enumerate(output):
+        for position, entry in enumerate(output):
             form, kind = _typed(entry)
-            place: Place = ("output", at)
+            path: CallPath = ("output", position)
             if streamed:
-                item, place = self.items.listed(at, form), ("response", *place)
+                item, path = self.items.listed(position, form), ("response", *path)
             else:
-                item = self.items.open(kind, at, _string(form, "id"))
+                item = self.items.open(kind, position, _string(form, "id"))
             if item.final is None:
-                self._finished(item, form, place, parts)
+                self._finished(item, form, path, parts)
             else:
-                self._said_again(item, form, place)
+                self._compare_with_copy(item, form, path)
         for item in self.items if streamed and output else ():
-            item.missing = item.kind in CALLS and not item.listed
+            item.is_missing = item.kind in CALLS and not item.is_listed
 
-    def _finished(self, item: Item, form: dict[str, Any], place: Place, parts: Parts) -> None:
+    def _finished(self, item: Item, form: dict[str, Any], path: CallPath, parts: Parts) -> None:
         item.final = form
         item.phase = form.get("phase") or item.phase
-        item.cut = item.cut or _is_cut(form, item.kind)
+        item.is_cut = item.is_cut or _is_cut(form, item.kind)
         if item.kind in CALLS:
             self._name(item, form)
-            self._settle(item, self._arguments(form, item.kind, place), parts)
-        for at, text, refused in texts_of(form):
+            self._settle_arguments(item, self._arguments(form, item.kind, path), parts)
+        for position, text, refused in texts_of(form):
             self.refused = self.refused or (refused and bool(text))
-            _show(item.text(at).settle(text), parts)
+            _show(item.text(position).settle(text), parts)
 
-    def _said_again(self, item: Item, form: dict[str, Any], place: Place) -> None:
+    def _compare_with_copy(self, item: Item, form: dict[str, Any], path: CallPath) -> None:
         """Compare an item with its copy in the complete response, which repeats the stream."""
         item.phase = form.get("phase") or item.phase
-        item.cut = item.cut or _is_cut(form, item.kind)
+        item.is_cut = item.is_cut or _is_cut(form, item.kind)
         if item.kind in CALLS:
-            before, status = (item.final or {}).get("status"), form.get("status")
-            item.renamed = item.renamed or bool(before and status and before != status)
+            previous_status, status = (item.final or {}).get("status"), form.get("status")
+            item.is_doubtful = item.is_doubtful or bool(
+                previous_status and status and previous_status != status
+            )
             self._name(item, form)
-            self._settle(item, self._arguments(form, item.kind, place), [])
+            self._settle_arguments(item, self._arguments(form, item.kind, path), [])
 
     def _name(self, item: Item, form: dict[str, Any]) -> None:
         """Take name and id of a call.
@@ -503,15 +517,15 @@ class Output:
         Under its own id it has one call id. OpenAI has given a search another one in progress than
         at its end, so for a search the first counts.
         """
-        goes_on = item.kind == SEARCH_CALL and form.get("status") == "in_progress"
-        call_id = "" if goes_on else _string(form, "call_id")
+        is_in_progress = item.kind == SEARCH_CALL and form.get("status") == "in_progress"
+        call_id = "" if is_in_progress else _string(form, "call_id")
         if item.id and item.id == _string(form, "id"):
-            item.renamed = item.renamed or call_id not in ("", item.call_id or call_id)
-        self.items.called(item, call_id)
+            item.is_doubtful = item.is_doubtful or call_id not in ("", item.call_id or call_id)
+        self.items.set_call_id(item, call_id)
         name = _name_in(form)
-        item.renamed = item.renamed or bool(name and item.name and name != item.name)
+        item.is_doubtful = item.is_doubtful or bool(name and item.name and name != item.name)
         item.name = item.name or name
-        item.own = self._offer.own_name(item.name)
+        item.own_name = self._offer.own_name(item.name)
         if self._is_ours(item.kind, item.name):
             self._claim(item)
 
@@ -523,27 +537,27 @@ class Output:
         return item
 
     def _claim(self, item: Item) -> None:
-        if item.call is None:
-            item.call = f"{self._ids}{len(self.calls)}"
+        if item.own_call_id is None:
+            item.own_call_id = f"{self._ids}{len(self.calls)}"
             self.calls.append(item)
 
-    def _settle(self, item: Item, whole: str, parts: Parts) -> None:
-        item.settled = True
-        if whole:
-            item.copies.append(whole)
-        _show_arguments(item, item.arguments.settle(whole), parts)
+    def _settle_arguments(self, item: Item, arguments: str, parts: Parts) -> None:
+        item.is_settled = True
+        if arguments:
+            item.copies.append(arguments)
+        _show_arguments(item, item.arguments.settle(arguments), parts)
 
-    def _arguments(self, form: dict[str, Any], kind: str, place: Place) -> str:
+    def _arguments(self, form: dict[str, Any], kind: str, path: CallPath) -> str:
         """Return the arguments in an item or event, as text; values keep their bytes."""
         key = "input" if kind == "custom_tool_call" else "arguments"
         text = form.get(key)
         if text is None or isinstance(text, str):
             return text or ""
-        fault = "the arguments of a tool call are neither text nor an object"
-        return self.source.text((*place, key), None, fault)
+        error_message = "the arguments of a tool call are neither text nor an object"
+        return self.source.text((*path, key), None, error_message)
 
 
-def _says_all(text: str) -> bool:
+def _is_complete(text: str) -> bool:
     """Return whether these are complete arguments, and not a placeholder."""
     return bool(text.strip("{} ")) and is_object(text)
 
@@ -555,10 +569,10 @@ def _is_cut(form: dict[str, Any], kind: str) -> bool:
     come to its end.
     """
     status = form.get("status")
-    return status == "incomplete" or (kind in CALLS and status not in _GOOD)
+    return status == "incomplete" or (kind in CALLS and status not in _GOOD_STATUSES)
 
 
-_GOOD = (None, "", "completed", "in_progress")
+_GOOD_STATUSES = (None, "", "completed", "in_progress")
 
 
 def _show(text: str, parts: Parts) -> None:
@@ -567,8 +581,8 @@ def _show(text: str, parts: Parts) -> None:
 
 
 def _show_arguments(item: Item, text: str, parts: Parts) -> None:
-    if text and item.call is not None:
-        parts.append(ArgumentsPart(item.call, item.own, text))
+    if text and item.own_call_id is not None:
+        parts.append(ArgumentsPart(item.own_call_id, item.own_name, text))
 
 
 def _typed(item: Any) -> tuple[dict[str, Any], str]:
@@ -600,7 +614,7 @@ def _string(form: dict[str, Any], key: str) -> str:
 # contains. https://platform.openai.com/docs/api-reference/responses-streaming
 
 
-_GOES_ON = ("queued", "in_progress")
+_IN_PROGRESS = ("queued", "in_progress")
 _ENDS = {
     "response.completed": "completed",
     "response.done": "completed",  # can1357/oh-my-pi#4692
@@ -656,7 +670,7 @@ class ResponsesReply:
         self.is_recognized = True
         self._output.source = RawJson(data)
         if kind not in _ENDS:
-            self._take_shown(event.get("response"))
+            self._take_progress(event.get("response"))
         if take := _EVENTS.get(kind):
             take(self._output, event, parts)
         elif isinstance(response := event.get("response"), dict):
@@ -675,9 +689,9 @@ class ResponsesReply:
             self._number = number
 
     def _take_response(self, kind: str, response: dict[str, Any], parts: Parts) -> None:
-        given = response.get("id")
-        is_other = self._id not in ("", given)
-        if is_other and (kind == "response.created" or (kind in _ENDS and given)):
+        response_id = response.get("id")
+        is_other = self._id not in ("", response_id)
+        if is_other and (kind == "response.created" or (kind in _ENDS and response_id)):
             self.ending.take_sign("incomplete")  # of another one: the end of this is lost
         self._id = self._id or str(response.get("id") or "")
         self._response = response
@@ -685,12 +699,12 @@ class ResponsesReply:
             self._output.listed(response, parts, streamed=True)
             self._end(response, _status(response, _ENDS[kind]))
 
-    def _take_shown(self, response: Any) -> None:
+    def _take_progress(self, response: Any) -> None:
         """Take a response in progress: the calls in it, and any sign that it has stopped."""
         if not isinstance(response, dict):
             return
         self._output.shown(response)
-        if (status := response.get("status")) not in _GOES_ON:
+        if (status := response.get("status")) not in _IN_PROGRESS:
             self.ending.take_stray_reason(status)
         self._take_cut(_details(response))
 
@@ -720,7 +734,7 @@ class ResponsesReply:
         if self.ending.torn or not (ended and self.is_over):
             self.ending.take_sign("incomplete")
         items = self._output.items
-        if any(item.cut for item in items if item.call or item.texts):
+        if any(item.is_cut for item in items if item.own_call_id or item.texts):
             self.ending.take_sign("length")
         calls = self._calls()
         usage = self._response.get("usage")
@@ -746,14 +760,14 @@ class ResponsesReply:
         assembler = CallAssembler(self._offer, self._ids, marked=True)
         for item in self._output.calls:
             text = item.whole
-            begun = not item.settled and bool(item.name or text)
-            if begun and self.ending.cut is None and not is_object(mended(text)):
+            is_begun = not item.is_settled and bool(item.name or text)
+            if is_begun and self.ending.cut is None and not is_object(mended(text)):
                 self.ending.take_sign("incomplete")
             assembler.whole(
                 item.call_id or item.id,
                 item.name,
                 text,
-                fault=CONTRADICTORY if item.contradictory else None,
+                fault=CONTRADICTORY if item.is_contradictory else None,
                 notes=("streamed_otherwise",) if item.streamed_otherwise else (),
             )
         for copy in self._output.copies:
@@ -780,19 +794,23 @@ def _answers(items: Iterable[Item]) -> tuple[str, ...]:
     Each message is a separate one, unless the provider says that it is a commentary, or that
     another one is the final answer.
     """
-    said = [(item.phase, "".join(map(str, item.texts.values()))) for item in items if item.texts]
-    final = any(phase == "final_answer" for phase, _ in said)
+    texts = [(item.phase, "".join(map(str, item.texts.values()))) for item in items if item.texts]
+    has_final = any(phase == "final_answer" for phase, _ in texts)
     return tuple(
         mended(text)
-        for phase, text in said
-        if text.strip() and (phase == "final_answer" if final else phase != "commentary")
+        for phase, text in texts
+        if text.strip() and (phase == "final_answer" if has_final else phase != "commentary")
     )
 
 
-def _status(response: dict[str, Any], says: str) -> Any:
+def _status(response: dict[str, Any], event_status: str) -> Any:
     """Return how a stream ended: the event's own word, unless the status is worse.
 
     Some servers' `status` is still that of the beginning.
     """
     status = response.get("status")
-    return says if says != "completed" or status is None or status in _GOES_ON else status
+    return (
+        event_status
+        if event_status != "completed" or status is None or status in _IN_PROGRESS
+        else status
+    )
