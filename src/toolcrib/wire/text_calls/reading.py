@@ -70,13 +70,13 @@ class Marks:
 
         Without one, return how far there is certainly none, and "".
         """
-        found = self._any.search(text, at)
-        start = len(text) if found is None else found.start()
+        match = self._any.search(text, at)
+        start = len(text) if match is None else match.start()
         if not ended:
             for begin in range(max(at, len(text) - self._longest + 1), min(start + 1, len(text))):
                 if text[begin:].lower() in self._beginnings:
                     return begin, ""
-        return start, "" if found is None else found.group()
+        return start, "" if match is None else match.group()
 
 
 class Cursor:
@@ -147,12 +147,12 @@ class Cursor:
 
     def take(self, mark: str) -> Asking[bool]:
         """Skip `mark`, if it comes next. Raises EndedError if the text ends within it."""
-        seen = yield from self.sees(mark)
-        self.at += len(mark) if seen else 0
-        left = len(self.text) - self.at
-        if not seen and 0 < left < len(mark) and mark.startswith(self.text[-left:]):
+        is_next = yield from self.sees(mark)
+        self.at += len(mark) if is_next else 0
+        remaining = len(self.text) - self.at
+        if not is_next and 0 < remaining < len(mark) and mark.startswith(self.text[-remaining:]):
             raise EndedError
-        return seen
+        return is_next
 
     def expect(self, mark: str) -> Asking[None]:
         """Skip `mark`. Raises NoCallError, or EndedError if the text is at its end."""
@@ -255,8 +255,8 @@ class Cursor:
 
 
 def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
-    found = pattern.match(text, at)
-    return at if found is None else found.end()
+    match = pattern.match(text, at)
+    return at if match is None else match.end()
 
 
 def nowhere(_text: str) -> None:
@@ -285,8 +285,8 @@ _ESCAPE = re.compile(
 )
 _LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _QUOTES = "\"'"
-_DEEPEST_LITERAL = 200  # deeper ones are refused as arguments anyway
-_TRIPLE = {quote: Marks((quote * 3,)) for quote in _QUOTES}
+_MAX_LITERAL_DEPTH = 200  # deeper ones are refused as arguments anyway
+_TRIPLE_QUOTES = {quote: Marks((quote * 3,)) for quote in _QUOTES}
 
 
 class _OpenBracket(msgspec.Struct, eq=False):
@@ -304,7 +304,7 @@ def keywords(cursor: Cursor, sink: Sink) -> Asking[None]:
     Raises NoCallError, EndedError.
     """
     sink("{")
-    yield from _filled(cursor, sink, [_OpenBracket(")", "=", "}")], "")
+    yield from _read_open(cursor, sink, [_OpenBracket(")", "=", "}")], "")
 
 
 def dictionary(cursor: Cursor, sink: Sink, quote: str = "") -> Asking[None]:
@@ -315,53 +315,55 @@ def dictionary(cursor: Cursor, sink: Sink, quote: str = "") -> Asking[None]:
     """
     yield from cursor.expect("{")
     sink("{")
-    yield from _filled(cursor, sink, [_OpenBracket("}", ":", "}")], quote)
+    yield from _read_open(cursor, sink, [_OpenBracket("}", ":", "}")], quote)
 
 
 def json_of(text: str) -> str | None:
     """Return the text as JSON if all of it is one Python literal, or None."""
-    cursor, pieces, open_ = Cursor(text, ended=True), list[str](), list[_OpenBracket]()
+    cursor, pieces, brackets = Cursor(text, ended=True), list[str](), list[_OpenBracket]()
     try:
-        for _ in _whole(cursor, pieces.append, open_):
+        for _ in _read_literal(cursor, pieces.append, brackets):
             return None  # never: the text is at its end
     except (NoCallError, EndedError):
         return None
     return "".join(pieces)
 
 
-def _whole(cursor: Cursor, sink: Sink, open_: list[_OpenBracket]) -> Asking[None]:
+def _read_literal(cursor: Cursor, sink: Sink, brackets: list[_OpenBracket]) -> Asking[None]:
     yield from cursor.space()
-    yield from _value(cursor, sink, open_, "")
-    yield from _filled(cursor, sink, open_, "")
+    yield from _value(cursor, sink, brackets, "")
+    yield from _read_open(cursor, sink, brackets, "")
     yield from cursor.space()
     if cursor.at < len(cursor.text):
         raise NoCallError
 
 
-def _filled(cursor: Cursor, sink: Sink, open_: list[_OpenBracket], quote: str) -> Asking[None]:
+def _read_open(
+    cursor: Cursor, sink: Sink, brackets: list[_OpenBracket], quote: str
+) -> Asking[None]:
     """Read on until everything that is open is closed. A comma may precede a closing bracket."""
-    while open_:
-        last = open_[-1]
+    while brackets:
+        bracket = brackets[-1]
         yield from cursor.space()
-        closed = yield from cursor.take(last.closer)
-        if not closed and last.filled:
+        is_closed = yield from cursor.take(bracket.closer)
+        if not is_closed and bracket.filled:
             yield from cursor.expect(",")
             yield from cursor.space()
-            closed = yield from cursor.take(last.closer)
-        if closed:
-            sink(last.end)
-            open_.pop()
+            is_closed = yield from cursor.take(bracket.closer)
+        if is_closed:
+            sink(bracket.end)
+            brackets.pop()
             continue
-        if last.filled:
+        if bracket.filled:
             sink(", ")
-        last.filled = True
-        if last.between:
-            key = yield from _key(cursor, last.between, quote)
+        bracket.filled = True
+        if bracket.between:
+            key = yield from _key(cursor, bracket.between, quote)
             yield from cursor.space()
-            yield from cursor.expect(last.between)
+            yield from cursor.expect(bracket.between)
             yield from cursor.space()
-            sink(f"{written(key)}: ")
-        yield from _value(cursor, sink, open_, quote)
+            sink(f"{json_string(key)}: ")
+        yield from _value(cursor, sink, brackets, quote)
 
 
 def _key(cursor: Cursor, between: str, quote: str) -> Asking[str]:
@@ -374,18 +376,18 @@ def _key(cursor: Cursor, between: str, quote: str) -> Asking[str]:
     return (yield from string(cursor))
 
 
-def _value(cursor: Cursor, sink: Sink, open_: list[_OpenBracket], quote: str) -> Asking[None]:
+def _value(cursor: Cursor, sink: Sink, brackets: list[_OpenBracket], quote: str) -> Asking[None]:
     char = yield from cursor.char()
     if char in ("[", "{"):
-        if len(open_) > _DEEPEST_LITERAL:
+        if len(brackets) > _MAX_LITERAL_DEPTH:
             raise NoCallError
         cursor.at += 1
         sink(char)
-        open_.append(_OpenBracket("]", "", "]") if char == "[" else _OpenBracket("}", ":", "}"))
+        brackets.append(_OpenBracket("]", "", "]") if char == "[" else _OpenBracket("}", ":", "}"))
     elif quote and (yield from cursor.take(quote)):
-        sink(written((yield from _quoted(cursor, quote))))
+        sink(json_string((yield from _quoted(cursor, quote))))
     elif not quote and char in _QUOTES:
-        sink(written((yield from string(cursor))))
+        sink(json_string((yield from string(cursor))))
     else:
         word = yield from cursor.bare()
         if _NUMBER.fullmatch(word) is None and word not in _WORDS:
@@ -408,30 +410,30 @@ def string(cursor: Cursor) -> Asking[str]:
     pieces: list[str] = []
     if (yield from cursor.peek(3)) == quote * 3:
         cursor.at += 3
-        yield from cursor.until(_TRIPLE[quote], pieces.append)
-        return _said("".join(pieces))
+        yield from cursor.until(_TRIPLE_QUOTES[quote], pieces.append)
+        return _python_string("".join(pieces))
     yield from cursor.string(pieces.append)
     text = "".join(pieces)
     if quote == '"':
         try:
-            return _paired(str(json.loads(text, strict=False)))
+            return _with_joined_halves(str(json.loads(text, strict=False)))
         except ValueError:
             pass
-    return _said(text[1:-1])
+    return _python_string(text[1:-1])
 
 
-def written(text: str) -> str:
+def json_string(text: str) -> str:
     """Return a string as JSON."""
     return json.dumps(text, ensure_ascii=False)
 
 
-def _said(text: str) -> str:
+def _python_string(text: str) -> str:
     """Return the value of a Python string. Raises NoCallError for a character given by name
     (`\\N{…}`)."""
-    return _paired(_ESCAPE.sub(_escaped, text)) if "\\" in text else text
+    return _with_joined_halves(_ESCAPE.sub(_escaped, text)) if "\\" in text else text
 
 
-def _paired(text: str) -> str:
+def _with_joined_halves(text: str) -> str:
     """Return the text, with escaped halves of surrogate pairs joined. Raises NoCallError for a lone
     half."""
     try:
@@ -440,16 +442,16 @@ def _paired(text: str) -> str:
         raise NoCallError from None
 
 
-def _escaped(found: re.Match[str]) -> str:
-    line, two, four, eight, octal, named, other = found.groups()
+def _escaped(match: re.Match[str]) -> str:
+    line, two, four, eight, octal, named, other = match.groups()
     if line:
         return ""
     digits = two or four or eight
     if digits or octal:
-        number = int(digits, 16) if digits else int(octal, 8)
-        if number > 0x10FFFF:
+        code_point = int(digits, 16) if digits else int(octal, 8)
+        if code_point > 0x10FFFF:
             raise NoCallError
-        return chr(number)
+        return chr(code_point)
     if named:
         raise NoCallError
     if other in "\\'\"":
@@ -462,7 +464,7 @@ def _escaped(found: re.Match[str]) -> str:
 # A block is all or nothing: if one of its names is not on offer, all of it is text.
 
 
-class Written(msgspec.Struct, eq=False):
+class WrittenCall(msgspec.Struct, eq=False):
     """A call as it was written. `pieces` are its arguments so far.
 
     `native` says that it came where a model makes its calls: at a mark of the syntax, outside
@@ -476,28 +478,32 @@ class Written(msgspec.Struct, eq=False):
 
     def arguments(self) -> Settled:
         """Return the model's own text, if it is JSON; the equivalent JSON, if it is Python."""
-        given = settled("".join(self.pieces))
-        text = given.text if is_object(given.text) else json_of(given.text) or given.text
-        return given._replace(text=text)
+        arguments = settled("".join(self.pieces))
+        text = (
+            arguments.text
+            if is_object(arguments.text)
+            else json_of(arguments.text) or arguments.text
+        )
+        return arguments._replace(text=text)
 
 
 class FoundCalls:
     """Collects what a reader finds. With `strict`, a name that is not on offer ends it at once."""
 
     def __init__(self, offer: Offer, *, strict: bool = False) -> None:
-        self.calls: list[Written] = []
+        self.calls: list[WrittenCall] = []
         self.strict = strict
         self._offer = offer
 
-    def call(self, name: str = "") -> Written:
+    def call(self, name: str = "") -> WrittenCall:
         """Return a new call, to be filled."""
-        call = Written("")
+        call = WrittenCall("")
         self.calls.append(call)
         if name:
             self.named(call, name)
         return call
 
-    def named(self, call: Written, name: str) -> None:
+    def named(self, call: WrittenCall, name: str) -> None:
         """Give a call its name. Raises NoCallError if an unknown one ends the block."""
         if self.strict and not self.offers(name):
             raise NoCallError
@@ -532,11 +538,11 @@ class Parameters:
 
     def kinds(self, name: str) -> frozenset[str]:
         properties = self._schema.get("properties")
-        known = properties.get(name) if isinstance(properties, dict) else None
-        return frozenset(self._kinds(known, 0))
+        schema = properties.get(name) if isinstance(properties, dict) else None
+        return frozenset(self._kinds(schema, 0))
 
     def _kinds(self, schema: object, depth: int) -> set[str]:
-        if not isinstance(schema, dict) or depth > _DEEPEST:
+        if not isinstance(schema, dict) or depth > _MAX_DEPTH:
             return set()
         if isinstance(ref := schema.get("$ref"), str):
             return self._kinds(self._references.resolve(ref), depth + 1)
@@ -545,12 +551,12 @@ class Parameters:
             return {kinds} if isinstance(kinds, str) else {k for k in kinds if isinstance(k, str)}
         values = schema.get("enum", [schema["const"]] if "const" in schema else None)
         if isinstance(values, list):
-            return {_KINDS.get(type(value), "object") for value in values}
+            return {_TYPE_NAMES.get(type(value), "object") for value in values}
         for key in ("anyOf", "oneOf", "allOf"):
             if isinstance(branches := schema.get(key), list):
                 return set().union(*(self._kinds(branch, depth + 1) for branch in branches))
         return set()
 
 
-_DEEPEST = 8
-_KINDS = {str: "string", bool: "boolean", type(None): "null", int: "integer", float: "number"}
+_MAX_DEPTH = 8
+_TYPE_NAMES = {str: "string", bool: "boolean", type(None): "null", int: "integer", float: "number"}

@@ -25,17 +25,17 @@ from toolcrib.wire.text_calls.reading import (
     Sink,
     dictionary,
     json_of,
+    json_string,
     keywords,
     nowhere,
     string,
-    written,
 )
 
-_NAMED = (
+_THINKING_NAMES = (
     *("think", "thinking", "thought", "reasoning", "reflection", "scratchpad", "antthinking"),
     *("longcat_think", "seed:think"),
 )
-THINKING = {f"<{name}>": f"</{name}>" for name in _NAMED} | {
+THINKING = {f"<{name}>": f"</{name}>" for name in _THINKING_NAMES} | {
     "[THINK]": "[/THINK]",  # Magistral
     "◁think▷": "◁/think▷",  # Kimi
     "<|START_THINKING|>": "<|END_THINKING|>",  # Command
@@ -143,12 +143,12 @@ def some_calls(cursor: Cursor, block: FoundCalls) -> Asking[None]:
     char = yield from cursor.char()
     if char == "[":
         cursor.at += 1
-        yield from _listed(cursor, block)
+        yield from _call_list(cursor, block)
     elif char != "{":
         yield from python_call(cursor, block)
     else:
         yield from json_call(cursor, block)
-        while (yield from then(cursor, ";")):
+        while (yield from take_with_space(cursor, ";")):
             yield from json_call(cursor, block)
 
 
@@ -174,7 +174,7 @@ def function_tag(cursor: Cursor, block: FoundCalls) -> Asking[None]:
         yield from cursor.value(call.pieces.append)
     else:
         values = TagValues(block.parameters(name), call.pieces.append)
-        while (yield from then(cursor, "<parameter=")):
+        while (yield from take_with_space(cursor, "<parameter=")):
             key = yield from cursor.key()
             yield from cursor.expect(">")
             value = yield from tag_value(cursor, "</parameter>", ("<parameter=", "</function>"))
@@ -184,18 +184,18 @@ def function_tag(cursor: Cursor, block: FoundCalls) -> Asking[None]:
     yield from cursor.expect("</function>")
 
 
-def tag_value(cursor: Cursor, closer: str, after: tuple[str, ...]) -> Asking[str]:
-    """Return the text before a `closer` that is followed by one of `after`."""
+def tag_value(cursor: Cursor, closer: str, followers: tuple[str, ...]) -> Asking[str]:
+    """Return the text before a `closer` that is followed by one of `followers`."""
     pieces: list[str] = []
     marks = Marks((closer,))
     while True:
         yield from cursor.until(marks, pieces.append)
-        spaces = len(pieces)
+        value_end = len(pieces)
         pieces.append(closer)
         yield from cursor.space(pieces.append)
-        for mark in after:
+        for mark in followers:
             if (yield from cursor.sees(mark)):
-                return "".join(pieces[:spaces])
+                return "".join(pieces[:value_end])
 
 
 class TagValues:
@@ -204,7 +204,7 @@ class TagValues:
     def __init__(self, parameters: Parameters, sink: Sink) -> None:
         self._parameters = parameters
         self._sink = sink
-        self._before = "{"
+        self._separator = "{"
 
     def add(self, key: str, value: str, *, is_text: bool | None = None) -> None:
         """Add one argument. `is_text` says whether the tag declares it a string.
@@ -216,24 +216,24 @@ class TagValues:
         kinds = self._parameters.kinds(key)
         if is_text is None and not ("null" in kinds and value.strip() in ("null", "None")):
             is_text = "string" in kinds
-        given = written(value) if is_text else _json(value)
-        self._sink(f"{self._before}{written(key)}: {given}")
-        self._before = ", "
+        value_json = json_string(value) if is_text else _json(value)
+        self._sink(f"{self._separator}{json_string(key)}: {value_json}")
+        self._separator = ", "
 
     def close(self) -> None:
-        self._sink("{}" if self._before == "{" else "}")
+        self._sink("{}" if self._separator == "{" else "}")
 
 
 def _json(text: str) -> str:
-    bare = text.strip()
+    stripped = text.strip()
     try:
-        _JSON.decode(bare)
+        _JSON.decode(stripped)
     except (ValueError, RecursionError):
-        return json_of(bare) or written(text)
-    return bare
+        return json_of(stripped) or json_string(text)
+    return stripped
 
 
-def _listed(cursor: Cursor, block: FoundCalls) -> Asking[None]:
+def _call_list(cursor: Cursor, block: FoundCalls) -> Asking[None]:
     while True:
         yield from cursor.space()
         is_json = (yield from cursor.char()) == "{"
@@ -244,13 +244,13 @@ def _listed(cursor: Cursor, block: FoundCalls) -> Asking[None]:
     yield from cursor.expect("]")
 
 
-def then(cursor: Cursor, mark: str) -> Asking[bool]:
+def take_with_space(cursor: Cursor, mark: str) -> Asking[bool]:
     """Skip `mark`, with the whitespace around it, if it comes next; return whether it did."""
     yield from cursor.space()
-    there = yield from cursor.take(mark)
-    if there:
+    is_next = yield from cursor.take(mark)
+    if is_next:
         yield from cursor.space()
-    return there
+    return is_next
 
 
 # Hermes and Qwen: JSON in `<tool_call>` tags, and the tags of Qwen3-Coder.
@@ -272,7 +272,7 @@ def _json_until(cursor: Cursor, block: FoundCalls, *, closer: str) -> Asking[Non
     yield from cursor.expect(closer)
 
 
-def _unopened(cursor: Cursor, block: FoundCalls) -> Asking[None]:
+def _without_opener(cursor: Cursor, block: FoundCalls) -> Asking[None]:
     """Read a call whose opening tag was swallowed, for example when thinking was separated."""
     try:
         yield from json_call(cursor, block)
@@ -287,17 +287,17 @@ def _qwen(cursor: Cursor, block: FoundCalls) -> Asking[None]:
     if not (yield from cursor.sees("<function=")):
         yield from _json_until(cursor, block, closer=_CLOSER)
         return
-    while (yield from then(cursor, "<function=")):
+    while (yield from take_with_space(cursor, "<function=")):
         yield from function_tag(cursor, block)
     yield from cursor.expect(_CLOSER)
 
 
 def _qwen_unopened(cursor: Cursor, block: FoundCalls) -> Asking[None]:
     yield from function_tag(cursor, block)
-    yield from then(cursor, _CLOSER)
+    yield from take_with_space(cursor, _CLOSER)
 
 
-def _bracketed(cursor: Cursor, block: FoundCalls) -> Asking[None]:
+def _qwen_bracketed(cursor: Cursor, block: FoundCalls) -> Asking[None]:
     """Read `[Calling tool: name({"key": "value"})]`, as Qwen3 does in long conversations."""
     yield from cursor.space()
     call = block.call((yield from cursor.name()))
@@ -310,7 +310,7 @@ HERMES = TextSyntax(
     name="hermes",
     marks={"<tool_call>": partial(_json_until, closer=_CLOSER)},
     closers={"<tool_call>": _CLOSER},
-    unmarked=_unopened,
+    unmarked=_without_opener,
     endings=("<|im_end|>",),
 )
 QWEN = TextSyntax(
@@ -319,7 +319,7 @@ QWEN = TextSyntax(
         "<tool_call>": _qwen,
         "<function=": _qwen_unopened,
         "<tools>": partial(_json_until, closer="</tools>"),
-        "[Calling tool:": _bracketed,
+        "[Calling tool:": _qwen_bracketed,
     },
     closers={
         "<tool_call>": _CLOSER,
@@ -327,7 +327,7 @@ QWEN = TextSyntax(
         "<tools>": "</tools>",
         "[Calling tool:": ")]",
     },
-    unmarked=_unopened,
+    unmarked=_without_opener,
     endings=("<|im_end|>",),
 )
 
@@ -395,14 +395,14 @@ MISTRAL_TEXT = TextSyntax(
 # templates of FunctionGemma (`<escape>` around strings) and Gemma 4 (`<|"|>` around them).
 
 
-def _fenced(cursor: Cursor, block: FoundCalls) -> Asking[None]:
+def _gemma_fenced(cursor: Cursor, block: FoundCalls) -> Asking[None]:
     yield from cursor.space()
     while not (yield from cursor.take("```")):
         yield from some_calls(cursor, block)
         yield from cursor.space()
 
 
-def _noted(cursor: Cursor, block: FoundCalls, *, quote: str, closer: str) -> Asking[None]:
+def _gemma_call(cursor: Cursor, block: FoundCalls, *, quote: str, closer: str) -> Asking[None]:
     """Read `call:name{key:value}`, with `quote` around strings."""
     yield from cursor.space()
     yield from cursor.expect("call:")
@@ -415,10 +415,12 @@ def _noted(cursor: Cursor, block: FoundCalls, *, quote: str, closer: str) -> Ask
 GEMMA = TextSyntax(
     name="gemma",
     marks={
-        "```tool_code": _fenced,
-        "```tool_call": _fenced,
-        "<start_function_call>": partial(_noted, quote="<escape>", closer="<end_function_call>"),
-        "<|tool_call>": partial(_noted, quote='<|"|>', closer="<tool_call|>"),
+        "```tool_code": _gemma_fenced,
+        "```tool_call": _gemma_fenced,
+        "<start_function_call>": partial(
+            _gemma_call, quote="<escape>", closer="<end_function_call>"
+        ),
+        "<|tool_call>": partial(_gemma_call, quote='<|"|>', closer="<tool_call|>"),
     },
     closers={
         "<start_function_call>": "<end_function_call>",
@@ -437,21 +439,21 @@ GEMMA = TextSyntax(
 _BEGIN, _SEPARATOR, _DEEPSEEK_END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
 _BEGIN_ALL, _END_ALL = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 _SENTENCE_END = "<｜end▁of▁sentence｜>"
-_INVOKE, _INVOKED = '<｜DSML｜invoke name="', "</｜DSML｜invoke>"
-_PARAMETER, _GIVEN = '<｜DSML｜parameter name="', "</｜DSML｜parameter>"
+_INVOKE_BEGIN, _INVOKE_END = '<｜DSML｜invoke name="', "</｜DSML｜invoke>"
+_PARAMETER_BEGIN, _PARAMETER_END = '<｜DSML｜parameter name="', "</｜DSML｜parameter>"
 
 
 def _deepseek_listed(cursor: Cursor, block: FoundCalls) -> Asking[None]:
-    while (yield from then(cursor, _BEGIN)):
-        yield from _one(cursor, block)
+    while (yield from take_with_space(cursor, _BEGIN)):
+        yield from _deepseek_call(cursor, block)
 
 
-def _unlisted(cursor: Cursor, block: FoundCalls) -> Asking[None]:
-    yield from _one(cursor, block)
+def _deepseek_unlisted(cursor: Cursor, block: FoundCalls) -> Asking[None]:
+    yield from _deepseek_call(cursor, block)
     yield from _deepseek_listed(cursor, block)
 
 
-def _one(cursor: Cursor, block: FoundCalls) -> Asking[None]:
+def _deepseek_call(cursor: Cursor, block: FoundCalls) -> Asking[None]:
     """Read `function`, the name, and fenced JSON (V2.5, V3, R1), or the name and JSON (V3.1)."""
     name = yield from cursor.name()
     yield from cursor.expect(_SEPARATOR)
@@ -471,32 +473,32 @@ def _one(cursor: Cursor, block: FoundCalls) -> Asking[None]:
 
 
 def _dsml(cursor: Cursor, block: FoundCalls, *, closer: str) -> Asking[None]:
-    while (yield from then(cursor, _INVOKE)):
+    while (yield from take_with_space(cursor, _INVOKE_BEGIN)):
         name = yield from cursor.name()
         yield from cursor.expect('">')
         call = block.call(name)
         values = TagValues(block.parameters(name), call.pieces.append)
-        while (yield from then(cursor, _PARAMETER)):
+        while (yield from take_with_space(cursor, _PARAMETER_BEGIN)):
             yield from _parameter(cursor, values)
         values.close()
-        yield from cursor.expect(_INVOKED)
+        yield from cursor.expect(_INVOKE_END)
     yield from cursor.expect(closer)
 
 
 def _parameter(cursor: Cursor, values: TagValues) -> Asking[None]:
     key = yield from cursor.key()
     yield from cursor.expect('" string=')
-    says = yield from string(cursor)
+    string_flag = yield from string(cursor)
     yield from cursor.expect(">")
-    value = yield from tag_value(cursor, _GIVEN, (_PARAMETER, _INVOKED))
-    values.add(key, value, is_text=says == "true")
+    value = yield from tag_value(cursor, _PARAMETER_END, (_PARAMETER_BEGIN, _INVOKE_END))
+    values.add(key, value, is_text=string_flag == "true")
 
 
 DEEPSEEK = TextSyntax(
     name="deepseek",
     marks={
         _BEGIN_ALL: _deepseek_listed,
-        _BEGIN: _unlisted,
+        _BEGIN: _deepseek_unlisted,
         "<｜DSML｜function_calls>": partial(_dsml, closer="</｜DSML｜function_calls>"),
         "<｜DSML｜tool_calls>": partial(_dsml, closer="</｜DSML｜tool_calls>"),
     },
