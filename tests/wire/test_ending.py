@@ -142,7 +142,7 @@ def test_the_reply(
 ) -> None:
     ending, assembler = Ending(WIRE, Offer()), CallAssembler(Offer(), "c")
     if arguments is not None:
-        assembler.whole("id", "f", arguments)
+        assembler.take_whole("id", "f", arguments)
     ending.take_reason(reason)
     calls = ending.calls(assembler)
     reply = ending.reply(["a", "\ud83d", "\ude00"], calls, SPENT, raw={"r": 1}, refused=refused)

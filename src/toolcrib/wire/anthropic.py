@@ -152,7 +152,9 @@ class ContentBlock(GrowingBlock):
 def replayed(state: Any, text: str, calls: Sequence[SentCall]) -> list[dict[str, Any]]:
     """Return an assistant's content: text and calls, at their places among the kept blocks."""
     kept_blocks = state if isinstance(state, list) else []
-    forms = [form for form in kept_blocks if isinstance(form, dict) and _is_usable(form, cut=False)]
+    forms = [
+        form for form in kept_blocks if isinstance(form, dict) and _is_usable(form, is_cut=False)
+    ]
     kept_text = "".join(form["text"] for form in forms if form.get("type") == "text")
     remaining, blocks = list(calls), list[dict[str, Any]]()
     for form in forms:
@@ -183,14 +185,14 @@ def _is_plain(form: dict[str, Any]) -> bool:
     return form.get("type") == "text" and not form.get("citations")
 
 
-def _is_usable(form: dict[str, Any], *, cut: bool) -> bool:
+def _is_usable(form: dict[str, Any], *, is_cut: bool) -> bool:
     """Return whether Anthropic would accept the block back. It refuses thinking and calls that were
     cut."""
     kind = form.get("type")
     if kind == "text":
         return isinstance(form.get("text"), str)
     if kind == "thinking":
-        return bool(form.get("signature")) or not cut
+        return bool(form.get("signature")) or not is_cut
     return "input" not in form or isinstance(form["input"], dict)
 
 
@@ -244,7 +246,7 @@ class AnthropicHistory(History):
         and the type `ToolReferenceBlockParam` of the `anthropic` package. A tool that is in the
         list cannot be referenced; the model has it there already.
         """
-        names = [self._wire_name(own) for own in self.brings(result.message)]
+        names = [self._wire_name(own_name) for own_name in self.newly_found(result.message)]
         content = [{"type": "tool_reference", "tool_name": name} for name in names]
         form = {"type": "tool_result", "tool_use_id": result.id, "content": content}
         return form if names else None
@@ -279,7 +281,7 @@ def _result(result: SentResult, media: frozenset[str]) -> dict[str, Any]:
     return form
 
 
-def _media_form(part: Media, _at: int) -> dict[str, Any] | None:
+def _media_form(part: Media, _position: int) -> dict[str, Any] | None:
     """Return the block of an image or a PDF. Anthropic fetches from https addresses only."""
     data = inline_data(part)
     if data is None and not part.url.startswith("https://"):
@@ -335,7 +337,7 @@ class AnthropicReply(BlockReply[ContentBlock]):
 
     def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
         super().__init__(wire, offer=offer, ids=ids)
-        self._whole = False
+        self._is_body = False
         self._id: object = None
 
     def body(self, body: dict[str, Any], data: bytes) -> None:
@@ -344,7 +346,7 @@ class AnthropicReply(BlockReply[ContentBlock]):
         content = body.get("content")
         if not isinstance(content, list):
             raise WireError("the reply has no content blocks: this is not an Anthropic message")
-        self.is_recognized = self._whole = True
+        self.is_recognized = self._is_body = True
         source = RawJson(data)
         for position, form in enumerate(content):
             tool_input = _input(form, source, "content", position)
@@ -356,7 +358,7 @@ class AnthropicReply(BlockReply[ContentBlock]):
         kind = event.get("type") or name.decode("utf-8", "replace")
         self.is_recognized = self.is_recognized or (isinstance(kind, str) and kind in _EVENTS)
         if misplaced(event, kind, _EVENTS):
-            self._calls.stray()
+            self._calls.doubt_open_calls()
         self._take_misplaced(event, is_beginning=kind == "message_start")
         match kind:
             case "content_block_delta":
@@ -397,7 +399,7 @@ class AnthropicReply(BlockReply[ContentBlock]):
             text = "" if tool_input is None else dumped(tool_input, "input of a tool call is")
             is_placeholder = is_beginning and not text.strip("{} ")
             name, provider_id = call.get("name") or "", call.get("id") or ""
-            self._calls.copy(str(provider_id), str(name), "" if is_placeholder else text)
+            self._calls.take_copy(str(provider_id), str(name), "" if is_placeholder else text)
 
     def _take_message(self, message: Any) -> None:
         """Take the beginning of a message. If another one had begun, its end is lost."""
@@ -417,7 +419,7 @@ class AnthropicReply(BlockReply[ContentBlock]):
         if previous is not None and previous.kind == "tool_use" and member not in delta:
             if previous.is_bare(delta, member):
                 return
-            self._calls.stray()  # it may carry input
+            self._calls.doubt_open_calls()  # it may carry input
         block = self._block_at(index, kind, parts)
         value = delta.get(member) if member else delta
         if member in ("", "citation"):
@@ -437,7 +439,7 @@ class AnthropicReply(BlockReply[ContentBlock]):
             if not isinstance(name, str):
                 raise WireError("the name of a tool call is not text")
             self.ending.note_call()
-            self._calls.piece(block.number, str(provider_id), name, "")
+            self._calls.take_piece(block.number, str(provider_id), name, "")
             text = form.get("input")
             block.given = text if isinstance(text, str) else tool_input
         elif block.kind == "text" and (text := form.get("text")):
@@ -462,11 +464,11 @@ class AnthropicReply(BlockReply[ContentBlock]):
             if text:
                 self.ending.note_call()
                 block.input.append(text)
-            if part := self._calls.piece(block.number, "", "", text):
+            if part := self._calls.take_piece(block.number, "", "", text):
                 parts.append(part)
             return
         if member == "partial_json" and block.stopped:
-            self._calls.stray()
+            self._calls.doubt_open_calls()
         block.add(member, text)
         if block.kind == "text" and text:
             show_text(text, self._text, parts)
@@ -476,7 +478,7 @@ class AnthropicReply(BlockReply[ContentBlock]):
     def _stop(self, block: ContentBlock, parts: Parts) -> None:
         self._settle(block, parts)
         block.stopped = True
-        self._calls.end(block.number)
+        self._calls.end_call(block.number)
 
     def _settle(self, block: ContentBlock, parts: Parts) -> None:
         """Settle a call's input.
@@ -491,7 +493,7 @@ class AnthropicReply(BlockReply[ContentBlock]):
             return
         if not block.input:
             block.input.append(tool_input)
-            if part := self._calls.piece(block.number, "", "", tool_input):
+            if part := self._calls.take_piece(block.number, "", "", tool_input):
                 parts.append(part)
         elif not same_json(tool_input, "".join(block.input)):
             self._calls.doubt(block.number, CONTRADICTORY)
@@ -500,11 +502,13 @@ class AnthropicReply(BlockReply[ContentBlock]):
         """Return the reply. `ended` says whether the provider declared it complete."""
         for block in self._blocks:
             self._settle(block, [])
-        has_end = self._whole or bool(self.ending.reason)  # otherwise a cut may have been lost
+        has_end = self._is_body or bool(self.ending.reason)  # otherwise a cut may have been lost
         return super().finish(ended=ended and has_end, raw=raw)
 
-    def _state_blocks(self, forms: list[dict[str, Any]], *, cut: bool) -> list[dict[str, Any]]:
-        return [] if all(map(_is_plain, forms)) else [f for f in forms if _is_usable(f, cut=cut)]
+    def _state_blocks(self, forms: list[dict[str, Any]], *, is_cut: bool) -> list[dict[str, Any]]:
+        return (
+            [] if all(map(_is_plain, forms)) else [f for f in forms if _is_usable(f, is_cut=is_cut)]
+        )
 
 
 def _call_in(form: Any) -> dict[str, Any] | None:

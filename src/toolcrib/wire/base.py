@@ -32,7 +32,7 @@ from toolcrib.values.message import (
     ToolChoice,
 )
 from toolcrib.values.remembered import remembered
-from toolcrib.wire.deferred import DeferredForm, Loaded, brought, is_deferred
+from toolcrib.wire.deferred import DeferredForm, Loaded, found_tool_names, is_deferred
 from toolcrib.wire.forms import OutputForm, ToolForm, encoded
 from toolcrib.wire.history import EncodedList, Histories, History
 from toolcrib.wire.text_calls.syntaxes import TextSyntax
@@ -322,22 +322,27 @@ def _deferred(wire: Wire, request: ChatRequest, tools: SentTools, model: str) ->
     if not is_deferred(form, request, tools.names, wire=wire.name, model=model) or form is None:
         return tools
     shapes = {
-        own: {key: value for key, value in shape.items() if key not in form.without}
-        for own, shape in zip(tools.names, tools.shapes, strict=True)
+        own_name: {key: value for key, value in shape.items() if key not in form.without}
+        for own_name, shape in zip(tools.names, tools.shapes, strict=True)
     }
-    brought_names, own_names = brought(request), dict(tools.offer.own_names)
+    found_names, own_names = found_tool_names(request), dict(tools.offer.own_names)
     loaded = {
-        own: orjson.dumps(s | dict(form.mark)) for own, s in shapes.items() if own in brought_names
+        own_name: orjson.dumps(s | dict(form.mark))
+        for own_name, s in shapes.items()
+        if own_name in found_names
     }
     if form.search is not None:
         shapes[request.search_tool] = dict(form.search(shapes[request.search_tool]))
         own_names[form.call_name] = request.search_tool
-    sent_names = [own for own in shapes if form.listed or own not in loaded]
-    listed = [orjson.Fragment(loaded[own]) if own in loaded else shapes[own] for own in sent_names]
+    sent_names = [own_name for own_name in shapes if form.listed or own_name not in loaded]
+    sent_forms = [
+        orjson.Fragment(loaded[own_name]) if own_name in loaded else shapes[own_name]
+        for own_name in sent_names
+    ]
     return msgspec.structs.replace(
         tools,
         offer=msgspec.structs.replace(tools.offer, own_names=own_names),
-        body=orjson.dumps(listed),
+        body=orjson.dumps(sent_forms),
         search=request.search_tool,
         loaded=loaded,
     )
@@ -545,7 +550,9 @@ def _encoded_tools(wire: Wire, source_tools: Sequence[HasDefinition]) -> SentToo
     tools = list(as_offered(source_tools))
     encoded_tools = encoded(wire.tools, [tool.get_definition() for tool in tools])
     own_names = {
-        wire_name: own for own, wire_name in encoded_tools.names.items() if own != wire_name
+        wire_name: own_name
+        for own_name, wire_name in encoded_tools.names.items()
+        if own_name != wire_name
     }
     offer = Offer.of(tools, own_names=own_names, restorers=encoded_tools.restorers)
     return SentTools(

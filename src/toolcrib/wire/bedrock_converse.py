@@ -327,7 +327,7 @@ def _result(result: SentResult, media: frozenset[str]) -> dict[str, Any]:
     return {"toolResult": form | {"status": "error"} if is_error else form}
 
 
-def _media_form(name: str, part: Media, at: int) -> dict[str, Any] | None:
+def _media_form(name: str, part: Media, position: int) -> dict[str, Any] | None:
     """Return the block of an image or a document.
 
     A model may mistake a document's name for an instruction, so the name is neutral: its position.
@@ -341,7 +341,9 @@ def _media_form(name: str, part: Media, at: int) -> dict[str, Any] | None:
     if document_format is None:
         return None
     source: dict[str, Any] = {"s3Location": {"uri": part.url}} if data is None else {"bytes": data}
-    return {"document": {"format": document_format, "name": f"{name} {at + 1}", "source": source}}
+    return {
+        "document": {"format": document_format, "name": f"{name} {position + 1}", "source": source}
+    }
 
 
 def _image(image: Image) -> dict[str, Any]:
@@ -397,7 +399,7 @@ class BedrockReply(BlockReply[ConverseBlock]):
         source = RawJson(data)
         for position, form in enumerate(content):
             tool_input = _input(form, source, "output", "message", "content", position)
-            self._calls.end(self._begin(form, None, tool_input, []).number)
+            self._calls.end_call(self._begin(form, None, tool_input, []).number)
         self._take_reason(body)
         self._take_usage(body)
 
@@ -405,7 +407,7 @@ class BedrockReply(BlockReply[ConverseBlock]):
         kind = name.decode()
         self.is_recognized = self.is_recognized or kind in _EVENTS
         if misplaced(event, kind, _EVENTS):
-            self._calls.stray()
+            self._calls.doubt_open_calls()
         if kind == "contentBlockDelta":
             delta = event.get("delta")
             if not isinstance(delta, dict) or not delta:
@@ -438,7 +440,7 @@ class BedrockReply(BlockReply[ConverseBlock]):
     def _stop(self, index: object) -> None:
         if block := self._by_index.get(index):
             block.stopped = True
-            self._calls.end(block.number)
+            self._calls.end_call(block.number)
 
     def _begin(self, form: Any, index: object, tool_input: str, parts: Parts) -> ConverseBlock:
         if not isinstance(form, dict) or not isinstance(form.get("toolUse", form), dict):
@@ -453,7 +455,7 @@ class BedrockReply(BlockReply[ConverseBlock]):
             if not isinstance(name, str):
                 raise WireError("the name of a tool call is not text")
             self.ending.note_call()
-            if part := self._calls.piece(block.number, str(provider_id), name, tool_input):
+            if part := self._calls.take_piece(block.number, str(provider_id), name, tool_input):
                 parts.append(part)
         return block
 
@@ -464,7 +466,7 @@ class BedrockReply(BlockReply[ConverseBlock]):
             and previous.call is not None
             and kind not in (*_KNOWN_KINDS, "citation")
         ):
-            self._calls.stray()  # it may carry input
+            self._calls.doubt_open_calls()  # it may carry input
         block = self._block_at(index, kind, parts)
         if kind not in ("text", "citation", "citationsContent"):
             self._text.append(APART)
@@ -497,18 +499,18 @@ class BedrockReply(BlockReply[ConverseBlock]):
             raise WireError("the input of a delta is not text")
         if block.call is None:
             if block.stopped:
-                self._calls.stray()
+                self._calls.doubt_open_calls()
             block.add("toolUse", "input", text)
-        elif part := self._calls.piece(block.number, "", "", text):
+        elif part := self._calls.take_piece(block.number, "", "", text):
             self.ending.note_call()
             parts.append(part)
 
-    def _state_blocks(self, forms: list[dict[str, Any]], *, cut: bool) -> list[dict[str, Any]]:
+    def _state_blocks(self, forms: list[dict[str, Any]], *, is_cut: bool) -> list[dict[str, Any]]:
         """Return the blocks to be sent back. Without its signature, reasoning that was cut is
         useless."""
         if all(not form or "text" in form or _is_call(form) for form in forms):
             return []
-        return [form for form in forms if _is_usable(form) and not (cut and _is_unsigned(form))]
+        return [form for form in forms if _is_usable(form) and not (is_cut and _is_unsigned(form))]
 
 
 def _call_in(form: Any) -> dict[str, Any] | None:

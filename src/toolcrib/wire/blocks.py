@@ -89,7 +89,7 @@ class BlockReply(ABC, Generic[_B]):
         self._blocks: list[_B] = []
         self._by_index: dict[object, _B] = {}
         self._text: list[str] = []
-        self._calls = CallAssembler(offer, ids, marked=True)
+        self._calls = CallAssembler(offer, ids, has_end_marks=True)
         self._usage: dict[str, Any] = {}
 
     @abstractmethod
@@ -97,7 +97,7 @@ class BlockReply(ABC, Generic[_B]):
         """Begin a block, whose text is shown at once; `tool_input` came with its beginning."""
 
     @abstractmethod
-    def _state_blocks(self, forms: list[dict[str, Any]], *, cut: bool) -> list[dict[str, Any]]:
+    def _state_blocks(self, forms: list[dict[str, Any]], *, is_cut: bool) -> list[dict[str, Any]]:
         """Return the blocks that have to be sent back: all, or none if text and calls say it all."""
 
     def _add_block(self, block: _B, index: object) -> _B:
@@ -147,7 +147,7 @@ class BlockReply(ABC, Generic[_B]):
         self.ending.stop(ended=ended)
         calls = self.ending.calls(self._calls)
         forms = [block.whole() for block in self._blocks]
-        state = self._state_blocks(forms, cut=self.ending.cut is not None)
+        state = self._state_blocks(forms, is_cut=self.ending.cut is not None)
         input_key, output_key, read_key, write_key = self.usage_keys
         usage = Usage(
             1,

@@ -145,16 +145,17 @@ class _OpenCall(msgspec.Struct, eq=False):
 
 
 class CallAssembler(msgspec.Struct, eq=False):
-    """The calls of one reply. `piece` takes streamed pieces, `whole` complete calls.
+    """The calls of one reply. `take_piece` takes streamed pieces, `take_whole` complete calls.
 
-    If `marked`, the wire ends each call by its own mark, which `end` reports, and gives each its
-    own id. Otherwise a call ends with the reply, and all calls may have one id. A call that begins
-    after `close` is too late to run. `chunk` is the number of the chunk that pieces are taken from.
+    If `has_end_marks`, the wire ends each call by its own mark, which `end_call` reports, and gives
+    each its own id. Otherwise a call ends with the reply, and all calls may have one id. A call that
+    begins after `close` is too late to run. `chunk` is the number of the chunk that pieces are taken
+    from.
     """
 
     offer: Offer
     ids: str
-    marked: bool = False
+    has_end_marks: bool = False
     chunk: int = 0
     _closed: bool = False
     _calls: list[_OpenCall] = []
@@ -172,7 +173,7 @@ class CallAssembler(msgspec.Struct, eq=False):
         """The id of the call that got the last piece; empty before the first."""
         return "" if self._last is None else self._last.id
 
-    def end(self, index: object) -> None:
+    def end_call(self, index: object) -> None:
         """Note that the wire has ended the call at that index."""
         if (call := self._by_index.get(index)) is not None:
             call.ended = True
@@ -202,7 +203,7 @@ class CallAssembler(msgspec.Struct, eq=False):
         """Note that the reply has come to its own end: no call begins after it."""
         self._closed = True
 
-    def piece(
+    def take_piece(
         self, index: object, provider_id: str, name: str, text: str, *, is_all: bool = False
     ) -> ArgumentsPart | None:
         """Take one piece; `index` is None if the server sent none. Return the part to display, if any.
@@ -224,7 +225,7 @@ class CallAssembler(msgspec.Struct, eq=False):
         if call.ended or (is_all and call.has_arguments() and not call.is_whole()):
             call.fault = call.fault or CONTRADICTORY
         if self._is_stray(call, text):
-            self.stray()
+            self.doubt_open_calls()
         call.fragments.append(text)
         return ArgumentsPart(call.id, call.own_name, text)
 
@@ -233,7 +234,7 @@ class CallAssembler(msgspec.Struct, eq=False):
 
         If no mark ends a call, its name may still come; `finish` checks that.
         """
-        if self.marked:
+        if self.has_end_marks:
             return call.ended or not call.name
         if call is self._calls[-1] or not call.may_be_whole() or not text.strip(SPACE):
             return False
@@ -249,7 +250,7 @@ class CallAssembler(msgspec.Struct, eq=False):
         later = self._calls[self._calls.index(call) + 1 :]
         return same_json("".join(call.fragments), text) and all(c.is_whole() for c in later)
 
-    def placeless(self, index: object, *, has_contents: bool) -> None:
+    def take_empty_piece(self, index: object, *, has_contents: bool) -> None:
         """Take a piece that cannot contain what a call lacks.
 
         It may be the remains of one that could, unless it carries nothing at all (`has_contents` is
@@ -257,9 +258,9 @@ class CallAssembler(msgspec.Struct, eq=False):
         """
         call = self._last if index is None else self._by_index.get(index)
         if has_contents or call is None or self._only_growing() is not None:
-            self.stray()
+            self.doubt_open_calls()
 
-    def stray(self) -> None:
+    def doubt_open_calls(self) -> None:
         """Doubt each open call, because one of them may lack the piece that no call can have.
 
         Each call is examined once: after that it is in doubt, or was whole before.
@@ -277,10 +278,10 @@ class CallAssembler(msgspec.Struct, eq=False):
         index = index_of(raw_index)
         if index is not None and index is not NOWHERE:
             return index
-        number = self.astray() if of_call else None
+        number = self.index_of_open_call() if of_call else None
         return None if number is None else ("number", number)
 
-    def astray(self) -> object:
+    def index_of_open_call(self) -> object:
         """Return the index of the call for an event that does not say which call it belongs to."""
         call = self._only_growing()
         return None if call is None else call.index
@@ -297,11 +298,11 @@ class CallAssembler(msgspec.Struct, eq=False):
             self._grown_count += 1
         growing = list(islice((call for call in calls[self._grown_count :] if call.may_grow()), 2))
         if self._judged_count or len(growing) > 1:
-            self.stray()
+            self.doubt_open_calls()
             return None
         return growing[0] if growing else None
 
-    def copy(self, provider_id: str, name: str, text: str) -> None:
+    def take_copy(self, provider_id: str, name: str, text: str) -> None:
         """Take a complete call from a place where the wire has none: it must match one of the
         reply's calls, or none runs.
 
@@ -325,11 +326,11 @@ class CallAssembler(msgspec.Struct, eq=False):
             call.fault = call.fault or CONTRADICTORY
 
     @property
-    def nameless(self) -> bool:
+    def has_nameless_call(self) -> bool:
         """Whether arguments came of a call that was never named."""
         return any(not call.name and call.has_arguments() for call in self._calls)
 
-    def whole(
+    def take_whole(
         self,
         provider_id: str,
         name: str,
@@ -349,7 +350,7 @@ class CallAssembler(msgspec.Struct, eq=False):
         return ArgumentsPart(call.id, call.own_name, text)
 
     def finish(
-        self, *, cut: bool, payload: PayloadRef | None = None
+        self, *, is_cut: bool, payload: PayloadRef | None = None
     ) -> tuple[tuple[ToolCall, ...], bool]:
         """Return the calls, and whether the reply was cut: known before, or seen in the
         arguments.
@@ -368,33 +369,33 @@ class CallAssembler(msgspec.Struct, eq=False):
             if call.name or text.strip(SPACE):
                 call.is_object = len(text) <= LONGEST and is_object(text)
                 calls.append(call)
-        if self.marked:
+        if self.has_end_marks:
             calls = _without_repeats(calls)
         if self._copies:
             self._doubt_by_copies(calls)
-        cut = cut or (bool(calls) and not calls[-1].is_object and ends_early(calls[-1].text))
+        is_cut = is_cut or (bool(calls) and not calls[-1].is_object and ends_early(calls[-1].text))
         for call, next_call in pairwise(calls):
             if not call.text and not next_call.name:
                 call.fault = call.fault or UNENDED  # the nameless call's arguments may belong to it
         if not all(call.name for call in calls):
-            self.stray()
+            self.doubt_open_calls()
         return tuple(
             self._tool_call(
-                call, payload and PayloadRef(payload.digest, payload.size, position), cut=cut
+                call, payload and PayloadRef(payload.digest, payload.size, position), is_cut=is_cut
             )
             for position, call in enumerate(calls)
-        ), cut
+        ), is_cut
 
-    def _tool_call(self, call: _OpenCall, payload: PayloadRef | None, *, cut: bool) -> ToolCall:
+    def _tool_call(self, call: _OpenCall, payload: PayloadRef | None, *, is_cut: bool) -> ToolCall:
         text, fault, notes = call.text, call.fault, call.notes
-        if not cut:
+        if not is_cut:
             arguments, more_notes, is_consistent = (
                 (text, (), True) if call.is_object else settled(text)
             )
             notes += more_notes
             if fault is None and not call.name:
                 fault = NAMELESS
-            if fault is None and self.marked and not (call.ended or call.is_object):
+            if fault is None and self.has_end_marks and not (call.ended or call.is_object):
                 fault = UNENDED
             if fault is None and not is_consistent:
                 fault = CONTRADICTORY
@@ -406,8 +407,8 @@ class CallAssembler(msgspec.Struct, eq=False):
             provider_id=mended(call.provider_id),
             name=mended(call.own_name),
             arguments=text,
-            complete=not cut and fault is None,
-            notes=() if cut else notes,
+            complete=not is_cut and fault is None,
+            notes=() if is_cut else notes,
             fault=fault,
             payload=payload,
         )
@@ -423,7 +424,9 @@ class CallAssembler(msgspec.Struct, eq=False):
                 call = self._last
             elif call is None and text and not (provider_id or name or text.strip(SPACE)):
                 call = self._only_growing()  # blanks begin no call, and may be part of a string
-        is_renamed = self.marked and call is not None and _is_renamed(call, provider_id, name)
+        is_renamed = (
+            self.has_end_marks and call is not None and _is_renamed(call, provider_id, name)
+        )
         if call is not None and is_renamed:
             call.fault = call.fault or CONTRADICTORY
         if call is None or self._begins(call, provider_id, name, text):
@@ -726,8 +729,8 @@ class Ending(msgspec.Struct, eq=False):
 
     def calls(self, assembler: CallAssembler) -> tuple[ToolCall, ...]:
         """Return the calls. Their arguments may be the only sign that the reply was cut."""
-        calls, cut = assembler.finish(cut=self.cut is not None, payload=self.payload)
-        if cut:
+        calls, is_cut = assembler.finish(is_cut=self.cut is not None, payload=self.payload)
+        if is_cut:
             self.take_sign("length")
         if self._fault is not None:
             calls = tuple(msgspec.structs.replace(call, fault=self._fault) for call in calls)

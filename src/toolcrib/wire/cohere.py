@@ -91,8 +91,8 @@ class CohereHistory(ChatHistory):
         has_content = message.content or message.images or message.parts
         return super().user(message) if has_content else []
 
-    def attachment(self, part: Media, at: int) -> dict[str, Any] | None:
-        return super().attachment(part, at) if isinstance(part, Image) else None
+    def attachment(self, part: Media, position: int) -> dict[str, Any] | None:
+        return super().attachment(part, position) if isinstance(part, Image) else None
 
     def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:
         """Send thinking, a plan and citations back unchanged, unless the text was changed since.
@@ -175,7 +175,7 @@ class CohereReply:
 
     def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
         self.is_recognized = False
-        self._whole = False
+        self._is_body = False
         self._id: object = None
         self._begun = False
         self.ending = Ending(wire, offer)
@@ -184,7 +184,7 @@ class CohereReply:
         self._citations: list[Any] = []
         self._blocks: list[_ContentPart] = []
         self._by_index: dict[object, _ContentPart] = {}
-        self._calls = CallAssembler(offer, ids, marked=True)
+        self._calls = CallAssembler(offer, ids, has_end_marks=True)
         self._usage: JsonObject = {}
 
     def body(self, body: JsonObject, data: bytes) -> None:
@@ -194,20 +194,20 @@ class CohereReply:
             raise WireError(
                 "the reply has no message: this is not an answer of version 2 of Cohere's chat API"
             )
-        self._whole = True
+        self._is_body = True
         self._take_ending(body)
         for index, block in enumerate(_list(message, "content")):
             self._block(index, block, [])
         self._add_plan(message)
         self._citations += _list(message, "citations")
         for call in _list(message, "tool_calls"):
-            self._calls.whole(*_call(call))
+            self._calls.take_whole(*_call(call))
 
     def event(self, event: JsonObject, data: bytes, name: bytes, parts: Parts) -> None:
         """Take one event. Raises WireError, and ProviderError for a reported error."""
         kind = event.get("type") or name.decode("utf-8", "replace")
         if misplaced(event, kind, _EVENTS):
-            self._calls.stray()
+            self._calls.doubt_open_calls()
         self._take_reasons(event)
         if not isinstance(kind, str) or kind not in _EVENTS:
             _check(event)
@@ -216,7 +216,7 @@ class CohereReply:
         self._calls.chunk += 1
         index = index_of(event.get("index"))
         if index in (None, NOWHERE) and kind == "tool-call-end":
-            index = self._calls.astray()
+            index = self._calls.index_of_open_call()
         self._take_mark(kind, event.get("id"), index)
         delta = _object(event, "delta")
         message = _object(delta, "message")
@@ -231,12 +231,12 @@ class CohereReply:
 
     def _take_calls(self, kind: str, index: object, calls: list[Any], parts: Parts) -> None:
         if not calls and kind in ("tool-call-start", "tool-call-delta"):
-            self._calls.stray()
+            self._calls.doubt_open_calls()
         for call in calls:
             self.ending.note_call()
             if kind == "tool-call-delta" and not _has_arguments(call):
-                self._calls.stray()
-            if part := self._calls.piece(index, *_call(call)):
+                self._calls.doubt_open_calls()
+            if part := self._calls.take_piece(index, *_call(call)):
                 parts.append(part)
 
     def _take_reasons(self, event: JsonObject) -> None:
@@ -252,13 +252,13 @@ class CohereReply:
         self._take_ending(delta)
         self._calls.close()
         for call in _list(message, "tool_calls"):
-            self._calls.copy(*_call(call))
+            self._calls.take_copy(*_call(call))
 
     def _take_mark(self, kind: str, message_id: object, index: object) -> None:
         """Take the end of a call or the beginning of a message. If another was open, its end is
         lost."""
         if kind == "tool-call-end":
-            self._calls.end(index)
+            self._calls.end_call(index)
         elif kind == "message-start":
             if self._begun and (not message_id or message_id != self._id):
                 self.ending.take_sign("incomplete")
@@ -308,7 +308,7 @@ class CohereReply:
 
     def finish(self, *, ended: bool, raw: Any) -> Reply:
         """Return the reply. `ended` says whether the provider declared it complete."""
-        has_end = self._whole or bool(self.ending.reason)  # otherwise a cut may have been lost
+        has_end = self._is_body or bool(self.ending.reason)  # otherwise a cut may have been lost
         self.ending.stop(ended=ended and has_end)
         calls = self.ending.calls(self._calls)
         return self.ending.reply(

@@ -85,7 +85,7 @@ def loads_of(message: Message, search: str) -> tuple[str, ...]:
     return message.loads if message.name == search and not message.is_error else ()
 
 
-def brought(request: ChatRequest) -> frozenset[str]:
+def found_tool_names(request: ChatRequest) -> frozenset[str]:
     """Return the names of the tools that the results of a request's search bring."""
     search = request.search_tool
     names = (

@@ -273,7 +273,7 @@ def _result(result: SentResult, text: str, inside: list[dict[str, Any]]) -> dict
     return {"functionResponse": form | {"parts": inside} if inside else form}
 
 
-def _media_form(part: Media, _at: int) -> dict[str, Any] | None:
+def _media_form(part: Media, _position: int) -> dict[str, Any] | None:
     data = inline_data(part)
     media_type = media_type_of(part)
     if data is not None:
@@ -281,8 +281,8 @@ def _media_form(part: Media, _at: int) -> dict[str, Any] | None:
     return {"fileData": {"fileUri": part.url, "mimeType": media_type}} if media_type else None
 
 
-def _prompt_form(part: Media, at: int) -> dict[str, Any] | None:
-    return _image(part) if isinstance(part, Image) else _media_form(part, at)
+def _prompt_form(part: Media, position: int) -> dict[str, Any] | None:
+    return _image(part) if isinstance(part, Image) else _media_form(part, position)
 
 
 def _image(image: Image) -> dict[str, Any]:
@@ -327,8 +327,8 @@ def _camel_case(form: Any) -> Any:
     members = {key: value for key, value in form.items() if value is not None}
     renamed = {key: value for key, value in members.items() if "_" not in key}
     for key in members.keys() - renamed.keys():
-        head, *more = key.split("_")
-        name = key if key == _SNAKE_CALL else head + "".join(map(str.capitalize, more))
+        first_word, *other_words = key.split("_")
+        name = key if key == _SNAKE_CALL else first_word + "".join(map(str.capitalize, other_words))
         renamed[key if name in renamed else name] = members[key]
     return renamed
 
@@ -370,12 +370,12 @@ def _with_calls_swapped(part: Any) -> Any:
 
 
 class _Partial(msgspec.Struct, eq=False):
-    """A call whose arguments come value by value; `doubtful` says that it may lack a piece."""
+    """A call whose arguments come value by value; `is_doubtful` says that it may lack a piece."""
 
     call: dict[str, Any]
     form: dict[str, Any]
     arguments: PartialArguments = msgspec.field(default_factory=PartialArguments)
-    doubtful: bool = False
+    is_doubtful: bool = False
 
 
 class GeminiReply:
@@ -461,7 +461,7 @@ class GeminiReply:
             if call.get("name"):
                 self._others.add(index)
             elif index not in self._others and _has_content(call, ignored=_MEMBERS_WITHOUT_VALUE):
-                self._stray()
+                self._doubt_open_call()
 
     def _take_second_entry(self, candidate: dict[str, Any]) -> None:
         """Take what a second entry of the first candidate says in one event.
@@ -477,12 +477,12 @@ class GeminiReply:
 
     def _copy(self, call: dict[str, Any]) -> None:
         text = dumped(call.get("args") or {}, "arguments of a call are")
-        self._calls.copy(str(call.get("id") or ""), str(call.get("name") or ""), text)
+        self._calls.take_copy(str(call.get("id") or ""), str(call.get("name") or ""), text)
 
-    def _stray(self) -> None:
+    def _doubt_open_call(self) -> None:
         """Doubt the open call, or else the last one: it may lack the piece that came."""
         if self._partial is not None:
-            self._partial.doubtful = True
+            self._partial.is_doubtful = True
         else:
             self._calls.doubt_last()
 
@@ -536,10 +536,10 @@ class GeminiReply:
             and not call.get("name")
             and _has_content(call, ignored=_MEMBERS_WITHOUT_VALUE)
         ):
-            self._stray()  # it may carry a part of the last call
+            self._doubt_open_call()  # it may carry a part of the last call
         if partial is not None:
             partial.form |= {key: part[key] for key in part if key != "functionCall"}
-            partial.doubtful = partial.doubtful or _has_content(call, ignored=_PIECE_MEMBERS)
+            partial.is_doubtful = partial.is_doubtful or _has_content(call, ignored=_PIECE_MEMBERS)
         elif call.get("willContinue") or values:
             self._partial = partial = self._open_call(part)
         elif call.get("name") or text:
@@ -548,11 +548,11 @@ class GeminiReply:
         if partial is None:  # the end of a call that never began
             return
         partial.arguments.add(values)
-        if not call.get("willContinue") and partial.arguments.whole:
+        if not call.get("willContinue") and partial.arguments.is_whole:
             self._partial = None
             self._assemble(partial, text, parts)
         elif not _is_empty(text):
-            partial.doubtful = True  # it continues, although this would be all of it
+            partial.is_doubtful = True  # it continues, although this would be all of it
 
     def _assemble(self, partial: _Partial, text: str, parts: Parts) -> None:
         """Add a call whose values have all come.
@@ -560,13 +560,13 @@ class GeminiReply:
         If `text` came as a whole, too, it counts, as a whole after pieces does on other wires.
         """
         values, call = partial.arguments, partial.call
-        assembled = values.text() if values.any else ""
+        assembled = values.text() if values.has_values else ""
         if not text or (assembled and _is_empty(text)):
-            fault = CONTRADICTORY if values.contradictory or partial.doubtful else None
+            fault = CONTRADICTORY if values.is_contradictory or partial.is_doubtful else None
             self._add_whole_call(call, assembled, parts, fault=fault)
             return
-        is_same = not assembled or (same_json(text, assembled) and not values.contradictory)
-        fault = CONTRADICTORY if partial.doubtful else None
+        is_same = not assembled or (same_json(text, assembled) and not values.is_contradictory)
+        fault = CONTRADICTORY if partial.is_doubtful else None
         notes = () if is_same else ("streamed_otherwise",)
         self._add_whole_call(call, text, parts, fault=fault, notes=notes)
 
@@ -592,7 +592,7 @@ class GeminiReply:
         notes: tuple[str, ...] = (),
     ) -> None:
         name, provider_id = call.get("name") or "", call.get("id") or ""
-        self._calls.whole(str(provider_id), name, text, fault=fault, notes=notes)
+        self._calls.take_whole(str(provider_id), name, text, fault=fault, notes=notes)
         if text:
             number = self._call_count - 1
             parts.append(ArgumentsPart(f"{self._ids}{number}", self._offer.own_name(name), text))

@@ -141,7 +141,7 @@ class History(ABC):
         text_size = len(self._text) + sum(map(len, self.instructions))
         return 2 * text_size + _MESSAGE_BYTES * len(self.messages) + _NAME_BYTES * len(self._names)
 
-    def goes_on_as(self, other: History) -> bool:
+    def adopt_names(self, other: History) -> bool:
         """Return whether this was encoded with the other's settings. If so, take over its names."""
         is_compatible = (
             type(self) is type(other)
@@ -163,7 +163,7 @@ class History(ABC):
             self._names, self.loaded = other._names, other.loaded
         return is_compatible
 
-    def begins(self, messages: tuple[Message, ...]) -> bool:
+    def is_prefix_of(self, messages: tuple[Message, ...]) -> bool:
         """Return whether `messages` begin with the messages encoded here."""
         encoded_messages = self.messages
         return messages[: len(encoded_messages)] == encoded_messages
@@ -183,7 +183,7 @@ class History(ABC):
     def encoded(self) -> EncodedList:
         return EncodedList((b"[", self._text, b"]"))
 
-    def brings(self, message: Message) -> list[str]:
+    def newly_found(self, message: Message) -> list[str]:
         """Return the tools that this result is the first to bring, by their own names."""
         if not (self.search and message.loads):
             return []
@@ -241,10 +241,10 @@ class History(ABC):
             raise RequestError(f"two calls of one message have the id {call.id!r}")
         name = self._sent_names[call.name] = self._wire_name(call.name)
         arguments = call.arguments if is_object(call.arguments) else "{}"
-        sent = self._open_calls[call.id] = SentCall(
+        sent_call = self._open_calls[call.id] = SentCall(
             call, self._sent_id(call, state), name, arguments
         )
-        return sent
+        return sent_call
 
     def _wire_name(self, own_name: str) -> str:
         return self._names.get(own_name) or wire_name(self._rule, own_name)
@@ -316,7 +316,7 @@ class Histories:
         while length > 0:
             previous_key = _message_key(messages, length - 1)
             for history in self._by_end.get((length, end_key, previous_key), ()):
-                if history.begins(messages) and history.goes_on_as(template):
+                if history.is_prefix_of(messages) and history.adopt_names(template):
                     self._remove(history)
                     return history
             end_key, length = previous_key, length - 1

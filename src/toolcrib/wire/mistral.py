@@ -55,12 +55,12 @@ class MistralHistory(ChatHistory):
             content = in_blocks(message, self.media, _chunk, text_part) or ""
         return {"role": "tool", "tool_call_id": result.id, "content": content}
 
-    def attachment(self, part: Media, at: int) -> dict[str, Any] | None:
+    def attachment(self, part: Media, position: int) -> dict[str, Any] | None:
         """Return the chunk of an image, document or recording: mistralai's `ContentChunk`.
 
         https://docs.mistral.ai/capabilities/document_ai/document_qna, …/capabilities/audio
         """
-        return _chunk(part, at)
+        return _chunk(part, position)
 
     def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:
         chunks = self.state(message)
@@ -77,7 +77,7 @@ class MistralHistory(ChatHistory):
 _SILENT = {"role": "assistant", "content": "…"}
 
 
-def _chunk(part: Media, _at: int) -> dict[str, Any] | None:
+def _chunk(part: Media, _position: int) -> dict[str, Any] | None:
     if isinstance(part, Image):
         return {"type": "image_url", "image_url": {"url": part.as_url()}}
     if kind_of(part) == "file":
@@ -108,10 +108,10 @@ class MistralReply(ChatReply):
     def __init__(self, wire: Wire, *, offer: Offer, ids: str) -> None:
         super().__init__(wire, offer=offer, ids=ids)
         self._chunks: list[Any] = []
-        self._whole = False
+        self._is_body = False
 
     def body(self, body: JsonObject, data: bytes) -> None:
-        self._whole = True
+        self._is_body = True
         super().body(body, data)
 
     def add_text(self, content: Any, parts: Parts) -> None:
@@ -128,7 +128,7 @@ class MistralReply(ChatReply):
         """Return the chunks, unless all are text. Mistral refuses the members of other servers."""
         if all(chunk.get("type") == "text" for chunk in self._chunks):
             return None
-        return self._chunks if self._whole else joined(self._chunks)
+        return self._chunks if self._is_body else joined(self._chunks)
 
 
 def _thought(chunk: dict[str, Any]) -> str:

@@ -119,7 +119,7 @@ def _call(call: SentCall) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": function}
 
 
-def _media_form(part: Media, _at: int) -> dict[str, Any] | None:
+def _media_form(part: Media, _position: int) -> dict[str, Any] | None:
     data = inline_data(part) if isinstance(part, Image) else None
     return None if data is None else {"data": data}
 
@@ -191,7 +191,7 @@ class OllamaReply:
             if not isinstance(name, str):
                 raise WireError("the name of a tool call is not text")
             call_id = call.get("id") or ""
-            part = self._calls.whole(
+            part = self._calls.take_whole(
                 call_id if isinstance(call_id, str) else str(call_id), name, text
             )
             if part is not None:

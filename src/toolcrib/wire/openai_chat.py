@@ -109,7 +109,7 @@ class ChatHistory(History):
                 attachments += [text_part(attachment_label(name, result)), form]
         return [*items, {"role": "user", "content": attachments}] if attachments else items
 
-    def attachment(self, part: Media, at: int) -> dict[str, Any] | None:
+    def attachment(self, part: Media, position: int) -> dict[str, Any] | None:
         """Return the part of an image, or of a file or a recording that comes with its data.
 
         `ChatCompletionContentPartParam` of the `openai` package.
@@ -122,7 +122,7 @@ class ChatHistory(History):
         audio_format = _AUDIO.get(media_type_of(part))
         if audio_format is not None:
             return {"type": "input_audio", "input_audio": {"data": data, "format": audio_format}}
-        file = {"filename": file_name(part, at), "file_data": part.as_url()}
+        file = {"filename": file_name(part, position), "file_data": part.as_url()}
         return {"type": "file", "file": file}
 
 

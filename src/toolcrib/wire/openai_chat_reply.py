@@ -312,12 +312,12 @@ class ChatReply:
         self._patience = _PATIENCE
 
     def body(self, body: dict[str, Any], data: bytes) -> None:
-        self._chunk(body, data, whole=True, parts=[])
+        self._chunk(body, data, is_body=True, parts=[])
         if not self.seen:
             raise WireError("the reply has no choices: this is not a chat completion")
 
     def event(self, event: dict[str, Any], data: bytes, _name: bytes, parts: Parts) -> None:
-        self._chunk(event, data, whole=False, parts=parts)
+        self._chunk(event, data, is_body=False, parts=parts)
 
     def fast(self, data: bytes, parts: Parts) -> bool:
         if not (self.seen and self._patience):
@@ -341,13 +341,13 @@ class ChatReply:
                 name, text = call.function.name or "", call.function.arguments or ""
                 if self.ending.natural:
                     self._note_call(call.id or "", name, text)
-                if part := self._calls.piece(call.index, call.id or "", name, text):
+                if part := self._calls.take_piece(call.index, call.id or "", name, text):
                     parts.append(part)
         if content := delta.content:
             self.add_text(content, parts)
         return True
 
-    def _chunk(self, chunk: dict[str, Any], data: bytes, *, whole: bool, parts: Parts) -> None:
+    def _chunk(self, chunk: dict[str, Any], data: bytes, *, is_body: bool, parts: Parts) -> None:
         """Add one chunk (`data` is its bytes), or one complete body. Raises ClientError."""
         choices = member_of(chunk, "choices", list)
         if choices is None or "x_groq" in chunk:
@@ -360,7 +360,7 @@ class ChatReply:
         self._calls.chunk += 1
         own_choices: list[dict[str, Any]] = []
         usual_key, other_key = (
-            ("message", "delta") if whole else ("delta", "message")
+            ("message", "delta") if is_body else ("delta", "message")
         )  # some servers mix them
         for position, choice in enumerate(choices):
             if not isinstance(choice, dict):
@@ -373,15 +373,17 @@ class ChatReply:
                 key = other_key if choice.get(usual_key) is None else usual_key
                 self._choice_path = position, key
                 message = choice.get(key)
-                is_repeat = (whole and bool(own_choices)) or (key == "message" and self._has_deltas)
+                is_repeat = (is_body and bool(own_choices)) or (
+                    key == "message" and self._has_deltas
+                )
                 if is_repeat and message is not None:
                     self._take_repeat(message, parts)
                 else:
-                    self._add(message, whole=whole, parts=parts)
+                    self._add(message, is_body=is_body, parts=parts)
                 if key == usual_key and choice.get(other_key) is not None:
                     self._choice_path = position, other_key
                     self._take_second(message, choice, other_key, parts)
-                self._has_deltas = self._has_deltas or (key == "delta" and not whole)
+                self._has_deltas = self._has_deltas or (key == "delta" and not is_body)
                 own_choices.append(choice)
             else:
                 self._take_other_choice(index, choice.get(usual_key))
@@ -400,9 +402,11 @@ class ChatReply:
             function = _function_of(call) if isinstance(call, dict) else None
             pieces = _pieces_of(function)
             if any(pieces):
-                assembler.piece(index_of(call.get("index")), str(call.get("id") or ""), *pieces)
+                assembler.take_piece(
+                    index_of(call.get("index")), str(call.get("id") or ""), *pieces
+                )
         if any(pieces := _pieces_of(delta.get("function_call"))):
-            assembler.piece("function_call", "", *pieces)
+            assembler.take_piece("function_call", "", *pieces)
 
     def _take_second(self, message: Any, choice: dict[str, Any], other: str, parts: Parts) -> None:
         """Take the calls of a choice's second member, unless they repeat those of the first.
@@ -421,7 +425,7 @@ class ChatReply:
         """
         copy = ChatReply(self._wire, offer=self._offer, ids="")
         copy._source, copy._choice_path = self._source, self._choice_path
-        copy._add(message, whole=True, parts=[])
+        copy._add(message, is_body=True, parts=[])
         streamed_text, text = "".join(self._text), "".join(copy._text)
         if text.strip() != streamed_text.strip():
             self.add_text(text.removeprefix(streamed_text), parts)
@@ -432,10 +436,10 @@ class ChatReply:
         if copied_calls is not None and (self._calls.last_id or self._legacy):
             self._copies.append(copied_calls)
         elif copied_calls is not None:
-            self._add({**message, "content": None, "refusal": None}, whole=False, parts=parts)
+            self._add({**message, "content": None, "refusal": None}, is_body=False, parts=parts)
 
-    def _add(self, delta: Any, *, whole: bool, parts: Parts) -> None:
-        if delta is None and not whole:
+    def _add(self, delta: Any, *, is_body: bool, parts: Parts) -> None:
+        if delta is None and not is_body:
             return
         if not isinstance(delta, dict):
             raise WireError("a choice has neither `message` nor `delta`")
@@ -445,22 +449,22 @@ class ChatReply:
             show_reasoning(next(filter(None, map(delta.get, _TEXTS)), None), parts)
         calls = delta.get("tool_calls")
         if calls is not None:
-            self._add_calls(calls, whole=whole, parts=parts)
+            self._add_calls(calls, is_body=is_body, parts=parts)
         if "function_call" in delta and (function := member_of(delta, "function_call", dict)):
-            name, text = self._function(function, "function_call", whole=whole)
+            name, text = self._function(function, "function_call", is_body=is_body)
             self._note_call("", name, text)
             self._legacy = self._legacy or CallAssembler(self._offer, self._ids)
-            self._legacy.piece("function_call", "", name, text, is_all=_is_value(function))
+            self._legacy.take_piece("function_call", "", name, text, is_all=_is_value(function))
         if (content := delta.get("content")) not in (None, ""):
             self.add_text(content, parts)
         if refusal := delta.get("refusal"):
             self._refused = True
             self.add_text(refusal, parts)
 
-    def _add_calls(self, calls: Any, *, whole: bool, parts: Parts) -> None:
+    def _add_calls(self, calls: Any, *, is_body: bool, parts: Parts) -> None:
         for position, call in enumerate(calls if isinstance(calls, list) else [calls]):
             if call is None:
-                self._calls.stray()
+                self._calls.doubt_open_calls()
                 continue
             if not isinstance(call, dict) or not (call or isinstance(calls, list)):
                 raise WireError("a tool call is not an object")
@@ -469,17 +473,17 @@ class ChatReply:
                 ["tool_calls", position] if isinstance(calls, list) else ["tool_calls"]
             )
             path += [] if call.get("function") is None else ["function"]
-            name, text = self._function(function, *path, whole=whole)
+            name, text = self._function(function, *path, is_body=is_body)
             provider_id = str(call.get("id") or "")
             if self.ending.natural:
                 self._note_call(provider_id, name, text)
-            if not whole and _has_no_contents(call):
-                self._calls.placeless(
+            if not is_body and _has_no_contents(call):
+                self._calls.take_empty_piece(
                     index_of(call.get("index")), has_contents=_has_unknown_member(call)
                 )
-            elif whole:
-                self._calls.whole(provider_id, name, text)
-            elif part := self._calls.piece(
+            elif is_body:
+                self._calls.take_whole(provider_id, name, text)
+            elif part := self._calls.take_piece(
                 index_of(call.get("index")), provider_id, name, text, is_all=_is_value(function)
             ):
                 parts.append(part)
@@ -493,7 +497,7 @@ class ChatReply:
         if provider_id or name or text:
             self.ending.note_call()
 
-    def _function(self, function: Any, *steps: str | int, whole: bool) -> tuple[str, str]:
+    def _function(self, function: Any, *steps: str | int, is_body: bool) -> tuple[str, str]:
         """Return name and arguments as text; arguments that come as a value keep their bytes.
 
         `steps` leads from the message to what has them.
@@ -508,7 +512,7 @@ class ChatReply:
             return name, ""
         if isinstance(text, str):
             return name, text
-        if not (whole or isinstance(text, dict)):
+        if not (is_body or isinstance(text, dict)):
             raise WireError("the arguments of a tool call are neither text nor an object")
         choice, key = self._choice_path
         path = "choices", choice, key, *steps, "arguments"
@@ -548,17 +552,17 @@ class ChatReply:
     def finish(self, *, ended: bool, raw: Any) -> Reply:
         """Return the reply. `ended` says whether the provider declared it complete."""
         self.ending.stop(ended=ended)
-        if any(assembler.nameless for assembler in self._other_choices.values()):
-            self._calls.stray()
+        if any(assembler.has_nameless_call for assembler in self._other_choices.values()):
+            self._calls.doubt_open_calls()
             if self._legacy:
-                self._legacy.stray()
+                self._legacy.doubt_open_calls()
         # Those first: a cut in one of them cuts all.
         legacy = self.ending.calls(self._legacy) if self._legacy else ()
         calls = self.ending.calls(self._calls)
         if legacy:
             calls = self._with_legacy_calls(calls, legacy)
         for copy in self._copies:
-            copied_calls = copy.finish(cut=False)[0]
+            copied_calls = copy.finish(is_cut=False)[0]
             is_same = len(copied_calls) == len(calls) and all(
                 map(_is_same_call, copied_calls, calls)
             )

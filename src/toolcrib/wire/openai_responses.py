@@ -103,8 +103,10 @@ class ResponsesHistory(History):
                 members = {"call_id": result.id, "output": self._output(result.message)}
                 items.append({"type": f"{kind}_call_output"} | members)
                 continue
-            tool_names = self.brings(result.message)
-            items.append(_search_output(result.id, [self.loaded[own] for own in tool_names]))
+            tool_names = self.newly_found(result.message)
+            items.append(
+                _search_output(result.id, [self.loaded[own_name] for own_name in tool_names])
+            )
             if not tool_names:
                 search_texts.append(_search_text(result))
         return [*items, *search_texts]
@@ -210,13 +212,13 @@ def _text(text: str) -> dict[str, Any]:
     return {"type": "input_text", "text": text}
 
 
-def _media_form(part: Media, at: int) -> dict[str, Any] | None:
+def _media_form(part: Media, position: int) -> dict[str, Any] | None:
     """Return the item of an image or a file at an address, or with its data as a `data:` URL."""
     if isinstance(part, Image):
         return _image(part)
     if inline_data(part) is None:
         return {"type": "input_file", "file_url": part.url}
-    file = {"filename": file_name(part, at), "file_data": part.as_url()}
+    file = {"filename": file_name(part, position), "file_data": part.as_url()}
     return {"type": "input_file"} | file
 
 

@@ -62,14 +62,14 @@ class Growing:
             self._pieces.append(piece)
             self.size += len(piece)
 
-    def settle(self, whole: str) -> str:
+    def settle(self, complete_text: str) -> str:
         """Take the whole text, unless it is empty; return what the pieces lacked of it."""
-        if not whole:
+        if not complete_text:
             return ""
         size = self.size
-        continues = len(whole) >= size and whole.startswith(str(self))
-        self._pieces, self.size = [whole], len(whole)
-        return whole[size:] if continues else ""
+        continues = len(complete_text) >= size and complete_text.startswith(str(self))
+        self._pieces, self.size = [complete_text], len(complete_text)
+        return complete_text[size:] if continues else ""
 
 
 class Item(msgspec.Struct, eq=False):
@@ -166,8 +166,8 @@ class Item(msgspec.Struct, eq=False):
             continues = text.startswith(initial) or initial.startswith(text)
             self.is_doubtful = self.is_doubtful or not (continues or same_json(initial, text))
 
-    def text(self, at: int) -> Growing:
-        return self.texts.setdefault(at, Growing())
+    def text(self, position: int) -> Growing:
+        return self.texts.setdefault(position, Growing())
 
 
 class Items:
@@ -436,13 +436,13 @@ class Output:
     def text(self, event: dict[str, Any], parts: Parts) -> None:
         """Take a piece of a text or refusal, or the whole of it."""
         item = self.items.growing("message", _index(event), _string(event, "item_id"))
-        position, refused = event.get("content_index"), "refusal" in event["type"]
+        position, is_refusal = event.get("content_index"), "refusal" in event["type"]
         text = item.text(position if type(position) is int else 0)
         delta = _string(event, "delta")
         text.add(delta)
-        rest = text.settle(_string(event, "refusal" if refused else "text"))
+        rest = text.settle(_string(event, "refusal" if is_refusal else "text"))
         _show(delta + rest, parts)
-        self.refused = self.refused or (refused and text.size > 0)
+        self.refused = self.refused or (is_refusal and text.size > 0)
 
     def reasoning(self, event: dict[str, Any], parts: Parts) -> None:
         """Show a piece of the reasoning, or of its summary; the item holds the whole."""
@@ -494,8 +494,8 @@ class Output:
         if item.kind in CALLS:
             self._name(item, form)
             self._settle_arguments(item, self._arguments(form, item.kind, path), parts)
-        for position, text, refused in texts_of(form):
-            self.refused = self.refused or (refused and bool(text))
+        for position, text, is_refusal in texts_of(form):
+            self.refused = self.refused or (is_refusal and bool(text))
             _show(item.text(position).settle(text), parts)
 
     def _compare_with_copy(self, item: Item, form: dict[str, Any], path: CallPath) -> None:
@@ -757,13 +757,13 @@ class ResponsesReply:
     def _calls(self) -> tuple[ToolCall, ...]:
         """Return the calls. One without any sign of its end, and with incomplete arguments, was
         cut."""
-        assembler = CallAssembler(self._offer, self._ids, marked=True)
+        assembler = CallAssembler(self._offer, self._ids, has_end_marks=True)
         for item in self._output.calls:
             text = item.whole
             is_begun = not item.is_settled and bool(item.name or text)
             if is_begun and self.ending.cut is None and not is_object(mended(text)):
                 self.ending.take_sign("incomplete")
-            assembler.whole(
+            assembler.take_whole(
                 item.call_id or item.id,
                 item.name,
                 text,
@@ -771,7 +771,7 @@ class ResponsesReply:
                 notes=("streamed_otherwise",) if item.streamed_otherwise else (),
             )
         for copy in self._output.copies:
-            assembler.copy(*copy)
+            assembler.take_copy(*copy)
         return self.ending.calls(assembler)
 
     def _state(self, calls: tuple[ToolCall, ...]) -> list[Any]:

@@ -45,22 +45,22 @@ class _GrowingText:
 class PartialArguments:
     """The values so far.
 
-    `whole` says that every string in them has come to its end, `contradictory` that a place was
+    `is_whole` says that every string in them has come to its end, `is_contradictory` that a place was
     given two different values.
     """
 
     def __init__(self) -> None:
-        self.contradictory = False
+        self.is_contradictory = False
         self._root: dict[str, Any] = {}
         self._growing = 0
 
     @property
-    def any(self) -> bool:
+    def has_values(self) -> bool:
         """Whether there were values at all."""
         return bool(self._root)
 
     @property
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         return self._growing == 0
 
     def add(self, pieces: list[Any]) -> None:
@@ -80,17 +80,19 @@ class PartialArguments:
             if _is_new(holder, step):
                 _put(holder, step, [] if isinstance(next_step, int) else {})
             holder = holder[step]
-        self.contradictory |= any(piece[key] is not None for key in piece.keys() - _KNOWN_MEMBERS)
+        self.is_contradictory |= any(
+            piece[key] is not None for key in piece.keys() - _KNOWN_MEMBERS
+        )
         value = _value_in(piece)
         if not isinstance(value, str):
             self._set_value(holder, last, value)
             return
         text = None if _is_new(holder, last) else holder[last]
         if isinstance(text, _GrowingText) and not text.grows and not piece.get("willContinue"):
-            self.contradictory |= "".join(text.pieces) != value
+            self.is_contradictory |= "".join(text.pieces) != value
             return
         if not isinstance(text, _GrowingText) or not text.grows:
-            self.contradictory |= text is not None or not _is_new(holder, last)
+            self.is_contradictory |= text is not None or not _is_new(holder, last)
             _put(holder, last, text := _GrowingText())
             self._growing += 1
         text.pieces.append(value)
@@ -102,7 +104,7 @@ class PartialArguments:
         """Give a place its value, which must not differ from an earlier one."""
         if not _is_new(holder, step):
             previous = holder[step]
-            self.contradictory |= type(previous) is not type(value) or previous != value
+            self.is_contradictory |= type(previous) is not type(value) or previous != value
         _put(holder, step, value)
 
 

@@ -242,18 +242,18 @@ class Scanner:
         """Take calls that are the whole text, bare or in one fence; or else consume nothing."""
         cursor, block, fence = self._cursor, FoundCalls(self._offer), ""
         cursor.start()
-        whole = marked = bool((yield from self._next_mark()))
+        may_rewind = marked = bool((yield from self._next_mark()))
         try:
             if not marked:
                 fence = yield from self._opening_fence()
             yield from self._only_calls(block)
-            whole = True
+            may_rewind = True
             yield from self._end_of_text(fence)
         except NoCallError:
             cursor.rewind()
             return False
         except EndedError:
-            if whole:
+            if may_rewind:
                 cursor.rewind()
                 return False
             self._end_inside(block)
@@ -459,11 +459,11 @@ class Scanner:
             if not call.native:
                 break
             call.native = False
-        at = text.index(body[0]) if text[0] in SPACE else 0
+        start = text.index(body[0]) if text[0] in SPACE else 0
         if self._has_text or not self._after_call:
-            self._pieces += (*self._pending_space, text[:at])
+            self._pieces += (*self._pending_space, text[:start])
         self._pieces.append(body)
-        self._pending_space = [text[at + len(body) :]]
+        self._pending_space = [text[start + len(body) :]]
         self._has_text, self._after_call = True, False
 
 
@@ -510,28 +510,30 @@ class TextCallDecoder:
         if not scanner.calls:
             return reply
         if reply.tool_calls:
-            return _without_copies(reply, text, self._read(scanner, reply, whole=True))
-        whole = reply.finish == "stop" and not scanner.cut
-        calls = self._read(scanner, reply, whole=whole)
+            return _without_copies(reply, text, self._read(scanner, reply, is_complete=True))
+        is_complete = reply.finish == "stop" and not scanner.cut
+        calls = self._read(scanner, reply, is_complete=is_complete)
         message = msgspec.structs.replace(reply.message, content=text, tool_calls=calls)
-        finish = "tool_calls" if whole else "length" if reply.finish == "stop" else reply.finish
+        finish = (
+            "tool_calls" if is_complete else "length" if reply.finish == "stop" else reply.finish
+        )
         return msgspec.structs.replace(reply, message=message, finish=finish)
 
-    def _read(self, scanner: Scanner, reply: Reply, *, whole: bool) -> tuple[ToolCall, ...]:
+    def _read(self, scanner: Scanner, reply: Reply, *, is_complete: bool) -> tuple[ToolCall, ...]:
         return tuple(
-            self._call(call, number, reply, whole=whole)
+            self._call(call, number, reply, is_complete=is_complete)
             for number, call in enumerate(scanner.calls)
         )
 
-    def _call(self, call: WrittenCall, number: int, reply: Reply, *, whole: bool) -> ToolCall:
+    def _call(self, call: WrittenCall, number: int, reply: Reply, *, is_complete: bool) -> ToolCall:
         doubtful = reply.finish == "doubtful" and reply.provider_finish
-        arguments = call.arguments() if whole else Settled("".join(call.pieces))
+        arguments = call.arguments() if is_complete else Settled("".join(call.pieces))
         return ToolCall(
             id=f"{self._ids}{number}",
             provider_id=mended(call.provider_id),
             name=self._offer.own_name(call.name),
             arguments=arguments.text,
-            complete=whole,
+            complete=is_complete,
             notes=(
                 *(_TRUSTED_NOTES if self._trusted and call.native else _WRITTEN_NOTES),
                 *arguments.notes,

@@ -100,9 +100,9 @@ class Quotes:
         self._settle("")
         if self.after_opener:
             self._certain_kinds.add(self._previous_char)
-        indented = _INDENTED.search(self._line_start) is not None
-        shown = self.is_block_quote or indented or self.in_code() or self.in_comment()
-        return shown or bool(self._certain_kinds)
+        is_indented = _INDENTED.search(self._line_start) is not None
+        is_shown = self.is_block_quote or is_indented or self.in_code() or self.in_comment()
+        return is_shown or bool(self._certain_kinds)
 
     def in_comment(self) -> bool:
         """Return whether this place is in a comment of code, whatever follows."""
@@ -151,10 +151,10 @@ class Quotes:
 
     def read(self, text: str) -> None:
         self._settle(text[:1])
-        at = 0
+        position = 0
         for token in _TOKEN.finditer(text):
-            self._plain(text[at : token.start()])
-            at = token.end()
+            self._plain(text[position : token.start()])
+            position = token.end()
             mark = token.group()
             if mark in "\r\n":
                 self._line(mark)
@@ -164,11 +164,11 @@ class Quotes:
             if mark[0] == "`":
                 self._tick(len(mark))
             elif mark in "/*":
-                self._half_of_comment(mark, before, text[at : at + 1])
+                self._half_of_comment(mark, before, text[position : position + 1])
             else:
-                self._quotation(mark, before, text[at : at + 1])
-        if at < len(text):
-            self._plain(text[at:])
+                self._quotation(mark, before, text[position : position + 1])
+        if position < len(text):
+            self._plain(text[position:])
 
     def _plain(self, text: str) -> None:
         if not text:
