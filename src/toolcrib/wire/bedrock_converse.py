@@ -241,7 +241,7 @@ _FORMATS = {"png": "png", "jpeg": "jpeg", "jpg": "jpeg", "gif": "gif", "webp": "
 _HEADS = (b'{"role":"user","content":[', b'{"role":"assistant","content":[')
 _END = b"]}"
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9]+")
-_EMPTY_USER_BLOCK = {"text": "."}
+_EMPTY_BLOCK = {"text": "."}
 """Stands for a user who has said nothing, if the model's message is the first."""
 
 
@@ -281,11 +281,7 @@ class BedrockHistory(History):
 
     def assistant(self, message: Message, calls: Sequence[SentCall]) -> Sequence[Any]:
         messages = _message("assistant", replayed(self.state(message), message.content, calls))
-        return (
-            _message("user", [_EMPTY_USER_BLOCK]) + messages
-            if self.silent and messages
-            else messages
-        )
+        return _message("user", [_EMPTY_BLOCK]) + messages if self.silent and messages else messages
 
     def results(self, results: Sequence[SentResult]) -> Sequence[Any]:
         return _message("user", [_result(result, self.media) for result in results])

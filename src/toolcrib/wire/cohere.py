@@ -195,12 +195,12 @@ class CohereReply:
                 "the reply has no message: this is not an answer of version 2 of Cohere's chat API"
             )
         self._is_body = True
-        self._take_ending(body)
-        for index, block in enumerate(_list(message, "content")):
+        self._take_reason_and_usage(body)
+        for index, block in enumerate(_list_member(message, "content")):
             self._block(index, block, [])
         self._add_plan(message)
-        self._citations += _list(message, "citations")
-        for call in _list(message, "tool_calls"):
+        self._citations += _list_member(message, "citations")
+        for call in _list_member(message, "tool_calls"):
             self._calls.take_whole(*_call(call))
 
     def event(self, event: JsonObject, data: bytes, name: bytes, parts: Parts) -> None:
@@ -218,16 +218,16 @@ class CohereReply:
         if index in (None, NOWHERE) and kind == "tool-call-end":
             index = self._calls.index_of_open_call()
         self._take_mark(kind, event.get("id"), index)
-        delta = _object(event, "delta")
-        message = _object(delta, "message")
+        delta = _object_member(event, "delta")
+        message = _object_member(delta, "message")
         if kind == "message-end":
             self._take_end(delta, message)
             return
-        for block in _list(message, "content"):
+        for block in _list_member(message, "content"):
             self._block(index, block, parts)
         self._add_plan(message)
-        self._citations += _list(message, "citations")
-        self._take_calls(kind, index, _list(message, "tool_calls"), parts)
+        self._citations += _list_member(message, "citations")
+        self._take_calls(kind, index, _list_member(message, "tool_calls"), parts)
 
     def _take_calls(self, kind: str, index: object, calls: list[Any], parts: Parts) -> None:
         if not calls and kind in ("tool-call-start", "tool-call-delta"):
@@ -249,9 +249,9 @@ class CohereReply:
         """Take the end of the message. Calls in it are copies of those before it."""
         if delta.get("error"):
             raise reported_error(delta["error"])
-        self._take_ending(delta)
+        self._take_reason_and_usage(delta)
         self._calls.close()
-        for call in _list(message, "tool_calls"):
+        for call in _list_member(message, "tool_calls"):
             self._calls.take_copy(*_call(call))
 
     def _take_mark(self, kind: str, message_id: object, index: object) -> None:
@@ -300,7 +300,7 @@ class CohereReply:
         if isinstance(plan, str):
             self._plan.append(plan)
 
-    def _take_ending(self, holder: Mapping[str, Any]) -> None:
+    def _take_reason_and_usage(self, holder: Mapping[str, Any]) -> None:
         reason, usage = holder.get("finish_reason"), holder.get("usage")
         if reason_of(reason):
             self.ending.take_reason(reason)
@@ -340,7 +340,7 @@ def _check(payload: JsonObject) -> None:
         raise reported_error(payload)
 
 
-def _object(form: Mapping[str, Any], key: str) -> dict[str, Any]:
+def _object_member(form: Mapping[str, Any], key: str) -> dict[str, Any]:
     """Return a member that is an object, empty if absent. Raises WireError for another type.
 
     Its content may be a piece of a call.
@@ -353,7 +353,7 @@ def _object(form: Mapping[str, Any], key: str) -> dict[str, Any]:
     return value
 
 
-def _list(message: Mapping[str, Any], key: str) -> list[Any]:
+def _list_member(message: Mapping[str, Any], key: str) -> list[Any]:
     """Return a member as a list: complete messages have one, a piece has a single item."""
     value = message.get(key)
     return value if isinstance(value, list) else [] if value is None else [value]

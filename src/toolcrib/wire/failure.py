@@ -78,9 +78,9 @@ _PHRASES: dict[type[ClientError], tuple[str, str]] = {
 }
 _REPORTED = ("the provider reported an error", "")
 _HINTS = {404: "Check the model's name and the base URL", 413: "Send a smaller request"}
-_RETRYABLE_STATUSES = (408, 409)
+_RETRYABLE = (408, 409)
 """A timeout and a lock, which OpenAI's and Anthropic's own clients retry, too."""
-_QUOTA_USED_UP = "insufficient_quota"
+_NO_QUOTA = "insufficient_quota"
 _DELAY = re.compile(r"(\d{1,6}(?:\.\d{1,9})?)s")
 
 
@@ -95,7 +95,7 @@ def http_error(status: int, body: bytes, *, retry_after: float | None = None) ->
         kind = named_kind  # a filter's 400, an overload's 500
     if status == 400 and b"API_KEY_INVALID" in body:  # Gemini's way
         kind = AuthenticationError
-    return _error(kind, payload, status, retry_after=retry_after, where=f" (HTTP {status})")
+    return _error(kind, payload, status, retry_after=retry_after, status_text=f" (HTTP {status})")
 
 
 def reported_error(payload: Any) -> ClientError:
@@ -128,25 +128,23 @@ def _error(
     status: int | None,
     *,
     retry_after: float | None = None,
-    where: str = "",
+    status_text: str = "",
 ) -> ClientError:
     """Make the error: what happened, the provider's own sentence, and what to do about it."""
-    what, hint = _PHRASES[kind] if where or kind is not ProviderError else _REPORTED
+    what, hint = _PHRASES[kind] if status_text or kind is not ProviderError else _REPORTED
     words = _words(payload)
     if kind is RequestError:
         hint = _HINTS.get(status or 0, hint)
-    if _QUOTA_USED_UP in words:
+    if _NO_QUOTA in words:
         hint = "The quota of the account is used up"
     retry_after = _retry_delay(payload) if retry_after is None else retry_after
     error = kind("", status)
-    error.retryable = (
-        kind.retryable or status in _RETRYABLE_STATUSES
-    ) and _QUOTA_USED_UP not in words
+    error.retryable = (kind.retryable or status in _RETRYABLE) and _NO_QUOTA not in words
     if error.retryable and retry_after is not None:
         error.retry_after = retry_after
         hint = f"Try again in {_seconds(retry_after)} s"
     sentence = safe_text(error_text(payload))
-    text = f"{what}{where}{': ' if sentence else ''}{sentence}"
+    text = f"{what}{status_text}{': ' if sentence else ''}{sentence}"
     error.args = (f"{text.rstrip('.')}. {hint.rstrip('.')}" if hint else text,)
     return error
 

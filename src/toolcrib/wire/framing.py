@@ -258,7 +258,7 @@ class FrameStream:
         self._held += len(data)
         if self._held < self._need:
             return []
-        return self._cut(b"".join(self._pieces))
+        return self._split(b"".join(self._pieces))
 
     def close(self) -> Event | None:
         """Return an event that is not JSON if a frame was torn, None at the end of a frame.
@@ -269,7 +269,7 @@ class FrameStream:
             raise self._fault
         return _TORN_FRAME if self._held else None
 
-    def _cut(self, data: bytes) -> list[Event]:
+    def _split(self, data: bytes) -> list[Event]:
         events: list[Event] = []
         offset, size = 0, len(data)
         try:

@@ -333,7 +333,7 @@ def _camel_case(form: Any) -> Any:
     return renamed
 
 
-def _with_parts(event: dict[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
+def _map_parts(event: dict[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
     """Return an event with all its parts changed."""
     if not isinstance(candidates := event.get("candidates"), list):
         return event
@@ -444,12 +444,12 @@ class GeminiReply:
         }
         if isinstance(candidates := event.get("candidates"), list):
             event["candidates"] = list(map(_camel_case, candidates))
-        event = _with_parts(event, _camel_case)
+        event = _map_parts(event, _camel_case)
         if not self._spelling:
             spellings = list[str]()
-            _with_parts(event, lambda part: spellings.extend(_call_spellings(part)))
+            _map_parts(event, lambda part: spellings.extend(_call_spellings(part)))
             self._spelling = min(spellings, default="")  # the wire's own, if both are there
-        return _with_parts(event, _with_calls_swapped) if self._spelling == _SNAKE_CALL else event
+        return _map_parts(event, _with_calls_swapped) if self._spelling == _SNAKE_CALL else event
 
     def _take_other(self, index: int, candidate: dict[str, Any]) -> None:
         """Take the calls of another candidate, which never run.

@@ -65,10 +65,8 @@ def settled(text: str) -> Settled:
         return Settled(text) if inner is None else Settled(inner, ("double_encoded",))
     if not stripped.startswith("{") or len(stripped) > LONGEST or is_object(stripped):
         return Settled(text)
-    if (empty_objects := _EMPTY_FIRST.match(stripped)) and is_object(
-        stripped[empty_objects.end() :]
-    ):
-        return Settled(stripped[empty_objects.end() :], ("empty_object_first",))
+    if (empties := _EMPTY_FIRST.match(stripped)) and is_object(stripped[empties.end() :]):
+        return Settled(stripped[empties.end() :], ("empty_object_first",))
     objects = _consecutive_objects(stripped)
     if len(objects) < 2:
         return Settled(text)

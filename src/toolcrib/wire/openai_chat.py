@@ -458,7 +458,7 @@ class MessageReader:
     def _message(self, role: str, members: Mapping[str, Any], path: str) -> Message:
         if role == "tool":
             call = self._answered_call(members, path)
-            return self._marked(
+            return self._with_trust(
                 Message.tool(call, _text(members.get("content"), f"{path}.content"))
             )
         text = _text(members.get("content"), f"{path}.content")
@@ -470,9 +470,9 @@ class MessageReader:
         calls = tuple(
             self._call(call, f"{calls_path}[{number}]") for number, call in enumerate(raw_calls)
         )
-        return self._marked(Message.assistant(text, calls))
+        return self._with_trust(Message.assistant(text, calls))
 
-    def _marked(self, message: Message) -> Message:
+    def _with_trust(self, message: Message) -> Message:
         return msgspec.structs.replace(message, untrusted=self.untrusted)
 
     def _results_of_open_calls(self, path: str) -> Iterator[tuple[str, Message]]:
@@ -480,7 +480,7 @@ class MessageReader:
         for call_id, call in self._open_calls.items():
             if self.unanswered is None:
                 _refuse("unanswered_call", path, "a call has no result yet", f": {call_id!r}")
-            yield path, self._marked(Message.tool(call, self.unanswered, is_error=True))
+            yield path, self._with_trust(Message.tool(call, self.unanswered, is_error=True))
         self._open_calls = {}
 
     def _call(self, raw: Any, path: str) -> ToolCall:

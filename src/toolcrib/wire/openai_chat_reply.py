@@ -167,14 +167,14 @@ fast_chunk = msgspec.json.Decoder(Chunk).decode
 # https://ai.google.dev/gemini-api/docs/openai, https://docs.litellm.ai/docs/reasoning_content
 
 
-_TEXTS = ("reasoning_content", "reasoning")
-_LISTS = ("reasoning_details", "thinking_blocks")
-_OF_CALLS = ("extra_content", "provider_specific_fields")
-MEMBERS = (*_TEXTS, *_LISTS, *_OF_CALLS)
+_TEXT_MEMBERS = ("reasoning_content", "reasoning")
+_LIST_MEMBERS = ("reasoning_details", "thinking_blocks")
+_KEPT_CALL_MEMBERS = ("extra_content", "provider_specific_fields")
+MEMBERS = (*_TEXT_MEMBERS, *_LIST_MEMBERS, *_KEPT_CALL_MEMBERS)
 """The members of a message that are kept, always in this order, as providers cache by bytes."""
-_ANY_MEMBER, _ANY_OF_CALLS = frozenset(MEMBERS), frozenset(_OF_CALLS)
+_MEMBER_SET, _KEPT_CALL_MEMBER_SET = frozenset(MEMBERS), frozenset(_KEPT_CALL_MEMBERS)
 _GROWING_MEMBERS = ("text", "summary", "thinking")
-_CALLS = "calls"
+_CALLS_KEY = "calls"
 
 
 class KeptMembers(msgspec.Struct, eq=False):
@@ -187,13 +187,13 @@ class KeptMembers(msgspec.Struct, eq=False):
 
     def add(self, message: JsonObject) -> None:
         """Take the members of a message, or of a piece of one."""
-        for name in _TEXTS:
+        for name in _TEXT_MEMBERS:
             self.add_text(name, message.get(name))
-        for name in _LISTS:
+        for name in _LIST_MEMBERS:
             value = message.get(name)
             if isinstance(value, list):
                 self._lists.setdefault(name, []).extend(value)
-        self._other_members |= _present_members(message, _OF_CALLS)
+        self._other_members |= _present_members(message, _KEPT_CALL_MEMBERS)
 
     def add_text(self, name: str, text: object) -> None:
         """Take a piece of a thought. An empty one has to be sent back, too."""
@@ -202,7 +202,7 @@ class KeptMembers(msgspec.Struct, eq=False):
 
     def add_call(self, call: JsonObject, call_id: str) -> None:
         """Take the members of a call, or a piece of one, except its function; `call_id` is ours."""
-        if members := _present_members(call, _OF_CALLS):
+        if members := _present_members(call, _KEPT_CALL_MEMBERS):
             self._calls[call_id] = self._calls.get(call_id, {}) | members
 
     def state(self) -> JsonObject:
@@ -210,7 +210,7 @@ class KeptMembers(msgspec.Struct, eq=False):
         texts: JsonObject = {name: mended("".join(pieces)) for name, pieces in self._texts.items()}
         lists = {name: _merged(pieces) for name, pieces in self._lists.items() if pieces}
         members: JsonObject = texts | lists | self._other_members
-        return members | {_CALLS: dict(self._calls)} if self._calls else members
+        return members | {_CALLS_KEY: dict(self._calls)} if self._calls else members
 
 
 def of_message(state: Any) -> JsonObject:
@@ -220,8 +220,10 @@ def of_message(state: Any) -> JsonObject:
 
 def of_call(state: Any, call_id: str) -> JsonObject:
     """Return what a state keeps for that call of ours."""
-    calls = state.get(_CALLS) if isinstance(state, dict) else None
-    return _present_members(calls.get(call_id), _OF_CALLS) if isinstance(calls, dict) else {}
+    calls = state.get(_CALLS_KEY) if isinstance(state, dict) else None
+    return (
+        _present_members(calls.get(call_id), _KEPT_CALL_MEMBERS) if isinstance(calls, dict) else {}
+    )
 
 
 def _present_members(holder: Any, names: Iterable[str]) -> JsonObject:
@@ -443,10 +445,10 @@ class ChatReply:
             return
         if not isinstance(delta, dict):
             raise WireError("a choice has neither `message` nor `delta`")
-        if not _ANY_MEMBER.isdisjoint(delta):
+        if not _MEMBER_SET.isdisjoint(delta):
             self._kept_members = self._kept_members or KeptMembers()
             self._kept_members.add(delta)
-            show_reasoning(next(filter(None, map(delta.get, _TEXTS)), None), parts)
+            show_reasoning(next(filter(None, map(delta.get, _TEXT_MEMBERS)), None), parts)
         calls = delta.get("tool_calls")
         if calls is not None:
             self._add_calls(calls, is_body=is_body, parts=parts)
@@ -489,7 +491,7 @@ class ChatReply:
                 parts.append(part)
             if not _OUTSIDE_MEMBERS.isdisjoint(call) and _is_contradicted(call, name, text):
                 self._calls.doubt_last()
-            if not _ANY_OF_CALLS.isdisjoint(call):
+            if not _KEPT_CALL_MEMBER_SET.isdisjoint(call):
                 self._kept_members = self._kept_members or KeptMembers()
                 self._kept_members.add_call(call, self._calls.last_id)
 

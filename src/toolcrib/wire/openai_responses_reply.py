@@ -199,7 +199,7 @@ class Items:
 
     def begun(self, kind: str, index: int | None, item_id: str) -> Item:
         """Return the item that begins: a new one, unless this repeats a known one's beginning."""
-        for item in self._named(kind, index, item_id):
+        for item in self._candidates(kind, index, item_id):
             has_other_id = bool(item_id and item.id and item.id != item_id)
             is_elsewhere = index is not None and item.index not in (None, index)
             if item.final is None and not (has_other_id or is_elsewhere):
@@ -211,7 +211,7 @@ class Items:
         exact_item = self._by_key.get((index, item_id))
         if exact_item is not None and exact_item.kind == kind and exact_item.final is None:
             return exact_item
-        for item in self._named(kind, index, item_id, call_id):
+        for item in self._candidates(kind, index, item_id, call_id):
             if not _means_other_item(item, index, item_id, call_id):
                 item_at_index = (
                     self._by_key.get(("at", index)) if item.index not in (None, index) else None
@@ -253,9 +253,9 @@ class Items:
         An item with neither a known id nor a known place is matched by its contents, because some
         servers give their items new ids here (BerriAI/litellm#36375, vllm-project/vllm#47916).
         """
-        kind, item_id = _typed(form)[1], _string(form, "id")
+        kind, item_id = _form_and_kind(form)[1], _string(form, "id")
         keys = ("id", item_id), ("call", _string(form, "call_id")), ("at", position)
-        for item in (*map(self._by_key.get, keys), self._same(form)):
+        for item in (*map(self._by_key.get, keys), self._with_same_contents(form)):
             if item is not None and item.kind == kind and not item.is_listed:
                 break
         else:
@@ -264,7 +264,7 @@ class Items:
         item.is_listed = True
         return item
 
-    def _same(self, form: dict[str, Any]) -> Item | None:
+    def _with_same_contents(self, form: dict[str, Any]) -> Item | None:
         """Return the first item with the same contents that is not listed yet."""
         if self._unlisted_by_contents is None:
             self._unlisted_by_contents = {}
@@ -277,7 +277,7 @@ class Items:
             same_items.pop()
         return same_items[-1] if same_items else None
 
-    def _named(
+    def _candidates(
         self, kind: str, index: int | None, item_id: str, call_id: str = ""
     ) -> Iterator[Item]:
         for key in _keys(index, item_id, call_id):
@@ -400,7 +400,7 @@ class Output:
         self._ids = ids
 
     def begun(self, event: dict[str, Any], _parts: Parts) -> None:
-        form, kind = _typed(event.get("item"))
+        form, kind = _form_and_kind(event.get("item"))
         item = self.items.begun(kind, _index(event), _string(form, "id"))
         item.phase = form.get("phase") or item.phase
         if kind in CALLS:
@@ -408,13 +408,13 @@ class Output:
             item.begin_with(self._arguments(form, kind, ("item",)))
 
     def done(self, event: dict[str, Any], parts: Parts) -> None:
-        form, kind = _typed(event.get("item"))
+        form, kind = _form_and_kind(event.get("item"))
         item_id, call_id = _string(form, "id"), _string(form, "call_id")
         item = self.items.growing(kind, _index(event), item_id, call_id)
-        self._finished(item, form, ("item",), parts)
+        self._finish_item(item, form, ("item",), parts)
 
     def arguments_delta(self, event: dict[str, Any], parts: Parts) -> None:
-        item, delta = self._called(event), _string(event, "delta")
+        item, delta = self._called_item(event), _string(event, "delta")
         item.is_doubtful = item.is_doubtful or bool(
             delta and (item.final is not None or item.copies)
         )
@@ -428,7 +428,7 @@ class Output:
             item.has_gap = item.has_gap or (item.kind in CALLS and not item.copies)
 
     def arguments_done(self, event: dict[str, Any], parts: Parts) -> None:
-        item = self._called(event)
+        item = self._called_item(event)
         if event.get("name"):
             self._name(item, event)
         self._settle_arguments(item, self._arguments(event, item.kind, ()), parts)
@@ -474,20 +474,20 @@ class Output:
         """Take the list of a complete response; if it `streamed`, only what was incomplete."""
         output = member_of(response, "output", list) or []
         for position, entry in enumerate(output):
-            form, kind = _typed(entry)
+            form, kind = _form_and_kind(entry)
             path: CallPath = ("output", position)
             if streamed:
                 item, path = self.items.listed(position, form), ("response", *path)
             else:
                 item = self.items.open(kind, position, _string(form, "id"))
             if item.final is None:
-                self._finished(item, form, path, parts)
+                self._finish_item(item, form, path, parts)
             else:
                 self._compare_with_copy(item, form, path)
         for item in self.items if streamed and output else ():
             item.is_missing = item.kind in CALLS and not item.is_listed
 
-    def _finished(self, item: Item, form: dict[str, Any], path: CallPath, parts: Parts) -> None:
+    def _finish_item(self, item: Item, form: dict[str, Any], path: CallPath, parts: Parts) -> None:
         item.final = form
         item.phase = form.get("phase") or item.phase
         item.is_cut = item.is_cut or _is_cut(form, item.kind)
@@ -527,16 +527,16 @@ class Output:
         item.name = item.name or name
         item.own_name = self._offer.own_name(item.name)
         if self._is_ours(item.kind, item.name):
-            self._claim(item)
+            self._add_call(item)
 
-    def _called(self, event: dict[str, Any]) -> Item:
+    def _called_item(self, event: dict[str, Any]) -> Item:
         kind = "custom_tool_call" if "custom" in event["type"] else "function_call"
         item = self.items.growing(kind, _index(event), _string(event, "item_id"))
         if kind == "function_call":
-            self._claim(item)
+            self._add_call(item)
         return item
 
-    def _claim(self, item: Item) -> None:
+    def _add_call(self, item: Item) -> None:
         if item.own_call_id is None:
             item.own_call_id = f"{self._ids}{len(self.calls)}"
             self.calls.append(item)
@@ -585,7 +585,7 @@ def _show_arguments(item: Item, text: str, parts: Parts) -> None:
         parts.append(ArgumentsPart(item.own_call_id, item.own_name, text))
 
 
-def _typed(item: Any) -> tuple[dict[str, Any], str]:
+def _form_and_kind(item: Any) -> tuple[dict[str, Any], str]:
     if not isinstance(item, dict):
         raise WireError("an output item is not an object")
     return item, _string(item, "type")
@@ -615,7 +615,7 @@ def _string(form: dict[str, Any], key: str) -> str:
 
 
 _IN_PROGRESS = ("queued", "in_progress")
-_ENDS = {
+_END_STATUSES = {
     "response.completed": "completed",
     "response.done": "completed",  # can1357/oh-my-pi#4692
     "response.incomplete": "incomplete",
@@ -669,16 +669,16 @@ class ResponsesReply:
             return
         self.is_recognized = True
         self._output.source = RawJson(data)
-        if kind not in _ENDS:
+        if kind not in _END_STATUSES:
             self._take_progress(event.get("response"))
         if take := _EVENTS.get(kind):
             take(self._output, event, parts)
         elif isinstance(response := event.get("response"), dict):
             self._take_response(kind, response, parts)
-        elif kind in _ENDS:
+        elif kind in _END_STATUSES:
             if "output_index" in event or "item_id" in event:
                 self.ending.take_sign("incomplete")  # it is the remains of a piece of an item
-            self._end({}, _ENDS[kind])
+            self._end({}, _END_STATUSES[kind])
 
     def _take_number(self, number: object) -> None:
         """Take the number of an event. A gap means that an event was lost. Some servers restart the
@@ -691,13 +691,13 @@ class ResponsesReply:
     def _take_response(self, kind: str, response: dict[str, Any], parts: Parts) -> None:
         response_id = response.get("id")
         is_other = self._id not in ("", response_id)
-        if is_other and (kind == "response.created" or (kind in _ENDS and response_id)):
+        if is_other and (kind == "response.created" or (kind in _END_STATUSES and response_id)):
             self.ending.take_sign("incomplete")  # of another one: the end of this is lost
         self._id = self._id or str(response.get("id") or "")
         self._response = response
-        if kind in _ENDS:
+        if kind in _END_STATUSES:
             self._output.listed(response, parts, streamed=True)
-            self._end(response, _status(response, _ENDS[kind]))
+            self._end(response, _status(response, _END_STATUSES[kind]))
 
     def _take_progress(self, response: Any) -> None:
         """Take a response in progress: the calls in it, and any sign that it has stopped."""
@@ -706,7 +706,7 @@ class ResponsesReply:
         self._output.shown(response)
         if (status := response.get("status")) not in _IN_PROGRESS:
             self.ending.take_stray_reason(status)
-        self._take_cut(_details(response))
+        self._take_cut(_incomplete_reason(response))
 
     def _take_cut(self, reason: object) -> None:
         """Take the reason for which a response is incomplete, if there is one."""
@@ -720,7 +720,7 @@ class ResponsesReply:
             raise reported_error(response.get("error") or "the response failed")
         self.is_recognized = self.is_over = True
         self._response = response or self._response
-        reason = reason_of(_details(response))
+        reason = reason_of(_incomplete_reason(response))
         if reason or status == "incomplete":
             self._take_cut(reason or status)
         elif reason_of(status):
@@ -783,7 +783,7 @@ class ResponsesReply:
         return kept_items(items, stored=self._response.get("store") is not False)
 
 
-def _details(response: dict[str, Any]) -> object:
+def _incomplete_reason(response: dict[str, Any]) -> object:
     details = response.get("incomplete_details")
     return details.get("reason") if isinstance(details, dict) else details
 
@@ -803,14 +803,10 @@ def _answers(items: Iterable[Item]) -> tuple[str, ...]:
     )
 
 
-def _status(response: dict[str, Any], event_status: str) -> Any:
+def _status(response: dict[str, Any], ending: str) -> Any:
     """Return how a stream ended: the event's own word, unless the status is worse.
 
     Some servers' `status` is still that of the beginning.
     """
     status = response.get("status")
-    return (
-        event_status
-        if event_status != "completed" or status is None or status in _IN_PROGRESS
-        else status
-    )
+    return ending if ending != "completed" or status is None or status in _IN_PROGRESS else status

@@ -225,11 +225,11 @@ def detect(body: bytes, content_type: str = "") -> str:
 def _possible_wires(body: bytes) -> list[str]:
     """Return the wires that the first meaningful value may belong to."""
     if body.startswith(_FRAME_START):
-        return _of_frames(body)
-    return next(filter(None, map(_of_value, _values(body))), [])
+        return _wires_of_frames(body)
+    return next(filter(None, map(_wires_of_value, _values(body))), [])
 
 
-def _of_frames(body: bytes) -> list[str]:
+def _wires_of_frames(body: bytes) -> list[str]:
     """Return the wire whose events the frames' headers name. Raises WireError if they are not
     frames."""
     frames = FrameStream()
@@ -264,15 +264,15 @@ def _value(data: bytes) -> Any:
     return value[0] if isinstance(value, list) and value else value
 
 
-def _of_value(value: Any) -> list[str]:
+def _wires_of_value(value: Any) -> list[str]:
     """Return the wires that have such a value; empty if it does not tell."""
     if not isinstance(value, dict):
         return []
     names = [w.name for w in WIRES.values() if w.is_reply is not None and w.is_reply(value)]
-    return names or _of_error(value)
+    return names or _wires_of_error(value)
 
 
-def _of_error(value: JsonObject) -> list[str]:
+def _wires_of_error(value: JsonObject) -> list[str]:
     error = value.get("error")
     if isinstance(error, dict):
         if value.get("type") == "error":
