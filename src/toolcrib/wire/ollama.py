@@ -163,9 +163,8 @@ class OllamaReply:
         self._last_line = event
         self.is_over = event.get("done") is True
         if not self.is_over:
-            self.ending.take_stray_reason(
-                event.get("done_reason")
-            )  # the last line may give another one
+            # The last line may give another reason.
+            self.ending.take_stray_reason(event.get("done_reason"))
         message = member_of(event, "message", dict)
         if message is None:
             return
