@@ -112,18 +112,18 @@ def openapi_catalog(
     invalid marks or visible fields, and CatalogError for an unknown name.
     """
     source = document if isinstance(document, Document) else Document(document)
-    author = _AuthorSays(visible or {}, marks or {})
+    author = _AuthorOptions(visible or {}, marks or {})
     if only is not None:
         only = frozenset(check_each("only", only, str, "a list of names of tools"))
     tools, names = [], []
-    for label, made in operation_tools(source, only=only, author=author):
-        if isinstance(made, NoTool):
-            (on_refused or _warned)(RefusedOperation(label, made.reason, str(made)))
-        elif isinstance(made, Tool):
-            tools.append(made)
-            names.append(made.definition.name)
+    for label, result in operation_tools(source, only=only, author=author):
+        if isinstance(result, NoTool):
+            (on_refused or _log_refused)(RefusedOperation(label, result.reason, str(result)))
+        elif isinstance(result, Tool):
+            tools.append(result)
+            names.append(result.definition.name)
         else:
-            names.append(made)
+            names.append(result)
     for name in (*(only or ()), *author.visible, *author.marks):
         if name not in names:
             raise CatalogError(f"{source.name}: it has no tool '{name}'{did_you_mean(name, names)}")
@@ -133,22 +133,22 @@ def openapi_catalog(
     return catalog.trusting(trust, lock=lock) if trust else catalog
 
 
-def _warned(refused: RefusedOperation) -> None:
+def _log_refused(refused: RefusedOperation) -> None:
     _LOGGER.warning("no tool was made of %s", refused)
 
 
-class _AuthorSays(NamedTuple):
+class _AuthorOptions(NamedTuple):
     """Holds the author's `visible` fields and marks, by the names of the tools."""
 
     visible: Visible
     marks: Mapping[str, AnnotationOptions]
 
 
-_NOTHING_SAID = _AuthorSays({}, {})
+_NO_OPTIONS = _AuthorOptions({}, {})
 
 
 def operation_tools(
-    document: Document, *, only: Collection[str] | None = None, author: _AuthorSays = _NOTHING_SAID
+    document: Document, *, only: Collection[str] | None = None, author: _AuthorOptions = _NO_OPTIONS
 ) -> Iterator[tuple[str, Tool[..., Any] | NoTool | str]]:
     """Yield the result for each operation, which is named in the form `GET /pets/{id}`: its tool,
     the reason why there is none, or just the name of one that `only` leaves out."""
@@ -158,16 +158,16 @@ def operation_tools(
             if isinstance(operation, NoTool):
                 raise operation
             name = reader.name(operation)
-            wanted = only is None or name in only
-            made = _tool(reader, name, operation, author) if wanted else name
+            is_wanted = only is None or name in only
+            result = _tool(reader, name, operation, author) if is_wanted else name
         except NoTool as refused:
             yield label, refused
         else:
-            yield label, made
+            yield label, result
 
 
 def _tool(
-    reader: OperationReader, name: str, operation: ApiOperation, author: _AuthorSays
+    reader: OperationReader, name: str, operation: ApiOperation, author: _AuthorOptions
 ) -> Tool[..., Any]:
     """Return a tool. If the schema of its arguments cannot be used with kinds, they are not checked
     for kinds.
@@ -179,43 +179,46 @@ def _tool(
     except NoTool as refused:
         if not reader.has_kinds:
             raise
-        why = str(refused)
+        reason = str(refused)
     tool = _usable(*reader.read(name, operation, kinds=False), author)
     _LOGGER.warning(
         "the arguments of '%s' are not checked against the mapping of a discriminator: %s",
         name,
-        why,
+        reason,
     )
     return tool
 
 
-def _usable(form: ImportedForm, plan: RequestPlan, author: _AuthorSays) -> Tool[..., Any]:
+def _usable(form: ImportedForm, plan: RequestPlan, author: _AuthorOptions) -> Tool[..., Any]:
     """Return a tool. Answers whose schema cannot be used are not checked. Raises NoTool."""
     try:
-        return _made(form, plan, author)
+        return _build(form, plan, author)
     except SchemaError as error:
         if form.pop("output_schema", None) is None:
             raise _unusable(error) from None
     try:
-        return _made(form, msgspec.structs.replace(plan, schemas={}), author)
+        return _build(form, msgspec.structs.replace(plan, schemas={}), author)
     except SchemaError as error:
         raise _unusable(error) from None
 
 
-def _made(form: ImportedForm, plan: RequestPlan, author: _AuthorSays) -> Tool[..., Any]:
+def _build(form: ImportedForm, plan: RequestPlan, author: _AuthorOptions) -> Tool[..., Any]:
     """Return a tool whose digests include its request, so that another request is another tool.
 
     Raises SchemaError, NoTool, and DefinitionError for the author's options.
     """
     handlers, visible = {plan.name: _caller(plan)}, author.visible.get(plan.name)
-    said = author.marks.get(plan.name, {})
+    author_marks = author.marks.get(plan.name, {})
     try:
         request = {"request": f"{plan.method} {plan.path}", "digest": plan.digest}
     except TypeError:
         raise NoTool(
             "form", "it holds a lone surrogate, which cannot be sent in a request"
         ) from None
-    marks: AnnotationOptions = {**said, "marks": {**said.get("marks", {}), "openapi": request}}
+    marks: AnnotationOptions = {
+        **author_marks,
+        "marks": {**author_marks.get("marks", {}), "openapi": request},
+    }
     try:
         tool = tool_from_dict(form, handlers, visible, marks={plan.name: marks})
     except SchemaError:
@@ -235,9 +238,9 @@ def _made(form: ImportedForm, plan: RequestPlan, author: _AuthorSays) -> Tool[..
 
 
 def _unusable(error: DefinitionError) -> NoTool:
-    place = error.pointer.split("/") if isinstance(error, SchemaError) else []
-    matched = place[-1:] == ["pattern"] or place[-2:-1] == ["patternProperties"]
-    return NoTool("pattern" if matched else "schema", str(error))
+    steps = error.pointer.split("/") if isinstance(error, SchemaError) else []
+    is_pattern = steps[-1:] == ["pattern"] or steps[-2:-1] == ["patternProperties"]
+    return NoTool("pattern" if is_pattern else "schema", str(error))
 
 
 def _caller(plan: RequestPlan) -> Callable[..., Any]:
@@ -263,7 +266,8 @@ class ApiAnswers:
         self._method = plan.method
         self._validators = {
             status: {
-                kind: None if one is None else LazyValidator(one) for kind, one in by_kind.items()
+                kind: None if schema is None else LazyValidator(schema)
+                for kind, schema in by_kind.items()
             }
             for status, by_kind in plan.schemas.items()
         }
@@ -286,10 +290,10 @@ class ApiAnswers:
 
     def _empty(self, answer: HttpAnswer) -> str | None:
         """Return an empty string if that is what was sent and it is allowed."""
-        known = _of_status(self._validators, answer.status)
+        validators = _of_status(self._validators, answer.status)
         is_text = kind_of(answer.headers.get("content-type", "")) == "text"
         has_body = self._method != "HEAD" and answer.status not in _NO_CONTENT
-        return "" if is_text and has_body and (known is None or "text" in known) else None
+        return "" if is_text and has_body and (validators is None or "text" in validators) else None
 
     def _unanswered(self, error: Unanswered) -> ToolError:
         """Return the error for a request without a usable answer, by what is known about it."""
@@ -309,17 +313,17 @@ class ApiAnswers:
         """Return the error for a status. The model reads the API's own words, and no record has
         them."""
         status = answer.status
-        told = f"The API answered {status} {responses.get(status, '')}".rstrip()
-        wait = answer.headers.get("retry-after", "")
-        if status in _NOT_DONE and _SECONDS.fullmatch(wait):
-            told += f", and asks to retry in {wait} seconds"
-        told += "."
-        words = _with_its_words(told, answer)
+        message = f"The API answered {status} {responses.get(status, '')}".rstrip()
+        retry_after = answer.headers.get("retry-after", "")
+        if status in _NOT_DONE and _SECONDS.fullmatch(retry_after):
+            message += f", and asks to retry in {retry_after} seconds"
+        message += "."
+        model_text = _with_api_text(message, answer)
         if status in _GATEWAYS and self._method not in SAFE:
-            again = self._method in _IDEMPOTENT
-            return OutcomeUnknown(told, retryable=again, model_text=words)
-        again = status in _NOT_DONE or (status >= 500 and self._method in SAFE)
-        return ToolError(told, retryable=again, model_text=words)
+            is_retryable = self._method in _IDEMPOTENT
+            return OutcomeUnknown(message, retryable=is_retryable, model_text=model_text)
+        is_retryable = status in _NOT_DONE or (status >= 500 and self._method in SAFE)
+        return ToolError(message, retryable=is_retryable, model_text=model_text)
 
     def _check(self, answer: HttpAnswer, value: object) -> None:
         """Check an answer against the schema of its own status and media type, if those differ.
@@ -328,32 +332,32 @@ class ApiAnswers:
         everything that it does list. A picture or a file is not JSON, and its value is None, as for
         every result that is content alone.
         """
-        known = _of_status(self._validators, answer.status)
-        done = f"It was done (status {answer.status}), but"
-        if known is None and self._validators and not answer.body:
+        validators = _of_status(self._validators, answer.status)
+        prefix = f"It was done (status {answer.status}), but"
+        if validators is None and self._validators and not answer.body:
             raise ToolError(
-                f"{done} the answer is empty, which the API's description does not allow.",
+                f"{prefix} the answer is empty, which the API's description does not allow.",
                 retryable=False,
             )
-        if known is None:
+        if validators is None:
             return
         has_kind = answer.body or value == ""
         kind = kind_of(answer.headers.get("content-type", "")) if has_kind else "json"
-        if kind not in known:
-            told = f"{done} the API's description has no answer with that media type."
-            raise ToolError(told, retryable=False, model_text=_with_its_words(told, answer))
-        validator = known[kind]
+        if kind not in validators:
+            message = f"{prefix} the API's description has no answer with that media type."
+            raise ToolError(message, retryable=False, model_text=_with_api_text(message, answer))
+        validator = validators[kind]
         if validator is not None and not validator.is_valid(value):
             raise ToolError(
-                f"{done} the answer does not match the API's description for that status.",
+                f"{prefix} the answer does not match the API's description for that status.",
                 retryable=False,
             )
 
 
 def _of_status(by_status: Mapping[str, T], status: int) -> T | None:
     """Return what a document says about a status: for itself, for its class, or by default."""
-    named = (str(status), f"{status // 100}XX", "DEFAULT")
-    return next((by_status[name] for name in named if name in by_status), None)
+    statuses = (str(status), f"{status // 100}XX", "DEFAULT")
+    return next((by_status[name] for name in statuses if name in by_status), None)
 
 
 def _value(answer: HttpAnswer, declared: str) -> Any:
@@ -362,46 +366,49 @@ def _value(answer: HttpAnswer, declared: str) -> Any:
 
     `declared` is the media type of bytes whose server does not name one.
     """
-    kind = answer.headers.get("content-type", "")
-    if kind_of(kind) != "bytes":
-        what, text = "JSON" if is_json(kind) else "text", text_of(answer.body, kind)
+    content_type = answer.headers.get("content-type", "")
+    if kind_of(content_type) != "bytes":
+        expected, text = (
+            "JSON" if is_json(content_type) else "text",
+            text_of(answer.body, content_type),
+        )
         try:
             if text is not None:
-                return _read(text) if is_json(kind) else text
+                return _parsed_json(text) if is_json(content_type) else text
         except (ValueError, RecursionError):
             pass
-        told = (
-            f"It was done (status {answer.status}), but the answer is not valid {what}, as it "
+        message = (
+            f"It was done (status {answer.status}), but the answer is not valid {expected}, as it "
             "claims to be."
         )
-        raise ToolError(told, retryable=False)
-    plain = kind.partition(";")[0].strip().lower()
-    media_type = declared if plain in ("", _BYTES) else plain
-    made = Image if media_type.startswith("image/") else File
-    return made.from_bytes(media_type, answer.body)
+        raise ToolError(message, retryable=False)
+    base_type = content_type.partition(";")[0].strip().lower()
+    media_type = declared if base_type in ("", _BYTES) else base_type
+    part_class = Image if media_type.startswith("image/") else File
+    return part_class.from_bytes(media_type, answer.body)
 
 
-def _read(text: str) -> JsonValue:
+def _parsed_json(text: str) -> JsonValue:
     """Return JSON in which no name occurs twice. Raises ValueError."""
     from_json(text.encode(), catch_duplicate_keys=True)
     return fresh(text)
 
 
-def _with_its_words(told: str, answer: HttpAnswer) -> str:
+def _with_api_text(message: str, answer: HttpAnswer) -> str:
     """Return the text for the model, with the API's own text about an error on one line, or an empty
     string if the API says nothing."""
-    kind = answer.headers.get("content-type", "")
-    text = None if kind_of(kind) == "bytes" else text_of(answer.body, kind)
+    content_type = answer.headers.get("content-type", "")
+    text = None if kind_of(content_type) == "bytes" else text_of(answer.body, content_type)
     if not text:
         return ""
-    if is_json(kind):
+    if is_json(content_type):
         try:
-            text = json_bytes(_read(text)).decode()
+            text = json_bytes(_parsed_json(text)).decode()
         except ValueError:
             return ""
     else:
         text = " ".join(text[: _LONGEST * 4].split())
-    return f"{told} It says: {text[:_LONGEST]}" if text else ""
+    return f"{message} It says: {text[:_LONGEST]}" if text else ""
 
 
 # The command line.
@@ -411,8 +418,8 @@ class _NoServer:
     """Used if nobody named a server, since the document's own server is only a claim."""
 
     async def send(self, request: ApiRequest) -> HttpAnswer:
-        told = "name a server: --tools openapi:FILE#https://api.example.com/v1"
-        raise CapabilityError(told, retryable=False)
+        message = "name a server: --tools openapi:FILE#https://api.example.com/v1"
+        raise CapabilityError(message, retryable=False)
 
 
 def catalog_of(where: str) -> Catalog:
@@ -428,6 +435,6 @@ def catalog_of(where: str) -> Catalog:
     if not url:
         return openapi_catalog(document, http=_NoServer())
     names = {name: re.sub(r"\W", "_", name).upper() for name in security_schemes(document)}
-    given = {name: os.environ.get(KEY + variable) for name, variable in names.items()}
-    keys = {name: key for name, key in given.items() if key}
+    values = {name: os.environ.get(KEY + variable) for name, variable in names.items()}
+    keys = {name: key for name, key in values.items() if key}
     return openapi_catalog(document, http=ApiServer(url, keys=keys))

@@ -22,8 +22,10 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _CHARSET = re.compile(r';\s*charset\s*=\s*"?([\w.:-]{1,40})', re.IGNORECASE | re.ASCII)
-_OF_XML = re.compile(rb"\s*<\?xml[^>]{0,200}?\sencoding\s*=\s*[\"']([\w.:-]{1,40})", re.ASCII)
-_OF_HTML = re.compile(rb"<meta\s[^>]{0,200}?charset\s*=\s*[\"']?([\w.:-]{1,40})", re.ASCII | re.I)
+_XML_ENCODING = re.compile(rb"\s*<\?xml[^>]{0,200}?\sencoding\s*=\s*[\"']([\w.:-]{1,40})", re.ASCII)
+_HTML_CHARSET = re.compile(
+    rb"<meta\s[^>]{0,200}?charset\s*=\s*[\"']?([\w.:-]{1,40})", re.ASCII | re.I
+)
 _DECLARED_WITHIN = 1024  # bytes, as for HTML: https://html.spec.whatwg.org/#charset
 _ENCODINGS = frozenset(
     codecs.lookup(name).name
@@ -43,24 +45,26 @@ def encoding_of(body: bytes, media_type: str) -> str:
     for mark, encoding in _MARKS:
         if body.startswith(mark):
             return encoding
-    found = _CHARSET.search(media_type)
-    said = None if found is None else _known(found[1])
-    of_json, of_xml = is_json(media_type), is_xml(media_type)
-    if (of_json or of_xml) and body[:4].count(b"\0") == 3:  # UTF-32
+    match = _CHARSET.search(media_type)
+    charset = None if match is None else _supported(match[1])
+    claims_json, claims_xml = is_json(media_type), is_xml(media_type)
+    if (claims_json or claims_xml) and body[:4].count(b"\0") == 3:  # UTF-32
         return ""
-    if (of_json or of_xml) and body[:2].count(b"\0") == 1:  # both begin with ASCII
+    if (claims_json or claims_xml) and body[:2].count(b"\0") == 1:  # both begin with ASCII
         return "utf-16-be" if body[0] == 0 else "utf-16-le"
-    if of_json:
+    if claims_json:
         with suppress(UnicodeDecodeError):
             body.decode()
             return "utf-8"
-    if said is None:
-        of_html = media_type.lower().startswith("text/html")
-        declared = _OF_XML.match(body) if of_xml else None
-        declared = _OF_HTML.search(body[:_DECLARED_WITHIN]) if of_html else declared
-        said = "utf-8" if declared is None else _known(declared[1].decode())
-        said = "utf-8" if said.startswith("utf-16") else said  # UTF-16 could not be read like this
-    return said
+    if charset is None:
+        claims_html = media_type.lower().startswith("text/html")
+        declared = _XML_ENCODING.match(body) if claims_xml else None
+        declared = _HTML_CHARSET.search(body[:_DECLARED_WITHIN]) if claims_html else declared
+        charset = "utf-8" if declared is None else _supported(declared[1].decode())
+        charset = (
+            "utf-8" if charset.startswith("utf-16") else charset
+        )  # UTF-16 could not be read like this
+    return charset
 
 
 def text_of(body: bytes, media_type: str) -> str | None:
@@ -73,9 +77,9 @@ def text_of(body: bytes, media_type: str) -> str | None:
         return None
 
 
-def _known(name: str) -> str:
+def _supported(name: str) -> str:
     with suppress(LookupError):
-        found = codecs.lookup(name).name
-        if found in _ENCODINGS:
-            return "utf-16-le" if found == "utf-16" else found
+        codec = codecs.lookup(name).name
+        if codec in _ENCODINGS:
+            return "utf-16-le" if codec == "utf-16" else codec
     return ""

@@ -160,7 +160,7 @@ class OperationReader:
         """
         schemas = self._requests if kinds else self._without_kinds
         arguments = _ArgumentSchema(schemas, operation.path)
-        sent = tuple(arguments.parameter(one) for one in operation.parameters)
+        parameters = tuple(arguments.parameter(parameter) for parameter in operation.parameters)
         body = None if operation.body is None else arguments.body(operation.body)
         form: JsonObject = {"name": name, "description": operation.description}
         form["input_schema"] = arguments.schema()
@@ -177,13 +177,13 @@ class OperationReader:
             path=operation.path,
             server=operation.server,
             security=operation.security,
-            parameters=sent,
+            parameters=parameters,
             body=body,
             accept=_accept(operation.responses),
             schemas=by_status,
             media_types=_bytes_of(operation.responses),
-            taken=_taken(operation),
-            defaults={place: found for place, found in arguments.defaults.items() if found},
+            taken=_reserved_names(operation),
+            defaults={place: values for place, values in arguments.defaults.items() if values},
         )
         return ImportedForm(form, hints), plan
 
@@ -195,32 +195,34 @@ class OperationReader:
         Return None if a successful status does not describe its JSON, or also returns bytes, or if
         a schema cannot be used or is very large. Answers are then not checked.
         """
-        good = [status for status in responses if status[:1] == "2"]
-        statuses = good or [status for status in responses if status == "default"]
-        found: dict[str, dict[AnswerKind, Translated]] = {}
+        successful = [status for status in responses if status[:1] == "2"]
+        statuses = successful or [status for status in responses if status == "default"]
+        by_status: dict[str, dict[AnswerKind, Translated]] = {}
         try:
             for status in statuses:
-                made = self._output(status, responses[status])
-                if made is None:
+                by_kind = self._output(status, responses[status])
+                if by_kind is None:
                     return None, {}
-                found[status.upper()] = made
-            different: list[Translated] = []
-            for one in (one for made in found.values() for one in made.values()):
-                if not any(same_json(one.node, other.node) for other in different):
-                    different.append(one)
-            if not different:
+                by_status[status.upper()] = by_kind
+            distinct: list[Translated] = []
+            for schema in (schema for by_kind in by_status.values() for schema in by_kind.values()):
+                if not any(same_json(schema.node, known.node) for known in distinct):
+                    distinct.append(schema)
+            if not distinct:
                 return None, {}
-            whole = different[0]
-            if len(different) > 1:
-                nodes, names, sizes = zip(*different, strict=True)
-                whole = Translated({"anyOf": [*nodes]}, frozenset().union(*names), sum(sizes))
-            output = self._answers.whole(whole, MAX_ANSWER_NODES)
-            return None if _ANYTHING in different else output, {
+            combined = distinct[0]
+            if len(distinct) > 1:
+                nodes, names, sizes = zip(*distinct, strict=True)
+                combined = Translated({"anyOf": [*nodes]}, frozenset().union(*names), sum(sizes))
+            output = self._answers.whole(combined, MAX_ANSWER_NODES)
+            return None if _ANYTHING in distinct else output, {
                 status: {
-                    kind: self._answers.whole(one, MAX_ANSWER_NODES) if len(different) > 1 else None
-                    for kind, one in made.items()
+                    kind: self._answers.whole(schema, MAX_ANSWER_NODES)
+                    if len(distinct) > 1
+                    else None
+                    for kind, schema in by_kind.items()
                 }
-                for status, made in found.items()
+                for status, by_kind in by_status.items()
             }
         except NoTool:
             return None, {}
@@ -229,137 +231,137 @@ class OperationReader:
         """Return the schemas of one status, or None if it may return something that has none."""
         if not response.media_types and status in _EMPTY:
             return {"json": Translated({"type": "null"}, frozenset(), 1)}
-        kinds = response.media_types
-        if response.schema is None or not any(map(is_json, kinds)):
+        media_types = response.media_types
+        if response.schema is None or not any(map(is_json, media_types)):
             return None
-        made = self._answers.translated(response.schema)
-        if "*/*" in kinds:
-            return {"json": made, "text": made, "bytes": made}
-        found: dict[AnswerKind, Translated] = {"json": made}
-        if any(map(is_text, kinds)) and (text := self._text(response.text)) is not None:
-            found["text"] = text
-        if "bytes" in map(kind_of, kinds):
-            found["bytes"] = _ANYTHING
-        return found
+        schema = self._answers.translated(response.schema)
+        if "*/*" in media_types:
+            return {"json": schema, "text": schema, "bytes": schema}
+        by_kind: dict[AnswerKind, Translated] = {"json": schema}
+        if any(map(is_text, media_types)) and (text := self._text(response.text)) is not None:
+            by_kind["text"] = text
+        if "bytes" in map(kind_of, media_types):
+            by_kind["bytes"] = _ANYTHING
+        return by_kind
 
     def _text(self, schema: Node | None) -> Translated | None:
         """Return the schema of a text, or None if it is described as the object that its JSON would
         be, and not as a string."""
-        kind = None if schema is None else self._document.resolved(schema).get("type")
-        if schema is None or kind is None:
+        declared_type = None if schema is None else self._document.resolved(schema).get("type")
+        if schema is None or declared_type is None:
             return Translated({"type": "string"}, frozenset(), 1)
-        return self._answers.translated(schema) if kind.node == "string" else None
+        return self._answers.translated(schema) if declared_type.node == "string" else None
 
 
 class _ArgumentSchema:
     def __init__(self, schemas: ApiSchemas, path: str) -> None:
         self._schemas = schemas
-        self._fixed = parse_qsl(path.partition("?")[2], keep_blank_values=True)
+        self._fixed_query = parse_qsl(path.partition("?")[2], keep_blank_values=True)
         self.defaults: dict[tuple[str, str], tuple[JsonValue, ...]] = {}
         self._properties: dict[str, Any] = {}
         self._required: list[str] = []
         self._names: set[str] = set()
 
     def schema(self) -> JsonObject:
-        made = {
+        schema = {
             "type": "object",
             "properties": self._properties,
             "required": self._required,
             "additionalProperties": False,
         }
-        return self._schemas.with_definitions(made, self._names)
+        return self._schemas.with_definitions(schema, self._names)
 
-    def parameter(self, given: ApiParameter) -> SentArgument:
-        schema = self._described(self._translated(given.schema), given.description)
-        if SECRET_MEMBER.fullmatch(given.name):
+    def parameter(self, parameter: ApiParameter) -> SentArgument:
+        schema = self._described(self._translated(parameter.schema), parameter.description)
+        if SECRET_MEMBER.fullmatch(parameter.name):
             schema["writeOnly"] = True  # records hide what looks like a key
-        argument = self._add(given.name, schema, given.place, required=given.required)
-        fixed = self._fixed if given.place == "query" else ()
-        self.defaults[given.place, given.name] = (
-            *self._schemas.defaults(given.schema),
-            *(text for name, text in fixed if name == given.name),
+        argument = self._add(parameter.name, schema, parameter.place, required=parameter.required)
+        fixed_query = self._fixed_query if parameter.place == "query" else ()
+        self.defaults[parameter.place, parameter.name] = (
+            *self._schemas.defaults(parameter.schema),
+            *(text for name, text in fixed_query if name == parameter.name),
         )
         return SentArgument(
             argument=argument,
-            name=given.name,
-            place=given.place,
-            style=given.style,
-            explode=given.explode,
-            reserved=given.reserved,
-            as_json=given.as_json,
-            required=given.required,
+            name=parameter.name,
+            place=parameter.place,
+            style=parameter.style,
+            explode=parameter.explode,
+            reserved=parameter.reserved,
+            as_json=parameter.as_json,
+            required=parameter.required,
         )
 
-    def body(self, given: ApiBody) -> BodyPlan:
-        kind = _kind(given.media_type)
+    def body(self, body: ApiBody) -> BodyPlan:
+        kind = _kind(body.media_type)
         fields: Mapping[str, FormField] = {}
         if kind in ("text", "bytes"):
             schema: JsonObject = {"type": "string"} if kind == "text" else dict(_BASE64)
         elif kind == "json":
-            schema = {} if given.schema is None else self._translated(given.schema)
+            schema = {} if body.schema is None else self._translated(body.schema)
         else:
-            schema, fields = self._form(given)
-        schema = self._described(schema, given.description)
-        argument = self._add("body", schema, "request", required=given.required)
-        if given.schema is not None and kind != "json":
-            self.defaults["request", argument] = self._schemas.defaults(given.schema)
-            named = self._schemas.defaults_of_properties(given.schema)
-            self.defaults |= {("body", name): found for name, found in named.items()}
-        return BodyPlan(argument, kind, given.media_type, fields)
+            schema, fields = self._form(body)
+        schema = self._described(schema, body.description)
+        argument = self._add("body", schema, "request", required=body.required)
+        if body.schema is not None and kind != "json":
+            self.defaults["request", argument] = self._schemas.defaults(body.schema)
+            field_defaults = self._schemas.defaults_of_properties(body.schema)
+            self.defaults |= {("body", name): values for name, values in field_defaults.items()}
+        return BodyPlan(argument, kind, body.media_type, fields)
 
-    def _form(self, given: ApiBody) -> tuple[JsonObject, Mapping[str, FormField]]:
+    def _form(self, body: ApiBody) -> tuple[JsonObject, Mapping[str, FormField]]:
         """Return the schema of a form, and how its fields are sent. Raises NoTool."""
-        if given.schema is None:
+        if body.schema is None:
             raise NoTool("form", "its body is a form without fields")
-        whole = self._schemas.document.resolved(given.schema)
-        made = self._translated(whole)
-        if made.setdefault("type", "object") != "object":
+        form = self._schemas.document.resolved(body.schema)
+        schema = self._translated(form)
+        if schema.setdefault("type", "object") != "object":
             raise NoTool("form", "its body is a form, but its schema is not an object")
-        parts = list(self._schemas.parts(whole))
-        required = [each.node for one in parts for each in one.items("required")]
+        parts = list(self._schemas.parts(form))
+        required = [entry.node for part in parts for entry in part.items("required")]
         declared: dict[str, Node] = {}
-        for one in parts:
-            declared = one.members("properties") | declared
-        properties, fields = dict(as_object(made.get("properties", {}))), {}
+        for part in parts:
+            declared = part.members("properties") | declared
+        properties, fields = dict(as_object(schema.get("properties", {}))), {}
         for name, child in declared.items():
             is_sent = not self._schemas.is_hidden(child)
-            needed = is_sent and name in required
-            field = fields[name] = self._field(given, name, child, required=needed)
+            is_required = is_sent and name in required
+            field = fields[name] = self._field(body, name, child, required=is_required)
             if field.is_bytes and is_sent:
                 properties[name] = self._of_bytes(child, properties.get(name))
-        return {**made, "properties": properties} if properties else made, fields
+        return {**schema, "properties": properties} if properties else schema, fields
 
     def _of_bytes(self, part: Node, schema: Any) -> JsonObject:
         """Return the schema of a field of bytes, or of a list of them, in a form that a model can
         write. `schema` is its own, or None if a part of the form's schema declares it."""
-        told = {key: part.text(key) for key in ("title", "description") if part.text(key)}
-        meant = self._schemas.meant(part)
-        whole = None if meant.get("items") is None else self._translated(meant)
-        made = _as_base64(as_object(told if schema is None else schema), whole)
-        return {"anyOf": [made, {"type": "null"}]} if self._schemas.takes_null(part) else made
+        annotations = {key: part.text(key) for key in ("title", "description") if part.text(key)}
+        effective = self._schemas.effective(part)
+        list_schema = None if effective.get("items") is None else self._translated(effective)
+        encoded = _as_base64(as_object(annotations if schema is None else schema), list_schema)
+        return {"anyOf": [encoded, {"type": "null"}]} if self._schemas.takes_null(part) else encoded
 
     def _field(self, body: ApiBody, name: str, part: Node, *, required: bool) -> FormField:
         """Return how a field of a form is sent, according to its schema and its encoding in the
         form. Before OpenAPI 3.1 there are no styles in parts, except those of Swagger 2.0."""
         encoding = body.encoding.get(name, Node(part.file, {}))
-        one = self._schemas.meant(part)
-        inner = one.get("items")
-        one = one if inner is None else self._schemas.meant(inner)
-        kind = encoding.text("contentType").partition(",")[0].strip()
-        own = one.text("contentMediaType")
-        binary = _is_binary(one, kind or own)
-        kind = kind or (own if binary else "")
-        kind = "" if "*" in kind else kind
-        field = FormField(media_type=kind, is_bytes=binary, required=required)
+        schema = self._schemas.effective(part)
+        element = schema.get("items")
+        schema = schema if element is None else self._schemas.effective(element)
+        media_type = encoding.text("contentType").partition(",")[0].strip()
+        content_media_type = schema.text("contentMediaType")
+        is_binary = _is_binary(schema, media_type or content_media_type)
+        media_type = media_type or (content_media_type if is_binary else "")
+        media_type = "" if "*" in media_type else media_type
+        field = FormField(media_type=media_type, is_bytes=is_binary, required=required)
         if _kind(body.media_type) == "multipart" and not self._schemas.has_styled_parts:
             return field
         style = encoding.text("style") or "form"
         return field._replace(style=style, explode=encoding.flag("explode", style == "form"))
 
     def _translated(self, part: Node) -> JsonObject:
-        made = self._schemas.translated(part)
-        self._names |= made.names
-        return as_object(made.node)
+        translated = self._schemas.translated(part)
+        self._names |= translated.names
+        return as_object(translated.node)
 
     @staticmethod
     def _described(schema: JsonObject, description: str) -> JsonObject:
@@ -369,10 +371,12 @@ class _ArgumentSchema:
 
     def _add(self, name: str, schema: JsonObject, place: str, *, required: bool) -> str:
         base = NOT_IN_NAMES.sub("_", name)[:64].strip("_.-") or place
-        taken = {CONTEXT, API, *self._properties}
-        numbered = (f"{base[:50]}_{place}_{number}" for number in range(2, len(taken) + 3))
+        in_use = {CONTEXT, API, *self._properties}
+        numbered = (f"{base[:50]}_{place}_{number}" for number in range(2, len(in_use) + 3))
         argument = next(
-            one for one in (base, f"{base[:50]}_{place}", *numbered) if one not in taken
+            candidate
+            for candidate in (base, f"{base[:50]}_{place}", *numbered)
+            if candidate not in in_use
         )
         self._properties[argument] = schema
         if required:
@@ -380,16 +384,16 @@ class _ArgumentSchema:
         return argument
 
 
-def _taken(operation: ApiOperation) -> dict[str, tuple[str, ...]]:
-    fixed = operation.path.partition("?")[2]
-    named = [
+def _reserved_names(operation: ApiOperation) -> dict[str, tuple[str, ...]]:
+    fixed_query = operation.path.partition("?")[2]
+    pairs = [
         *((one.place, one.name) for one in operation.parameters),
         *operation.keys,
-        *(("query", unquote_plus(one.partition("=")[0])) for one in fixed.split("&")),
+        *(("query", unquote_plus(one.partition("=")[0])) for one in fixed_query.split("&")),
     ]
     return {
         place: tuple(
-            dict.fromkeys(name for where, name in sorted(named) if where == place and name)
+            dict.fromkeys(name for where, name in sorted(pairs) if where == place and name)
         )
         for place in ("path", "query", "cookie")
     }
@@ -418,49 +422,55 @@ def _is_binary(part: Node, media_type: str) -> bool:
 _LIMITS = ("minItems", "maxItems", "uniqueItems")
 
 
-def _as_base64(schema: JsonObject, whole: JsonObject | None) -> JsonObject:
-    """Return the schema of a field of bytes, or of a list of them that has the limits of `whole`."""
+def _as_base64(schema: JsonObject, list_schema: JsonObject | None) -> JsonObject:
+    """Return the schema of a field of bytes, or of a list of them that has the limits of
+    `list_schema`."""
     if "items" in schema:
         return {**schema, "items": dict(_BASE64)}
-    kept: JsonObject = {key: schema[key] for key in ("description", "title") if key in schema}
-    if whole is None:
-        return {**_BASE64, **kept}
-    limits: JsonObject = {key: whole[key] for key in _LIMITS if key in whole}
-    return {"type": "array", "items": dict(_BASE64), **limits, **kept}
+    annotations: JsonObject = {
+        key: schema[key] for key in ("description", "title") if key in schema
+    }
+    if list_schema is None:
+        return {**_BASE64, **annotations}
+    limits: JsonObject = {key: list_schema[key] for key in _LIMITS if key in list_schema}
+    return {"type": "array", "items": dict(_BASE64), **limits, **annotations}
 
 
 def _accept(responses: Mapping[str, ApiResponse]) -> str:
     """Return the media types to ask for: JSON if an operation has it, and otherwise all that it has."""
-    told = [
-        kind for status, one in responses.items() if status[:1] == "2" for kind in one.media_types
+    declared = [
+        kind
+        for status, response in responses.items()
+        if status[:1] == "2"
+        for kind in response.media_types
     ]
-    kinds = [kind for kind in dict.fromkeys(told) if kind.isascii() and kind.isprintable()]
-    wanted = [kind for kind in kinds if is_json(kind)] or kinds
-    return ", ".join([*(wanted[:4] or ["application/json"]), "*/*;q=0.1"])
+    kinds = [kind for kind in dict.fromkeys(declared) if kind.isascii() and kind.isprintable()]
+    preferred = [kind for kind in kinds if is_json(kind)] or kinds
+    return ", ".join([*(preferred[:4] or ["application/json"]), "*/*;q=0.1"])
 
 
 def _bytes_of(responses: Mapping[str, ApiResponse]) -> dict[str, str]:
     """Return the one media type of bytes for each status, empty if there is none or only a range
     (`image/*`)."""
-    found = {}
-    for status, one in responses.items():
-        kinds = [kind for kind in one.media_types if is_bytes(kind) and "*" not in kind]
-        found[status.upper()] = kinds[0] if len(kinds) == 1 else ""
-    return found
+    by_status = {}
+    for status, response in responses.items():
+        kinds = [kind for kind in response.media_types if is_bytes(kind) and "*" not in kind]
+        by_status[status.upper()] = kinds[0] if len(kinds) == 1 else ""
+    return by_status
 
 
 def _candidates(operation: ApiOperation) -> Iterator[str]:
     """Yield names for an operation: its own, one made from its path, and those with a number."""
     spelled = VARIABLE.sub(r"by_\1", operation.path)
-    by_path = _legal(f"{operation.method.lower()}{spelled}")
-    own = _legal(operation.id)
-    if own:
-        yield own
-        yield _legal(f"{own}_{operation.method.lower()}")
+    by_path = _legal_name(f"{operation.method.lower()}{spelled}")
+    by_id = _legal_name(operation.id)
+    if by_id:
+        yield by_id
+        yield _legal_name(f"{by_id}_{operation.method.lower()}")
     yield by_path
     for number in range(2, 100):
-        yield f"{(own or by_path)[: LONGEST_NAME - 4]}_{number}"
+        yield f"{(by_id or by_path)[: LONGEST_NAME - 4]}_{number}"
 
 
-def _legal(name: str) -> str:
+def _legal_name(name: str) -> str:
     return NOT_IN_NAMES.sub("_", name).strip("_.-")[:LONGEST_NAME]

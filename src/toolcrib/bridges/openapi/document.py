@@ -60,36 +60,36 @@ class Node(NamedTuple):
     file: DocumentFile
     node: Any
 
-    def _plain(self, key: str) -> Any:
+    def _member(self, key: str) -> Any:
         return self.node.get(key) if isinstance(self.node, dict) else None
 
     def get(self, key: str) -> Node | None:
         """Return a member, or None if there is none or this is no object."""
-        found = self._plain(key)
-        return None if found is None else Node(self.file, found)
+        value = self._member(key)
+        return None if value is None else Node(self.file, value)
 
     def members(self, key: str) -> dict[str, Node]:
         """Return the members of an object below `key` by name, or none if there is no object.
 
         A name is a string, as in JSON. YAML's own reader makes a number of a response's `200`.
         """
-        found = self._plain(key)
-        if not isinstance(found, dict):
+        value = self._member(key)
+        if not isinstance(value, dict):
             return {}
-        return {str(name): Node(self.file, child) for name, child in found.items()}
+        return {str(name): Node(self.file, child) for name, child in value.items()}
 
     def items(self, key: str) -> list[Node]:
         """Return the elements of a list below `key`, or none if there is no list."""
-        found = self._plain(key)
-        return [Node(self.file, each) for each in found] if isinstance(found, list) else []
+        value = self._member(key)
+        return [Node(self.file, element) for element in value] if isinstance(value, list) else []
 
     def text(self, key: str) -> str:
-        found = self._plain(key)
-        return found if isinstance(found, str) else ""
+        value = self._member(key)
+        return value if isinstance(value, str) else ""
 
-    def flag(self, key: str, usual: bool = False) -> bool:
-        found = self._plain(key)
-        return found if isinstance(found, bool) else usual
+    def flag(self, key: str, default: bool = False) -> bool:
+        value = self._member(key)
+        return value if isinstance(value, bool) else default
 
 
 class RefTarget(NamedTuple):
@@ -126,27 +126,27 @@ class Document:
     def _version(self) -> str:
         """Return the version that the document states. It may be a number: `2.0` without quotes in
         YAML."""
-        found = self.root.get("openapi") or self.root.get("swagger")
-        said = str(found.node) if found and isinstance(found.node, str | float) else ""
-        if said == "2.0" or (self.root.get("openapi") and said.startswith(("3.0", "3.1"))):
-            return said
-        what = f"it says {said!r:.40}" if said else "it does not say its version"
+        declared = self.root.get("openapi") or self.root.get("swagger")
+        version = str(declared.node) if declared and isinstance(declared.node, str | float) else ""
+        if version == "2.0" or (self.root.get("openapi") and version.startswith(("3.0", "3.1"))):
+            return version
+        what = f"it says {version!r:.40}" if version else "it does not say its version"
         raise SourceError(
             f"{self.name}: it is not a document of OpenAPI 3.0, 3.1 or Swagger 2.0: {what}"
         )
 
     def _load(self, path: Path) -> DocumentFile:
         try:
-            found = path.resolve(strict=True)
-            with found.open("rb") as opened:
-                data = opened.read(_MAX_BYTES + 1)
+            real_path = path.resolve(strict=True)
+            with real_path.open("rb") as stream:
+                data = stream.read(_MAX_BYTES + 1)
         except (OSError, RuntimeError) as error:  # RuntimeError: circular links, before 3.13
-            why = getattr(error, "strerror", None) or "its links form a loop"
-            raise SourceError(f"{path}: it cannot be read: {why}") from None
+            reason = getattr(error, "strerror", None) or "its links form a loop"
+            raise SourceError(f"{path}: it cannot be read: {reason}") from None
         if len(data) > _MAX_BYTES:
             raise SourceError(f"{path}: it is longer than {_MAX_BYTES} bytes")
-        made = self._files[found] = DocumentFile(_parsed(data, path), found)
-        return made
+        loaded = self._files[real_path] = DocumentFile(_parsed(data, path), real_path)
+        return loaded
 
     def follow(self, file: DocumentFile, ref: str) -> RefTarget:
         """Return the target of a `$ref` in a file. Raises NoTool, which names the reference."""
@@ -177,40 +177,40 @@ class Document:
             part = self.follow(part.file, ref).part
         raise NoTool("reference", "its references form a loop")
 
-    def _file(self, by: DocumentFile, written: str, ref: str) -> DocumentFile:
-        name = unquote(written)
-        told = f"$ref {ref[:_SHOWN]!r}"
-        if _SCHEME.match(name) or name.startswith(("/", "\\")) or "?" in written:
-            raise NoTool("reference", f"{told} leads outward: nothing is fetched")
-        if self._folder is None or by.path is None:
+    def _file(self, source: DocumentFile, quoted_name: str, ref: str) -> DocumentFile:
+        name = unquote(quoted_name)
+        label = f"$ref {ref[:_SHOWN]!r}"
+        if _SCHEME.match(name) or name.startswith(("/", "\\")) or "?" in quoted_name:
+            raise NoTool("reference", f"{label} leads outward: nothing is fetched")
+        if self._folder is None or source.path is None:
             raise NoTool(
-                "reference", f"{told} names a file, but the document was not read from a file"
+                "reference", f"{label} names a file, but the document was not read from a file"
             )
         try:
-            found = (by.path.parent / name).resolve()
-            is_file = found.is_file()
+            path = (source.path.parent / name).resolve()
+            is_file = path.is_file()
         except (OSError, RuntimeError, ValueError):  # a NUL, a too long name, circular links
-            is_file, found = False, self._folder
-        if not found.is_relative_to(self._folder):
-            raise NoTool("reference", f"{told} leads out of the folder of the document")
+            is_file, path = False, self._folder
+        if not path.is_relative_to(self._folder):
+            raise NoTool("reference", f"{label} leads out of the folder of the document")
         if not is_file or len(self._files) >= _MAX_FILES:
-            raise NoTool("reference", f"{told}: there is no such file")
-        if found not in self._files:
+            raise NoTool("reference", f"{label}: there is no such file")
+        if path not in self._files:
             try:
-                self._load(found)
+                self._load(path)
             except SourceError as error:
-                raise NoTool("reference", f"{told}: {error}") from None
-        return self._files[found]
+                raise NoTool("reference", f"{label}: {error}") from None
+        return self._files[path]
 
 
-def _check_path(given: str) -> None:
+def _check_path(text: str) -> None:
     """Raise SourceError, without repeating the text, for a value that is clearly no path."""
-    if _SCHEME.match(given) and "://" in given:
-        shown = without_password(given)[:_SHOWN]
+    if _SCHEME.match(text) and "://" in text:
+        shown = without_password(text)[:_SHOWN]
         raise SourceError(
             f"{shown!r}: nothing is fetched: save the document, and pass the path of that file"
         )
-    if "\n" in given or given.lstrip()[:1] == "{":
+    if "\n" in text or text.lstrip()[:1] == "{":
         raise SourceError(
             "this is the text of a document, not a file name: pass the parsed document, or a path"
         )
@@ -224,17 +224,19 @@ def _parsed(data: bytes, path: Path) -> Any:
         )
     except ValueError as error:
         if data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[") and path.suffix != ".yaml":
-            where = re.search(r"at line \d+ column \d+$", str(error))
-            why = "a key appears twice" if "uplicate key" in str(error) else "it is not JSON"
-            raise SourceError(f"{path}: {why} {where[0] if where else ''}".rstrip()) from None
+            position = re.search(r"at line \d+ column \d+$", str(error))
+            reason = "a key appears twice" if "uplicate key" in str(error) else "it is not JSON"
+            raise SourceError(
+                f"{path}: {reason} {position[0] if position else ''}".rstrip()
+            ) from None
     yaml = _yaml()
     try:
         return yaml.load(data, Loader=_loader(yaml))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         line = "" if mark is None else f" at line {mark.line + 1}"
-        why = error.problem if error.problem in (_TWICE, _MERGE, _MERGES) else "it is not YAML"
-        raise SourceError(f"{path}: {why}{line}") from None
+        reason = error.problem if error.problem in (_TWICE, _MERGE, _MERGES) else "it is not YAML"
+        raise SourceError(f"{path}: {reason}{line}") from None
     except (yaml.YAMLError, ValueError, RecursionError):
         raise SourceError(f"{path}: it is not readable as JSON or YAML") from None
 
@@ -267,30 +269,30 @@ def _loader(yaml: ModuleType) -> Any:
 
     class JsonTypes(base):  # type: ignore[misc]
         yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  like its base class
-        taken_in = 0
+        merged_members = 0
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[str, Any]:
             del deep
-            made: dict[str, Any] = {}
+            members: dict[str, Any] = {}
             merged: dict[str, Any] = {}
             for key_node, value_node in node.value:
-                if not isinstance(key_node, yaml.ScalarNode) or key_node.value in made:
+                if not isinstance(key_node, yaml.ScalarNode) or key_node.value in members:
                     raise yaml.constructor.ConstructorError(None, None, _TWICE, key_node.start_mark)
-                made[key_node.value] = self.construct_object(value_node, deep=True)
+                members[key_node.value] = self.construct_object(value_node, deep=True)
                 if key_node.value == "<<" and not key_node.style:
-                    merged = {**self.merged(made.pop("<<"), key_node.start_mark), **merged}
-            return {**merged, **made}
+                    merged = {**self.merged(members.pop("<<"), key_node.start_mark), **merged}
+            return {**merged, **members}
 
-        def merged(self, given: Any, mark: Any) -> dict[str, Any]:
+        def merged(self, merge_value: Any, mark: Any) -> dict[str, Any]:
             """Return what a merge key includes. The first in a list wins:
             https://yaml.org/type/merge.html"""
-            parts = given if isinstance(given, list) else [given]
-            if not all(isinstance(part, dict) for part in parts):
+            mappings = merge_value if isinstance(merge_value, list) else [merge_value]
+            if not all(isinstance(mapping, dict) for mapping in mappings):
                 raise yaml.constructor.ConstructorError(None, None, _MERGE, mark)
-            self.taken_in += sum(map(len, parts))
-            if self.taken_in > _MOST_MERGED:
+            self.merged_members += sum(map(len, mappings))
+            if self.merged_members > _MOST_MERGED:
                 raise yaml.constructor.ConstructorError(None, None, _MERGES, mark)
-            return {key: value for part in reversed(parts) for key, value in part.items()}
+            return {key: value for mapping in reversed(mappings) for key, value in mapping.items()}
 
         def construct_decimal(self, node: Any) -> int:
             return int(node.value)  # `010` is ten

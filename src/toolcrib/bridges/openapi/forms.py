@@ -46,7 +46,7 @@ _COLLECTIONS = {
 }
 _IN_BODY = ("body", "formData")
 """The places of those Swagger 2.0 parameters that belong to the body."""
-_OF_SCHEMAS = frozenset(
+_SCHEMA_KEYWORDS = frozenset(
     ("type", "format", "items", "default", "enum", "maximum", "exclusiveMaximum", "minimum",
      "exclusiveMinimum", "maxLength", "minLength", "pattern", "maxItems", "minItems", "uniqueItems",
      "multipleOf")
@@ -54,7 +54,7 @@ _OF_SCHEMAS = frozenset(
 """What a Swagger 2.0 parameter says about its value, in addition to its name."""
 _JSON = re.compile(r"(?:.*[/+])?(?:application)?json|\*/\*|application/\*", re.IGNORECASE)
 _FORM = ("application/x-www-form-urlencoded", "multipart/form-data")
-_IN_PATHS = "/%:@!$&'()*+,;=~?"
+_SAFE_IN_PATHS = "/%:@!$&'()*+,;=~?"
 VARIABLE = re.compile(r"\{([^{}]+)\}")
 """A variable of a path, and its name."""
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -138,31 +138,31 @@ def operations(document: Document) -> Iterator[tuple[str, ApiOperation | NoTool]
         if path.startswith("x-"):
             continue
         try:
-            found = document.resolved(item)
-            methods = [one for one in METHODS if found.get(one) is not None]
+            path_item = document.resolved(item)
+            methods = [name for name in METHODS if path_item.get(name) is not None]
         except NoTool as unusable:
             yield path, unusable
             continue
         for method in methods:
             label = f"{method.upper()} {path}"
             try:
-                yield label, _Reading(document, schemes, path, found, method).operation()
+                yield label, _Reading(document, schemes, path, path_item, method).operation()
             except NoTool as unusable:
                 yield label, unusable
 
 
 def security_schemes(document: Document) -> dict[str, SecurityScheme]:
     """Return the schemes of a document, by the names that its operations use."""
-    above = document.root if document.is_swagger else document.root.get("components")
+    container = document.root if document.is_swagger else document.root.get("components")
     name = "securityDefinitions" if document.is_swagger else "securitySchemes"
-    found = above.members(name) if above else {}
-    made = {}
-    for id_, part in found.items():
+    definitions = container.members(name) if container else {}
+    schemes = {}
+    for id_, part in definitions.items():
         try:
-            made[id_] = _scheme(id_, document.resolved(part))
+            schemes[id_] = _scheme(id_, document.resolved(part))
         except NoTool:
-            made[id_] = SecurityScheme(id_, "unknown")
-    return made
+            schemes[id_] = SecurityScheme(id_, "unknown")
+    return schemes
 
 
 def _scheme(id_: str, part: Node) -> SecurityScheme:
@@ -206,22 +206,26 @@ class _Reading:
 
     def operation(self) -> ApiOperation:
         part = self._part
-        found = self._parameters()
+        parameter_nodes = self._parameters()
         if self._document.is_swagger:
-            body = self._body_2(found)
-            parameters = [self._parameter_2(one) for one in found if one.text("in") not in _IN_BODY]
+            body = self._body_2(parameter_nodes)
+            parameters = [
+                self._parameter_2(node)
+                for node in parameter_nodes
+                if node.text("in") not in _IN_BODY
+            ]
         else:
-            body, parameters = self._body(), [self._parameter(one) for one in found]
-        said = dict.fromkeys(filter(None, (part.text("summary"), part.text("description"))))
+            body, parameters = self._body(), [self._parameter(node) for node in parameter_nodes]
+        texts = dict.fromkeys(filter(None, (part.text("summary"), part.text("description"))))
         return ApiOperation(
             method=self._method.upper(),
             path=_encoded(self._path),
             id=part.text("operationId"),
-            description="\n\n".join(said) or f"{self._method.upper()} {self._path}",
-            parameters=tuple(self._sent(parameters)),
+            description="\n\n".join(texts) or f"{self._method.upper()} {self._path}",
+            parameters=tuple(self._sent_parameters(parameters)),
             body=body,
             responses={
-                status: self._response(one) for status, one in part.members("responses").items()
+                status: self._response(node) for status, node in part.members("responses").items()
             },
             security=self._security(),
             server=self._server(),
@@ -230,36 +234,36 @@ class _Reading:
 
     def _parameters(self) -> list[Node]:
         """Return the operation's own parameters, and those of its path that it does not replace."""
-        found: dict[tuple[str, str], Node] = {}
-        for above in (self._item, self._part):
-            own: dict[tuple[str, str], Node] = {}
-            for one in map(self._document.resolved, above.items("parameters")):
-                name, place = one.text("name"), one.text("in")
+        by_name: dict[tuple[str, str], Node] = {}
+        for holder in (self._item, self._part):
+            declared: dict[tuple[str, str], Node] = {}
+            for parameter in map(self._document.resolved, holder.items("parameters")):
+                name, place = parameter.text("name"), parameter.text("in")
                 if not name or not place:
                     raise NoTool("form", "a parameter has no name, or does not say where it is")
                 if place in ("header", "cookie") and not TOKEN.fullmatch(name):
                     raise NoTool("form", f"no {place} can be called {name!r:.60}")
-                before = own.setdefault((_folded(name, place), place), one)
-                if before.text("name") != name:
+                earlier = declared.setdefault((_folded(name, place), place), parameter)
+                if earlier.text("name") != name:
                     raise NoTool("form", f"two of its headers are called {name!r:.60}")
-                own[_folded(name, place), place] = one
-            found |= own
-        return list(found.values())
+                declared[_folded(name, place), place] = parameter
+            by_name |= declared
+        return list(by_name.values())
 
-    def _sent(self, parameters: Iterable[ApiParameter]) -> Iterator[ApiParameter]:
+    def _sent_parameters(self, parameters: Iterable[ApiParameter]) -> Iterator[ApiParameter]:
         """Yield the parameters that arguments are sent as, without keys and what the sender fills
         in."""
         variables = set(VARIABLE.findall(self._path))
-        for one in parameters:
-            folded = _folded(one.name, one.place)
-            ignored = one.place == "header" and folded in _IGNORED
-            if ignored or (one.place, folded) in self._keys:
+        for parameter in parameters:
+            folded = _folded(parameter.name, parameter.place)
+            is_ignored = parameter.place == "header" and folded in _IGNORED
+            if is_ignored or (parameter.place, folded) in self._keys:
                 continue
-            if one.place == "path":
-                if one.name not in variables:
+            if parameter.place == "path":
+                if parameter.name not in variables:
                     continue
-                variables.discard(one.name)
-            yield one
+                variables.discard(parameter.name)
+            yield parameter
         if variables:
             raise NoTool(
                 "form", f"its path has {{{min(variables)}}}, which is not one of its parameters"
@@ -268,13 +272,13 @@ class _Reading:
     def _parameter(self, part: Node) -> ApiParameter:
         name, place = part.text("name"), _place_of(part)
         content = part.members("content")
-        as_json = next((one for kind, one in content.items() if is_json(kind)), None)
-        if content and as_json is None:
+        json_content = next((media for kind, media in content.items() if is_json(kind)), None)
+        if content and json_content is None:
             raise NoTool("media type", f"the parameter {name!r:.60} is sent as {_names(content)}")
         style = part.text("style") or _STYLES[place][0]
         if style not in _STYLES[place]:
             raise NoTool("form", f"the parameter {name!r:.60} has the style {style!r:.20}")
-        schema = (as_json or part).get("schema")
+        schema = (json_content or part).get("schema")
         return ApiParameter(
             name=name,
             place=place,
@@ -283,14 +287,14 @@ class _Reading:
             style=style,
             explode=part.flag("explode", style == "form"),
             reserved=part.flag("allowReserved"),
-            as_json=as_json is not None,
+            as_json=json_content is not None,
             description=part.text("description"),
         )
 
     def _parameter_2(self, part: Node) -> ApiParameter:
         place = _place_of(part)
         style, explode = _collection(part)
-        schema = {key: value for key, value in part.node.items() if key in _OF_SCHEMAS}
+        schema = {key: value for key, value in part.node.items() if key in _SCHEMA_KEYWORDS}
         return ApiParameter(
             name=part.text("name"),
             place=place,
@@ -313,61 +317,73 @@ class _Reading:
     def _body_2(self, parameters: list[Node]) -> ApiBody | None:
         """Return the body of Swagger 2.0: one parameter `in: body`, or all those `in: formData`."""
         consumes = self._media_types("consumes")
-        whole = next((one for one in parameters if one.text("in") == "body"), None)
-        if whole is not None:
+        body_parameter = next(
+            (parameter for parameter in parameters if parameter.text("in") == "body"), None
+        )
+        if body_parameter is not None:
             kind = _chosen(consumes or ["application/json"])
             return ApiBody(
-                kind, whole.get("schema"), whole.flag("required"), whole.text("description")
+                kind,
+                body_parameter.get("schema"),
+                body_parameter.flag("required"),
+                body_parameter.text("description"),
             )
-        fields = [one for one in parameters if one.text("in") == "formData"]
+        fields = [parameter for parameter in parameters if parameter.text("in") == "formData"]
         if not fields:
             return None
-        has_file = any(one.text("type") == "file" for one in fields)
+        has_file = any(parameter.text("type") == "file" for parameter in fields)
         kind = _FORM[1] if has_file or _FORM[0] not in (consumes or _FORM) else _FORM[0]
-        kept = _OF_SCHEMAS | {"description"}
+        keywords = _SCHEMA_KEYWORDS | {"description"}
         properties = {
-            one.text("name"): {key: value for key, value in one.node.items() if key in kept}
-            for one in fields
+            parameter.text("name"): {
+                key: value for key, value in parameter.node.items() if key in keywords
+            }
+            for parameter in fields
         }
-        required = [one.text("name") for one in fields if one.flag("required")]
+        required = [parameter.text("name") for parameter in fields if parameter.flag("required")]
         schema = {"type": "object", "properties": properties, "required": required}
-        styles = {one.text("name"): _collection(one) for one in fields}
+        styles = {parameter.text("name"): _collection(parameter) for parameter in fields}
         encoding = {
             name: Node(self._part.file, {"style": style, "explode": explode})
             for name, (style, explode) in styles.items()
         }
         return ApiBody(kind, Node(self._part.file, schema), bool(required), encoding=encoding)
 
-    def _response(self, given: Node) -> ApiResponse:
-        part = self._document.resolved(given)
+    def _response(self, response: Node) -> ApiResponse:
+        part = self._document.resolved(response)
         if self._document.is_swagger:
             schema = part.get("schema")
             kinds = self._media_types("produces") or ["application/json"]
-            return ApiResponse(tuple(map(_plain, kinds)) if schema else (), schema, schema)
+            return ApiResponse(tuple(map(_base_type, kinds)) if schema else (), schema, schema)
         content = part.members("content")
-        as_json = next((one for kind, one in content.items() if is_json(kind)), None)
-        as_text = next((one for kind, one in content.items() if is_text(kind)), None)
+        json_content = next((media for kind, media in content.items() if is_json(kind)), None)
+        text_content = next((media for kind, media in content.items() if is_text(kind)), None)
         return ApiResponse(
-            tuple(map(_plain, content)),
-            as_json.get("schema") if as_json else None,
-            as_text.get("schema") if as_text else None,
+            tuple(map(_base_type, content)),
+            json_content.get("schema") if json_content else None,
+            text_content.get("schema") if text_content else None,
         )
 
     def _media_types(self, key: str) -> list[str]:
-        own = self._part.items(key) or self._document.root.items(key)
-        return [one.node for one in own if isinstance(one.node, str)]
+        entries = self._part.items(key) or self._document.root.items(key)
+        return [entry.node for entry in entries if isinstance(entry.node, str)]
 
     def _security(self) -> Security:
-        own = isinstance(self._part.node.get("security"), list)
-        given = (self._part if own else self._document.root).items("security")
-        names = [each.node if isinstance(each.node, dict) else {} for each in given]
+        has_own = isinstance(self._part.node.get("security"), list)
+        requirements = (self._part if has_own else self._document.root).items("security")
+        names = [
+            requirement.node if isinstance(requirement.node, dict) else {}
+            for requirement in requirements
+        ]
         unknown = SecurityScheme("", "unknown")
-        return tuple(tuple(self._schemes.get(name, unknown) for name in each) for each in names)
+        return tuple(
+            tuple(self._schemes.get(name, unknown) for name in requirement) for requirement in names
+        )
 
     def _server(self) -> str:
         """Return the URL of the operation's own server, with the defaults of its variables."""
-        for above in (self._part, self._item):
-            for server in above.items("servers"):
+        for holder in (self._part, self._item):
+            for server in holder.items("servers"):
                 url = server.text("url")
                 for name, variable in server.members("variables").items():
                     url = url.replace(f"{{{name}}}", variable.text("default"))
@@ -389,7 +405,7 @@ def _encoded(path: str) -> str:
     parts = re.split(r"(\{[^{}]+\})", path.partition("#")[0])
     try:
         return "".join(
-            part if at % 2 else quote(part, safe=_IN_PATHS) for at, part in enumerate(parts)
+            part if at % 2 else quote(part, safe=_SAFE_IN_PATHS) for at, part in enumerate(parts)
         )
     except UnicodeEncodeError:
         raise NoTool(
@@ -405,26 +421,26 @@ def _place_of(part: Node) -> Place:
 
 
 def _collection(part: Node) -> tuple[str, bool]:
-    said = part.text("collectionFormat") or "csv"
-    if said not in _COLLECTIONS:
-        raise NoTool("form", f"the collectionFormat {said!r:.20} cannot be sent")
-    return _COLLECTIONS[said]
+    collection_format = part.text("collectionFormat") or "csv"
+    if collection_format not in _COLLECTIONS:
+        raise NoTool("form", f"the collectionFormat {collection_format!r:.20} cannot be sent")
+    return _COLLECTIONS[collection_format]
 
 
 def _folded(name: str, place: str) -> str:
     return name.lower() if place == "header" else name
 
 
-def _plain(media_type: str) -> str:
+def _base_type(media_type: str) -> str:
     return media_type.partition(";")[0].strip().lower()
 
 
 def is_json(media_type: str) -> bool:
-    return _JSON.fullmatch(_plain(media_type)) is not None
+    return _JSON.fullmatch(_base_type(media_type)) is not None
 
 
 def is_text(media_type: str) -> bool:
-    kind = _plain(media_type)
+    kind = _base_type(media_type)
     return kind.startswith("text/") and not kind.endswith(("json", "xml"))
 
 
@@ -436,11 +452,11 @@ def kind_of(media_type: str) -> AnswerKind:
 
 
 def is_xml(media_type: str) -> bool:
-    return _plain(media_type).endswith(("/xml", "+xml"))
+    return _base_type(media_type).endswith(("/xml", "+xml"))
 
 
 def is_bytes(media_type: str) -> bool:
-    kind = _plain(media_type)
+    kind = _base_type(media_type)
     return kind.startswith(("image/", "audio/", "video/")) or kind in _BYTES
 
 
@@ -450,12 +466,16 @@ _BYTES = ("application/octet-stream", "application/pdf", "application/zip", "app
 def _chosen(content: Mapping[str, Node] | list[str]) -> str:
     """Return the media type in which a body is sent: JSON is preferred to forms, then text, then
     bytes."""
-    for wanted in (is_json, lambda kind: _plain(kind) in _FORM, is_text, is_bytes):
+    for matches in (is_json, lambda kind: _base_type(kind) in _FORM, is_text, is_bytes):
         fitting = [
-            kind for kind in content if wanted(kind) and kind.isascii() and kind.isprintable()
+            kind for kind in content if matches(kind) and kind.isascii() and kind.isprintable()
         ]
         if fitting:
-            exact = [one for one in fitting if _plain(one) in ("application/json", *_FORM)]
+            exact = [
+                candidate
+                for candidate in fitting
+                if _base_type(candidate) in ("application/json", *_FORM)
+            ]
             return (exact or fitting)[0]
     raise NoTool("media type", f"its body is sent as {_names(content)}")
 

@@ -128,30 +128,32 @@ def request_of(plan: RequestPlan, arguments: Mapping[str, JsonValue], key: str) 
     """Return the request of a call. `key` is its idempotency key. Raises ToolError for an argument
     that cannot be sent where it belongs."""
     arguments = {name: _as_shown(value) for name, value in arguments.items()}
-    path, _, asked = plan.path.partition("?")
-    asking = [one for one in plan.parameters if one.place == "query"]
-    given = {one.name for one in asking if arguments.get(one.argument) is not None}
-    fixed = filter(None, asked.split("&"))
-    query = [one for one in fixed if unquote_plus(one.partition("=")[0]) not in given]
+    path, _, fixed_query = plan.path.partition("?")
+    query_parameters = [one for one in plan.parameters if one.place == "query"]
+    given_names = {one.name for one in query_parameters if arguments.get(one.argument) is not None}
+    fixed = filter(None, fixed_query.split("&"))
+    query = [one for one in fixed if unquote_plus(one.partition("=")[0]) not in given_names]
     headers: dict[str, str] = {"Accept": plan.accept}
     cookies: list[tuple[str, str]] = []
-    names = {place: _Names(taken) for place, taken in plan.taken.items()}
-    for sent in plan.parameters:
-        value = arguments.get(sent.argument)
-        if sent.argument not in arguments and not sent.required:
+    names = {place: _Names(reserved) for place, reserved in plan.taken.items()}
+    for parameter in plan.parameters:
+        value = arguments.get(parameter.argument)
+        if parameter.argument not in arguments and not parameter.required:
             continue
-        if sent.place == "path":
-            variable, told = f"{{{sent.name}}}", _path(sent, value, names["path"])
-            path = path.replace(variable, told)
-            query = [one.replace(variable, told) for one in query]
-        elif sent.place == "query":
-            query += _joined(sent, value, names["query"], plan.defaults)
-        elif sent.place == "cookie":
-            cookies += _named(sent, value, _encoded, names["cookie"], plan.defaults)
-        elif value is None and not sent.required:
-            _check_left_out(value, plan.defaults.get((sent.place, sent.name), ()), sent.argument)
+        if parameter.place == "path":
+            variable, segment = f"{{{parameter.name}}}", _path(parameter, value, names["path"])
+            path = path.replace(variable, segment)
+            query = [one.replace(variable, segment) for one in query]
+        elif parameter.place == "query":
+            query += _joined(parameter, value, names["query"], plan.defaults)
+        elif parameter.place == "cookie":
+            cookies += _sent_pairs(parameter, value, _encoded, names["cookie"], plan.defaults)
+        elif value is None and not parameter.required:
+            _check_left_out(
+                value, plan.defaults.get((parameter.place, parameter.name), ()), parameter.argument
+            )
         else:
-            headers[sent.name] = _header(sent, value)
+            headers[parameter.name] = _header(parameter, value)
     if any(unquote(step) in (".", "..") for step in path.split("/")):
         raise ToolError("an argument that is part of the address cannot be '.' or '..'")
     if plan.method not in SAFE:
@@ -174,9 +176,9 @@ def request_of(plan: RequestPlan, arguments: Mapping[str, JsonValue], key: str) 
 def _as_shown(value: JsonValue) -> JsonValue:
     """Return a value with its numbers in the form that an approver is shown: 7.0 is 7."""
     if isinstance(value, list):
-        return [_as_shown(each) for each in value]
+        return [_as_shown(child) for child in value]
     if isinstance(value, dict):
-        return {name: _as_shown(each) for name, each in value.items()}
+        return {name: _as_shown(child) for name, child in value.items()}
     return int(value) if isinstance(value, float) and is_whole(value) else value
 
 
@@ -196,7 +198,7 @@ def _text(argument: str, value: JsonValue) -> str:
 
 
 def _texts(
-    sent: SentArgument, value: JsonValue, encode: _Encode, delimiter: str, *, explode: bool
+    parameter: SentArgument, value: JsonValue, encode: _Encode, delimiter: str, *, explode: bool
 ) -> list[str]:
     """Return the values of a list, or the names and values of an object: `a`, `1`, or exploded
     `a=1`.
@@ -204,24 +206,25 @@ def _texts(
     Raises ToolError for a value that still contains the delimiter after encoding.
     """
     if isinstance(value, list):
-        texts = [encode(_text(sent.argument, each)) for each in value]
+        texts = [encode(_text(parameter.argument, child)) for child in value]
         if texts == [""]:
             raise ToolError(
-                f"{sent.argument} cannot hold just one empty string, which would be sent as "
+                f"{parameter.argument} cannot hold just one empty string, which would be sent as "
                 "an empty list"
             )
     elif isinstance(value, dict):
         members = [
-            (encode(name), encode(_text(sent.argument, each))) for name, each in value.items()
+            (encode(name), encode(_text(parameter.argument, child)))
+            for name, child in value.items()
         ]
         if explode and any("=" in name for name, _ in members):
-            raise ToolError(f"a member of {sent.argument} cannot have '=' in its name")
+            raise ToolError(f"a member of {parameter.argument} cannot have '=' in its name")
         texts = [text for member in members for text in member]
     else:
-        return [encode(_text(sent.argument, value))]
+        return [encode(_text(parameter.argument, value))]
     if any(delimiter in text for text in texts):
         raise ToolError(
-            f"the values in {sent.argument} are sent with {unquote(delimiter)!r} between them, and"
+            f"the values in {parameter.argument} are sent with {unquote(delimiter)!r} between them, and"
             " cannot hold it"
         )
     if explode and isinstance(value, dict):
@@ -240,135 +243,148 @@ class _Names:
     """
 
     def __init__(self, taken: Iterable[str]) -> None:
-        self._taken = taken
-        self._made: dict[str, str] = {}
+        self._reserved = taken
+        self._owners: dict[str, str] = {}
 
-    def of(self, sent: SentArgument, pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    def of(
+        self, parameter: SentArgument, pairs: Iterable[tuple[str, str]]
+    ) -> Iterator[tuple[str, str]]:
         """Yield the pairs of one argument. Raises ToolError."""
         for name, text in pairs:
-            if name != sent.name:
-                read = str.casefold if sent.style == "deepObject" else _read_as
-                self._check(sent.argument, sent.name, name, read)
-            if sent.place == "cookie" and not TOKEN.fullmatch(name):
-                raise ToolError(f"a member of {sent.argument} has a name that no cookie can have")
+            if name != parameter.name:
+                normalize = str.casefold if parameter.style == "deepObject" else _normalized
+                self._check(parameter.argument, parameter.name, name, normalize)
+            if parameter.place == "cookie" and not TOKEN.fullmatch(name):
+                raise ToolError(
+                    f"a member of {parameter.argument} has a name that no cookie can have"
+                )
             yield name, text
 
     def undeclared(self, argument: str, name: str) -> None:
         """Reserve a name that a model gave to a whole field. Raises ToolError."""
-        self._check(argument, name, name, _read_as)
+        self._check(argument, name, name, _normalized)
 
-    def _check(self, argument: str, made_by: str, name: str, read: _Encode) -> None:
-        what, read_as = f"a member of {argument} would be sent as", read(name)
-        other = next((one for one in self._taken if read(one) == read_as), None)
+    def _check(self, argument: str, owner: str, name: str, normalize: _Encode) -> None:
+        message, normalized = f"a member of {argument} would be sent as", normalize(name)
+        other = next(
+            (candidate for candidate in self._reserved if normalize(candidate) == normalized), None
+        )
         if other is not None:
-            raise ToolError(f"{what} {other!r}, which is another")
-        if self._made.setdefault(read_as, made_by) != made_by:
-            raise ToolError(f"{what} one of another object is")
+            raise ToolError(f"{message} {other!r}, which is another")
+        if self._owners.setdefault(normalized, owner) != owner:
+            raise ToolError(f"{message} one of another object is")
 
 
-def _read_as(name: str) -> str:
+def _normalized(name: str) -> str:
     start = _LIST.split(name.strip().casefold(), maxsplit=1)[0]
     return _NO_WORD.sub("_", start or name)
 
 
-def _path(sent: SentArgument, value: JsonValue, names: _Names) -> str:
-    plain = json_bytes(value).decode() if sent.as_json else value
-    delimiter = _IN_PATHS.get(sent.style, ",") if sent.explode else ","
-    texts = _texts(sent, plain, _encoded, delimiter, explode=sent.explode)
+def _path(parameter: SentArgument, value: JsonValue, names: _Names) -> str:
+    content = json_bytes(value).decode() if parameter.as_json else value
+    delimiter = _IN_PATHS.get(parameter.style, ",") if parameter.explode else ","
+    texts = _texts(parameter, content, _encoded, delimiter, explode=parameter.explode)
     if not any(texts):
-        raise ToolError(f"{sent.argument} cannot be empty: it is part of the address")
-    if sent.style == "label":
+        raise ToolError(f"{parameter.argument} cannot be empty: it is part of the address")
+    if parameter.style == "label":
         return "." + delimiter.join(texts)
-    if sent.style == "matrix":
-        name = _encoded(sent.name)
-        if sent.explode and isinstance(plain, dict):
-            list(names.of(sent, ((member, "") for member in plain)))
+    if parameter.style == "matrix":
+        name = _encoded(parameter.name)
+        if parameter.explode and isinstance(content, dict):
+            list(names.of(parameter, ((member, "") for member in content)))
             return "".join(f";{text}" for text in texts)
-        if sent.explode:
+        if parameter.explode:
             return "".join(f";{name}={text}" for text in texts)
         return f";{name}={','.join(texts)}"
     return ",".join(texts)
 
 
-def _header(sent: SentArgument, value: JsonValue) -> str:
-    plain = json_bytes(value).decode() if sent.as_json else value
-    texts = _texts(sent, plain, str, ",", explode=sent.explode)
+def _header(parameter: SentArgument, value: JsonValue) -> str:
+    content = json_bytes(value).decode() if parameter.as_json else value
+    texts = _texts(parameter, content, str, ",", explode=parameter.explode)
     if not all(text.isascii() and text.isprintable() for text in texts):
-        raise ToolError(f"{sent.argument} is sent in a header: use printable ASCII characters")
+        raise ToolError(f"{parameter.argument} is sent in a header: use printable ASCII characters")
     if any(text != text.strip() for text in texts):
         raise ToolError(
-            f"{sent.argument} is sent in a header, which loses spaces at the beginning and the end"
+            f"{parameter.argument} is sent in a header, which loses spaces at the beginning and the end"
         )
     return ",".join(texts)
 
 
-def _joined(sent: SentArgument, value: JsonValue, names: _Names, defaults: Defaults) -> list[str]:
+def _joined(
+    parameter: SentArgument, value: JsonValue, names: _Names, defaults: Defaults
+) -> list[str]:
     """Return the members of a query, or of a form in a body."""
-    encode = partial(quote, safe=_RESERVED) if sent.reserved else _encoded
-    pairs = _named(sent, value, encode, names, defaults)
+    encode = partial(quote, safe=_RESERVED) if parameter.reserved else _encoded
+    pairs = _sent_pairs(parameter, value, encode, names, defaults)
     return [f"{_encoded(name)}={text}" for name, text in pairs]
 
 
-def _named(
-    sent: SentArgument, value: JsonValue, encode: _Encode, names: _Names, defaults: Defaults
+def _sent_pairs(
+    parameter: SentArgument, value: JsonValue, encode: _Encode, names: _Names, defaults: Defaults
 ) -> list[tuple[str, str]]:
     """Return the names, which are not encoded, with their encoded values, without what is left out."""
-    is_null = value is None and not sent.required
-    pairs = [] if is_null else [*names.of(sent, _pairs(sent, value, encode))]
+    is_null = value is None and not parameter.required
+    pairs = [] if is_null else [*names.of(parameter, _pairs(parameter, value, encode))]
     if not pairs:
-        steps = (sent.within, sent.name) if sent.within else (sent.argument,)
-        _check_left_out(value, defaults.get((sent.place, sent.name), ()), *steps)
+        steps = (parameter.within, parameter.name) if parameter.within else (parameter.argument,)
+        _check_left_out(value, defaults.get((parameter.place, parameter.name), ()), *steps)
     return pairs
 
 
-def _check_left_out(value: JsonValue, taken: Iterable[JsonValue], *steps: str) -> None:
+def _check_left_out(value: JsonValue, defaults: Iterable[JsonValue], *steps: str) -> None:
     """Raise ToolError if the API uses something else in place of what is left out, at the end of
     this path into the arguments."""
-    if not all(same_json(one, value) for one in taken):
+    if not all(same_json(default, value) for default in defaults):
         raise _LeftOutError(*steps)
 
 
-def _pairs(sent: SentArgument, value: JsonValue, encode: _Encode) -> Iterator[tuple[str, str]]:
+def _pairs(parameter: SentArgument, value: JsonValue, encode: _Encode) -> Iterator[tuple[str, str]]:
     """Yield the names, which are not encoded, with their encoded values."""
-    if sent.as_json:
-        yield sent.name, encode(json_bytes(value).decode())
-    elif sent.style == "deepObject":
-        for name, text in _deep(sent, sent.name, value):
+    if parameter.as_json:
+        yield parameter.name, encode(json_bytes(value).decode())
+    elif parameter.style == "deepObject":
+        for name, text in _deep(parameter, parameter.name, value):
             yield name, encode(text)
-    elif isinstance(value, list) and sent.explode:
-        for each in value:
-            yield sent.name, encode(_text(sent.argument, each))
-    elif isinstance(value, dict) and sent.explode:
-        for name, each in value.items():
-            _check_held(sent, each == [])
-            for one in each if isinstance(each, list) else [each]:
-                yield name, encode(_text(sent.argument, one))
+    elif isinstance(value, list) and parameter.explode:
+        for child in value:
+            yield parameter.name, encode(_text(parameter.argument, child))
+    elif isinstance(value, dict) and parameter.explode:
+        for name, child in value.items():
+            _check_held(parameter, child == [])
+            for element in child if isinstance(child, list) else [child]:
+                yield name, encode(_text(parameter.argument, element))
     else:
-        delimiter = _DELIMITERS.get(sent.style, ",")
+        delimiter = _DELIMITERS.get(parameter.style, ",")
         delimiter = unquote(delimiter) if encode is str else delimiter
-        yield sent.name, delimiter.join(_texts(sent, value, encode, delimiter, explode=False))
+        yield (
+            parameter.name,
+            delimiter.join(_texts(parameter, value, encode, delimiter, explode=False)),
+        )
 
 
-def _deep(sent: SentArgument, name: str, value: JsonValue) -> Iterator[tuple[str, str]]:
-    _check_held(sent, value in ([], {}) and name != sent.name)
+def _deep(parameter: SentArgument, name: str, value: JsonValue) -> Iterator[tuple[str, str]]:
+    _check_held(parameter, value in ([], {}) and name != parameter.name)
     if isinstance(value, dict):
         for key, child in value.items():
             if "[" in key or "]" in key:
-                raise ToolError(f"a member of {sent.argument} cannot have a bracket in its name")
-            yield from _deep(sent, f"{name}[{key}]", child)
+                raise ToolError(
+                    f"a member of {parameter.argument} cannot have a bracket in its name"
+                )
+            yield from _deep(parameter, f"{name}[{key}]", child)
     elif isinstance(value, list):
         if any(isinstance(child, list | dict) for child in value):
-            raise ToolError(f"a list in {sent.argument} cannot hold lists or objects")
+            raise ToolError(f"a list in {parameter.argument} cannot hold lists or objects")
         for child in value:
-            yield name, _text(sent.argument, child)
+            yield name, _text(parameter.argument, child)
     else:
-        yield name, _text(sent.argument, value)
+        yield name, _text(parameter.argument, value)
 
 
-def _check_held(sent: SentArgument, is_lost: bool) -> None:
+def _check_held(parameter: SentArgument, is_lost: bool) -> None:
     if is_lost:
         raise ToolError(
-            f"{sent.argument} cannot hold empty values, which would be left out of the request"
+            f"{parameter.argument} cannot hold empty values, which would be left out of the request"
         )
 
 
@@ -376,21 +392,21 @@ def _check_held(sent: SentArgument, is_lost: bool) -> None:
 
 
 def _body(plan: BodyPlan, value: JsonValue, defaults: Defaults) -> tuple[str, bytes]:
-    kind = _OF_RANGES.get(plan.kind, "") if "*" in plan.media_type else plan.media_type
+    media_type = _OF_RANGES.get(plan.kind, "") if "*" in plan.media_type else plan.media_type
     if plan.kind == "json":
-        return _as_utf8(kind), json_bytes(value)
+        return _as_utf8(media_type), json_bytes(value)
     if plan.kind == "text":
-        kind = f"{kind.partition(';')[0]}; charset=utf-8"
-        made = _text(plan.argument, value).encode()
+        media_type = f"{media_type.partition(';')[0]}; charset=utf-8"
+        content = _text(plan.argument, value).encode()
     elif plan.kind == "bytes":
-        made = _decoded(plan.argument, value)
+        content = _decoded(plan.argument, value)
     elif not isinstance(value, dict):
         raise ToolError(f"{plan.argument} is sent as a form, so it must be an object")
     else:
-        kind, made = _form(plan, value, defaults)
-    if not made:
+        media_type, content = _form(plan, value, defaults)
+    if not content:
         _check_left_out(value, defaults.get(("request", plan.argument), ()), plan.argument)
-    return kind, made
+    return media_type, content
 
 
 def _form(plan: BodyPlan, fields: Mapping[str, JsonValue], defaults: Defaults) -> tuple[str, bytes]:
@@ -407,7 +423,7 @@ def _form(plan: BodyPlan, fields: Mapping[str, JsonValue], defaults: Defaults) -
         if field.is_bytes and (value is not None or field.required):
             members.append(f"{_encoded(name)}={quote(_decoded(name, value), safe='')}")
         else:
-            members += _joined(_as_sent(plan, name), value, names, defaults)
+            members += _joined(_field_parameter(plan, name), value, names, defaults)
     return _as_utf8(plan.media_type), "&".join(members).encode("ascii")
 
 
@@ -416,7 +432,7 @@ def _as_utf8(media_type: str) -> str:
     return _OTHER_CHARSET.sub("", media_type)
 
 
-def _as_sent(plan: BodyPlan, name: str) -> SentArgument:
+def _field_parameter(plan: BodyPlan, name: str) -> SentArgument:
     field = plan.fields.get(name, FormField())
     return SentArgument(
         argument=name if name in plan.fields else plan.argument,
@@ -436,52 +452,54 @@ def _multipart(
     """Return a form in parts. A list becomes several parts, and everything but strings is sent as
     JSON, unless its field has a style."""
     boundary = secrets.token_hex(16)
-    made = bytearray()
+    body = bytearray()
     for name, value in fields.items():
-        field, sent = plan.fields.get(name, FormField()), _as_sent(plan, name)
+        field, parameter = plan.fields.get(name, FormField()), _field_parameter(plan, name)
         if isinstance(value, list) and None in value and not field.has_style:
             raise ToolError(
                 f"{name} cannot hold null, which would be sent in the same way as null instead of "
                 "the list"
             )
-        parts = [(name, each) for each in (value if isinstance(value, list) else [value])]
-        if value is None and not sent.as_json:
+        parts = [
+            (name, part_value) for part_value in (value if isinstance(value, list) else [value])
+        ]
+        if value is None and not parameter.as_json:
             parts = [] if not field.required else [(name, _text(name, value))]
         elif field.has_style and value is not None:
-            parts, field = [*names.of(sent, _pairs(sent, value, str))], FormField()
+            parts, field = [*names.of(parameter, _pairs(parameter, value, str))], FormField()
         if not parts:
-            _check_left_out(value, defaults.get((sent.place, name), ()), plan.argument, name)
-        if any(_NO_NAME.search(called) for called, _ in parts):
+            _check_left_out(value, defaults.get((parameter.place, name), ()), plan.argument, name)
+        if any(_NO_NAME.search(part_name) for part_name, _ in parts):
             raise ToolError(
                 f"{plan.argument} cannot hold {name!r}: the name of a part may not contain a "
                 "backslash or %22"
             )
-        for called, each in parts:
-            made += f"--{boundary}\r\n".encode() + _part(called, field, each) + b"\r\n"
-    if not made:
+        for part_name, part_value in parts:
+            body += f"--{boundary}\r\n".encode() + _part(part_name, field, part_value) + b"\r\n"
+    if not body:
         whole: JsonValue = dict(fields)
         _check_left_out(whole, defaults.get(("request", plan.argument), ()), plan.argument)
-    made += f"--{boundary}--\r\n".encode()
-    return f"multipart/form-data; boundary={boundary}", bytes(made)
+    body += f"--{boundary}--\r\n".encode()
+    return f"multipart/form-data; boundary={boundary}", bytes(body)
 
 
 def _part(name: str, field: FormField, value: JsonValue) -> bytes:
     """Return one part. Names are escaped as in https://html.spec.whatwg.org/#multipart-form-data."""
     escaped = name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
-    said = f'Content-Disposition: form-data; name="{escaped}"'
-    kind, data = field.media_type, b""
+    headers = f'Content-Disposition: form-data; name="{escaped}"'
+    media_type, content = field.media_type, b""
     if field.is_bytes:
-        said += f'; filename="{escaped}"'
-        kind, data = kind or "application/octet-stream", _decoded(name, value)
+        headers += f'; filename="{escaped}"'
+        media_type, content = media_type or "application/octet-stream", _decoded(name, value)
     elif isinstance(value, str):
-        data = value.encode()
+        content = value.encode()
     else:
-        kind = kind or "application/json"
-        data = json_bytes(value) if is_json(kind) else _text(name, value).encode()
-    kind = kind if field.is_bytes else _as_utf8(kind)
-    if kind.isprintable() and kind.isascii() and kind:
-        said += f"\r\nContent-Type: {kind}"
-    return f"{said}\r\n\r\n".encode() + data
+        media_type = media_type or "application/json"
+        content = json_bytes(value) if is_json(media_type) else _text(name, value).encode()
+    media_type = media_type if field.is_bytes else _as_utf8(media_type)
+    if media_type.isprintable() and media_type.isascii() and media_type:
+        headers += f"\r\nContent-Type: {media_type}"
+    return f"{headers}\r\n\r\n".encode() + content
 
 
 def _decoded(name: str, value: JsonValue) -> bytes:

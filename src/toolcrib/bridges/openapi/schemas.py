@@ -22,8 +22,8 @@ from toolcrib.schema.lower.tree import ANNOTATIONS, ASSERTIONS, DOCUMENT, LISTS,
 from toolcrib.schema.references import escape_pointer, steps_of
 from toolcrib.values.json import JsonValue
 
-_KNOWN = (ASSERTIONS | ANNOTATIONS) - DOCUMENT - {"discriminator"}
-_ALONE = (ANNOTATIONS | {"$ref"}) & _KNOWN
+_KEPT_KEYWORDS = (ASSERTIONS | ANNOTATIONS) - DOCUMENT - {"discriminator"}
+_BESIDE_REF = (ANNOTATIONS | {"$ref"}) & _KEPT_KEYWORDS
 """The keywords that count next to a `$ref` before OpenAPI 3.1."""
 _OTHER_REFS = ("$dynamicRef", "$recursiveRef")
 NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -37,7 +37,7 @@ _PARTS = ("allOf",)
 _ALTERNATIVES = ("anyOf", "oneOf")
 _BRANCHES = (*_PARTS, *_ALTERNATIVES)
 _CONDITIONS = ("if", "then", "else")
-_OF_MORE = ("patternProperties", "additionalProperties", "unevaluatedProperties")
+_UNNAMED_PROPERTIES = ("patternProperties", "additionalProperties", "unevaluatedProperties")
 """Keywords with schemas of properties that have no fixed names, in contrast to `properties`."""
 _BOUNDS = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
 
@@ -50,7 +50,7 @@ class Translated(NamedTuple):
     size: int
 
 
-_SAYS = frozenset(("type", "format", "items", "contentMediaType", "contentEncoding"))
+_TYPE_KEYWORDS = frozenset(("type", "format", "items", "contentMediaType", "contentEncoding"))
 """Keywords of a schema that say what kind of value it is for."""
 
 
@@ -62,17 +62,17 @@ class ApiSchemas:
     """
 
     def __init__(
-        self, document: Document, meant: Literal["request", "answer"], *, kinds: bool = False
+        self, document: Document, direction: Literal["request", "answer"], *, kinds: bool = False
     ) -> None:
         self.document = document
         self._wants_kinds = kinds
         self.is_3_1 = document.version.startswith("3.1")
         self.has_styled_parts = self.is_3_1 or document.is_swagger
-        self._hidden = "readOnly" if meant == "request" else "writeOnly"
-        self.refuses = meant == "request"
+        self._hidden = "readOnly" if direction == "request" else "writeOnly"
+        self.refuses = direction == "request"
         self._names: dict[tuple[_Place, bool], str] = {}
         self._targets: dict[str, Node] = {}
-        self._made: dict[str, Translated] = {}
+        self._definitions: dict[str, Translated] = {}
         self._children: defaultdict[_Place, list[str]] | None = None
         self._kinds_of: dict[_Place, _Schema | None] = {}
         self._is_hidden: dict[int, bool] = {}
@@ -83,32 +83,32 @@ class ApiSchemas:
         walk = _Walk(self, part.file)
         return Translated(walk.schema(part.node, 0), frozenset(walk.names), walk.size)
 
-    def whole(self, schema: Translated, most: int = MAX_NODES) -> _Schema:
+    def whole(self, schema: Translated, max_nodes: int = MAX_NODES) -> _Schema:
         """Return a schema with the definitions that it refers to. Raises NoTool if it has more
-        nodes than `most`."""
-        return self.with_definitions(as_object(schema.node), schema.names, most - schema.size)
+        nodes than `max_nodes`."""
+        return self.with_definitions(as_object(schema.node), schema.names, max_nodes - schema.size)
 
     def with_definitions(
-        self, schema: _Schema, roots: Iterable[str], most: int = MAX_NODES
+        self, schema: _Schema, roots: Iterable[str], max_nodes: int = MAX_NODES
     ) -> _Schema:
         """Return a schema with all definitions that these names lead to, directly or not. Raises
-        NoTool if those have more nodes than `most`."""
-        found: dict[str, Any] = {}
+        NoTool if those have more nodes than `max_nodes`."""
+        collected: dict[str, Any] = {}
         pending = sorted(roots)
         size = 0
         while pending:
             name = pending.pop()
-            if name in found:
+            if name in collected:
                 continue
-            if name not in self._made:
-                self._made[name] = self.translated(self._targets[name])
-            made = self._made[name]
-            size += made.size
-            if size > most:
-                raise NoTool("too large", f"its schema has more than {most} nodes")
-            found[name] = made.node
-            pending += sorted(made.names - found.keys())
-        definitions = {name: found[name] for name in sorted(found)}
+            if name not in self._definitions:
+                self._definitions[name] = self.translated(self._targets[name])
+            translated = self._definitions[name]
+            size += translated.size
+            if size > max_nodes:
+                raise NoTool("too large", f"its schema has more than {max_nodes} nodes")
+            collected[name] = translated.node
+            pending += sorted(translated.names - collected.keys())
+        definitions = {name: collected[name] for name in sorted(collected)}
         return {**schema, "$defs": definitions} if definitions else schema
 
     def name_of(self, file: DocumentFile, ref: str, *, as_part: bool = False) -> str:
@@ -144,32 +144,33 @@ class ApiSchemas:
 
     def _alternatives(self, target: RefTarget) -> _Schema | None:
         part = target.part
-        said = part.get("discriminator")
-        mapping = {} if said is None else said.members("mapping")
-        if said is None or not mapping or not {"oneOf", "anyOf"}.isdisjoint(part.node):
+        discriminator = part.get("discriminator")
+        mapping = {} if discriminator is None else discriminator.members("mapping")
+        if discriminator is None or not mapping or not {"oneOf", "anyOf"}.isdisjoint(part.node):
             return None
-        name = said.text("propertyName")
+        name = discriminator.text("propertyName")
         if not name or name in self.hidden_in(part):
             return None
-        named = {value: self._of_kind(part.file, node.node) for value, node in mapping.items()}
-        told: dict[_Place | None, tuple[str, list[str]]] = {}
-        for value, ref in named.items():
+        refs = {value: self._of_kind(part.file, entry.node) for value, entry in mapping.items()}
+        by_target: dict[_Place | None, tuple[str, list[str]]] = {}
+        for value, ref in refs.items():
             if ref:
-                told.setdefault(self.place(part.file, ref), (ref, []))[1].append(value)
+                by_target.setdefault(self.place(part.file, ref), (ref, []))[1].append(value)
         for ref in (target.key[1], *self._parts_of(target)):
-            told.setdefault(self.place(part.file, ref), (ref, [steps_of(unquote(ref))[-1]]))
+            by_target.setdefault(self.place(part.file, ref), (ref, [steps_of(unquote(ref))[-1]]))
         # a reference that leads nowhere means the schema itself
-        told[target.key][1].extend(value for value, ref in named.items() if not ref)
+        by_target[target.key][1].extend(value for value, ref in refs.items() if not ref)
         return {
             "anyOf": [
-                {"allOf": [{"$ref": ref}, _saying(name, values)]} for ref, values in told.values()
+                {"allOf": [{"$ref": ref}, _requiring_one_of(name, values)]}
+                for ref, values in by_target.values()
             ]
         }
 
-    def _of_kind(self, file: DocumentFile, said: object) -> str:
+    def _of_kind(self, file: DocumentFile, mapped: object) -> str:
         """Return the reference that a mapping means: an explicit one, or the name of a schema."""
-        of_that_name = f"#/components/schemas/{said}"
-        for ref in (said, of_that_name, self.document.main_from(file) + of_that_name):
+        component_ref = f"#/components/schemas/{mapped}"
+        for ref in (mapped, component_ref, self.document.main_from(file) + component_ref):
             if isinstance(ref, str) and self.place(file, ref) is not None:
                 return ref
         return ""
@@ -181,22 +182,29 @@ class ApiSchemas:
             self._children = defaultdict(list)
             components = self.document.root.get("components")
             for name, child in (components.members("schemas") if components else {}).items():
-                own = f"#/components/schemas/{escape_pointer(name)}"
-                for ref in filter(None, (one.text("$ref") for one in child.items("allOf"))):
+                component_ref = f"#/components/schemas/{escape_pointer(name)}"
+                for ref in filter(None, (branch.text("$ref") for branch in child.items("allOf"))):
                     with suppress(NoTool):
-                        self._children[self.document.follow(child.file, ref).key].append(own)
+                        self._children[self.document.follow(child.file, ref).key].append(
+                            component_ref
+                        )
         main = self.document.main_from(target.part.file)
         return [main + ref for ref in self._children[target.key]]
 
-    def meant(self, part: Node) -> Node:
+    def effective(self, part: Node) -> Node:
         """Return a schema, or the one that it stands for. That is its only part, or its only
         alternative besides null, and its target, if the schema itself does not say what it is.
         Raises NoTool."""
         for _ in range(MAX_DEPTH):
             part = self.document.resolved(part)
-            if not _SAYS.isdisjoint(as_object(part.node)):
+            if not _TYPE_KEYWORDS.isdisjoint(as_object(part.node)):
                 return part
-            inner = [one for key in _BRANCHES for one in part.items(key) if not is_null(one.node)]
+            inner = [
+                branch
+                for key in _BRANCHES
+                for branch in part.items(key)
+                if not is_null(branch.node)
+            ]
             if len(inner) != 1:
                 return part
             part = inner[0]
@@ -205,9 +213,9 @@ class ApiSchemas:
     def takes_null(self, part: Node) -> bool:
         """Return whether a schema, or its target, says that it allows null. Raises NoTool."""
         part = self.document.resolved(part)
-        alternatives = [one.node for key in _ALTERNATIVES for one in part.items(key)]
-        said = "null" in [one.node for one in part.items("type")]
-        return said or part.flag("nullable") or any(map(is_null, alternatives))
+        alternatives = [entry.node for key in _ALTERNATIVES for entry in part.items(key)]
+        has_null_type = "null" in [entry.node for entry in part.items("type")]
+        return has_null_type or part.flag("nullable") or any(map(is_null, alternatives))
 
     def is_hidden(self, part: Node, depth: int = 0) -> bool:
         """Return whether a property is for the other direction only. The property itself, its
@@ -223,12 +231,15 @@ class ApiSchemas:
         if id(node) not in self._is_hidden:
             self._is_hidden[id(node)] = False  # for a cycle back to itself
             alternatives = [
-                [one for one in part.items(key) if not is_null(one.node)] for key in _ALTERNATIVES
+                [branch for branch in part.items(key) if not is_null(branch.node)]
+                for key in _ALTERNATIVES
             ]
             self._is_hidden[id(node)] = any(
-                self.is_hidden(one, depth + 1) for one in self._in_place(part, _PARTS)
+                self.is_hidden(branch, depth + 1) for branch in self._in_place(part, _PARTS)
             ) or any(
-                all(self.is_hidden(one, depth + 1) for one in each) for each in alternatives if each
+                all(self.is_hidden(branch, depth + 1) for branch in group)
+                for group in alternatives
+                if group
             )
         return self._is_hidden[id(node)]
 
@@ -238,76 +249,80 @@ class ApiSchemas:
         node = part.node
         if not isinstance(node, dict) or node.keys().isdisjoint(("properties", "$ref", *keys)):
             return _NONE
-        at = (id(node), keys)
-        if at not in self._hidden_in:
-            self._hidden_in[at] = _NONE  # for a cycle back to itself
-            own = [
+        cache_key = (id(node), keys)
+        if cache_key not in self._hidden_in:
+            self._hidden_in[cache_key] = _NONE  # for a cycle back to itself
+            hidden = [
                 name for name, child in part.members("properties").items() if self.is_hidden(child)
             ]
-            others = [self.hidden_in(one, keys) for one in self._in_place(part, keys)]
-            self._hidden_in[at] = _NONE.union(own, *others)
-        return self._hidden_in[at]
+            others = [self.hidden_in(branch, keys) for branch in self._in_place(part, keys)]
+            self._hidden_in[cache_key] = _NONE.union(hidden, *others)
+        return self._hidden_in[cache_key]
 
     def parts(self, part: Node, keys: tuple[str, ...] = _PARTS) -> Iterator[Node]:
         """Yield a schema, its target, and the schemas below `keys` in each. Raises NoTool."""
         seen: set[int] = set()
         pending = [part]
         while pending:
-            one = pending.pop(0)
-            if id(one.node) not in seen:
-                seen.add(id(one.node))
-                yield one
-                pending += self._in_place(one, keys)
+            current = pending.pop(0)
+            if id(current.node) not in seen:
+                seen.add(id(current.node))
+                yield current
+                pending += self._in_place(current, keys)
 
     def demands(self, part: Node, names: _Names) -> bool:
         """Return whether this part of an object's schema requires one of these. Raises NoTool."""
         required = [
-            each.node for one in self.parts(part, _BRANCHES) for each in one.items("required")
+            entry.node
+            for branch in self.parts(part, _BRANCHES)
+            for entry in branch.items("required")
         ]
         return any(isinstance(name, str) and name in names for name in required)
 
     def defaults(self, part: Node) -> tuple[JsonValue, ...]:
         """Return each `default` that a schema gives to its value, in any of its parts. Raises
         NoTool."""
-        return tuple(one.node["default"] for one in self._judging(part) if "default" in one.node)
+        return tuple(
+            branch.node["default"] for branch in self._judging(part) if "default" in branch.node
+        )
 
     def defaults_of_properties(self, part: Node) -> dict[str, tuple[JsonValue, ...]]:
         """Return the defaults of each property that an object's schema declares, in any of its
         parts. Raises NoTool."""
-        found: dict[str, tuple[JsonValue, ...]] = {}
-        for one in self._judging(part):
-            for name, child in one.members("properties").items():
-                found[name] = (*found.get(name, ()), *self.defaults(child))
-        return found
+        by_name: dict[str, tuple[JsonValue, ...]] = {}
+        for branch in self._judging(part):
+            for name, child in branch.members("properties").items():
+                by_name[name] = (*by_name.get(name, ()), *self.defaults(child))
+        return by_name
 
     def _judging(self, part: Node) -> Iterator[Node]:
         """Yield the schema and each of its parts that judges the same value. Raises NoTool."""
         seen: set[int] = set()
         pending = [(part, False)]
         while pending:
-            one, as_part = pending.pop()
-            if not isinstance(one.node, dict) or id(one.node) in seen:
+            current, as_part = pending.pop()
+            if not isinstance(current.node, dict) or id(current.node) in seen:
                 continue
-            seen.add(id(one.node))
-            yield one
-            if ref := one.text("$ref"):
-                target = self.document.follow(one.file, ref)
+            seen.add(id(current.node))
+            yield current
+            if ref := current.text("$ref"):
+                target = self.document.follow(current.file, ref)
                 kinds = self._kinds(target) if self._wants_kinds and not as_part else None
-                found = target.part if kinds is None else Node(target.part.file, kinds)
-                pending.append((found, as_part))
+                followed = target.part if kinds is None else Node(target.part.file, kinds)
+                pending.append((followed, as_part))
                 if not self.is_3_1:  # from 3.1 on, the keywords next to it count, too
                     continue
-            pending += [(each, True) for each in one.items("allOf")]
-            others = [each for key in _ALTERNATIVES for each in one.items(key)]
-            others += filter(None, map(one.get, _CONDITIONS))
-            others += one.members("dependentSchemas").values()
-            pending += [(each, False) for each in others]
+            pending += [(branch, True) for branch in current.items("allOf")]
+            others = [branch for key in _ALTERNATIVES for branch in current.items(key)]
+            others += filter(None, map(current.get, _CONDITIONS))
+            others += current.members("dependentSchemas").values()
+            pending += [(branch, False) for branch in others]
 
     def _in_place(self, part: Node, keys: tuple[str, ...]) -> list[Node]:
         """Return the other parts of a schema that judge the same value."""
-        found = [one for key in keys for one in part.items(key)]
+        branches = [branch for key in keys for branch in part.items(key)]
         ref = part.text("$ref")
-        return [*found, self.document.follow(part.file, ref).part] if ref else found
+        return [*branches, self.document.follow(part.file, ref).part] if ref else branches
 
     def place(self, file: DocumentFile, ref: str) -> _Place | None:
         """Return the place that a reference leads to, or None if it leads nowhere."""
@@ -327,9 +342,10 @@ class _Walk:
         self.size = 0
 
     def schema(
-        self, node: Any, depth: int, gone: _Names = _NONE, *, in_all_of: bool = False
+        self, node: Any, depth: int, hidden: _Names = _NONE, *, in_all_of: bool = False
     ) -> Any:
-        """Return one schema. `gone` are the properties that other schemas of the same value hide."""
+        """Return one schema. `hidden` are the properties that other schemas of the same value
+        hide."""
         if isinstance(node, bool):
             return node
         if not isinstance(node, dict):
@@ -339,114 +355,122 @@ class _Walk:
         self.size += 1 + len(node)
         if depth > MAX_DEPTH or self.size > MAX_NODES:
             raise NoTool("too large", "its schema is nested too deeply, or holds too much")
-        alone = self._is_3_0 and isinstance(node.get("$ref"), str)
-        kept = _ALONE if alone else _KNOWN
+        is_bare_ref = self._is_3_0 and isinstance(node.get("$ref"), str)
+        keywords = _BESIDE_REF if is_bare_ref else _KEPT_KEYWORDS
         if not node.keys().isdisjoint(_OTHER_REFS):
             raise NoTool("reference", "a $dynamicRef or $recursiveRef cannot be followed")
-        if not alone:
-            gone |= self._schemas.hidden_in(Node(self._file, node))
-        taken = self._taken_in(node.get("$ref"), depth + 1, gone)
-        kept = kept - {"$ref"} if taken else kept
-        made = {
+        if not is_bare_ref:
+            hidden |= self._schemas.hidden_in(Node(self._file, node))
+        inlined = self._inlined(node.get("$ref"), depth + 1, hidden)
+        keywords = keywords - {"$ref"} if inlined else keywords
+        translated = {
             key: self._ref(value, as_part=in_all_of)
             if key == "$ref" and isinstance(value, str)
-            else self._member(key, value, depth + 1, gone)
+            else self._member(key, value, depth + 1, hidden)
             for key, value in node.items()
-            if key in kept
+            if key in keywords
         }
-        if taken:
-            made["allOf"] = [*made.get("allOf", ()), *taken]
-        if not alone:
-            self._discriminate(node, made)
-            self._hide(node, made, gone)
-        return _nullable(node, _bounded(made)) if self._is_3_0 else made
+        if inlined:
+            translated["allOf"] = [*translated.get("allOf", ()), *inlined]
+        if not is_bare_ref:
+            self._discriminate(node, translated)
+            self._hide(node, translated, hidden)
+        return _nullable(node, _bounded(translated)) if self._is_3_0 else translated
 
-    def _taken_in(self, ref: Any, depth: int, gone: _Names) -> list[Any]:
+    def _inlined(self, ref: Any, depth: int, hidden: _Names) -> list[Any]:
         """Return the target of a `$ref`, to be inserted in its place, if it requires what may not
         be there."""
-        if not gone or not isinstance(ref, str):
+        if not hidden or not isinstance(ref, str):
             return []
         target = self._schemas.document.follow(self._file, ref).part
-        if not self._schemas.demands(target, gone - self._schemas.hidden_in(target)):
+        if not self._schemas.demands(target, hidden - self._schemas.hidden_in(target)):
             return []
         inner = _Walk(self._schemas, target.file)
         inner.size, inner.names = self.size, self.names
-        taken = inner.schema(target.node, depth, gone)
+        inlined = inner.schema(target.node, depth, hidden)
         self.size = inner.size
-        return [taken]
+        return [inlined]
 
     def _ref(self, ref: str, *, as_part: bool) -> str:
         name = self._schemas.name_of(self._file, ref, as_part=as_part)
         self.names.add(name)
         return f"#/$defs/{name}"
 
-    def _member(self, key: str, value: Any, depth: int, gone: _Names) -> Any:
+    def _member(self, key: str, value: Any, depth: int, hidden: _Names) -> Any:
         """Return the value of a keyword with the schemas in it translated. Everything else in it is
         data."""
         if key in SINGLES and not isinstance(value, list):
-            return self._property(value, depth) if key in _OF_MORE else self.schema(value, depth)
+            return (
+                self._property(value, depth)
+                if key in _UNNAMED_PROPERTIES
+                else self.schema(value, depth)
+            )
         if (key in SINGLES or key in LISTS) and isinstance(value, list):
-            inherited = gone if key in _BRANCHES else _NONE
+            inherited = hidden if key in _BRANCHES else _NONE
             return [
                 self.schema(child, depth, inherited, in_all_of=key == "allOf") for child in value
             ]
         if key in MAPS and isinstance(value, dict):
-            read = self._property if key in _OF_MORE else self.schema
-            return {name: read(child, depth) for name, child in value.items()}
+            translate = self._property if key in _UNNAMED_PROPERTIES else self.schema
+            return {name: translate(child, depth) for name, child in value.items()}
         return value
 
     def _property(self, node: Any, depth: int) -> Any:
         hidden = self._schemas.refuses and self._schemas.is_hidden(Node(self._file, node))
         return False if hidden else self.schema(node, depth)
 
-    def _hide(self, node: _Schema, made: _Schema, gone: _Names) -> None:
+    def _hide(self, node: _Schema, translated: _Schema, hidden: _Names) -> None:
         """Refuse the properties that only an answer has, and leave out those that only a request
         has. Neither is required."""
-        properties: Any = made.get("properties")
-        if gone and isinstance(properties, dict):
-            kept = {name: child for name, child in properties.items() if name not in gone}
-            refused = dict.fromkeys(gone.intersection(properties), False)
-            made["properties"] = {**properties, **refused} if self._schemas.refuses else kept
-        required: Any = made.get("required")
+        properties: Any = translated.get("properties")
+        if hidden and isinstance(properties, dict):
+            visible = {name: child for name, child in properties.items() if name not in hidden}
+            refused = dict.fromkeys(hidden.intersection(properties), False)
+            translated["properties"] = (
+                {**properties, **refused} if self._schemas.refuses else visible
+            )
+        required: Any = translated.get("required")
         if isinstance(required, list):
-            gone |= self._schemas.hidden_in(Node(self._file, node), _BRANCHES)
-            made["required"] = [
-                name for name in required if not (isinstance(name, str) and name in gone)
+            hidden |= self._schemas.hidden_in(Node(self._file, node), _BRANCHES)
+            translated["required"] = [
+                name for name in required if not (isinstance(name, str) and name in hidden)
             ]
 
-    def _discriminate(self, node: _Schema, made: _Schema) -> None:
+    def _discriminate(self, node: _Schema, translated: _Schema) -> None:
         """Make each alternative say which one it is, in the way in which the discriminator
         distinguishes them."""
-        said: Any = node.get("discriminator")
-        name = said.get("propertyName") if isinstance(said, dict) else None
-        key = "oneOf" if "oneOf" in made else "anyOf"
-        given: Any = node.get(key)
-        if not isinstance(name, str) or not isinstance(given, list):
+        discriminator: Any = node.get("discriminator")
+        name = discriminator.get("propertyName") if isinstance(discriminator, dict) else None
+        key = "oneOf" if "oneOf" in translated else "anyOf"
+        alternatives: Any = node.get(key)
+        if not isinstance(name, str) or not isinstance(alternatives, list):
             return
-        mapping: Any = said.get("mapping")
-        told = []
-        for child in given:
+        mapping: Any = discriminator.get("mapping")
+        constraints = []
+        for child in alternatives:
             ref = child.get("$ref") if isinstance(child, dict) else None
             if not isinstance(ref, str):
                 return
             if name in self._schemas.hidden_in(Node(self._file, child)):
                 return
-            own = self._values(ref, mapping if isinstance(mapping, dict) else {})
-            told.append(_saying(name, own))
-        made[key] = [{"allOf": [*pair]} for pair in zip(made[key], told, strict=True)]
+            values = self._values(ref, mapping if isinstance(mapping, dict) else {})
+            constraints.append(_requiring_one_of(name, values))
+        translated[key] = [
+            {"allOf": [*pair]} for pair in zip(translated[key], constraints, strict=True)
+        ]
 
     def _values(self, ref: str, mapping: _Schema) -> list[str]:
-        last, place = ref.rpartition("/")[2], self._schemas.place(self._file, ref)
+        schema_name, place = ref.rpartition("/")[2], self._schemas.place(self._file, ref)
         texts = [(value, target) for value, target in mapping.items() if isinstance(target, str)]
-        meaning = [
+        matches = [
             value
             for value, target in texts
-            if target == last or (place and place == self._schemas.place(self._file, target))
+            if target == schema_name or (place and place == self._schemas.place(self._file, target))
         ]
-        return meaning or [last]
+        return matches or [schema_name]
 
 
-def _saying(name: str, values: list[str]) -> _Schema:
+def _requiring_one_of(name: str, values: list[str]) -> _Schema:
     """Return the schema of an object that has one of these values in a property of that name."""
     return {"properties": {name: {"enum": values}}, "required": [name]}
 
@@ -464,30 +488,32 @@ def as_object(schema: Any) -> _Schema:
     return {} if schema else {"not": {}}
 
 
-def _bounded(made: _Schema) -> _Schema:
+def _bounded(schema: _Schema) -> _Schema:
     """Translate a boolean exclusive bound of OpenAPI 3.0 to JSON Schema."""
     for exclusive, bound in _BOUNDS:
-        said = made.get(exclusive)
-        if isinstance(said, bool):
-            del made[exclusive]
-            if said and bound in made:
-                made[exclusive] = made.pop(bound)
-    return made
+        flag = schema.get(exclusive)
+        if isinstance(flag, bool):
+            del schema[exclusive]
+            if flag and bound in schema:
+                schema[exclusive] = schema.pop(bound)
+    return schema
 
 
-def _nullable(node: _Schema, made: _Schema) -> _Schema:
+def _nullable(node: _Schema, translated: _Schema) -> _Schema:
     if node.get("nullable") is not True:
-        return made
-    kind = made.get("type")
-    if isinstance(kind, str) and not any(
-        key in made for key in ("allOf", "anyOf", "oneOf", "$ref")
+        return translated
+    declared_type = translated.get("type")
+    if isinstance(declared_type, str) and not any(
+        key in translated for key in ("allOf", "anyOf", "oneOf", "$ref")
     ):
-        made["type"] = [kind, "null"]
-        listed = made.get("enum")
-        if isinstance(listed, list) and None not in listed:
-            made["enum"] = [*listed, None]
-        return made
-    if kind is None and not made.keys() - ANNOTATIONS:
-        return made  # it allows anything
-    apart: _Schema = {key: made.pop(key) for key in ("title", "description") if key in made}
-    return {**apart, "anyOf": [made, {"type": "null"}]}
+        translated["type"] = [declared_type, "null"]
+        choices = translated.get("enum")
+        if isinstance(choices, list) and None not in choices:
+            translated["enum"] = [*choices, None]
+        return translated
+    if declared_type is None and not translated.keys() - ANNOTATIONS:
+        return translated  # it allows anything
+    annotations: _Schema = {
+        key: translated.pop(key) for key in ("title", "description") if key in translated
+    }
+    return {**annotations, "anyOf": [translated, {"type": "null"}]}

@@ -35,7 +35,7 @@ Key: TypeAlias = str | Callable[[], str | Awaitable[str]]
 """A key, or a function that returns the current one, such as a token that is renewed."""
 
 _LIMITS = HttpLimits(seconds=30.0, body_bytes=4 * 1024 * 1024)
-_KEPT = ("content-type", "retry-after")
+_KEPT_HEADERS = ("content-type", "retry-after")
 _SHORTEST = 6  # shorter keys may be a part of other words
 
 
@@ -91,8 +91,8 @@ class ApiServer:
         for name, key in self._keys.items():
             if not callable(key):
                 _check(name, key)
-        reached = [*private, *_named(parts.hostname or "")]
-        guarded = partial(GuardedHttp, private=reached, limits=limits or _LIMITS, keep=True)
+        reachable = [*private, *_networks_of(parts.hostname or "")]
+        guarded = partial(GuardedHttp, private=reachable, limits=limits or _LIMITS, keep=True)
         self._http = guarded(allow=[f"{parts.scheme}://{parts.netloc}"])
         self._others = guarded(allow=also)
 
@@ -112,55 +112,60 @@ class ApiServer:
         keys = {scheme: await self._key(scheme.id) for scheme in self._schemes(request.security)}
         headers, query, cookies = dict(request.headers), [], [*request.cookies]
         for scheme, key in keys.items():
-            where, name, value = _sent(scheme, key)
-            if not value.isascii() or (where == "cookie" and ";" in value):
-                raise CapabilityError(_NOT_HELD.format(scheme.id), retryable=False)
-            if where == "header":
+            place, name, value = _placed(scheme, key)
+            if not value.isascii() or (place == "cookie" and ";" in value):
+                raise CapabilityError(_BAD_KEY.format(scheme.id), retryable=False)
+            if place == "header":
                 headers = merged(headers, {name: value})
-            elif where == "cookie":
+            elif place == "cookie":
                 cookies.append((name, value))
             else:
                 query.append(f"{quote(name, safe='')}={quote(value, safe='')}")
         if cookies:
             headers["Cookie"] = "; ".join(f"{name}={value}" for name, value in cookies)
         base = urljoin(f"{self._base}/", request.server) if request.server else self._base
-        mark = "&" if "?" in request.path else "?"
-        url = base.rstrip("/") + request.path + (mark + "&".join(query) if query else "")
+        separator = "&" if "?" in request.path else "?"
+        url = base.rstrip("/") + request.path + (separator + "&".join(query) if query else "")
         http = self._http if _is_below(base, self._base) else self._others
         answer = await http.send(request.method, url, headers=headers, body=request.body)
-        return _without(answer, keys)
+        return _without_keys(answer, keys)
 
     def _schemes(self, security: Security) -> tuple[SecurityScheme, ...]:
         """Return the first alternative whose keys are all here, or none if no key is required.
         Raises CapabilityError."""
         for schemes in security:
-            if schemes and all(one.kind != "unknown" and one.id in self._keys for one in schemes):
+            if schemes and all(
+                scheme.kind != "unknown" and scheme.id in self._keys for scheme in schemes
+            ):
                 return schemes
         if not security or () in security:
             return ()
-        names = " or ".join(dict.fromkeys(one.id for schemes in security for one in schemes))
+        names = " or ".join(dict.fromkeys(scheme.id for schemes in security for scheme in schemes))
         raise CapabilityError(f"the API needs a key that was not given: {names}", retryable=False)
 
     async def _key(self, name: str) -> str:
         key = self._keys[name]
         if not callable(key):
             return key
-        made = key()
-        made = await made if inspect.isawaitable(made) else made
-        _check(name, made)
-        return made
+        current = key()
+        current = await current if inspect.isawaitable(current) else current
+        _check(name, current)
+        return current
 
 
 def _is_below(url: str, base: str) -> bool:
     """Return whether a URL without a query is another one, or lies below it."""
-    one, other = urlsplit(url), urlsplit(base)
-    if (one.scheme, one.netloc.lower()) != (other.scheme, other.netloc.lower()):
+    target, parent = urlsplit(url), urlsplit(base)
+    if (target.scheme, target.netloc.lower()) != (parent.scheme, parent.netloc.lower()):
         return False
-    steps, above = unquote(one.path).rstrip("/").split("/"), other.path.rstrip("/").split("/")
-    return ".." not in steps and steps[: len(above)] == above
+    steps, parent_steps = (
+        unquote(target.path).rstrip("/").split("/"),
+        parent.path.rstrip("/").split("/"),
+    )
+    return ".." not in steps and steps[: len(parent_steps)] == parent_steps
 
 
-def _named(host: str) -> tuple[str, ...]:
+def _networks_of(host: str) -> tuple[str, ...]:
     """Return the networks of an address in a URL. A DNS name gives none."""
     if host == "localhost":
         return ("127.0.0.0/8", "::1/128")
@@ -170,19 +175,19 @@ def _named(host: str) -> tuple[str, ...]:
         return ()
 
 
-_NOT_HELD = "the key {!r:.60} is empty, or not a string that a request can hold"
+_BAD_KEY = "the key {!r:.60} is empty, or not a string that a request can hold"
 
 
 def _check(name: str, key: object) -> None:
     """Raise SourceError for a key that cannot be sent. A user and a password may have characters
     beyond ASCII, since they are sent as base64."""
     if not isinstance(key, str) or not key or not key.isprintable():
-        raise SourceError(_NOT_HELD.format(name))
+        raise SourceError(_BAD_KEY.format(name))
     if not key.isascii() and ":" not in key:
-        raise SourceError(_NOT_HELD.format(name))
+        raise SourceError(_BAD_KEY.format(name))
 
 
-def _sent(scheme: SecurityScheme, key: str) -> tuple[str, str, str]:
+def _placed(scheme: SecurityScheme, key: str) -> tuple[str, str, str]:
     """Return where a key is sent, under which name, and in which form."""
     if scheme.kind == "apiKey":
         return scheme.place, scheme.name, key
@@ -198,15 +203,15 @@ def _sent(scheme: SecurityScheme, key: str) -> tuple[str, str, str]:
 # JSON is parsed before it is searched, and stays JSON.
 
 
-def _without(answer: HttpAnswer, keys: Mapping[SecurityScheme, str]) -> HttpAnswer:
+def _without_keys(answer: HttpAnswer, keys: Mapping[SecurityScheme, str]) -> HttpAnswer:
     """Return an answer without the keys, and with two of its headers."""
-    kept = {name: answer.headers[name] for name in _KEPT if name in answer.headers}
+    headers = {name: answer.headers[name] for name in _KEPT_HEADERS if name in answer.headers}
     body = answer.body
     if keys:
-        secrets = {one for scheme, key in keys.items() for one in _told(scheme, key)}
-        body = _body_without(body, kept.get("content-type", ""), secrets)
-        kept = {name: _hidden(value, secrets) for name, value in kept.items()}
-    return HttpAnswer(status=answer.status, body=body, headers=kept)
+        secrets = {secret for scheme, key in keys.items() for secret in _key_forms(scheme, key)}
+        body = _body_without(body, headers.get("content-type", ""), secrets)
+        headers = {name: _hidden(value, secrets) for name, value in headers.items()}
+    return HttpAnswer(status=answer.status, body=body, headers=headers)
 
 
 def _body_without(body: bytes, media_type: str, secrets: Iterable[str]) -> bytes:
@@ -218,33 +223,33 @@ def _body_without(body: bytes, media_type: str, secrets: Iterable[str]) -> bytes
         text = body.decode(encoding, errors)
     else:
         encoding, errors = encoding_of(body, media_type), "replace"
-    without = _hidden(text, secrets, is_of_json=is_json(media_type))
-    return body if without == text else without.encode(encoding, errors)
+    redacted = _hidden(text, secrets, is_of_json=is_json(media_type))
+    return body if redacted == text else redacted.encode(encoding, errors)
 
 
 def _hidden(text: str, secrets: Iterable[str], *, is_of_json: bool = False) -> str:
     readings = _readings(text)
-    found = [one for one in secrets if any(one in reading for reading in readings)]
-    if not found:
+    present = [secret for secret in secrets if any(secret in reading for reading in readings)]
+    if not present:
         return text
-    hide = _hiding(found)
+    hide = _hiding(present)
     return _JSON_TOKEN.sub(partial(_json_without, hide), text) if is_of_json else hide(text)
 
 
-def _told(scheme: SecurityScheme, key: str) -> list[str]:
+def _key_forms(scheme: SecurityScheme, key: str) -> list[str]:
     """Return the forms in which a key may come back: itself, the form that was sent, a password,
     and a long user name."""
     user, _, password = key.partition(":") if scheme.name == "basic" else ("", "", "")
-    found = (key, base64.b64encode(key.encode()).decode() if password or user else "", password)
-    return [*filter(None, found), *([user] if len(user) >= _SHORTEST else ())]
+    forms = (key, base64.b64encode(key.encode()).decode() if password or user else "", password)
+    return [*filter(None, forms), *([user] if len(user) >= _SHORTEST else ())]
 
 
 def _readings(text: str) -> list[str]:
     """Return a text literally, and with the escapes of JSON, URLs and HTML resolved, in this order."""
-    found = [text]
-    for read in _UNESCAPES:
-        found = list(dict.fromkeys([*found, *map(read, found)]))
-    return found
+    readings = [text]
+    for resolve in _UNESCAPES:
+        readings = list(dict.fromkeys([*readings, *map(resolve, readings)]))
+    return readings
 
 
 _ESCAPED = re.compile(
@@ -254,48 +259,48 @@ _ESCAPED = re.compile(
 _JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"?|[^"\s,:{}\[\]]+', re.DOTALL)
 
 
-def _unescaped(found: re.Match[str]) -> str:
-    if found[1]:
-        return bytes.fromhex(found[1] + found[2]).decode("utf-16-be")
-    character = found[4] or chr(int(found[3], 16))
+def _unescaped(match: re.Match[str]) -> str:
+    if match[1]:
+        return bytes.fromhex(match[1] + match[2]).decode("utf-16-be")
+    character = match[4] or chr(int(match[3], 16))
     return "\ufffd" if "\ud800" <= character <= "\udfff" else character
 
 
-_of_json = partial(_ESCAPED.sub, _unescaped)
-_of_url = partial(unquote, errors="surrogateescape")  # valid UTF-8, and other bytes
+_unescape_json = partial(_ESCAPED.sub, _unescaped)
+_unescape_url = partial(unquote, errors="surrogateescape")  # valid UTF-8, and other bytes
 _UNESCAPES: tuple[Callable[[str], str], ...] = (
-    *(_of_json, _of_json, lambda text: text.replace("+", " "), _of_url, unescape),
+    *(_unescape_json, _unescape_json, lambda text: text.replace("+", " "), _unescape_url, unescape),
 )
 
 
-def _json_without(hide: Callable[[str], str], found: re.Match[str]) -> str:
+def _json_without(hide: Callable[[str], str], match: re.Match[str]) -> str:
     """Return a JSON string or number without keys. A short number is no key."""
-    token = found[0]
+    token = match[0]
     if len(token) < _SHORTEST and token[0] != '"':
         return token
     try:
         text = json.loads(token) if token[0] == '"' else token
     except ValueError:
         return hide(token)
-    without = hide(text)
-    return token if without == text else json.dumps(without)
+    redacted = hide(text)
+    return token if redacted == text else json.dumps(redacted)
 
 
 def _hiding(secrets: Iterable[str]) -> Callable[[str], str]:
     """Return a function that hides these in a text, or otherwise in a resolved reading of it."""
     patterns = []
-    for one in sorted(secrets, key=len, reverse=True):
-        forms = "".join(map(_forms, one))
-        patterns.append(forms if len(one) >= _SHORTEST else f"{_BEFORE}{forms}{_AFTER}")
-    every = re.compile("|".join(patterns))
+    for secret in sorted(secrets, key=len, reverse=True):
+        forms = "".join(map(_forms, secret))
+        patterns.append(forms if len(secret) >= _SHORTEST else f"{_BEFORE}{forms}{_AFTER}")
+    any_secret = re.compile("|".join(patterns))
 
     def hide(text: str) -> str:
-        without = every.sub("[key]", text)
-        readings = _readings(without) if _MAY_ESCAPE.search(without) else []
+        redacted = any_secret.sub("[key]", text)
+        readings = _readings(redacted) if _MAY_ESCAPE.search(redacted) else []
         for pattern, reading in product(patterns, readings):
             if re.search(pattern, reading):  # the key is escaped more than once
-                return every.sub("[key]", reading)
-        return without
+                return any_secret.sub("[key]", reading)
+        return redacted
 
     return hide
 
@@ -310,13 +315,13 @@ def _forms(character: str) -> str:
     """Return a pattern of a character, literally and as escaped in JSON, in a URL and in HTML."""
     in_url = "".join(f"%{byte:02x}" for byte in character.encode())
     units = character.encode("utf-16-be").hex()
-    in_json = "".join(f"\\\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+    in_json = "".join(f"\\\\u{units[start : start + 4]}" for start in range(0, len(units), 4))
     number = ord(character)
-    named = (re.escape(name) for name, told in html5.items() if told == character)
+    entities = (re.escape(name) for name, replacement in html5.items() if replacement == character)
     forms = (
         rf"\\?{re.escape(character)}",
         rf"(?i:{in_url}|{in_json}|&#x0*{number:x};?|&#0*{number};?)",
-        *(f"&{name}" for name in sorted(named, key=len, reverse=True)),
+        *(f"&{name}" for name in sorted(entities, key=len, reverse=True)),
         *([r"\+"] if character == " " else []),
     )
     return f"(?:{'|'.join(forms)})"
