@@ -95,11 +95,11 @@ def litellm_client(
             raise RequestError(
                 f"{name}= cannot be used here: LiteLLM sends the request, with what given= holds"
             )
-    own = dict(given or {})
-    transport = LiteLLMTransport(own, options.get("timeouts"))
-    where = {name: own.get(name) for name in ("api_base", "custom_llm_provider")}
+    arguments = dict(given or {})
+    transport = LiteLLMTransport(arguments, options.get("timeouts"))
+    provider_options = {name: arguments.get(name) for name in ("api_base", "custom_llm_provider")}
     try:
-        provider = str(_litellm.get_llm_provider(model, **where)[1])
+        provider = str(_litellm.get_llm_provider(model, **provider_options)[1])
     except _openai.OpenAIError:
         provider = ""
     if not provider:
@@ -120,7 +120,7 @@ class LiteLLMTransport:
     def __init__(self, given: Mapping[str, Any], timeouts: Timeouts | None = None) -> None:
         self._given = _ONE_ATTEMPT | dict(given)
         self._timeouts = timeouts or Timeouts()
-        self._sent: tuple[str, ...] = ()
+        self._sent_secrets: tuple[str, ...] = ()
 
     async def send(self, request: Outgoing) -> Response:
         """Return the answer, whose body may still be arriving.
@@ -129,26 +129,26 @@ class LiteLLMTransport:
         if LiteLLM makes no request. An error that the provider reports is an answer with its
         status.
         """
-        asked = self._given | json.loads(request.body)
-        heard = _Heard(asked, self._remember)
+        arguments = self._given | json.loads(request.body)
+        observed = _ObservedAnswers(arguments, self._remember)
         deadline = RequestDeadline(self._timeouts, request.until)
-        limit = asked.get("max_tokens") or asked.get("max_completion_tokens")
+        limit = arguments.get("max_tokens") or arguments.get("max_completion_tokens")
         try:
             async with deadline.reading():
-                answer = await _in_its_loop(heard.during(_litellm.acompletion(**asked)))
+                answer = await _in_its_loop(observed.during(_litellm.acompletion(**arguments)))
         except Exception as error:  # noqa: BLE001  of LiteLLM, of each provider's SDK
-            refused = _refusal(error, heard)
+            refusal = _refusal(error, observed)
         else:
-            if asked.get("stream"):
-                return _LiteLLMResponse(_events(answer, deadline, limit, heard), answer)
-            return _LiteLLMResponse(_body(_whole(answer, limit, heard)))
-        if isinstance(refused, ClientError):
-            raise refused
-        status, headers, said = refused
-        return _LiteLLMResponse(_body(said), status=status, headers=headers)
+            if arguments.get("stream"):
+                return _LiteLLMResponse(_events(answer, deadline, limit, observed), answer)
+            return _LiteLLMResponse(_body(_whole_reply(answer, limit, observed)))
+        if isinstance(refusal, ClientError):
+            raise refusal
+        status, headers, content = refusal
+        return _LiteLLMResponse(_body(content), status=status, headers=headers)
 
     def _remember(self, request: Any) -> None:
-        self._sent = remembered(self._sent, str(request.url), request.headers)
+        self._sent_secrets = remembered(self._sent_secrets, str(request.url), request.headers)
 
     async def aclose(self) -> None:
         """Do nothing, since LiteLLM's connections are shared by the whole process."""
@@ -162,11 +162,17 @@ class LiteLLMTransport:
     def secrets(self) -> list[str]:
         """The keys in `given`, those that LiteLLM may take from the environment and its settings,
         and those that it sent in headers and URLs."""
-        own = {name: getattr(_litellm, name) for name in dir(_litellm) if name.endswith("_key")}
-        named = {**os.environ, **own, **self._given}
-        found = [v for k, v in named.items() if isinstance(v, str) and _SECRET.search(k)]
-        found += secrets_in(json.dumps({"tools": self._given}, default=str).encode())
-        return [*found, *secrets_of(str(self._given.get("api_base") or ""), {}), *self._sent]
+        settings = {
+            name: getattr(_litellm, name) for name in dir(_litellm) if name.endswith("_key")
+        }
+        values = {**os.environ, **settings, **self._given}
+        secrets = [v for k, v in values.items() if isinstance(v, str) and _SECRET.search(k)]
+        secrets += secrets_in(json.dumps({"tools": self._given}, default=str).encode())
+        return [
+            *secrets,
+            *secrets_of(str(self._given.get("api_base") or ""), {}),
+            *self._sent_secrets,
+        ]
 
     def __repr__(self) -> str:
         return "LiteLLMTransport()"
@@ -176,10 +182,10 @@ T = TypeVar("T")
 _LOOPS = LoopThreads("toolcrib litellm")
 
 
-async def _in_its_loop(made: Coroutine[Any, Any, T]) -> T:
+async def _in_its_loop(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine in that loop, with this context. Return its value or raise its error. It is
     cancelled together with its caller."""
-    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(made, _LOOPS.loop()))
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, _LOOPS.loop()))
 
 
 async def _next(stream: AsyncIterator[Any]) -> Any:
@@ -188,26 +194,26 @@ async def _next(stream: AsyncIterator[Any]) -> Any:
 
 # Providers' answers, observed in httpx below LiteLLM.
 
-_hearing: ContextVar[_Heard | None] = ContextVar("toolcrib litellm", default=None)
+_observing: ContextVar[_ObservedAnswers | None] = ContextVar("toolcrib litellm", default=None)
 _send = _httpx.AsyncClient.send
 
 
 @functools.wraps(_send)
-async def _send_and_hear(client: Any, request: Any, **options: Any) -> Any:
-    heard = _hearing.get()
-    if heard is None:  # not a request of one of our clients
+async def _send_and_observe(client: Any, request: Any, **options: Any) -> Any:
+    observed = _observing.get()
+    if observed is None:  # not a request of one of our clients
         return await _send(client, request, **options)
-    heard.remember(request)
+    observed.remember(request)
     try:
         response = await _send(client, request, **options)
     except Exception as error:
-        heard.failed.append(error)
+        observed.failures.append(error)
         raise
-    heard.note(response, streamed=bool(options.get("stream")))
+    observed.note(response, streamed=bool(options.get("stream")))
     return response
 
 
-_httpx.AsyncClient.send = _send_and_hear
+_httpx.AsyncClient.send = _send_and_observe
 
 _REASONS = ("finish_reason", "stop_reason", "done_reason", "finishReason", "stopReason")
 """Providers' names for the finish reason."""
@@ -221,94 +227,106 @@ _LAST_EVENTS = ("message_stop", "response.completed")
 _ENDED = frozenset(("completed", "incomplete", "failed", "cancelled"))
 _UNHEARD, _SEVERAL = "unheard", "several_choices"
 """This module's own finish reasons, after which no call runs."""
-_Said: TypeAlias = dict[str, Any]
+_Object: TypeAlias = dict[str, Any]
 
 
-class _Heard:
-    """Collects the HTTP answers to what was `asked`, in all of LiteLLM's attempts.
+class _ObservedAnswers:
+    """Collects the HTTP answers to a request with these `arguments`, in all of LiteLLM's attempts.
 
-    `failed` are the unsuccessful answers, and exceptions in place of an answer or within one.
+    `failures` are the unsuccessful answers, and exceptions in place of an answer or within one.
     `remember` is called with each request. An application's callbacks may make requests as well.
     """
 
-    def __init__(self, asked: Mapping[str, Any], remember: Callable[[Any], None]) -> None:
-        self.failed: list[Any] = []
+    def __init__(self, arguments: Mapping[str, Any], remember: Callable[[Any], None]) -> None:
+        self.failures: list[Any] = []
         self.remember = remember
-        self._made_up = bool(asked.get("mock_response"))  # by the application; no provider is asked
-        self._streams = bool(asked.get("stream"))
+        # the application itself gives the answer, and no provider is asked
+        self._is_mocked = bool(arguments.get("mock_response"))
+        self._is_streaming = bool(arguments.get("stream"))
         self.bodies: list[tuple[bytes | bytearray, bool]] = []
 
-    async def during(self, made: Coroutine[Any, Any, T]) -> T:
+    async def during(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine, and collect the answers meanwhile. It needs its own task, since this
         changes the context."""
-        _hearing.set(self)
-        return await made
+        _observing.set(self)
+        return await coroutine
 
     def note(self, response: Any, *, streamed: bool) -> None:
         """Keep the contents of an answer, as far as it is read."""
         if not response.is_success:
-            self.failed.append(response)
+            self.failures.append(response)
             return
         if not streamed:
             self.bodies.append((response.content, False))
             return
         body, chunks = bytearray(), response.aiter_bytes
-        self.bodies.append((body, self._streams))
+        self.bodies.append((body, self._is_streaming))
 
         async def noted(chunk_size: int | None = None) -> AsyncGenerator[bytes, None]:
             body.clear()  # the body may be read again
             try:
-                async with contextlib.aclosing(_whole_events(chunks(chunk_size))) as read:
-                    async for chunk in read:
+                async with contextlib.aclosing(_whole_events(chunks(chunk_size))) as pieces:
+                    async for chunk in pieces:
                         body.extend(chunk)
                         yield chunk
             except Exception as error:
                 if not _has_ended(bytes(body)):
                     body.clear()
-                self.failed.append(error)
+                self.failures.append(error)
                 raise
 
         response.aiter_bytes = noted
 
-    def ending(self, word: object) -> _Said:
-        """Return how the reply ended, as members of a choice on the wire. `word` is LiteLLM's
-        reason.
+    def ending(self, litellm_reason: object) -> _Object:
+        """Return how the reply ended, as members of a choice on the wire.
 
         If there are several reasons, an unnatural one counts. If the wire does not know that one,
         LiteLLM's reason counts, unless it is a natural one.
         """
-        if self._made_up and not self.bodies:
-            return {"finish_reason": word}
+        if self._is_mocked and not self.bodies:
+            return {"finish_reason": litellm_reason}
         ends = [_end_of(bytes(body), streamed=streamed) for body, streamed in self.bodies]
         reasons = [reason for end in ends if end is not None for reason in end[0]]
         natural = _WIRE.natural_reasons
         reason: object = next((r for r in reasons if r.lower() not in natural), None)
         if reason is None:
-            nothing = None if any(ends) else _UNHEARD
-            reason = reasons[-1] if reasons else nothing
+            default = None if any(ends) else _UNHEARD
+            reason = reasons[-1] if reasons else default
         elif str(reason).lower().partition(":")[0] not in _WIRE.finish_reasons:
-            reason = word if isinstance(word, str) and word not in natural else reason
-        natives = [native for end in ends if end is not None for native in end[1]]
-        return {"finish_reason": reason, "native_finish_reason": natives[-1] if natives else None}
+            reason = (
+                litellm_reason
+                if isinstance(litellm_reason, str) and litellm_reason not in natural
+                else reason
+            )
+        native_reasons = [native for end in ends if end is not None for native in end[1]]
+        return {
+            "finish_reason": reason,
+            "native_finish_reason": native_reasons[-1] if native_reasons else None,
+        }
 
     def failure_of(self, error: BaseException) -> Any:
-        """Return the nearest of `failed` that an error was raised from. Otherwise return an answer
+        """Return the nearest of `failures` that an error was raised from. Otherwise return an answer
         with LiteLLM's status, or the last failure if LiteLLM only says that all its `fallbacks`
         failed. Return None if there is none."""
-        for one in _raised_from(error):
-            for failed in self.failed:
-                if failed is one or failed is getattr(one, "response", None):
-                    return failed
+        for candidate in _raised_from(error):
+            for failure in self.failures:
+                if failure is candidate or failure is getattr(candidate, "response", None):
+                    return failure
         if not isinstance(error, _openai.OpenAIError):
-            return self.failed[-1] if self.failed else None
+            return self.failures[-1] if self.failures else None
         status = getattr(error, "status_code", None)
-        answers = [one for one in self.failed if isinstance(one, _httpx.Response)]
-        return next((one for one in reversed(answers) if one.status_code == status), None)
+        responses = [
+            candidate for candidate in self.failures if isinstance(candidate, _httpx.Response)
+        ]
+        return next(
+            (candidate for candidate in reversed(responses) if candidate.status_code == status),
+            None,
+        )
 
     def error(self) -> object:
         """Return the error in an answer whose status says success."""
-        said = (_values(bytes(body))[0] for body, _ in self.bodies)
-        errors = (holder.get("error") for values in said for holder in _holders(values))
+        parsed_bodies = (_values(bytes(body))[0] for body, _ in self.bodies)
+        errors = (holder.get("error") for values in parsed_bodies for holder in _holders(values))
         return next(filter(None, errors), None)
 
 
@@ -340,11 +358,15 @@ async def _whole_events(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[b
 def _raised_from(error: BaseException) -> Iterator[BaseException]:
     """Yield an error, and what it was raised from or while it was handled, the nearest first."""
     pending: list[BaseException] = [error]
-    for one in pending:
-        yield one
-        others = (getattr(one, "original_exception", None), one.__cause__, one.__context__)
-        known = set(map(id, pending))
-        pending += [each for each in others if each is not None and id(each) not in known]
+    for current in pending:
+        yield current
+        others = (
+            getattr(current, "original_exception", None),
+            current.__cause__,
+            current.__context__,
+        )
+        seen = set(map(id, pending))
+        pending += [other for other in others if other is not None and id(other) not in seen]
 
 
 def _end_of(body: bytes, *, streamed: bool) -> tuple[list[str], list[object]] | None:
@@ -356,23 +378,25 @@ def _end_of(body: bytes, *, streamed: bool) -> tuple[list[str], list[object]] | 
     """
     values, is_stream = _values(body)
     reasons: list[str] = []
-    natives: list[object] = []
+    native_reasons: list[object] = []
     done: object = None
-    has_place = False
+    has_member = False
     for holder in _holders(values):
         reasons += _reasons(holder)
-        natives += filter(reason_of, (holder.get("native_finish_reason"),))
+        native_reasons += filter(reason_of, (holder.get("native_finish_reason"),))
         done = holder.get("done", done)  # Ollama's member
-        has_place = has_place or done is not None or any(name in holder for name in _REASONS)
+        has_member = has_member or done is not None or any(name in holder for name in _REASONS)
     stops_early = is_stream and (values or streamed) and not reasons
-    is_open = done is None and (stops_early or (streamed and not is_stream))
-    if done not in (None, True) or is_open or (is_stream and _goes_on(values)):
+    is_cut = done is None and (stops_early or (streamed and not is_stream))
+    if done not in (None, True) or is_cut or (is_stream and _goes_on(values)):
         reasons.append("incomplete")
     elif done and not reasons:
         reasons.append("stop")  # Ollama gives a reason only since 2024
-    if not all(map(_is_first, (choice for said in _said_in(values) for choice in _choices(said)))):
+    if not all(
+        map(_is_first, (choice for part in _objects_in(values) for choice in _choices(part)))
+    ):
         reasons.append(_SEVERAL)
-    return (reasons, natives) if reasons or has_place else None
+    return (reasons, native_reasons) if reasons or has_member else None
 
 
 def _goes_on(values: list[Any]) -> bool:
@@ -399,25 +423,25 @@ def _has_ended(body: bytes) -> bool:
     return last == _DONE
 
 
-def _holders(values: Iterable[object]) -> Iterator[_Said]:
+def _holders(values: Iterable[object]) -> Iterator[_Object]:
     """Yield the objects that may say how the reply ended. Only the provider's own objects count,
     since a model may write any name into its output."""
-    for said in _said_in(values):
-        yield said
-        yield from filter(_is_first, _choices(said))
+    for part in _objects_in(values):
+        yield part
+        yield from filter(_is_first, _choices(part))
 
 
-def _said_in(values: Iterable[object]) -> Iterator[_Said]:
-    for said in filter(_is_object, values):
-        yield from filter(_is_object, (said, said.get("delta"), said.get("response")))
+def _objects_in(values: Iterable[object]) -> Iterator[_Object]:
+    for value in filter(_is_object, values):
+        yield from filter(_is_object, (value, value.get("delta"), value.get("response")))
 
 
-def _choices(said: _Said) -> Iterator[_Said]:
-    for listed in (said.get("choices"), said.get("candidates")):
-        yield from filter(_is_object, listed if isinstance(listed, list) else ())
+def _choices(part: _Object) -> Iterator[_Object]:
+    for choices in (part.get("choices"), part.get("candidates")):
+        yield from filter(_is_object, choices if isinstance(choices, list) else ())
 
 
-def _is_first(choice: _Said) -> bool:
+def _is_first(choice: _Object) -> bool:
     return choice.get("index") in (None, 0)
 
 
@@ -426,8 +450,8 @@ def _values(body: bytes) -> tuple[list[Any], bool]:
     events or AWS's frames. In a stream, anything that is not JSON is a string: `[DONE]`, or an
     event that was cut."""
     with contextlib.suppress(ValueError, RecursionError):
-        whole = json.loads(body)
-        return (whole if isinstance(whole, list) else [whole]), False
+        document = json.loads(body)
+        return (document if isinstance(document, list) else [document]), False
     splitter: EventStream | LineStream | FrameStream = EventStream()
     if body.startswith(b"\0"):
         splitter = FrameStream()
@@ -444,18 +468,18 @@ def _values(body: bytes) -> tuple[list[Any], bool]:
 
 def _value(data: bytes) -> Any:
     try:
-        said = json.loads(data)
-        inner = said.get("bytes") if _is_object(said) else None  # from Bedrock's InvokeModel
-        return json.loads(b64decode(inner)) if isinstance(inner, str) else said
+        value = json.loads(data)
+        encoded = value.get("bytes") if _is_object(value) else None  # from Bedrock's InvokeModel
+        return json.loads(b64decode(encoded)) if isinstance(encoded, str) else value
     except (ValueError, RecursionError):
         return data.decode(errors="replace").strip()
 
 
-def _is_object(value: object) -> TypeGuard[_Said]:
+def _is_object(value: object) -> TypeGuard[_Object]:
     return isinstance(value, dict)
 
 
-def _reasons(holder: _Said) -> Iterator[str]:
+def _reasons(holder: _Object) -> Iterator[str]:
     yield from filter(None, (reason_of(holder.get(name)) for name in _REASONS))
     status = str(holder.get("status"))
     if holder.get("object") == "response" and status in _ENDED:
@@ -467,69 +491,69 @@ def _reasons(holder: _Said) -> Iterator[str]:
 # LiteLLM's output in the form of the wire.
 
 
-def _whole(answer: Any, limit: object, heard: _Heard) -> _Said:
-    said = _dumped(answer)
-    for choice in said.get("choices", [])[:1]:
-        choice.update(heard.ending(choice.get("finish_reason")) | _cut_by(limit, said))
-    return said
+def _whole_reply(answer: Any, limit: object, observed: _ObservedAnswers) -> _Object:
+    reply = _dumped(answer)
+    for choice in reply.get("choices", [])[:1]:
+        choice.update(observed.ending(choice.get("finish_reason")) | _cut_by(limit, reply))
+    return reply
 
 
-def _dumped(said: Any) -> _Said:
-    dumped: _Said = said.model_dump(mode="json", exclude_none=True, warnings=False)
+def _dumped(model: Any) -> _Object:
+    dumped: _Object = model.model_dump(mode="json", exclude_none=True, warnings=False)
     return dumped
 
 
-def _cut_by(limit: object, said: _Said) -> _Said:
+def _cut_by(limit: object, reply: _Object) -> _Object:
     """Return the reason for a reply that used up its tokens, which was cut whatever LiteLLM calls
     it.
 
     Ollama's `length` becomes `tool_calls` once there was a call.
     """
-    spent = said.get("usage", {}).get("completion_tokens") or 0
-    used_up = isinstance(limit, int) and 0 < limit <= spent
-    return {"native_finish_reason": "length"} if used_up else {}
+    used = reply.get("usage", {}).get("completion_tokens") or 0
+    is_used_up = isinstance(limit, int) and 0 < limit <= used
+    return {"native_finish_reason": "length"} if is_used_up else {}
 
 
 async def _events(
-    stream: Any, deadline: RequestDeadline, limit: object, heard: _Heard
+    stream: Any, deadline: RequestDeadline, limit: object, observed: _ObservedAnswers
 ) -> AsyncGenerator[bytes, None]:
     """Yield a stream as server-sent events, with `[DONE]` if the provider said that it ended."""
-    last: _Said = {}
-    word: object = None
-    places = {0: None}  # by LiteLLM's choices, in their order
+    last_usage: _Object = {}
+    litellm_reason: object = None
+    indexes = {0: None}  # by LiteLLM's choices, in their order
     while True:
         try:
             async with deadline.reading():
-                chunk = await _in_its_loop(heard.during(_next(stream)))
+                chunk = await _in_its_loop(observed.during(_next(stream)))
         except Exception as error:  # noqa: BLE001  of LiteLLM, of each provider's SDK
-            broken = _refusal(error, heard)
+            failure = _refusal(error, observed)
             break
         if chunk is None:
-            if reported := heard.error():
+            if reported := observed.error():
                 raise reported_error(reported)
-            ending = heard.ending(word) | _cut_by(limit, last)
+            ending = observed.ending(litellm_reason) | _cut_by(limit, last_usage)
             if ending["finish_reason"]:
-                ends = [{"index": index, "delta": {}} | ending for index in places]
+                ends = [{"index": index, "delta": {}} | ending for index in indexes]
                 yield _event({"choices": ends})
                 yield b"data: [DONE]\n\n"
             return
-        said = _dumped(chunk)
-        for choice in said.get("choices", []):
-            word = choice.pop("finish_reason", word)
-            places[choice.get("index", 0)] = None
-        last = said if "usage" in said else last
-        yield _event(said)
-    if isinstance(broken, ClientError):
-        raise broken
-    yield _event(broken[2])
+        message = _dumped(chunk)
+        for choice in message.get("choices", []):
+            litellm_reason = choice.pop("finish_reason", litellm_reason)
+            indexes[choice.get("index", 0)] = None
+        last_usage = message if "usage" in message else last_usage
+        yield _event(message)
+    if isinstance(failure, ClientError):
+        raise failure
+    yield _event(failure[2])
 
 
-def _event(said: _Said) -> bytes:
-    return b"data: " + json.dumps(said).encode() + b"\n\n"
+def _event(message: _Object) -> bytes:
+    return b"data: " + json.dumps(message).encode() + b"\n\n"
 
 
-async def _body(said: _Said) -> AsyncGenerator[bytes, None]:
-    yield json.dumps(said).encode()
+async def _body(reply: _Object) -> AsyncGenerator[bytes, None]:
+    yield json.dumps(reply).encode()
 
 
 class _LiteLLMResponse:
@@ -560,42 +584,46 @@ class _LiteLLMResponse:
 
 # LiteLLM's errors, whose classes are OpenAI's, as answers with a status if there is one.
 
-_Refused: TypeAlias = tuple[int, Mapping[str, str], _Said]
-_UNREAD = (_openai.APIConnectionError, _openai.InternalServerError)
+_Refusal: TypeAlias = tuple[int, Mapping[str, str], _Object]
+_UNREADABLE = (_openai.APIConnectionError, _openai.InternalServerError)
 """LiteLLM's errors for an answer that it cannot read."""
-_TOLD = ("retry-after", "retry-after-ms", "x-should-retry")
+_PASSED_HEADERS = ("retry-after", "retry-after-ms", "x-should-retry")
 
 
-def _refusal(error: Exception, heard: _Heard) -> ClientError | _Refused:
+def _refusal(error: Exception, observed: _ObservedAnswers) -> ClientError | _Refusal:
     """Return the answer that an error stands for, or an error of this library if there was none.
 
     What was observed takes precedence over LiteLLM's own status, which is 500 for an unreachable
     server.
     """
-    failure = heard.failure_of(error)
+    failure = observed.failure_of(error)
     is_broken = isinstance(failure, BaseException)
-    refused = None if is_broken else failure
+    response = None if is_broken else failure
     error = getattr(error, "original_exception", None) or error  # raised within a stream
     status = getattr(error, "status_code", None)
-    if refused is not None:
-        status = refused.status_code
+    if response is not None:
+        status = response.status_code
     elif isinstance(error, TimeoutError | asyncio.TimeoutError | _openai.APITimeoutError):
-        slow = ConnectionFailed("LiteLLM did not answer within the time limit")
-        slow.retryable = False  # the provider may still be working on it
-        return slow
-    elif not is_broken and (reported := heard.error()):
+        timeout = ConnectionFailed("LiteLLM did not answer within the time limit")
+        timeout.retryable = False  # the provider may still be working on it
+        return timeout
+    elif not is_broken and (reported := observed.error()):
         return reported_error(reported)
-    elif not is_broken and heard.bodies and isinstance(error, _UNREAD):
+    elif not is_broken and observed.bodies and isinstance(error, _UNREADABLE):
         return WireError("LiteLLM cannot read what the provider answered")
     elif is_broken or isinstance(error, _openai.APIConnectionError):
         return ConnectionFailed("LiteLLM: the provider was not reached, or the connection broke")
     is_known = isinstance(error, _openai.OpenAIError)
-    if not isinstance(status, int) or not (is_known or refused is not None):
-        lacks = f": {error.name}" if isinstance(error, ImportError) and error.name else ""
-        return RequestError(f"LiteLLM sent no request ({type(error).__name__}{lacks})")
+    if not isinstance(status, int) or not (is_known or response is not None):
+        missing_module = f": {error.name}" if isinstance(error, ImportError) and error.name else ""
+        return RequestError(f"LiteLLM sent no request ({type(error).__name__}{missing_module})")
     is_filter = isinstance(error, _litellm.ContentPolicyViolationError)
     code = "content_policy_violation" if is_filter else getattr(error, "code", None) or status
-    said = {"message": str(error), "type": getattr(error, "type", None), "code": str(code)}
-    given = {} if refused is None else refused.headers
-    headers = {name: given[name] for name in _TOLD if name in given}
-    return status if 300 <= status < 600 else 500, headers, {"error": said if is_known else {}}
+    error_body = {"message": str(error), "type": getattr(error, "type", None), "code": str(code)}
+    response_headers = {} if response is None else response.headers
+    headers = {name: response_headers[name] for name in _PASSED_HEADERS if name in response_headers}
+    return (
+        status if 300 <= status < 600 else 500,
+        headers,
+        {"error": error_body if is_known else {}},
+    )

@@ -23,27 +23,27 @@ class LoopThreads:
     def __init__(self, name: str) -> None:
         self._name = name
         self._lock = threading.Lock()
-        self._begun: list[tuple[asyncio.AbstractEventLoop, threading.Thread]] = []
+        self._loops: list[tuple[asyncio.AbstractEventLoop, threading.Thread]] = []
 
     def loop(self, depth: int = 0) -> asyncio.AbstractEventLoop:
         """Return the loop of this depth. After a fork it is a new one."""
         with self._lock:
-            if self._begun and not self._begun[0][1].is_alive():
-                self._begun.clear()
-            while len(self._begun) <= depth:
+            if self._loops and not self._loops[0][1].is_alive():
+                self._loops.clear()
+            while len(self._loops) <= depth:
                 loop = asyncio.new_event_loop()
                 thread = threading.Thread(target=loop.run_forever, name=self._name, daemon=True)
                 thread.start()
-                self._begun.append((loop, thread))
-            return self._begun[depth][0]
+                self._loops.append((loop, thread))
+            return self._loops[depth][0]
 
-    def wait_for(self, made: Coroutine[Any, Any, T]) -> T:
+    def wait_for(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run an awaitable to its end, in the context of the caller. Raises what it raises. A call
         that is made within another one uses the next loop, since the first one may wait for it."""
         depth = _DEPTH.get()
         token = _DEPTH.set(depth + 1)
         try:
-            future: Future[T] = asyncio.run_coroutine_threadsafe(made, self.loop(depth))
+            future: Future[T] = asyncio.run_coroutine_threadsafe(coroutine, self.loop(depth))
         finally:
             _DEPTH.reset(token)
         try:
