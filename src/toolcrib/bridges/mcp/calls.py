@@ -116,8 +116,8 @@ class OneCall:
         self._ending = False
         self._scope = CallScope(tally, observer=self._progress, approver=self._approver)
         if asked is not None:
-            given = self._approver.answers(asked, params.input_responses)
-            self._scope = asked.scope(self._scope, given)
+            answers = self._approver.answers(asked, params.input_responses)
+            self._scope = asked.scope(self._scope, answers)
         scope = msgspec.structs.replace(self._scope, begins=self._begin)
         self.task = asyncio.ensure_future(runner.exec(self.call, caller=caller, scope=scope))
 
@@ -209,7 +209,7 @@ class OneCall:
         asked = self.asked()
         if asked is None:
             return self.questions.open
-        return {each.id: self._approver.question(each) for each in asked.requests.values()}
+        return {request.id: self._approver.question(request) for request in asked.requests.values()}
 
     def answered(
         self,
@@ -225,12 +225,14 @@ class OneCall:
         if asked is None:
             self.take(context, responses)
             return self
-        given = {k: responses[e.id] for k, e in asked.requests.items() if e.id in responses}
-        if not given:
+        answers = {k: responses[e.id] for k, e in asked.requests.items() if e.id in responses}
+        if not answers:
             return self
-        params = self._params.model_copy(update={"input_responses": given})
-        may, tally = self._approver.may_approve, self.tally
-        return OneCall(runner, context, params, may, caller=caller, tally=tally, asked=asked)
+        params = self._params.model_copy(update={"input_responses": answers})
+        may_approve, tally = self._approver.may_approve, self.tally
+        return OneCall(
+            runner, context, params, may_approve, caller=caller, tally=tally, asked=asked
+        )
 
     def final(self) -> types.CallToolResult:
         """Return the result of a call that no request waits for. Raises MCPError."""
@@ -242,8 +244,8 @@ class OneCall:
     def result(self) -> Result:
         """Return the result of the request. Raises MCPError."""
         try:
-            ended = self._ending and self.task.cancelled()  # it is recorded nevertheless
-            recorded = self._progress.outcome if ended else None
+            was_interrupted = self._ending and self.task.cancelled()  # it is recorded nevertheless
+            recorded = self._progress.outcome if was_interrupted else None
             outcome = recorded or self.unknown or self.task.result()
         except asyncio.CancelledError:
             raise MCPError(INVALID_PARAMS, GONE) from None
@@ -262,11 +264,11 @@ class OneCall:
                 data = types.MissingRequiredClientCapabilityErrorData(
                     required_capabilities=self.questions.missing
                 )
-                told = data.model_dump(mode="json", by_alias=True, exclude_none=True)
-                raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, _MISSING, told)
+                error_data = data.model_dump(mode="json", by_alias=True, exclude_none=True)
+                raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, _MISSING, error_data)
             case Failed(error=error) if error.code is ErrorCode.APPROVAL_REQUIRED:
-                why = outcome.told or self._approver.why_not
-                return result_of(self.call, msgspec.structs.replace(outcome, told=why), None)
+                reason = outcome.told or self._approver.why_not
+                return result_of(self.call, msgspec.structs.replace(outcome, told=reason), None)
             case Completed() | Failed():
                 entry = self._runner.catalog.by_name.get(self.call.name)
                 definition = None if entry is None else entry.tool.definition
@@ -281,10 +283,10 @@ class OneCall:
             if asked is not None:
                 return self._approver.required(asked)
         except ApprovalError as error:
-            text = f"{error} {PART_WAITED}" if waiting.suspended is not None else str(error)
-            return refused(self.call, CallError.of(error.code, text))
-        late = waiting.request.expired()  # nobody answered in time
-        code = ErrorCode.APPROVAL_EXPIRED if late else ErrorCode.APPROVAL_REQUIRED
+            message = f"{error} {PART_WAITED}" if waiting.suspended is not None else str(error)
+            return refused(self.call, CallError.of(error.code, message))
+        is_expired = waiting.request.expired()  # nobody answered in time
+        code = ErrorCode.APPROVAL_EXPIRED if is_expired else ErrorCode.APPROVAL_REQUIRED
         return refused(self.call, CallError.of(code))
 
 
@@ -300,13 +302,13 @@ class Progress:
     def __init__(self, session: ServerSession) -> None:
         self.session = session
         self._parts: asyncio.Queue[JsonValue] = asyncio.Queue(_MOST_PROGRESS)
-        self._reached = -inf
-        self._telling: asyncio.Task[None] | None = None
+        self._last_progress = -inf
+        self._sender: asyncio.Task[None] | None = None
         self.outcome: Outcome | None = None  # in its recorded form
 
     def progress(self, _call_id: str, part: JsonValue) -> None:
-        if self._telling is None:
-            self._telling = asyncio.create_task(self._tell())
+        if self._sender is None:
+            self._sender = asyncio.create_task(self._tell())
         with suppress(asyncio.QueueFull):
             self._parts.put_nowait(part)
 
@@ -317,12 +319,12 @@ class Progress:
 
     async def told(self) -> None:
         """Wait until everything was sent to the client."""
-        if self._telling is not None:
+        if self._sender is not None:
             await self._parts.join()
 
     def stop(self) -> None:
-        if self._telling is not None:
-            self._telling.cancel()
+        if self._sender is not None:
+            self._sender.cancel()
 
     async def _tell(self) -> None:
         while True:
@@ -337,15 +339,19 @@ class Progress:
                 self._parts.task_done()
 
     async def _send(self, part: JsonValue) -> None:
-        said = part if isinstance(part, dict) else {}
-        reached, total, message = said.get("progress"), said.get("total"), said.get("message")
-        if not _is_number(reached):
-            reached, total, message = max(self._reached, 0) + 1, None, content_of(part)
-        if reached <= self._reached:
+        members = part if isinstance(part, dict) else {}
+        progress, total, message = (
+            members.get("progress"),
+            members.get("total"),
+            members.get("message"),
+        )
+        if not _is_number(progress):
+            progress, total, message = max(self._last_progress, 0) + 1, None, content_of(part)
+        if progress <= self._last_progress:
             return  # the protocol requires growing numbers
-        self._reached = float(reached)
+        self._last_progress = float(progress)
         await self.session.report_progress(
-            self._reached,
+            self._last_progress,
             float(total) if _is_number(total) else None,
             message[:_LONGEST_MESSAGE] if isinstance(message, str) else None,
         )

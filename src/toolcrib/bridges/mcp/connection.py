@@ -76,8 +76,8 @@ def _is_of_use(record: logging.LogRecord) -> bool:
     """Return whether a record of the SDK's log is kept. Records about malformed notifications,
     which are ignored, are dropped, since they repeat everything that the server sent."""
     raised = record.exc_info[1] if record.exc_info else None
-    told = record.levelno <= logging.WARNING and isinstance(raised, ValidationError)
-    return not (told and record.pathname == _SDK_SESSION)
+    is_malformed = record.levelno <= logging.WARNING and isinstance(raised, ValidationError)
+    return not (is_malformed and record.pathname == _SDK_SESSION)
 
 
 logging.getLogger("client").addFilter(_is_of_use)  # others may use this name, too
@@ -98,29 +98,29 @@ class _Session:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self.client: asyncio.Future[Client] = self._loop.create_future()
-        self.over = False
-        self.ending = False  # the server has said that it ends
-        self.forgotten = False  # the server no longer knows the session
+        self.is_over = False
+        self.is_ending = False  # the server has said that it ends
+        self.is_forgotten = False  # the server no longer knows the session
         self.news = asyncio.Event()
         self.changed_at = 0.0
         self.limit: asyncio.Timeout | None = None  # the limit on the owner's current wait
-        self._gone = asyncio.Event()
+        self._ended = asyncio.Event()
         self._calls = 0  # number of calls that wait for an answer
         self._answered = asyncio.Event()
-        self.tells = True  # the server says when its tools change
-        self.deaf = False  # but no stream is open to hear it
-        self.outdated = False  # the tools changed, or may have, after the last listing began
+        self.reports_changes = True  # the server says that it reports changes of its tools
+        self.misses_changes = False  # no stream is open by which it could report them
+        self.is_outdated = False  # the tools changed, or may have, after the last listing began
         self.listed = asyncio.Event()  # cleared from then until a listing has ended
         self.listed.set()
 
     def end(self) -> None:
-        self.over = True
-        self._gone.set()
+        self.is_over = True
+        self._ended.set()
         self.news.set()
         self.listed.set()
 
     def forget(self) -> None:
-        self.forgotten = True
+        self.is_forgotten = True
         self.end()
 
     @contextmanager
@@ -162,30 +162,31 @@ class _Session:
         """Wait, once and for at most `seconds`, until the session is over, since its server says
         that it ends."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._gone.wait(), seconds)
-        self.ending = False
+            await asyncio.wait_for(self._ended.wait(), seconds)
+        self.is_ending = False
 
-    def changed(self, *, said: bool = True) -> None:
-        """Have the tools listed again: the server has `said` that they changed, or they may have."""
-        if not self.outdated:
-            self.outdated, self.changed_at = True, self._loop.time() if said else inf
+    def changed(self, *, is_certain: bool = True) -> None:
+        """Have the tools listed again: they changed, or may have if not
+        `is_certain`."""
+        if not self.is_outdated:
+            self.is_outdated, self.changed_at = True, self._loop.time() if is_certain else inf
         self.listed.clear()
         self.news.set()
 
-    def hear(self, heard: bool) -> None:
+    def hear(self, is_heard: bool) -> None:
         """Note whether the server's own messages are heard from now on."""
-        self.deaf = not heard
-        if heard and self.tells:
-            self.changed(said=False)  # earlier messages may have been missed
+        self.misses_changes = not is_heard
+        if is_heard and self.reports_changes:
+            self.changed(is_certain=False)  # earlier messages may have been missed
 
     @contextmanager
     def relisted(self) -> Iterator[None]:
         """List the tools in this block. Changes during the listing are for the next one."""
-        self.outdated = False
+        self.is_outdated = False
         try:
             yield
         finally:
-            if not self.outdated:
+            if not self.is_outdated:
                 self.listed.set()
 
 
@@ -196,15 +197,19 @@ class Connection:
         self.name = name
         self.tools: tuple[types.Tool, ...] = ()
         self.malformed: dict[str, str] = {}  # malformed tools, by name, with the reason
-        self._sent: tuple[str, ...] = ()  # secrets in headers that were sent, also by `auth`
+        self._sent_secrets: tuple[
+            str, ...
+        ] = ()  # secrets in headers that were sent, also by `auth`
         self._digests: dict[str, str] = {}
-        self._listing = asyncio.Lock()  # otherwise an older listing might end last
-        self._begun = self._known = 0  # listings, and the one that the digests are of
-        self._as_tasks: frozenset[str] = frozenset()
+        self._listing_lock = asyncio.Lock()  # otherwise an older listing might end last
+        self._begun_listing = self._known_listing = (
+            0  # listings, and the one that the digests are of
+        )
+        self._task_tools: frozenset[str] = frozenset()
         self._server = server
         self._options = options
         self._session: _Session | None = None
-        self._wanted = asyncio.Event()
+        self._session_wanted = asyncio.Event()
         self._closed = False
         self._owner: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
@@ -213,7 +218,7 @@ class Connection:
     async def open(self) -> None:
         """Open the first session. Raises SourceError if the server cannot be reached, or its tools
         not listed."""
-        self._owner = self._loop.create_task(self._own(), name=f"mcp: {self.name}")
+        self._owner = self._loop.create_task(self._run_sessions(), name=f"mcp: {self.name}")
         await self._connected()
 
     async def close(self) -> None:
@@ -221,7 +226,7 @@ class Connection:
         if self._process != os.getpid():
             return  # they belong to the parent process
         self._closed = True
-        self._wanted.set()
+        self._session_wanted.set()
         if self._session is not None:
             self._session.leave()
         if self._owner is not None:
@@ -239,11 +244,11 @@ class Connection:
         await self._here(self._refreshed())
 
     async def call(
-        self, tool: str, read: str, context: CallContext, arguments: dict[str, Any]
+        self, tool: str, expected_digest: str, context: CallContext, arguments: dict[str, Any]
     ) -> Any:
-        """Call a tool whose definition had the digest `read`. Raises ToolError and OutcomeUnknown."""
+        """Call a tool whose definition had this digest. Raises ToolError and OutcomeUnknown."""
         try:
-            return await self._here(self._call(tool, read, context, arguments))
+            return await self._here(self._call(tool, expected_digest, context, arguments))
         except SourceError:
             raise ToolError(NOT_REACHED) from None
 
@@ -260,55 +265,57 @@ class Connection:
     async def _call(
         self,
         tool: str,
-        read: str,
+        expected_digest: str,
         context: CallContext,
         arguments: dict[str, Any],
         *,
-        again: bool = True,
+        may_retry: bool = True,
     ) -> Any:
         session, client = await self._listed()
-        if self.digest_of(tool) != read:
+        if self.digest_of(tool) != expected_digest:
             raise ToolError(CHANGED, retryable=False)
         with session.calling():
             try:
                 return value_of(await self._answer(client, tool, context, arguments), self.shown)
             except MCPError as error:
-                if not (again and await _is_gone(fault_of(error), session, client)):
-                    raise self._told(error, session) from None
+                if not (may_retry and await _is_gone(fault_of(error), session, client)):
+                    raise self._error_of(error, session) from None
             except (ValidationError, RuntimeError):
                 raise ToolError(UNUSABLE) from None
             session.forget()
-        return await self._call(tool, read, context, arguments, again=False)
+        return await self._call(tool, expected_digest, context, arguments, may_retry=False)
 
     async def _answer(
         self, client: Client, tool: str, context: CallContext, arguments: dict[str, Any]
     ) -> types.CallToolResult:
         """Return the server's answer. Raises what the SDK raises, and ToolError for a result that
         no call has."""
-        if tool in self._as_tasks:
+        if tool in self._task_tools:
             return await call_as_task(client, tool, arguments)
-        result = await client.call_tool(tool, arguments, progress_callback=_telling(context))
+        result = await client.call_tool(
+            tool, arguments, progress_callback=_progress_callback(context)
+        )
         modern = client.session.protocol_version in MODERN_PROTOCOL_VERSIONS
         if modern and result.result_type != "complete":
             raise ToolError(UNUSABLE)
         return result
 
-    def _told(self, error: MCPError, session: _Session) -> ToolError:
+    def _error_of(self, error: MCPError, session: _Session) -> ToolError:
         match fault_of(error):
             case RequestFault.NOT_SENT:
                 return ToolError(NOT_REACHED, retryable=True)
             case RequestFault.SESSION_GONE:
                 return ToolError(FORGETFUL, retryable=False)
             case RequestFault.ENDING:
-                session.ending = isinstance(self._server, StdioServer)
+                session.is_ending = isinstance(self._server, StdioServer)
                 return OutcomeUnknown(LOST)
             case RequestFault.BROKEN:
                 return OutcomeUnknown(LOST)
             case RequestFault.UNREADABLE:
                 return ToolError(UNUSABLE)
             case RequestFault.UNANSWERED:
-                told = f"{UNANSWERED} {error.message}"
-                return OutcomeUnknown(UNANSWERED, model_text=told)
+                model_text = f"{UNANSWERED} {error.message}"
+                return OutcomeUnknown(UNANSWERED, model_text=model_text)
             case RequestFault.TOO_LARGE:
                 return ToolError(f"The tool ran, but {error.message}.", retryable=False)
             case RequestFault.REFUSED | None:
@@ -320,12 +327,12 @@ class Connection:
         """Return an open session whose tools are known in their current form. Raises ToolError."""
         try:
             session, client = await self._connected()
-            until = self._loop.time() + _TO_LIST
-            unheard = session.deaf and session.tells
-            while unheard or not session.listed.is_set():
-                async with asyncio.timeout_at(until):
-                    await (self._refreshed() if unheard else session.listed.wait())
-                unheard = False
+            deadline = self._loop.time() + _TO_LIST
+            may_be_stale = session.misses_changes and session.reports_changes
+            while may_be_stale or not session.listed.is_set():
+                async with asyncio.timeout_at(deadline):
+                    await (self._refreshed() if may_be_stale else session.listed.wait())
+                may_be_stale = False
                 session, client = await self._connected()
         except TimeoutError:
             raise ToolError(LISTING, retryable=True) from None
@@ -338,15 +345,15 @@ class Connection:
         """Return the open session, of which there is only one at a time. Raises SourceError."""
         if self._closed or self._owner is None or self._owner.done():
             raise SourceError(f"{self.name}: its catalog was closed")
-        if self._session is not None and self._session.ending:
+        if self._session is not None and self._session.is_ending:
             await self._session.ended(_TO_END)
-        if self._session is None or self._session.over:
+        if self._session is None or self._session.is_over:
             self._session = _Session()
-            self._wanted.set()
+            self._session_wanted.set()
         session = self._session
         return session, await asyncio.shield(session.client)
 
-    async def _refreshed(self, *, again: bool = True) -> None:
+    async def _refreshed(self, *, may_retry: bool = True) -> None:
         """List the tools, in a new session if this one has ended. Repeating this request does no
         harm."""
         session, client = await self._connected()
@@ -355,21 +362,21 @@ class Connection:
                 await self._list(client)
         except (MCPError, ValidationError, TimeoutError) as error:
             fault = fault_of(error) if isinstance(error, MCPError) else None
-            if again and await _is_gone(fault, session, client):
+            if may_retry and await _is_gone(fault, session, client):
                 session.forget()
-            elif again and fault in (RequestFault.BROKEN, RequestFault.ENDING):
+            elif may_retry and fault in (RequestFault.BROKEN, RequestFault.ENDING):
                 session.end()
             else:
-                raise SourceError(f"{self.name}: {self._why(error, '')}") from None
-            await self._refreshed(again=False)
+                raise SourceError(f"{self.name}: {self._reason_of(error, '')}") from None
+            await self._refreshed(may_retry=False)
 
-    async def _own(self) -> None:
+    async def _run_sessions(self) -> None:
         """Hold one session after the other, each from its beginning to its end."""
         while not self._closed:
-            await self._wanted.wait()
-            self._wanted.clear()
+            await self._session_wanted.wait()
+            self._session_wanted.clear()
             session = self._session
-            if session is None or session.over:
+            if session is None or session.is_over:
                 continue
             transport: StdioTransport | HttpTransport = (
                 StdioTransport(self._server, session.end)
@@ -383,21 +390,21 @@ class Connection:
                 raise
             except BaseException as error:  # noqa: BLE001  it is raised to all who wait
                 raised = error
-                LOGGER.debug("the session with %s ended: %s", self.name, self._why(error, ""))
+                LOGGER.debug("the session with %s ended: %s", self.name, self._reason_of(error, ""))
             finally:
                 session.end()
                 if not session.client.done():
-                    told = self._why(raised, transport.told)
-                    session.client.set_exception(SourceError(f"{self.name}: {told}"))
+                    reason = self._reason_of(raised, transport.stderr_tail)
+                    session.client.set_exception(SourceError(f"{self.name}: {reason}"))
                 session.client.exception()  # perhaps nobody waited for it
 
     def _remember(self, headers: Mapping[str, str]) -> None:
-        self._sent = remembered(self._sent, "", headers)
+        self._sent_secrets = remembered(self._sent_secrets, "", headers)
 
     def shown(self, text: str) -> str:
         """Return a server's text without the secrets that it was given, also in the form of a
         tool's name."""
-        secrets = (*self._server.secrets, *self._sent)
+        secrets = (*self._server.secrets, *self._sent_secrets)
         return hidden(text, (*secrets, *map(legal_name, secrets)))
 
     async def _hold(self, session: _Session, streams: Any) -> None:
@@ -407,19 +414,19 @@ class Connection:
             if isinstance(message, types.ToolListChangedNotification):
                 session.changed()
 
-        given = dict(self._options.client)
-        given["extensions"] = [*given.get("extensions", ()), Tasks()]
+        client_options = dict(self._options.client)
+        client_options["extensions"] = [*client_options.get("extensions", ()), Tasks()]
         roots = self._roots if self._options.roots else None
         client = Client(
-            streams, cache=None, message_handler=hear, list_roots_callback=roots, **given
+            streams, cache=None, message_handler=hear, list_roots_callback=roots, **client_options
         )
         async with session.within(self._options.seconds) as limit, client:
             client.session.validate_tool_result = _by_us  # type: ignore[method-assign, assignment]
-            told = client.server_capabilities.tools
-            session.tells = bool(told and told.list_changed)
+            tool_support = client.server_capabilities.tools
+            session.reports_changes = bool(tool_support and tool_support.list_changed)
             if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
                 _mark_refusals(client.session)
-                session.deaf = True  # until `_listen` hears
+                session.misses_changes = True  # until `_listen` hears
             with session.relisted():
                 await self._list(client)
             session.limit = None
@@ -437,25 +444,25 @@ class Connection:
     async def _watch(self, session: _Session, client: Client) -> None:
         """Wait until a session is over, and list its tools again whenever they have changed. A
         server that changes with every listing is listed less and less often."""
-        listed, pause = -inf, 0.0
-        while not session.over:
+        listed_at, pause = -inf, 0.0
+        while not session.is_over:
             await session.news.wait()
             session.news.clear()
-            if session.over or not session.outdated:
+            if session.is_over or not session.is_outdated:
                 continue
-            at_once = session.changed_at - listed < _AGAIN
-            pause = min(max(2 * pause, _FIRST_PAUSE), _AGAIN) if at_once else 0.0
+            is_soon = session.changed_at - listed_at < _AGAIN
+            pause = min(max(2 * pause, _FIRST_PAUSE), _AGAIN) if is_soon else 0.0
             await self._pause(session, pause)
-            if not session.over:
+            if not session.is_over:
                 with session.relisted():
                     await self._relist(session, client)
-            listed = self._loop.time()
+            listed_at = self._loop.time()
 
     async def _pause(self, session: _Session, seconds: float) -> None:
         """Wait, unless the session ends meanwhile."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while not session.over:
+                while not session.is_over:
                     await session.news.wait()
                     session.news.clear()
 
@@ -464,30 +471,32 @@ class Connection:
             async with session.within(self._options.seconds):
                 await self._list(client)
         except (MCPError, ValidationError, TimeoutError, SourceError) as error:
-            if session.over:
+            if session.is_over:
                 return
             LOGGER.warning("%s: its tools have changed, and listing them failed", self.name)
-            LOGGER.debug("%s: %s", self.name, self._why(error, ""))
+            LOGGER.debug("%s: %s", self.name, self._reason_of(error, ""))
             self._digests.clear()  # the current ones are not known
             self._loop.call_later(_AGAIN, session.changed)
 
     async def _list(self, client: Client) -> None:
         """List the tools, or wait for another listing that begins from now on. Raises SourceError
         for a listing that is too long, and what the SDK raises."""
-        earlier = self._begun
-        async with self._listing:
-            if self._known > earlier:
+        begun_before = self._begun_listing
+        async with self._listing_lock:
+            if self._known_listing > begun_before:
                 return
-            self._begun = this = self._begun + 1
+            self._begun_listing = number = self._begun_listing + 1
             tools, malformed = await self._pages(client)
-            self._known = this
-            before, self._digests = self._digests, _digests(tools) | dict.fromkeys(malformed, "")
+            self._known_listing = number
+            previous, self._digests = self._digests, _digests(tools) | dict.fromkeys(malformed, "")
             self.tools, self.malformed = tuple(tools), malformed
-            self._as_tasks = _called_as_tasks(client, tools)
-        for name in before:
-            if self.digest_of(name) != before[name]:
-                told = self.shown(name)
-                LOGGER.warning("%s: the tool %r has changed since it was read", self.name, told)
+            self._task_tools = _called_as_tasks(client, tools)
+        for name in previous:
+            if self.digest_of(name) != previous[name]:
+                shown_name = self.shown(name)
+                LOGGER.warning(
+                    "%s: the tool %r has changed since it was read", self.name, shown_name
+                )
 
     async def _pages(self, client: Client) -> tuple[list[types.Tool], dict[str, str]]:
         tools: list[types.Tool] = []
@@ -510,35 +519,37 @@ class Connection:
         del context
         return types.ListRootsResult(roots=[_root(folder) for folder in self._options.roots])
 
-    def _why(self, raised: BaseException | None, told: str) -> str:
-        """Return in one line why a session could not be opened. From what the server has `told`,
-        which may hold a secret of several lines, only the last line is taken."""
-        told = self.shown(told).strip().rpartition("\n")[2].strip()
+    def _reason_of(self, raised: BaseException | None, stderr_tail: str) -> str:
+        """Return in one line why a session could not be opened. Of the server's
+        standard error, which may hold a secret of several lines, only the last line is taken."""
+        stderr_tail = self.shown(stderr_tail).strip().rpartition("\n")[2].strip()
         while isinstance(raised, BaseExceptionGroup):
             raised = raised.exceptions[0]
         match raised:
             case SourceError():
                 return str(raised).removeprefix(f"{self.name}: ")
             case TimeoutError():
-                why = f"it did not answer within {self._options.seconds:g} seconds"
+                reason = f"it did not answer within {self._options.seconds:g} seconds"
             case MCPError() if fault_of(raised) is RequestFault.BROKEN and mark_of(raised) is None:
-                why = "it ended before it answered"
+                reason = "it ended before it answered"
             case MCPError():
-                why = raised.message
+                reason = raised.message
             case ValidationError():
-                why = "its answer is not valid in MCP"
+                reason = "its answer is not valid in MCP"
             case None:
-                why = "it ended"
+                reason = "it ended"
             case _:
-                why = f"{type(raised).__name__}: {raised}"
-        text = self.shown(f"{why}: {told}" if told and told != why else why)
+                reason = f"{type(raised).__name__}: {raised}"
+        text = self.shown(
+            f"{reason}: {stderr_tail}" if stderr_tail and stderr_tail != reason else reason
+        )
         return text[:_LONGEST].replace("\n", " ")
 
 
 async def _is_gone(fault: RequestFault | None, session: _Session, client: Client) -> bool:
     """Return whether a server did nothing for a call because it has forgotten the session. It says
     so, or does not even accept a ping. What another call has found out counts, too."""
-    if fault is not RequestFault.REFUSED or session.forgotten:
+    if fault is not RequestFault.REFUSED or session.is_forgotten:
         return fault in (RequestFault.REFUSED, RequestFault.SESSION_GONE)
     try:
         async with asyncio.timeout(_TO_ANSWER):
@@ -548,7 +559,7 @@ async def _is_gone(fault: RequestFault | None, session: _Session, client: Client
             return True
     except TimeoutError:
         pass
-    return session.forgotten  # which may be why the ping ended
+    return session.is_forgotten  # which may be why the ping ended
 
 
 async def _page(
@@ -562,39 +573,43 @@ async def _page(
     raw = await raw_answer(
         session, request.model_dump(by_alias=True, mode="json", exclude_none=True)
     )
-    given, kept = raw.get("tools"), []
-    for at, tool in enumerate(given[: MOST_TOOLS + 1] if isinstance(given, list) else ()):
+    listed, valid = raw.get("tools"), []
+    for index, tool in enumerate(listed[: MOST_TOOLS + 1] if isinstance(listed, list) else ()):
         try:
-            kept.append(types.Tool.model_validate(tool, by_name=False))
+            valid.append(types.Tool.model_validate(tool, by_name=False))
         except ValidationError as error:
-            malformed[_called(tool, at)] = _fault(error)
-    tools = kept if isinstance(given, list) else given
-    whole = {"tools": tools, "nextCursor": raw.get("nextCursor")}
-    page = types.ListToolsResult.model_validate(whole, by_name=False)
-    named = {tool.name for tool in page.tools}
-    complete = cursor is None and page.next_cursor is None
-    page = session._absorb_tool_listing(page, complete=complete)  # noqa: SLF001  headers of its calls
-    told = "one of its arguments cannot be sent as the header that the definition names"
-    malformed |= dict.fromkeys(named - {tool.name for tool in page.tools}, told)
+            malformed[_name_of(tool, index)] = _fault(error)
+    tools = valid if isinstance(listed, list) else listed
+    payload = {"tools": tools, "nextCursor": raw.get("nextCursor")}
+    page = types.ListToolsResult.model_validate(payload, by_name=False)
+    names = {tool.name for tool in page.tools}
+    is_complete = cursor is None and page.next_cursor is None
+    page = session._absorb_tool_listing(page, complete=is_complete)  # noqa: SLF001  headers of its calls
+    reason = "one of its arguments cannot be sent as the header that the definition names"
+    malformed |= dict.fromkeys(names - {tool.name for tool in page.tools}, reason)
     return page
 
 
-def _called(tool: object, at: int) -> str:
+def _name_of(tool: object, index: int) -> str:
     name = tool.get("name") if isinstance(tool, dict) else None
-    return encodable(name) if isinstance(name, str) and name else f"tool {at + 1} of a page"
+    return encodable(name) if isinstance(name, str) and name else f"tool {index + 1} of a page"
 
 
 def _fault(error: ValidationError) -> str:
     """Return where a definition is malformed, without any of its text."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    place = "/".join(map(str, first["loc"]))
-    return f"its definition is malformed ({place}: {first['msg']})" if place else first["msg"]
+    first_error = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    location = "/".join(map(str, first_error["loc"]))
+    return (
+        f"its definition is malformed ({location}: {first_error['msg']})"
+        if location
+        else first_error["msg"]
+    )
 
 
 async def _listen(client: Client, session: _Session) -> None:
     """Listen for changes on the stream that newer servers have for them, as long as the session
     lasts."""
-    if not session.tells or client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+    if not session.reports_changes or client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
         return
     while True:
         with suppress(MCPError, SubscriptionLost, TimeoutError):
@@ -617,12 +632,12 @@ async def _by_us(_name: str, _result: types.CallToolResult) -> None:
 
 def _mark_refusals(session: ClientSession) -> None:
     """Mark refusals by the client's own callbacks, which the SDK reports like errors of the server."""
-    dispatched = session.dispatch_input_request
+    dispatch = session.dispatch_input_request
 
     async def marking(
         context: ClientRequestContext, request: types.InputRequest
     ) -> types.InputResponse | types.ErrorData:
-        answer = await dispatched(context, request)
+        answer = await dispatch(context, request)
         if isinstance(answer, types.ErrorData):
             return marked(RequestFault.UNANSWERED, answer.message)
         return answer
@@ -630,7 +645,7 @@ def _mark_refusals(session: ClientSession) -> None:
     session.dispatch_input_request = marking  # type: ignore[method-assign, assignment]
 
 
-def _telling(context: CallContext) -> ProgressFnT:
+def _progress_callback(context: CallContext) -> ProgressFnT:
     """Return a function that passes the server's progress on to whoever watches a call."""
 
     async def tell(progress: float, total: float | None, message: str | None) -> None:
@@ -646,20 +661,22 @@ def _telling(context: CallContext) -> ProgressFnT:
 
 
 def _called_as_tasks(client: Client, tools: Sequence[types.Tool]) -> frozenset[str]:
-    told = client.server_capabilities.tasks
-    if client.protocol_version in MODERN_PROTOCOL_VERSIONS or told is None:
+    task_support = client.server_capabilities.tasks
+    if client.protocol_version in MODERN_PROTOCOL_VERSIONS or task_support is None:
         return frozenset()
-    marks = ((one.name, one.execution) for one in tools)
-    return frozenset(name for name, how in marks if how and how.task_support == "required")
+    executions = ((tool.name, tool.execution) for tool in tools)
+    return frozenset(
+        name for name, execution in executions if execution and execution.task_support == "required"
+    )
 
 
 def _digests(tools: Sequence[types.Tool]) -> dict[str, str]:
     """Return the digests of tools by name, with "" for a name that is listed with two definitions."""
-    made: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for tool in tools:
         try:
-            now = digest(tool.model_dump(mode="json", include=_READ, exclude_none=True))
+            current = digest(tool.model_dump(mode="json", include=_READ, exclude_none=True))
         except (ValueError, TypeError):
-            now = ""  # it is not JSON, and is refused
-        made[tool.name] = now if made.get(tool.name, now) == now else ""
-    return made
+            current = ""  # it is not JSON, and is refused
+        digests[tool.name] = current if digests.get(tool.name, current) == current else ""
+    return digests

@@ -46,7 +46,7 @@ class LeftOut(msgspec.Struct, frozen=True):
     reason: str
 
 
-class _Wishes(msgspec.Struct, frozen=True):
+class _ToolOptions(msgspec.Struct, frozen=True):
     """The author's options for the tools, whichever server they come from."""
 
     only: Collection[str] | None
@@ -106,14 +106,14 @@ def mcp_catalog(
         raise SourceError("name a server, as in mcp_catalog('mcp-server-time')")
     if only is not None:
         check_each("only", only, str, "a list of names, such as ['read_file']")
-    for name, said in (marks or {}).items():
-        check_type("marks", said, Mapping, "a dictionary {name: {'requires_approval': True}}")
-        annotations_said(name, said)
-    found: list[tuple[str, Server]] = []
-    for each in servers:
-        found += named_servers(each).items()
-    wishes = _Wishes(only, visible, marks or {}, trust or {}, lock)
-    return McpCatalog(found, wishes, SessionOptions(connect_seconds, roots, client or {}))
+    for name, tool_marks in (marks or {}).items():
+        check_type("marks", tool_marks, Mapping, "a dictionary {name: {'requires_approval': True}}")
+        annotations_said(name, tool_marks)
+    named: list[tuple[str, Server]] = []
+    for server in servers:
+        named += named_servers(server).items()
+    tool_options = _ToolOptions(only, visible, marks or {}, trust or {}, lock)
+    return McpCatalog(named, tool_options, SessionOptions(connect_seconds, roots, client or {}))
 
 
 class McpCatalog:
@@ -124,10 +124,13 @@ class McpCatalog:
     """
 
     def __init__(
-        self, servers: Sequence[tuple[str, Server]], wishes: _Wishes, options: SessionOptions
+        self,
+        servers: Sequence[tuple[str, Server]],
+        tool_options: _ToolOptions,
+        options: SessionOptions,
     ) -> None:
         self._servers = servers
-        self._wishes = wishes
+        self._tool_options = tool_options
         self._options = options
         self._connections: list[tuple[str, Connection]] = []
         self._snapshot: dict[_Key, _Listed] = {}
@@ -150,7 +153,7 @@ class McpCatalog:
             async with asyncio.TaskGroup() as tasks:
                 for _, connection in self._connections:
                     tasks.create_task(connection.open())
-            return self._taken()
+            return self._new_snapshot()
         except BaseException as raised:
             await self._close()
             if isinstance(raised, BaseExceptionGroup):
@@ -169,7 +172,7 @@ class McpCatalog:
         """
         for _, connection in self._connections:
             await connection.refresh()
-        return self._taken()
+        return self._new_snapshot()
 
     def changes(self) -> tuple[Change, ...]:
         """Return how the servers' lists differ from the last snapshot, as far as the servers have
@@ -177,21 +180,21 @@ class McpCatalog:
 
         A call of a tool that was changed or removed is refused.
         """
-        now, found = self._wanted(), list[Change]()
-        for key, one in {**self._snapshot, **now}.items():
-            before, after = self._snapshot.get(key), now.get(key)
+        current, changes = self._wanted(), list[Change]()
+        for key, entry in {**self._snapshot, **current}.items():
+            before, after = self._snapshot.get(key), current.get(key)
             if before is None:
-                found.append(Change(one.name, "added"))
+                changes.append(Change(entry.name, "added"))
             elif after is None:
-                found.append(Change(one.name, "removed"))
+                changes.append(Change(entry.name, "removed"))
             elif before.digest != after.digest:
-                parts = _different(before.tool, after.tool, (*_READ_PARTS, "annotations"))
-                found.append(Change(one.name, "changed", parts))
-        return tuple(sorted(found, key=lambda each: each.tool))
+                parts = _changed_parts(before.tool, after.tool, (*_READ_PARTS, "annotations"))
+                changes.append(Change(entry.name, "changed", parts))
+        return tuple(sorted(changes, key=lambda change: change.tool))
 
     async def _close(self) -> None:
         connections, self._connections = self._connections, []
-        await asyncio.gather(*(each.close() for _, each in connections))
+        await asyncio.gather(*(connection.close() for _, connection in connections))
 
     def _wanted(self) -> dict[_Key, _Listed]:
         """Return the listed tools that the author takes. One that is listed twice is the same, or
@@ -200,107 +203,110 @@ class McpCatalog:
         for prefix, server in self._connections:
             for tool in server.tools:
                 name = prefix_of(prefix) + legal_name(tool.name)
-                if self._wishes.takes(name, tool.name):
-                    one = _Listed(name, tool, server, server.digest_of(tool.name))
-                    wanted.setdefault((server, tool.name), one)
+                if self._tool_options.takes(name, tool.name):
+                    entry = _Listed(name, tool, server, server.digest_of(tool.name))
+                    wanted.setdefault((server, tool.name), entry)
         return wanted
 
     def _malformed(self) -> Iterator[tuple[LeftOut, str, str]]:
         """Yield each malformed tool that the author takes, with its name in the catalog and at the
         server."""
         for prefix, server in self._connections:
-            for tool, why in server.malformed.items():
+            for tool, reason in server.malformed.items():
                 name = prefix_of(prefix) + legal_name(tool)
-                if self._wishes.takes(name, tool):
-                    yield _left_out(server, tool, f"tool '{name}': {why}"), name, tool
+                if self._tool_options.takes(name, tool):
+                    yield _left_out(server, tool, f"tool '{name}': {reason}"), name, tool
 
-    def _check_listed(self, here: set[str], there: set[str]) -> None:
+    def _check_listed(self, catalog_names: set[str], server_names: set[str]) -> None:
         """Raise CatalogError for a name of the author's that no tool has, here or at its server."""
-        for name in self._wishes.only or ():
-            if name not in here | there:
+        for name in self._tool_options.only or ():
+            if name not in catalog_names | server_names:
                 listed = [tool.name for _, server in self._connections for tool in server.tools]
                 raise CatalogError(f"no server lists '{name}'{did_you_mean(name, listed)}")
-        for name in self._wishes.marks.keys() - here:
+        for name in self._tool_options.marks.keys() - catalog_names:
             raise CatalogError(
                 "marks are given for a tool that is not there: "
-                f"'{name}'{did_you_mean(name, sorted(here))}"
+                f"'{name}'{did_you_mean(name, sorted(catalog_names))}"
             )
 
-    def _taken(self) -> Catalog:
+    def _new_snapshot(self) -> Catalog:
         """Return a catalog of the servers' current lists. Raises CatalogError, without any secret
         that a server has put into a name."""
         try:
-            return self._listed_now()
+            return self._build_catalog()
         except CatalogError as error:
             text = str(error)
             for _, connection in self._connections:
                 text = connection.shown(text)
             raise CatalogError(text) from None
 
-    def _listed_now(self) -> Catalog:
-        wishes, wanted = self._wishes, self._wanted()
+    def _build_catalog(self) -> Catalog:
+        tool_options, wanted = self._tool_options, self._wanted()
         malformed = list(self._malformed())
-        here = {*(one.name for one in wanted.values()), *(name for _, name, _ in malformed)}
-        there = {*(tool for _, tool in wanted), *(tool for _, _, tool in malformed)}
-        self._check_listed(here, there)
+        catalog_names = {
+            *(entry.name for entry in wanted.values()),
+            *(name for _, name, _ in malformed),
+        }
+        server_names = {*(tool for _, tool in wanted), *(tool for _, _, tool in malformed)}
+        self._check_listed(catalog_names, server_names)
         tools: list[Catalog] = []
-        left_out = [one for one, _, _ in malformed]
+        left_out = [entry for entry, _, _ in malformed]
         named: dict[_Key, _Listed] = {}
-        for one in wanted.values():
-            other = named.setdefault((one.connection, one.name), one)
-            if other is not one:
+        for entry in wanted.values():
+            earlier = named.setdefault((entry.connection, entry.name), entry)
+            if earlier is not entry:
                 raise CatalogError(
-                    f"'{other.tool.name}' and '{one.tool.name}' of {one.connection.name} would both be "
-                    f"called '{one.name}': choose one of them with only=[…]"
+                    f"'{earlier.tool.name}' and '{entry.tool.name}' of {entry.connection.name} would "
+                    f"both be called '{entry.name}': choose one of them with only=[…]"
                 )
             try:
-                tool = self._tool(one)
+                tool = self._tool(entry)
             except (DefinitionError, ValueError) as error:
-                left_out.append(_left_out(one.connection, one.tool.name, str(error)))
+                left_out.append(_left_out(entry.connection, entry.tool.name, str(error)))
             else:
-                tools.append(Catalog([tool], source=one.connection.name))
+                tools.append(Catalog([tool], source=entry.connection.name))
         catalog = Catalog(tools)
         lock = None
-        if wishes.lock is not None:
-            lock = read_lock(wishes.lock)
-            refuse_changes(_unread(catalog, lock), wishes.lock)
-        if wishes.trust:
-            catalog = catalog.trusting(wishes.trust, lock=lock)
-        for each in left_out:
-            LOGGER.warning("%s: left out: %s", each.server, each.reason)
+        if tool_options.lock is not None:
+            lock = read_lock(tool_options.lock)
+            refuse_changes(_unread(catalog, lock), tool_options.lock)
+        if tool_options.trust:
+            catalog = catalog.trusting(tool_options.trust, lock=lock)
+        for omitted in left_out:
+            LOGGER.warning("%s: left out: %s", omitted.server, omitted.reason)
         self.left_out = tuple(left_out)
         self._snapshot = wanted
         return catalog
 
-    def _tool(self, one: _Listed) -> Tool[..., Any]:
+    def _tool(self, entry: _Listed) -> Tool[..., Any]:
         """Return a tool of the catalog. Raises DefinitionError, and ValueError for a definition
         that is not JSON."""
-        read = one.digest
-        if not read:
-            raise DefinitionError(f"tool '{one.name}': it is listed twice, or is not JSON")
-        tool, visible = one.tool, self._wishes.visible
-        form: dict[str, Any] = {"name": one.name, "input_schema": tool.input_schema}
+        expected_digest = entry.digest
+        if not expected_digest:
+            raise DefinitionError(f"tool '{entry.name}': it is listed twice, or is not JSON")
+        tool, visible = entry.tool, self._tool_options.visible
+        form: dict[str, Any] = {"name": entry.name, "input_schema": tool.input_schema}
         form["description"] = tool.description or ""
         if tool.output_schema is not None:
             form["output_schema"] = tool.output_schema
         hints = tool.annotations
-        told = None if hints is None else hints.model_dump(by_alias=True, exclude_none=True)
+        hint_values = None if hints is None else hints.model_dump(by_alias=True, exclude_none=True)
         return tool_from_dict(
-            ImportedForm(form, told),
-            {one.name: _handler(one.connection, tool.name, read)},
-            visible.get(one.name, ()) if isinstance(visible, Mapping) else visible,
-            marks=self._wishes.marks,
+            ImportedForm(form, hint_values),
+            {entry.name: _handler(entry.connection, tool.name, expected_digest)},
+            visible.get(entry.name, ()) if isinstance(visible, Mapping) else visible,
+            marks=self._tool_options.marks,
         )
 
 
-def _left_out(connection: Connection, tool: str, why: str) -> LeftOut:
+def _left_out(connection: Connection, tool: str, reason: str) -> LeftOut:
     shown = connection.shown
-    return LeftOut(shown(tool), connection.name, shown(why)[:_LONGEST])
+    return LeftOut(shown(tool), connection.name, shown(reason)[:_LONGEST])
 
 
-def _handler(connection: Connection, tool: str, read: str) -> Callable[..., Any]:
+def _handler(connection: Connection, tool: str, expected_digest: str) -> Callable[..., Any]:
     async def call(toolcrib_context: CallContext, **arguments: Any) -> Any:
-        return await connection.call(tool, read, toolcrib_context, arguments)
+        return await connection.call(tool, expected_digest, toolcrib_context, arguments)
 
     return call
 
@@ -308,18 +314,18 @@ def _handler(connection: Connection, tool: str, read: str) -> Callable[..., Any]
 _READ_PARTS = ("description", "input_schema", "output_schema")
 
 
-def _different(before: object, after: object, parts: tuple[str, ...]) -> tuple[str, ...]:
+def _changed_parts(before: object, after: object, parts: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(part for part in parts if getattr(before, part) != getattr(after, part))
 
 
 def _unread(catalog: Catalog, lock: Lock) -> list[Change]:
     """Return the tools that differ from what somebody read when the lock was written."""
-    found: list[Change] = []
+    changes: list[Change] = []
     for name, tool in lock_catalog(catalog).tools.items():
-        before = lock.tools.get(name)
-        if before is None:
-            found.append(Change(name, "added"))
-        elif before.origin != tool.origin:
-            parts = _different(before, tool, _READ_PARTS) or ("annotations",)
-            found.append(Change(name, "changed", parts))
-    return found
+        locked = lock.tools.get(name)
+        if locked is None:
+            changes.append(Change(name, "added"))
+        elif locked.origin != tool.origin:
+            parts = _changed_parts(locked, tool, _READ_PARTS) or ("annotations",)
+            changes.append(Change(name, "changed", parts))
+    return changes

@@ -59,12 +59,12 @@ def _output_schema(definition: ToolDefinition) -> JsonObject | None:
 
 def _hints(definition: ToolDefinition) -> types.ToolAnnotations:
     """Return the author's annotations. Unset ones are as careful as the protocol's defaults."""
-    marks = definition.annotations
+    annotations = definition.annotations
     return types.ToolAnnotations(
-        read_only_hint=marks.read_only,
-        destructive_hint=True if not marks.safe and not marks.read_only else None,
-        idempotent_hint=True if marks.idempotent else None,
-        open_world_hint=True if marks.untrusted_output else None,
+        read_only_hint=annotations.read_only,
+        destructive_hint=True if not annotations.safe and not annotations.read_only else None,
+        idempotent_hint=True if annotations.idempotent else None,
+        open_world_hint=True if annotations.untrusted_output else None,
     )
 
 
@@ -75,7 +75,7 @@ def result_of(
     message = result_message(call, outcome, None)
     assert message is not None  # noqa: S101  it has ended
     texts = [message.content] if message.content or not message.parts else []
-    content = [block_of(part, at) for at, part in enumerate((*texts, *message.parts))]
+    content = [block_of(part, index) for index, part in enumerate((*texts, *message.parts))]
     structured = None
     if isinstance(outcome, Completed) and definition is not None and _output_schema(definition):
         structured = outcome.model
@@ -93,8 +93,8 @@ def refused(call: ToolCall, error: CallError) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
 
 
-def block_of(part: Part, at: int = 0) -> types.ContentBlock:
-    """Return a part as a content block. `at` names a part that has no name of its own."""
+def block_of(part: Part, index: int = 0) -> types.ContentBlock:
+    """Return a part as a content block. `index` names a part that has no name of its own."""
     match part:
         case str():
             return types.TextContent(text=part)
@@ -108,16 +108,16 @@ def block_of(part: Part, at: int = 0) -> types.ContentBlock:
             )
         case File(text=text) if text or not (part.data or part.url):
             contents = types.TextResourceContents(
-                uri=_uri(part.name, at), mime_type=part.media_type or None, text=text
+                uri=_uri(part.name, index), mime_type=part.media_type or None, text=text
             )
             return types.EmbeddedResource(resource=contents)
         case Image() | File():
-            return _media(part, at)
+            return _media(part, index)
         case _:
             assert_never(part)
 
 
-def _media(part: Media, at: int) -> types.ContentBlock:
+def _media(part: Media, index: int) -> types.ContentBlock:
     name = part.name if isinstance(part, File) else ""
     data, media_type, kind = inline_data(part), part.media_type, kind_of(part)
     if data is None:
@@ -130,28 +130,30 @@ def _media(part: Media, at: int) -> types.ContentBlock:
         return types.ImageContent(data=data, mime_type=media_type)
     if kind == "audio":
         return types.AudioContent(data=data, mime_type=media_type)
-    blob = types.BlobResourceContents(uri=_uri(name, at), mime_type=media_type or None, blob=data)
+    blob = types.BlobResourceContents(
+        uri=_uri(name, index), mime_type=media_type or None, blob=data
+    )
     return types.EmbeddedResource(resource=blob)
 
 
-def _uri(name: str, at: int) -> str:
+def _uri(name: str, index: int) -> str:
     """Return the name of a file if it is a URI, or else a URI that contains the name."""
-    return name if "://" in name else f"attachment:///{quote(name) or at}"
+    return name if "://" in name else f"attachment:///{quote(name) or index}"
 
 
-def value_of(result: types.CallToolResult, shown: Callable[[str], str]) -> Any:
-    """Return the tool's result. Raises ToolError for what the server calls an error. `shown`
-    removes the secrets that the server was given from its text."""
+def value_of(result: types.CallToolResult, hide_secrets: Callable[[str], str]) -> Any:
+    """Return the tool's result. Raises ToolError for what the server calls an error. `hide_secrets`
+    removes those that the server was given from its text."""
     if result.is_error:
         texts = [one.text for one in result.content if isinstance(one, types.TextContent)]
-        raise reported_error(shown("\n".join(texts)))
+        raise reported_error(hide_secrets("\n".join(texts)))
     try:
         parts = [_part(one) for one in result.content]
     except ValueError:
         raise ToolError(UNUSABLE) from None
     if "structured_content" in result.model_fields_set:
         value = result.structured_content
-        parts = [one for one in parts if not (isinstance(one, str) and _says(one, value))]
+        parts = [one for one in parts if not (isinstance(one, str) and _repeats(one, value))]
         return ToolContent(value, tuple(parts)) if parts else value
     texts = [one for one in parts if isinstance(one, str)]
     return "\n".join(texts) if len(texts) == len(parts) else parts
@@ -175,17 +177,21 @@ def _part(block: types.ContentBlock) -> Part:
         case types.ResourceLink():
             kind, size = block.mime_type or "", block.size
             return Link(block.uri, block.name, block.description or "", kind, size)
-        case types.EmbeddedResource(resource=held):
-            if isinstance(held, types.TextResourceContents):
-                return File(held.mime_type or "text/plain", text=held.text, name=held.uri)
-            return File(held.mime_type or _BYTES, held.blob, name=held.uri)
+        case types.EmbeddedResource(resource=contents):
+            if isinstance(contents, types.TextResourceContents):
+                return File(
+                    contents.mime_type or "text/plain", text=contents.text, name=contents.uri
+                )
+            return File(contents.mime_type or _BYTES, contents.blob, name=contents.uri)
         case _:
             assert_never(block)
 
 
-def _says(text: str, value: Any) -> bool:
+def _repeats(text: str, value: Any) -> bool:
     """Return whether a text repeats the value, as its JSON or as one of its members."""
-    if isinstance(value, dict) and text in [one for one in value.values() if isinstance(one, str)]:
+    if isinstance(value, dict) and text in [
+        member for member in value.values() if isinstance(member, str)
+    ]:
         return True
     try:
         return canonical_json(fresh(text.encode())) == canonical_json(value)

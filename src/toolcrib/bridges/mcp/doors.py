@@ -63,10 +63,12 @@ class _OneToken:
 
 def security_of(hosts: Sequence[str], origins: Sequence[str]) -> TransportSecuritySettings:
     """Return the SDK's settings for the names of a server, and of the web pages that may call it."""
-    named = (*HERE, *check_each("hosts", hosts, str, 'a list of str: ["mcp.example.com"]'))
+    names = (*HERE, *check_each("hosts", hosts, str, 'a list of str: ["mcp.example.com"]'))
     pages = check_each("origins", origins, str, 'a list of str: ["https://example.com"]')
     return TransportSecuritySettings(
-        allowed_hosts=[each for host in named for each in (host.lower(), f"{host.lower()}:*")],
+        allowed_hosts=[
+            pattern for host in names for pattern in (host.lower(), f"{host.lower()}:*")
+        ],
         allowed_origins=[f"http://{host}:*" for host in HERE]
         + [f"http://{host}" for host in HERE]
         + [page.lower() for page in pages],
@@ -98,11 +100,11 @@ class _Named:
             app = PlainTextResponse("Invalid Host header", 421)
         elif host_in(origin.partition("://")[2]) is None:
             app = PlainTextResponse("Invalid Origin header", 403)
-        named = [
+        lowered = [
             (name, value.lower() if name.lower() in _NAMES else value)
             for name, value in scope.get("headers", ())
         ]
-        await app({**scope, "headers": named}, receive, send)
+        await app({**scope, "headers": lowered}, receive, send)
 
 
 class _Answered:
@@ -113,21 +115,21 @@ class _Answered:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        began = False
+        has_begun = False
 
         async def note(message: Message) -> None:
-            nonlocal began
-            began = True
+            nonlocal has_begun
+            has_begun = True
             await send(message)
 
         try:
             await self._app(scope, receive, note)
         except asyncio.CancelledError:
-            if scope["type"] == "http" and not began:
+            if scope["type"] == "http" and not has_begun:
                 error = {"code": INTERNAL_ERROR, "message": ENDED}
-                told = {"jsonrpc": "2.0", "id": None, "error": error}
+                body = {"jsonrpc": "2.0", "id": None, "error": error}
                 with suppress(OSError):
-                    await JSONResponse(told, 503)(scope, receive, send)
+                    await JSONResponse(body, 503)(scope, receive, send)
             raise
 
 

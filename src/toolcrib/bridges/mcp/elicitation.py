@@ -88,8 +88,8 @@ class ClientQuestions:
     async def answer(self, request: types.InputRequest, key: str) -> types.InputResponse:
         """Return the answer that a later request brings. Raises ToolError if none does."""
         if not key or key in self._answers:
-            made = (f"question_{n}" for n in count(len(self._answers) + 1))
-            key = next(each for each in made if each not in self._answers)
+            numbered = (f"question_{n}" for n in count(len(self._answers) + 1))
+            key = next(candidate for candidate in numbered if candidate not in self._answers)
         answer = self._answers[key] = asyncio.get_running_loop().create_future()
         self._open[key] = request
         if not self.asked.done():
@@ -106,9 +106,9 @@ class ClientQuestions:
     ) -> None:
         """Give the tool the answers of another request. Answers to no open question are ignored."""
         self.context = context
-        for key, given in (responses or {}).items():
+        for key, response in (responses or {}).items():
             if self._open.pop(key, None) is not None:
-                self._answers[key].set_result(given)
+                self._answers[key].set_result(response)
         if self.asked.done() and not self._open:
             self.asked = asyncio.get_running_loop().create_future()
 
@@ -172,8 +172,12 @@ class McpClient:
         return (await self._ask(types.ListRootsRequest(), types.ListRootsResult, key)).roots
 
     def _declares(self, name: str) -> bool:
-        told = self.session.client_capabilities
-        return told is not None and getattr(told, name) is not None and _can_be_asked(self.session)
+        capabilities = self.session.client_capabilities
+        return (
+            capabilities is not None
+            and getattr(capabilities, name) is not None
+            and _can_be_asked(self.session)
+        )
 
     def _cannot(self, missing: types.ClientCapabilities) -> NoReturn:
         self._questions.missing = missing
@@ -186,9 +190,9 @@ class McpClient:
                 answer = await self._questions.answer(request, key)
             else:
                 asked_by = self._questions.context.request_id
-                related = ServerMessageMetadata(related_request_id=asked_by)
+                metadata = ServerMessageMetadata(related_request_id=asked_by)
                 try:
-                    return await self.session.send_request(request, kind, metadata=related)
+                    return await self.session.send_request(request, kind, metadata=metadata)
                 except (MCPError, ValidationError) as error:
                     await cancelled_if_gone(error)
                     raise ToolError(_NOBODY) from None
@@ -206,9 +210,9 @@ async def cancelled_if_gone(error: Exception) -> None:
 
 def has_forms(session: ServerSession) -> bool:
     """Return whether a client can ask its user by a form. A client that names no way of asking can."""
-    told = session.client_capabilities
-    ways = None if told is None else told.elicitation
-    if ways is None or (ways.form is None and ways.url is not None):
+    capabilities = session.client_capabilities
+    elicitation = None if capabilities is None else capabilities.elicitation
+    if elicitation is None or (elicitation.form is None and elicitation.url is not None):
         return False
     return _can_be_asked(session)
 
@@ -279,7 +283,7 @@ class Asked(Veiled, msgspec.Struct, frozen=True, tag="asked"):
     @property
     def requests(self) -> dict[str, ApprovalRequest]:
         """The questions, by the keys of their forms."""
-        others = {f"{KEY}_{n}": each for n, each in enumerate(self.others, 2)}
+        others = {f"{KEY}_{n}": request for n, request in enumerate(self.others, 2)}
         return {KEY: self.request, **others}
 
     @property
@@ -293,11 +297,11 @@ class Asked(Veiled, msgspec.Struct, frozen=True, tag="asked"):
         """A tally of its run, for a process that does not know the run."""
         return RunTally(self.call[0], self.nonce, tainted=self.tainted)
 
-    def scope(self, scope: CallScope, given: Mapping[str, Answer]) -> CallScope:
+    def scope(self, scope: CallScope, answers: Mapping[str, Answer]) -> CallScope:
         """Return the scope in which the call goes on."""
-        asked = {each.id: each for each in self.requests.values()}
-        answered = msgspec.structs.replace(scope, answers=given, asked=asked, suspended={})
-        return answered if self.suspended is None else answered.going_on(self.suspended)
+        questions = {request.id: request for request in self.requests.values()}
+        resumed = msgspec.structs.replace(scope, answers=answers, asked=questions, suspended={})
+        return resumed if self.suspended is None else resumed.going_on(self.suspended)
 
 
 class StillOpen(msgspec.Struct, frozen=True, tag="open"):
@@ -359,13 +363,13 @@ class ClientApprover:
         those that this caller may not give, are left out."""
         answers: dict[str, Answer] = {}
         for key, request in asked.requests.items():
-            given = (responses or {}).get(key)
-            if not isinstance(given, types.ElicitResult):
+            response = (responses or {}).get(key)
+            if not isinstance(response, types.ElicitResult):
                 continue
-            if given.action == "cancel":
+            if response.action == "cancel":
                 self._dismissed.add(request.id)
             elif allows(self.may_approve, self._caller, request):
-                answers[request.id] = self._answer_of(given, request)
+                answers[request.id] = self._answer_of(response, request)
         return answers
 
     async def __call__(self, request: ApprovalRequest) -> Answer | None:
@@ -392,26 +396,28 @@ class ClientApprover:
             return None
         form = self._form_of(request)
         try:
-            given = await self._session.elicit_form(
+            response = await self._session.elicit_form(
                 form.message, form.requested_schema, self._request_id
             )
         except MCPError as error:  # the client cannot ask after all, or has gone
             await cancelled_if_gone(error)
-            cannot = error.code == METHOD_NOT_FOUND
-            raise self._unanswered(CANNOT_ASK if cannot else NO_ANSWER) from None
+            is_unsupported = error.code == METHOD_NOT_FOUND
+            raise self._unanswered(CANNOT_ASK if is_unsupported else NO_ANSWER) from None
         except ValidationError:
             raise self._unanswered(NO_ANSWER) from None
-        if given.action == "cancel":
+        if response.action == "cancel":
             raise self._unanswered(DISMISSED)
-        return self._answer_of(given, request)
+        return self._answer_of(response, request)
 
     def asked(self, waiting: Waiting) -> Asked | None:
         """Return the questions that a call ends with, or None if the client was asked none."""
-        ours = [each for each in waiting.requests if each.id in self._asked]
-        if not ours:
+        own_requests = [request for request in waiting.requests if request.id in self._asked]
+        if not own_requests:
             return None
-        tally, others = self._tally, tuple(ours[1:])
-        return Asked(ours[0], tally.nonce, self._pinned, others, waiting.suspended, tally.tainted)
+        tally, others = self._tally, tuple(own_requests[1:])
+        return Asked(
+            own_requests[0], tally.nonce, self._pinned, others, waiting.suspended, tally.tainted
+        )
 
     def required(self, asked: Asked) -> types.InputRequiredResult:
         """Return the end of a request with these questions. Raises ApprovalError if their state
@@ -420,7 +426,7 @@ class ClientApprover:
         if len(state) > _LONGEST_STATE:
             raise ApprovalError(TOO_LONG, ErrorCode.APPROVAL_REQUIRED)
         return types.InputRequiredResult(
-            input_requests={key: self.question(each) for key, each in asked.requests.items()},
+            input_requests={key: self.question(request) for key, request in asked.requests.items()},
             request_state=state,
         )
 
@@ -434,17 +440,17 @@ class ClientApprover:
     def _form_of(self, request: ApprovalRequest) -> types.ElicitRequestFormParams:
         return form_of(request, offered(request, self.may_approve))
 
-    def _answer_of(self, given: types.ElicitResult, request: ApprovalRequest) -> Answer:
+    def _answer_of(self, response: types.ElicitResult, request: ApprovalRequest) -> Answer:
         """Return the answer in a form. The runner checks a yes against what this caller may approve."""
-        answer = answer_of(given, offered(request, self.may_approve), self._caller.id)
+        answer = answer_of(response, offered(request, self.may_approve), self._caller.id)
         if not isinstance(answer, Approve):
             return cast("Answer", answer)  # the runner reports an invalid answer
-        more = (answer.arguments, answer.for_run, answer.always)
-        return yes_of(self.may_approve, self._caller, *more)
+        terms = (answer.arguments, answer.for_run, answer.always)
+        return yes_of(self.may_approve, self._caller, *terms)
 
-    def _unanswered(self, why: str) -> ApprovalError:
-        self.why_not = why
-        return ApprovalError(why, ErrorCode.APPROVAL_REQUIRED)
+    def _unanswered(self, reason: str) -> ApprovalError:
+        self.why_not = reason
+        return ApprovalError(reason, ErrorCode.APPROVAL_REQUIRED)
 
     async def _others_answer(self, request: ApprovalRequest, pinned: JsonObject) -> Answer | None:
         """Return the answer of the other approver. The client waits, however late it comes."""
@@ -462,14 +468,14 @@ def offered(request: ApprovalRequest, may_approve: MayApprove) -> dict[str, Yes]
     """Return the possible answers besides no. A caller who may approve only some questions is
     offered no yes to a whole tool, and no rule, since nobody has asked whether they may approve
     further calls."""
-    whole = may_approve is anything
-    there = {
+    may_approve_all = may_approve is anything
+    is_offered = {
         False: True,
         "exactly": request.for_run,
-        True: request.for_run and whole,
-        "always": request.always and whole,
+        True: request.for_run and may_approve_all,
+        "always": request.always and may_approve_all,
     }
-    return {text: what for text, what in YES.items() if there[what]}
+    return {text: meaning for text, meaning in YES.items() if is_offered[meaning]}
 
 
 def form_of(request: ApprovalRequest, yes: Mapping[str, Yes]) -> types.ElicitRequestFormParams:
@@ -495,23 +501,27 @@ def form_of(request: ApprovalRequest, yes: Mapping[str, Yes]) -> types.ElicitReq
 _FIELDS = {"answer", "arguments"}
 
 
-def answer_of(given: types.ElicitResult, yes: Mapping[str, Yes], by: str) -> Answer | NotArguments:
+def answer_of(
+    response: types.ElicitResult, yes: Mapping[str, Yes], by: str
+) -> Answer | NotArguments:
     """Return the answer in a form that offered `yes` besides no. Members that the form does not
     have make it a no. A yes to arguments that are no JSON object approves nothing that can run."""
-    content = given.content or {}
-    said = content.get("answer")
-    if given.action != "accept" or not isinstance(said, str) or said not in YES:
-        return Refuse(f"the client's user said no ({given.action})", by=by)
-    if said not in yes:
+    content = response.content or {}
+    choice = content.get("answer")
+    if response.action != "accept" or not isinstance(choice, str) or choice not in YES:
+        return Refuse(f"the client's user said no ({response.action})", by=by)
+    if choice not in yes:
         return Refuse("the answer was not one of the offered answers", by=by)
     if not content.keys() <= _FIELDS:  # a misspelt member was meant differently
         return Refuse("the answer had a field that the form does not have", by=by)
-    what = yes[said]
-    yes_to = Approve(by, always=Always()) if what == "always" else Approve(by, for_run=what)
-    other = content.get("arguments")
-    if other is None or (isinstance(other, str) and not other.strip()):
-        return yes_to
-    parsed = parse_arguments(other) if isinstance(other, str) else None
+    meaning = yes[choice]
+    approval = Approve(by, always=Always()) if meaning == "always" else Approve(by, for_run=meaning)
+    other_arguments = content.get("arguments")
+    if other_arguments is None or (
+        isinstance(other_arguments, str) and not other_arguments.strip()
+    ):
+        return approval
+    parsed = parse_arguments(other_arguments) if isinstance(other_arguments, str) else None
     if not isinstance(parsed, Parsed) or parsed.notes or parsed.apart is not None:
         return NotArguments("the other arguments in the form are not a JSON object", by)
-    return msgspec.structs.replace(yes_to, arguments=parsed.value)
+    return msgspec.structs.replace(approval, arguments=parsed.value)

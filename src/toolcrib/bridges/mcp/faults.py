@@ -57,8 +57,8 @@ def heard(message: types.JSONRPCMessage) -> types.JSONRPCMessage:
     """Return a server's message in a form that the SDK may read."""
     if not isinstance(message, types.JSONRPCError) or message.error.code != CONNECTION_CLOSED:
         return message
-    said = message.error
-    error = types.ErrorData(code=INTERNAL_ERROR, message=said.message, data=said.data)
-    if said.message == CLOSED:
+    reported = message.error
+    error = types.ErrorData(code=INTERNAL_ERROR, message=reported.message, data=reported.data)
+    if reported.message == CLOSED:
         error = marked(RequestFault.ENDING, "it ended before it answered")
     return types.JSONRPCError(jsonrpc="2.0", id=message.id, error=error)

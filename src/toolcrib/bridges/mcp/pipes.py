@@ -37,8 +37,8 @@ from toolcrib.closing import Closing
 LOGGER = logging.getLogger("toolcrib.mcp")
 MAX_LINE = 8 * 1_048_576
 _CHUNK = 65_536
-_GIVES_UP = "notifications/cancelled"
-_ENDLESS = "subscriptions/listen"  # a request that lasts as long as its stream
+_CANCELLED = "notifications/cancelled"
+_LISTEN = "subscriptions/listen"  # a request that lasts as long as its stream
 # seconds for answers to what was read: at the end of a file, of a pipe, and after a request to stop
 _OF_FILE, _OF_PIPE, _TO_STOP = 60.0, 1.0, 10.0
 _EDGE = 4_096  # bytes at each end of a line, which say what it is
@@ -46,7 +46,7 @@ _MEMBER = r'"(jsonrpc|id|method)"\s*:\s*("(?:[^"\\]|\\.){0,200}"|-?\d{1,18})'
 _HEAD = re.compile(rf"\s*\{{\s*(?:{_MEMBER}\s*,\s*)*")
 _TAIL = re.compile(rf"(?:,\s*{_MEMBER}\s*)+\}}\s*$")
 _ONE = re.compile(_MEMBER)
-_TWICE = types.ErrorData(
+_DUPLICATE_ID = types.ErrorData(
     code=INVALID_REQUEST,
     message="Invalid request: an earlier request with this id is not answered yet",
 )
@@ -74,7 +74,7 @@ class Writes(Protocol):
 Ended: TypeAlias = Callable[[types.RequestId], Awaitable[None]]
 
 
-class _Text(str):
+class _StringId(str):
     """An id that is a string, which the SDK would convert to a number where possible."""
 
     __slots__ = ()
@@ -104,14 +104,14 @@ class _NotedRequests(Closing):
 
     def _noted(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
         message = None if isinstance(item, Exception) else item.message
-        if isinstance(message, types.JSONRPCNotification) and message.method == _GIVES_UP:
+        if isinstance(message, types.JSONRPCNotification) and message.method == _CANCELLED:
             params = message.params or {}
-            if isinstance(named := params.get("requestId"), str):
-                params["requestId"] = _Text(named)
+            if isinstance(request_id := params.get("requestId"), str):
+                params["requestId"] = _StringId(request_id)
         if not isinstance(message, types.JSONRPCRequest):
             return item
         if isinstance(message.id, str):
-            message.id = _Text(message.id)
+            message.id = _StringId(message.id)
         unanswered = partial(self._ended, message.id)
         return SessionMessage(message, ServerMessageMetadata(on_request_unanswered=unanswered))
 
@@ -129,9 +129,10 @@ class _NotedAnswers(Closing):
         finally:  # there is no other answer, even if the sending is cancelled
             match item.message:
                 case (
-                    types.JSONRPCResponse(id=named) | types.JSONRPCError(id=str() | int() as named)
+                    types.JSONRPCResponse(id=request_id)
+                    | types.JSONRPCError(id=str() | int() as request_id)
                 ):
-                    await self._ended(named)
+                    await self._ended(request_id)
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -144,25 +145,27 @@ class Line(NamedTuple):
     cut: bool
 
     @property
-    def named(self) -> dict[str, Any]:
+    def envelope(self) -> dict[str, Any]:
         """Its own `id` and `method`, outside of its contents, as found at its ends."""
         text = self.data.decode(
             "utf-8", "surrogateescape"
         )  # invalid UTF-8 cannot be written either
-        found: list[tuple[str, str]] = []
-        outside = _TEXT.sub("", text)
-        if self.cut or outside.count("{") == outside.count("}"):  # otherwise its end may be inside
+        pairs: list[tuple[str, str]] = []
+        structure = _TEXT.sub("", text)
+        if self.cut or structure.count("{") == structure.count(
+            "}"
+        ):  # otherwise its end may be inside
             tail = _TAIL.search(text[-_EDGE:])
-            found += _ONE.findall("" if tail is None else tail[0])
+            pairs += _ONE.findall("" if tail is None else tail[0])
         head = _HEAD.match(text[:_EDGE])
-        found += _ONE.findall("" if head is None else head[0])
-        named = {}
-        for name, value in found:
+        pairs += _ONE.findall("" if head is None else head[0])
+        members = {}
+        for name, value in pairs:
             with suppress(ValueError):  # it cannot be read or written
-                read = json.loads(value)
-                str(read).encode()
-                named[name] = read
-        return named
+                parsed = json.loads(value)
+                str(parsed).encode()
+                members[name] = parsed
+        return members
 
 
 class BoundedLines:
@@ -175,16 +178,16 @@ class BoundedLines:
 
     def feed(self, chunk: bytes) -> list[Line]:
         """Return the lines that these bytes complete."""
-        found: list[Line] = []
+        lines: list[Line] = []
         *ends, rest = chunk.split(b"\n")
         for end in ends:
             self._held += end
-            found.append(self.last())
+            lines.append(self.last())
         self._held += rest
         if self._cut or len(self._held) > self._longest:
             self._cut = True
             del self._held[_EDGE:-_EDGE]
-        return found
+        return lines
 
     def last(self) -> Line:
         """Return what is held, whose line has ended."""
@@ -211,26 +214,28 @@ class StandardInput:
         self._answered = asyncio.Event()
         self._lines: asyncio.Queue[Line | None] = asyncio.Queue(64)
         self._answers: asyncio.Future[Writes] = asyncio.get_running_loop().create_future()
-        self._own = -1
+        self._own_input = -1
         self._watching: asyncio.Task[None] | None = None
-        self._left = False
+        self._has_left = False
 
     async def __aenter__(self) -> Self:
-        self._own = os.dup(0)
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)
-        os.close(nothing)
+        self._own_input = os.dup(0)
+        null_device = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null_device, 0)
+        os.close(null_device)
         loop = asyncio.get_running_loop()
-        threading.Thread(target=self._read, args=(loop, os.dup(self._own)), daemon=True).start()
+        threading.Thread(
+            target=self._read, args=(loop, os.dup(self._own_input)), daemon=True
+        ).start()
         self._watching = asyncio.create_task(self._watch())
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._left = True
+        self._has_left = True
         if self._watching is not None:
             self._watching.cancel()
-        os.dup2(self._own, 0)
-        os.close(self._own)
+        os.dup2(self._own_input, 0)
+        os.close(self._own_input)
 
     def asked_by(self, stream: Reads) -> _NotedRequests:
         """Return the stream by which the requests among its messages are to be read."""
@@ -245,43 +250,43 @@ class StandardInput:
         while (line := await self._lines.get()) is not None and not self._stop.is_set():
             if not line.data.strip():
                 continue
-            read = _read(line)
-            if isinstance(read, types.JSONRPCRequest) and read.id in self._open:
-                await self._refuse(read.id, _TWICE)
-            elif not isinstance(read, types.ErrorData):
-                if isinstance(read, types.JSONRPCRequest):
-                    self._open[read.id] = read.method != _ENDLESS
+            message = _read(line)
+            if isinstance(message, types.JSONRPCRequest) and message.id in self._open:
+                await self._refuse(message.id, _DUPLICATE_ID)
+            elif not isinstance(message, types.ErrorData):
+                if isinstance(message, types.JSONRPCRequest):
+                    self._open[message.id] = message.method != _LISTEN
                 yield line.data.decode()
-            elif "id" in (named := line.named) and "method" not in named:
+            elif "id" in (envelope := line.envelope) and "method" not in envelope:
                 # an answer to our question that cannot be read
-                yield _error(named["id"], read).model_dump_json()
+                yield _error(envelope["id"], message).model_dump_json()
             else:
-                await self._refuse(named.get("id"), read)
+                await self._refuse(envelope.get("id"), message)
 
         await self._end()
 
-    async def _refuse(self, named: types.RequestId | None, fault: types.ErrorData) -> None:
+    async def _refuse(self, request_id: types.RequestId | None, fault: types.ErrorData) -> None:
         """Answer a line, with its id unless that would answer an open request."""
-        named = None if named in self._open else named
+        request_id = None if request_id in self._open else request_id
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            await (await self._answers).send(SessionMessage(_error(named, fault)))
+            await (await self._answers).send(SessionMessage(_error(request_id, fault)))
 
     async def _close(self, request: types.RequestId) -> None:
         self._open.pop(request, None)
-        if not self._waits():
+        if not self._is_waiting():
             self._answered.set()
 
-    def _waits(self) -> bool:
+    def _is_waiting(self) -> bool:
         return any(self._open.values())
 
     async def _end(self) -> None:
         """Wait for the answers to what was read, as long as they are of use to anybody."""
-        if self._leave is None or not self._waits():
+        if self._leave is None or not self._is_waiting():
             return
         self._answered.clear()
-        of_file = stat.S_ISREG(os.fstat(self._own).st_mode)
+        of_file = stat.S_ISREG(os.fstat(self._own_input).st_mode)
         await self._until((self._answered, self._stop), _OF_FILE if of_file else _OF_PIPE)
-        if self._waits():
+        if self._is_waiting():
             await self._leave()
             await self._until((self._answered,), _TO_STOP)
 
@@ -291,8 +296,8 @@ class StandardInput:
         try:
             await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for each in waiting:
-                each.cancel()
+            for waiter in waiting:
+                waiter.cancel()
 
     async def _watch(self) -> None:
         await self._stop.wait()
@@ -311,15 +316,15 @@ class StandardInput:
             self._put(loop, None)
 
     def _put(self, loop: asyncio.AbstractEventLoop, line: Line | None) -> None:
-        if not self._left:
+        if not self._has_left:
             asyncio.run_coroutine_threadsafe(self._lines.put(line), loop).result()
 
 
 def _read(line: Line) -> types.JSONRPCMessage | types.ErrorData:
     """Return the message in a line, or why there is none."""
     if line.cut:
-        told = f"a message may have at most {MAX_LINE:,} bytes"
-        return types.ErrorData(code=PARSE_ERROR, message=f"Parse error: {told}")
+        text = f"a message may have at most {MAX_LINE:,} bytes"
+        return types.ErrorData(code=PARSE_ERROR, message=f"Parse error: {text}")
     try:
         message = types.jsonrpc_message_adapter.validate_json(line.data, by_name=False)
         line.data.decode()
@@ -327,13 +332,13 @@ def _read(line: Line) -> types.JSONRPCMessage | types.ErrorData:
         try:
             from_json(line.data, allow_inf_nan=False)
         except ValueError:
-            told = "Parse error: the line is not valid JSON"
-            return types.ErrorData(code=PARSE_ERROR, message=told)
-        told = "Invalid request: the line is not a JSON-RPC message"
-        return types.ErrorData(code=INVALID_REQUEST, message=told)
+            text = "Parse error: the line is not valid JSON"
+            return types.ErrorData(code=PARSE_ERROR, message=text)
+        text = "Invalid request: the line is not a JSON-RPC message"
+        return types.ErrorData(code=INVALID_REQUEST, message=text)
     if isinstance(message, types.JSONRPCNotification) and "id" in from_json(line.data):
-        told = "Invalid request: an id must be a string or an integer"
-        return types.ErrorData(code=INVALID_REQUEST, message=told)
+        text = "Invalid request: an id must be a string or an integer"
+        return types.ErrorData(code=INVALID_REQUEST, message=text)
     return message
 
 

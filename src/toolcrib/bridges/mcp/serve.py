@@ -126,7 +126,7 @@ class _Task:
     def __init__(self, call: OneCall) -> None:
         self.id = secrets.token_urlsafe(24)
         self.call = call
-        self.made = monotonic()
+        self.made_at = monotonic()
         self.given_up = False
         self._created = _now()
 
@@ -146,7 +146,7 @@ class _Task:
             self.given_up = True
             self.call.give_up()
 
-    def told(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         """Return the state of a task, without its result."""
         return {
             "taskId": self.id,
@@ -159,15 +159,17 @@ class _Task:
 
     def detailed(self) -> dict[str, Any]:
         """Return everything about the task, as `tasks/get` does."""
-        told = self.told() | {"resultType": "complete"}
-        if told["status"] == "input_required":
-            told["inputRequests"] = {key: plain(one) for key, one in self.call.open().items()}
-        if told["status"] == "completed":
+        state = self.state() | {"resultType": "complete"}
+        if state["status"] == "input_required":
+            state["inputRequests"] = {
+                key: plain(request) for key, request in self.call.open().items()
+            }
+        if state["status"] == "completed":
             try:
-                told["result"] = plain(self.call.final())
+                state["result"] = plain(self.call.final())
             except MCPError as error:
-                told |= {"status": "failed", "error": plain(error.error)}
-        return told
+                state |= {"status": "failed", "error": plain(error.error)}
+        return state
 
 
 def _now() -> str:
@@ -185,25 +187,25 @@ class ServedTasks:
     @staticmethod
     def taken_by(context: _Context) -> bool:
         """Return whether a client takes a task in place of a result."""
-        told = context.session.client_capabilities
-        named = told is not None and EXTENSION in (told.extensions or {})
-        return named and context.protocol_version in MODERN_PROTOCOL_VERSIONS
+        capabilities = context.session.client_capabilities
+        has_extension = capabilities is not None and EXTENSION in (capabilities.extensions or {})
+        return has_extension and context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     def made_of(self, call: OneCall) -> dict[str, Any] | None:
         """Return the handle of a call that goes on, or None if there is no room for it."""
         now = monotonic()
-        for name, one in [*self._tasks.items()]:
-            if now - one.made <= TTL:
+        for name, old_task in [*self._tasks.items()]:
+            if now - old_task.made_at <= TTL:
                 break  # they are in the order of their creation
-            if one.call.asked() is not None:
-                one.give_up()  # it is forgotten the next time
-            elif one.call.task.done():
+            if old_task.call.asked() is not None:
+                old_task.give_up()  # it is forgotten the next time
+            elif old_task.call.task.done():
                 del self._tasks[name]
         if len(self._tasks) >= _MOST_TASKS:
             return None
         task = _Task(call)
         self._tasks[task.id] = task
-        return task.told() | {"resultType": "task"}
+        return task.state() | {"resultType": "task"}
 
     async def get(self, context: _Context, params: TaskParams) -> dict[str, Any]:
         task = self._of(context, params)
@@ -213,11 +215,11 @@ class ServedTasks:
     async def update(self, context: _Context, params: TaskUpdateParams) -> dict[str, Any]:
         task = self._of(context, params)
         if not task.given_up:
-            given: dict[str, types.InputResponse] = {}
+            answers: dict[str, types.InputResponse] = {}
             for key, answer in params.input_responses.items():
                 with suppress(ValidationError):  # a malformed one is left out
-                    given[key] = _ANSWER.validate_python(answer)
-            task.call = task.call.answered(self._serves(), context, given, caller=self._who())
+                    answers[key] = _ANSWER.validate_python(answer)
+            task.call = task.call.answered(self._serves(), context, answers, caller=self._who())
             context.lifespan_context.of(context, task.call.caller).hold(task.call.task)
         return {"resultType": "complete"}
 
@@ -231,8 +233,8 @@ class ServedTasks:
             raise MCPError(METHOD_NOT_FOUND, "Method not found")
         if not self.taken_by(context):
             needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
-            told = "The client has not declared that it supports tasks."
-            raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, told, needed)
+            message = "The client has not declared that it supports tasks."
+            raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, message, needed)
         headers = getattr(context.request, "headers", None)
         if headers is not None and headers.get("mcp-name", "").strip() != params.task_id:
             raise MCPError(HEADER_MISMATCH, "Mcp-Name does not match the task in the body")
@@ -279,8 +281,10 @@ class Calls:
             del self._open[state.call_id]
             call.take(context, params.input_responses)
         else:
-            may, tally = self._may_approve, run.tally
-            call = OneCall(runner, context, params, may, caller=caller, tally=tally, asked=state)
+            may_approve, tally = self._may_approve, run.tally
+            call = OneCall(
+                runner, context, params, may_approve, caller=caller, tally=tally, asked=state
+            )
         run.hold(call.task)
         self._answering.add(call)
         try:
@@ -309,8 +313,8 @@ class Calls:
     def _close_one(self) -> None:
         """Cancel the oldest waiting call of the caller with the most, so that no caller can
         displace another's questions."""
-        ((most, _),) = Counter(call.caller.id for call in self._open.values()).most_common(1)
-        oldest = next(id_ for id_, call in self._open.items() if call.caller.id == most)
+        ((busiest, _),) = Counter(call.caller.id for call in self._open.values()).most_common(1)
+        oldest = next(id_ for id_, call in self._open.items() if call.caller.id == busiest)
         self._open.pop(oldest).task.cancel()
 
     async def end(self) -> None:
@@ -419,9 +423,9 @@ class McpServer:
         try:
             lines = StandardInput(stop, self._calls.end)
             async with lines, stdio_server(lines) as (read, write):  # type: ignore[arg-type]
-                asked, answers = lines.asked_by(read), lines.answered_by(write)
+                requests, answers = lines.asked_by(read), lines.answered_by(write)
                 with redirect_stdout(sys.stderr):
-                    await self.server.run(asked, answers, options)
+                    await self.server.run(requests, answers, options)
         except* (BrokenPipeError, ConnectionError):
             LOGGER.debug("the client has gone")
 
@@ -474,10 +478,10 @@ class McpServer:
 
     def _who(self) -> Caller:
         """Return the caller according to the author's function. Raises MCPError."""
-        wanted = "a Caller, from a function that is not async"
+        expected = "a Caller, from a function that is not async"
         try:
             caller = self._caller(get_access_token())
-            check_type("what caller gives", caller, Caller, wanted)
+            check_type("what caller gives", caller, Caller, expected)
         except Exception as raised:  # noqa: BLE001  the author's function
             log_raised("the MCP server's `caller`", raised)
             raise MCPError(
@@ -490,7 +494,7 @@ class McpServer:
     ) -> types.ListToolsResult:
         """Return a page of the tools that a caller may ever call."""
         caller = self._who()
-        allowed = PolicyContext(caller, context.lifespan_context.of(context, caller).tally)
+        policy_context = PolicyContext(caller, context.lifespan_context.of(context, caller).tally)
         definitions = [tool.get_definition() for tool in self._runner.catalog]
         first = 0
         if params is not None and params.cursor is not None:
@@ -500,7 +504,7 @@ class McpServer:
             first = names.index(params.cursor)
         page: list[types.Tool] = []
         for definition in definitions[first:]:
-            if self._runner.never_allows(definition, allowed) is not None:
+            if self._runner.never_allows(definition, policy_context) is not None:
                 continue
             if len(page) == self._page_size:
                 return types.ListToolsResult(tools=page, next_cursor=definition.name)
@@ -535,23 +539,23 @@ async def _with_places(ctx: _Context, call_next: CallNext) -> HandlerResult:
         return await call_next(ctx)
     except ValidationError as error:
         places = dict.fromkeys(_place(each["loc"], ctx.params) for each in error.errors())
-        told = ", ".join(list(places)[:_MOST_PLACES])
-        raise MCPError(INVALID_PARAMS, f"Invalid request parameters: {told}") from None
+        faults = ", ".join(list(places)[:_MOST_PLACES])
+        raise MCPError(INVALID_PARAMS, f"Invalid request parameters: {faults}") from None
 
 
 def _place(steps: tuple[str | int, ...], params: Mapping[str, Any] | None) -> str:
     """Return which parameter is malformed or missing. `steps` is the SDK's path to it, which
     continues with names of its own classes."""
-    at: Any = {"params": params or {}, **(params or {})}
-    found: list[str] = []
+    current: Any = {"params": params or {}, **(params or {})}
+    path: list[str] = []
     for step in steps:
-        if not isinstance(at, dict) or step not in at:
+        if not isinstance(current, dict) or step not in current:
             break
-        at = at[step]
-        found.append(str(step))
-    missing = isinstance(at, dict) and len(found) == len(steps) - 1
-    what = f"no {steps[-1]}" if missing else "not valid"
-    return f"{'.'.join(found)[:_LONGEST_PLACE] or 'params'}: {what}"
+        current = current[step]
+        path.append(str(step))
+    is_missing = isinstance(current, dict) and len(path) == len(steps) - 1
+    problem = f"no {steps[-1]}" if is_missing else "not valid"
+    return f"{'.'.join(path)[:_LONGEST_PLACE] or 'params'}: {problem}"
 
 
 def _version() -> str:

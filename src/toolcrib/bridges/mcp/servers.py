@@ -29,9 +29,11 @@ FORMS = "a command, the URL of a server, or a .json file with mcpServers"
 _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_.-]+")
 _LINE_ENDS = re.compile(r"[\r\n]|\\r|\\n")  # also in the form that a value of one line has
-_APART = r"\s,;\"'{}\[\]"
+_SEPARATORS = r"\s,;\"'{}\[\]"
 # words in a value that are long enough to be a secret, by the characters that end them
-_WORDS = [re.compile(f"[^{_APART}{ends}]{{12,}}") for ends in ("", r"=&:@()|\\", r"=&:@()|\\/")]
+_WORDS = [
+    re.compile(f"[^{_SEPARATORS}{ends}]{{12,}}") for ends in ("", r"=&:@()|\\", r"=&:@()|\\/")
+]
 _TOKEN = re.compile(r"\b(?:bearer|basic|token)\s+([^\s,;\"'{}\[\]]+)", re.IGNORECASE)
 _TYPES = ("stdio", "http", "streamable-http", "streamableHttp")
 
@@ -125,17 +127,19 @@ def read_servers(path: str | Path) -> dict[str, Server]:
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8-sig")
-        found = json.loads(text, object_pairs_hook=partial(_once, path))
+        document = json.loads(text, object_pairs_hook=partial(_unique_members, path))
     except FileNotFoundError:
         raise SourceError(f"{path}: there is no such file") from None
     except OSError as error:
         raise SourceError(f"{path}: it cannot be read ({error.strerror})") from None
     except (ValueError, RecursionError):
         raise SourceError(f"{path}: it is not JSON") from None
-    entries = found.get("mcpServers", found.get("servers")) if isinstance(found, dict) else None
+    entries = (
+        document.get("mcpServers", document.get("servers")) if isinstance(document, dict) else None
+    )
     if not isinstance(entries, dict) or not entries:
         raise SourceError(f"{path}: it has no mcpServers: {{NAME: {{command, args}}}}")
-    made: dict[str, Server] = {}
+    servers: dict[str, Server] = {}
     for name, entry in entries.items():
         where = f"{path}: the server '{name}'"
         if not isinstance(entry, dict):
@@ -144,20 +148,20 @@ def read_servers(path: str | Path) -> dict[str, Server]:
         if not isinstance(disabled, bool):
             raise SourceError(f"{where}: disabled must be true or false, without quotation marks")
         if not disabled:
-            made[name] = _server(entry, where)
-    if not made:
+            servers[name] = _server(entry, where)
+    if not servers:
         raise SourceError(f"{path}: all of its servers are disabled")
-    return made
+    return servers
 
 
-def _once(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_members(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the members of an object of the file. Raises SourceError for a repeated key."""
-    made = dict(pairs)
-    if len(made) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise SourceError(f"{path}: an object in it has the key '{twice}' twice: remove one")
-    return made
+        repeated_key = next(key for key in keys if keys.count(key) > 1)
+        raise SourceError(f"{path}: an object in it has the key '{repeated_key}' twice: remove one")
+    return members
 
 
 def prefix_of(name: str) -> str:
@@ -182,22 +186,24 @@ def _secrets_in(value: str) -> Iterator[str]:
         yield from map(str.strip, _LINE_ENDS.split(text))
         yield from _TOKEN.findall(text)
         yield from passwords_in(text)
-        for words in _WORDS:
-            yield from words.findall(text)
+        for pattern in _WORDS:
+            yield from pattern.findall(text)
 
 
 def _texts_in(value: str) -> Iterator[str]:
     """Yield a value, or the strings and numbers in its JSON, also those under a repeated name."""
-    left: list[Any] = [value]
+    pending: list[Any] = [value]
     if value.lstrip().startswith(("{", "[")):
         with suppress(ValueError, RecursionError):
-            left = [json.loads(value, object_pairs_hook=_members, parse_int=str, parse_float=str)]
-    while left:
-        item = left.pop()
-        if isinstance(item, list):
-            left += item
-        elif isinstance(item, str):
-            yield item
+            pending = [
+                json.loads(value, object_pairs_hook=_members, parse_int=str, parse_float=str)
+            ]
+    while pending:
+        element = pending.pop()
+        if isinstance(element, list):
+            pending += element
+        elif isinstance(element, str):
+            yield element
 
 
 def _members(pairs: list[tuple[str, Any]]) -> list[Any]:
@@ -237,18 +243,18 @@ class _Texts:
         value = self._entry.get(key) or []
         if not isinstance(value, list):
             raise SourceError(f"{self._where}: {key} must be a list of strings")
-        return tuple(self._text(each, key) for each in value)
+        return tuple(self._text(element, key) for element in value)
 
     def by_name(self, key: str) -> dict[str, str]:
         value = self._entry.get(key) or {}
         if not isinstance(value, dict):
             raise SourceError(f"{self._where}: {key} must be an object of strings")
-        return {name: self._text(each, f"{key}.{name}") for name, each in value.items()}
+        return {name: self._text(element, f"{key}.{name}") for name, element in value.items()}
 
     def _text(self, value: object, key: str) -> str:
         if not isinstance(value, str):
             raise SourceError(f"{self._where}: {key} must be a string, not {type(value).__name__}")
-        return _VARIABLE.sub(lambda found: self._variable(found[1], found[2]), value)
+        return _VARIABLE.sub(lambda match: self._variable(match[1], match[2]), value)
 
     def _variable(self, name: str, default: str | None) -> str:
         value = os.environ.get(name, default)

@@ -48,7 +48,11 @@ _BROKE = (
     RequestFault.ENDING,
 )
 _OVER = ("completed", "failed", "cancelled")
-_USUAL, _SHORTEST, _LONGEST = 1.0, 0.05, 30.0  # seconds between two requests for the state
+_DEFAULT_INTERVAL, _SHORTEST, _LONGEST = (
+    1.0,
+    0.05,
+    30.0,
+)  # seconds between two requests for the state
 _TO_CANCEL = 2.0
 
 
@@ -125,12 +129,12 @@ async def call_as_task(client: Client, tool: str, arguments: State) -> types.Cal
     OutcomeUnknown."""
     session, params = client.session, {"name": tool, "arguments": arguments, "task": {}}
     # the public method accepts no handle as a result
-    raw = await raw_answer(session, {"method": "tools/call", "params": params})
-    told = types.CreateTaskResult.model_validate(raw, by_name=False)
-    async with _waited_for(session, told.task.task_id):
-        state = await _ended(session, told.task.task_id, told.task.poll_interval, asks=False)
+    raw_result = await raw_answer(session, {"method": "tools/call", "params": params})
+    created = types.CreateTaskResult.model_validate(raw_result, by_name=False)
+    async with _waited_for(session, created.task.task_id):
+        state = await _ended(session, created.task.task_id, created.task.poll_interval, asks=False)
         if state["status"] not in ("failed", "cancelled"):
-            task = types.GetTaskPayloadRequestParams(task_id=told.task.task_id)
+            task = types.GetTaskPayloadRequestParams(task_id=created.task.task_id)
             request = types.GetTaskPayloadRequest(params=task)
             try:
                 return await session.send_request(request, types.CallToolResult)
@@ -147,9 +151,9 @@ async def _waited_for(session: ClientSession, task_id: str) -> AsyncIterator[Non
         yield
     except BaseException:
         cancel = _Cancel(params=TaskParams(task_id=task_id))
-        ending = asyncio.ensure_future(session.send_request(cancel, _STATE))
-        ending.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-        await asyncio.wait({ending}, timeout=_TO_CANCEL)
+        cancelling = asyncio.ensure_future(session.send_request(cancel, _STATE))
+        cancelling.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        await asyncio.wait({cancelling}, timeout=_TO_CANCEL)
         raise
 
 
@@ -162,7 +166,7 @@ async def _ended(
     params = TaskParams(task_id=task_id)
     while True:
         await asyncio.sleep(_seconds(interval))
-        state = await _asked(session, _Get(params=params))
+        state = await _reply_state(session, _Get(params=params))
         if state.get("taskId", task_id) != task_id:
             raise OutcomeUnknown(TASK_LOST)
         status = state.get("status")
@@ -173,7 +177,7 @@ async def _ended(
         interval = state.get("pollIntervalMs", state.get("pollInterval", interval))
 
 
-async def _asked(session: ClientSession, request: _Get | _Update) -> State:
+async def _reply_state(session: ClientSession, request: _Get | _Update) -> State:
     try:
         answer: State = await session.send_request(request, _STATE)
     except MCPError as error:
@@ -183,13 +187,15 @@ async def _asked(session: ClientSession, request: _Get | _Update) -> State:
     return answer
 
 
-async def _answer(session: ClientSession, task_id: str, asked: object, answered: set[str]) -> None:
+async def _answer(
+    session: ClientSession, task_id: str, requests: object, answered: set[str]
+) -> None:
     """Give the answers of the client's callbacks to a task's questions, each once. Raises
     OutcomeUnknown if there is no answer."""
-    if not isinstance(asked, dict):
+    if not isinstance(requests, dict):
         return
     responses: dict[str, Any] = {}
-    for key, request in asked.items():
+    for key, request in requests.items():
         if key in answered:
             continue
         answered.add(key)
@@ -204,12 +210,12 @@ async def _answer(session: ClientSession, task_id: str, asked: object, answered:
         raise OutcomeUnknown(NO_ANSWER, model_text=f"{NO_ANSWER} {answer.message}")
     if responses:
         params = TaskUpdateParams(task_id=task_id, input_responses=responses)
-        await _asked(session, _Update(params=params))
+        await _reply_state(session, _Update(params=params))
 
 
 def _seconds(milliseconds: object) -> float:
     if not isinstance(milliseconds, int | float):
-        return _USUAL
+        return _DEFAULT_INTERVAL
     return min(max(milliseconds / 1000, _SHORTEST), _LONGEST)
 
 
@@ -220,8 +226,8 @@ def _unknown(error: MCPError) -> OutcomeUnknown:
 
 def _error(state: State) -> MCPError:
     with suppress(ValidationError):
-        told = types.ErrorData.model_validate(state.get("error"))
-        return MCPError(INTERNAL_ERROR, told.message)  # the server's own code is not used
+        error = types.ErrorData.model_validate(state.get("error"))
+        return MCPError(INTERNAL_ERROR, error.message)  # the server's own code is not used
     text = state.get("statusMessage")
-    said = text if isinstance(text, str) else f"the task is {state['status']}"
-    return MCPError(INTERNAL_ERROR, said)
+    message = text if isinstance(text, str) else f"the task is {state['status']}"
+    return MCPError(INTERNAL_ERROR, message)

@@ -44,7 +44,7 @@ _ENDS = 2.0
 _LOOK = 0.01
 _TO_CONNECT = 30.0  # seconds to connect, to write, and to get a connection of the pool
 _MOST_OF_AN_ERROR = 65_536
-_KEPT = ("content-type", "mcp-session-id", "mcp-protocol-version")
+_KEPT_HEADERS = ("content-type", "mcp-session-id", "mcp-protocol-version")
 
 Incoming = SessionMessage | Exception
 
@@ -59,21 +59,23 @@ class StdioTransport:
     def __init__(self, server: StdioServer, ended: Callable[[], None]) -> None:
         self._server = server
         self._ended = ended
-        self._said = bytearray()
+        self._stderr = bytearray()
 
     @property
-    def told(self) -> str:
+    def stderr_tail(self) -> str:
         """The end of what the program wrote to its standard error."""
-        text = self._said.decode("utf-8", "replace")
-        if len(self._said) < _TAIL:
+        text = self._stderr.decode("utf-8", "replace")
+        if len(self._stderr) < _TAIL:
             return text
-        first, newline, others = text.partition("\n")  # the first line may be the end of a secret
-        return others if newline and others.strip() else first.partition(" ")[2]
+        first_line, newline, rest = text.partition(
+            "\n"
+        )  # the first line may be the end of a secret
+        return rest if newline and rest.strip() else first_line.partition(" ")[2]
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Any]:
         """Yield the two streams of an `mcp` session. Raises SourceError if the program cannot start."""
-        self._said.clear()
+        self._stderr.clear()
         process = await self._start()
         into, incoming = anyio.create_memory_object_stream[Incoming](0)
         outgoing, out = anyio.create_memory_object_stream[SessionMessage](0)
@@ -95,12 +97,12 @@ class StdioTransport:
     async def _start(self) -> asyncio.subprocess.Process:
         server = self._server
         environment = get_default_environment() | dict(server.env)
-        found = shutil.which(server.command, path=environment.get("PATH"))
-        if found is None:
+        program = shutil.which(server.command, path=environment.get("PATH"))
+        if program is None:
             raise SourceError(f"there is no program '{server.command}'")
         try:
             return await asyncio.create_subprocess_exec(
-                found,
+                program,
                 *server.args,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
@@ -111,8 +113,8 @@ class StdioTransport:
                 start_new_session=sys.platform != "win32",
             )
         except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or str(error)
-            raise SourceError(f"'{server.command}' cannot be started ({why})") from None
+            reason = getattr(error, "strerror", None) or str(error)
+            raise SourceError(f"'{server.command}' cannot be started ({reason})") from None
 
     async def _read(
         self, process: asyncio.subprocess.Process, into: MemoryObjectSendStream[Incoming]
@@ -135,8 +137,8 @@ class StdioTransport:
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
         assert process.stderr is not None  # noqa: S101  likewise
         while chunk := await process.stderr.read(1 << 16):
-            self._said += chunk
-            del self._said[:-_TAIL]
+            self._stderr += chunk
+            del self._stderr[:-_TAIL]
 
 
 class UnanswerableError(ValueError):
@@ -164,11 +166,15 @@ def _parsed(data: bytes | str) -> types.JSONRPCMessage:
 
 def _instead(line: Line, fault: RequestFault, text: str) -> SessionMessage | None:
     """Return an error for the request that a line answers, if it says which."""
-    named = line.named
-    asked = named.get("id")
-    if "method" in named or not isinstance(asked, int):  # the server asks; our ids are numbers
+    envelope = line.envelope
+    request_id = envelope.get("id")
+    if "method" in envelope or not isinstance(
+        request_id, int
+    ):  # the server asks; our ids are numbers
         return None
-    return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=asked, error=marked(fault, text)))
+    return SessionMessage(
+        types.JSONRPCError(jsonrpc="2.0", id=request_id, error=marked(fault, text))
+    )
 
 
 async def _write(
@@ -179,8 +185,8 @@ async def _write(
     assert process.stdin is not None  # noqa: S101  it is a pipe
     try:
         async with out:
-            async for each in out:
-                text = each.message.model_dump_json(by_alias=True, exclude_unset=True)
+            async for outgoing in out:
+                text = outgoing.message.model_dump_json(by_alias=True, exclude_unset=True)
                 process.stdin.write(text.encode() + b"\n")
                 await process.stdin.drain()
     except OSError:
@@ -220,7 +226,7 @@ class HttpTransport:
     `hear` is told whether the server's own messages are heard.
     """
 
-    told = ""
+    stderr_tail = ""
 
     def __init__(
         self,
@@ -275,22 +281,26 @@ class _Client(httpx2.AsyncClient):
             return await self._left(request, **options)
         if request.method != "POST":
             return await self._opened(request, **options)
-        posted = _parsed(await request.aread())  # the body after a redirect was not read yet
-        asked = posted.id if isinstance(posted, types.JSONRPCRequest) else None
+        message = _parsed(await request.aread())  # the body after a redirect was not read yet
+        request_id = message.id if isinstance(message, types.JSONRPCRequest) else None
         try:
             response = await self._send(request, **options)
             if response.status_code >= HTTPStatus.BAD_REQUEST:
-                return await _refused(request, response, asked)
+                return await _refused(request, response, request_id)
             if response.next_request is not None:  # the SDK follows it, or names its target
                 return response
             if _kind(response).startswith("application/json"):
-                return await _whole(request, response, asked)
+                return await _whole(request, response, request_id)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
-            return _error(request, RequestFault.NOT_SENT, f"it cannot be reached ({_why(error)})")
+            return _error(
+                request, RequestFault.NOT_SENT, f"it cannot be reached ({_reason_of(error)})"
+            )
         except httpx2.TransportError as error:
-            return _error(request, RequestFault.BROKEN, f"the connection broke ({_why(error)})")
+            return _error(
+                request, RequestFault.BROKEN, f"the connection broke ({_reason_of(error)})"
+            )
         except httpx2.DecodingError as error:
-            return _error(request, RequestFault.UNREADABLE, _why(error))
+            return _error(request, RequestFault.UNREADABLE, _reason_of(error))
         # a stream of changes is not resumed after a break, and `hear` is told about the break
         resumed = request.headers.get(MCP_METHOD_HEADER) != "subscriptions/listen"
         return _streamed(response, resumed=resumed)
@@ -302,9 +312,11 @@ class _Client(httpx2.AsyncClient):
             return _streamed(await self._send(request, **options))
         self.hear(False)
         response = await self._send(request, **options)
-        none = response.status_code == HTTPStatus.METHOD_NOT_ALLOWED  # the server has no stream
-        self.hear(none or (response.is_success and _is_stream(response)))
-        return _streamed(response, own=self)
+        has_no_stream = (
+            response.status_code == HTTPStatus.METHOD_NOT_ALLOWED
+        )  # the server has no stream
+        self.hear(has_no_stream or (response.is_success and _is_stream(response)))
+        return _streamed(response, client=self)
 
     async def _left(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Leave a session. The server may have forgotten it, or may not answer at all."""
@@ -317,7 +329,7 @@ class _Client(httpx2.AsyncClient):
 
 
 async def _whole(
-    request: httpx2.Request, response: httpx2.Response, asked: types.RequestId | None
+    request: httpx2.Request, response: httpx2.Response, request_id: types.RequestId | None
 ) -> httpx2.Response:
     """Return the same response after reading it, or an error if it is too large or no answer."""
     body = await _read(response, MAX_MESSAGE)
@@ -330,111 +342,119 @@ async def _whole(
         text = "the server's answer is not a JSON-RPC message"
         return _error(request, RequestFault.UNREADABLE, text)
     if isinstance(message, types.JSONRPCError) and message.id is None:
-        message.id = asked  # there is no other request it could answer
-    if asked is not None and not _answers(message, asked):
+        message.id = request_id  # there is no other request it could answer
+    if request_id is not None and not _answers(message, request_id):
         return _error(request, RequestFault.UNREADABLE, "the server answered a different request")
     if isinstance(message, types.JSONRPCError):
         body = heard(message).model_dump_json(by_alias=True).encode()
     return httpx2.Response(
-        response.status_code, headers=_kept(response), content=body, request=request
+        response.status_code, headers=_kept_headers(response), content=body, request=request
     )
 
 
 async def _refused(
-    request: httpx2.Request, response: httpx2.Response, asked: types.RequestId | None
+    request: httpx2.Request, response: httpx2.Response, request_id: types.RequestId | None
 ) -> httpx2.Response:
     status = response.status_code
-    body, said = await _read(response, _MOST_OF_AN_ERROR) or b"", None
+    body, rpc_error = await _read(response, _MOST_OF_AN_ERROR) or b"", None
     with suppress(ValueError):
-        said = types.JSONRPCError.model_validate_json(body, by_name=False)
+        rpc_error = types.JSONRPCError.model_validate_json(body, by_name=False)
     text = f"HTTP {status} {response.reason_phrase}".strip()
-    fault = _session_fault(status, said, asked) if "mcp-session-id" in request.headers else None
+    fault = (
+        _session_fault(status, rpc_error, request_id)
+        if "mcp-session-id" in request.headers
+        else None
+    )
     if fault is not None:
-        return _error(request, fault, text if said is None else said.error.message, status)
-    if said is not None:
-        return _json(request, status, heard(said))
+        return _error(
+            request, fault, text if rpc_error is None else rpc_error.error.message, status
+        )
+    if rpc_error is not None:
+        return _json(request, status, heard(rpc_error))
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return _error(request, RequestFault.BROKEN, text, status)
     return _error(request, None, text, status)
 
 
 def _session_fault(
-    status: int, said: types.JSONRPCError | None, asked: types.RequestId | None
+    status: int, rpc_error: types.JSONRPCError | None, request_id: types.RequestId | None
 ) -> RequestFault | None:
     """Return what a refusal may say about the session of its request. A refusal that names the
     request is about the request, except for HTTP 404, which may be about a session."""
-    named = said is not None and asked is not None and _answers(said, asked)
+    names_request = (
+        rpc_error is not None and request_id is not None and _answers(rpc_error, request_id)
+    )
     if status == HTTPStatus.NOT_FOUND:
-        if said is None or not named:
+        if rpc_error is None or not names_request:
             return RequestFault.SESSION_GONE
-        return None if said.error.code == METHOD_NOT_FOUND else RequestFault.REFUSED
-    return RequestFault.REFUSED if status == HTTPStatus.BAD_REQUEST and not named else None
+        return None if rpc_error.error.code == METHOD_NOT_FOUND else RequestFault.REFUSED
+    return RequestFault.REFUSED if status == HTTPStatus.BAD_REQUEST and not names_request else None
 
 
 def _error(
     request: httpx2.Request, fault: RequestFault | None, text: str, status: int = 503
 ) -> httpx2.Response:
     """Return a JSON-RPC error as the response to a request. Without a fault it is the server's own."""
-    said = types.ErrorData(code=INVALID_REQUEST, message=text)
-    error = said if fault is None else marked(fault, text)
+    plain_error = types.ErrorData(code=INVALID_REQUEST, message=text)
+    error = plain_error if fault is None else marked(fault, text)
     return _json(request, status, types.JSONRPCError(jsonrpc="2.0", id=None, error=error))
 
 
-def _json(request: httpx2.Request, status: int, said: types.JSONRPCMessage) -> httpx2.Response:
-    kind, content = {"content-type": "application/json"}, said.model_dump_json(by_alias=True)
-    return httpx2.Response(status, headers=kind, content=content, request=request)
+def _json(request: httpx2.Request, status: int, message: types.JSONRPCMessage) -> httpx2.Response:
+    headers, content = {"content-type": "application/json"}, message.model_dump_json(by_alias=True)
+    return httpx2.Response(status, headers=headers, content=content, request=request)
 
 
 def _kind(response: httpx2.Response) -> str:
     return response.headers.get("content-type", "").lower()
 
 
-def _answers(message: types.JSONRPCMessage, asked: types.RequestId) -> bool:
+def _answers(message: types.JSONRPCMessage, request_id: types.RequestId) -> bool:
     if not isinstance(message, types.JSONRPCResponse | types.JSONRPCError) or message.id is None:
         return False
-    return coerce_request_id(message.id) == coerce_request_id(asked)
+    return coerce_request_id(message.id) == coerce_request_id(request_id)
 
 
 def _is_stream(response: httpx2.Response) -> bool:
     return _kind(response).startswith("text/event-stream")
 
 
-def _kept(response: httpx2.Response) -> dict[str, str]:
-    return {name: value for name, value in response.headers.items() if name in _KEPT}
+def _kept_headers(response: httpx2.Response) -> dict[str, str]:
+    return {name: value for name, value in response.headers.items() if name in _KEPT_HEADERS}
 
 
 def _streamed(
-    response: httpx2.Response, *, resumed: bool = True, own: _Client | None = None
+    response: httpx2.Response, *, resumed: bool = True, client: _Client | None = None
 ) -> httpx2.Response:
     """Return the same response, with a stream of events in a form that the SDK may read."""
     if not _is_stream(response):
         return response
-    events = _WholeEvents(response, resumed=resumed, own=own)
+    events = _WholeEvents(response, resumed=resumed, client=client)
     status, request = response.status_code, response.request
-    return httpx2.Response(status, headers=_kept(response), stream=events, request=request)
+    return httpx2.Response(status, headers=_kept_headers(response), stream=events, request=request)
 
 
 class _WholeEvents(httpx2.AsyncByteStream):
     """Rewrites the events of a response, each as soon as it is complete. They keep their ids only
-    if the stream may be `resumed`. Of the stream with what the server says by itself, the `own`
-    client remembers the place, and tells `hear` when it ends."""
+    if the stream may be `resumed`. For the stream of the server's unrequested messages, `client`
+    remembers the place, and tells `hear` when it ends."""
 
-    def __init__(self, response: httpx2.Response, *, resumed: bool, own: _Client | None) -> None:
-        self._response, self._resumed, self._own = response, resumed, own
+    def __init__(self, response: httpx2.Response, *, resumed: bool, client: _Client | None) -> None:
+        self._response, self._resumed, self._client = response, resumed, client
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for event in httpx2.EventSource(self._response, MAX_MESSAGE):
             lines = [f"event: {event.event}"]
             lines += [f"id: {event.id}"] if event.id and self._resumed else []
-            if self._own is not None:
-                self._own.last_event = event.id or self._own.last_event
+            if self._client is not None:
+                self._client.last_event = event.id or self._client.last_event
             lines += [] if event.retry is None else [f"retry: {event.retry}"]
             lines += [f"data: {line}" for line in _heard(event.data).split("\n")]
             yield "\n".join((*lines, "", "")).encode()
 
     async def aclose(self) -> None:
-        if self._own is not None:
-            self._own.hear(False)
+        if self._client is not None:
+            self._client.hear(False)
         await self._response.aclose()
 
 
@@ -443,24 +463,24 @@ def _heard(data: str) -> str:
         return data
     with suppress(ValueError):
         message = _parsed(data)
-        said = heard(message)
-        if said is not message:
-            return said.model_dump_json(by_alias=True)
+        cleaned = heard(message)
+        if cleaned is not message:
+            return cleaned.model_dump_json(by_alias=True)
     return data
 
 
-async def _read(response: httpx2.Response, most: int) -> bytes | None:
+async def _read(response: httpx2.Response, max_bytes: int) -> bytes | None:
     """Return a body, or None if it is longer than allowed. Raises what reading raises."""
     body = bytearray()
     try:
         async for chunk in response.aiter_bytes():
             body += chunk
-            if len(body) > most:
+            if len(body) > max_bytes:
                 return None
     finally:
         await response.aclose()
     return bytes(body)
 
 
-def _why(error: Exception) -> str:
+def _reason_of(error: Exception) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__
