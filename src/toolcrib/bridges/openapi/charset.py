@@ -61,9 +61,8 @@ def encoding_of(body: bytes, media_type: str) -> str:
         declared = _XML_ENCODING.match(body) if claims_xml else None
         declared = _HTML_CHARSET.search(body[:_DECLARED_WITHIN]) if claims_html else declared
         charset = "utf-8" if declared is None else _supported(declared[1].decode())
-        charset = (
-            "utf-8" if charset.startswith("utf-16") else charset
-        )  # UTF-16 could not be read like this
+        # UTF-16 could not be read like this
+        charset = "utf-8" if charset.startswith("utf-16") else charset
     return charset
 
 
