@@ -70,10 +70,10 @@ class ArgsReader(TypedReader):
         validating: type[BaseModel] | None,
         left_out: frozenset[str],
     ) -> None:
-        described = f"tool '{tool.name}': its args_schema"
-        read_as = adapter_for(model, described)
-        self._holding = _held_by_factories(tool.name, read_as.core_schema)
-        adapter = bounded(_by_own_names(model, read_as))
+        label = f"tool '{tool.name}': its args_schema"
+        model_adapter = adapter_for(model, label)
+        self._holding = _held_by_factories(tool.name, model_adapter.core_schema)
+        adapter = bounded(_by_own_names(model, model_adapter))
         super().__init__(adapter.core_schema, adapter.validator.validate_json)
         self._tool = tool
         self._model = model
@@ -81,8 +81,10 @@ class ArgsReader(TypedReader):
         self._left_out = left_out & _SYNTHETIC
         self._keys = {}
         if validating is not None:
-            known = validating.model_fields.items()
-            self._keys = {n: _key(tool.name, n, f, validating.model_config) for n, f in known}
+            validating_fields = validating.model_fields.items()
+            self._keys = {
+                n: _key(tool.name, n, f, validating.model_config) for n, f in validating_fields
+            }
         fields = model.model_fields.items()
         optional = {name for name, field in fields if not field.is_required()}
         self._making = (self._holding | (_SYNTHETIC - self._left_out)) & optional
@@ -106,35 +108,37 @@ class ArgsReader(TypedReader):
             return {**shown, **injected}
         return self._checked(read, {**self._as_sent(read), **injected}, call_id)
 
-    def _checked(self, read: ReadArguments, given: dict[str, Any], call_id: str) -> dict[str, Any]:
+    def _checked(
+        self, read: ReadArguments, arguments: dict[str, Any], call_id: str
+    ) -> dict[str, Any]:
         """Return `given` if LangChain passes on what was decided on. A default that nobody sent and
         the class refuses is left to the class. Raises the same errors as `passed_on`."""
         try:
-            passed = self._tool._to_args_and_kwargs({**given}, call_id)  # noqa: SLF001  as it does
+            passed = self._tool._to_args_and_kwargs({**arguments}, call_id)  # noqa: SLF001  as it does
         except ValidationError as error:
-            refused = {where[0] for where, _ in value_faults(error) if where}
-            made = {self._keys[name] for name in self._making - read.sent.keys()}
-            if refused and refused <= made & given.keys():
-                kept = {key: value for key, value in given.items() if key not in refused}
-                return self._checked(read, kept, call_id)
+            refused = {path[0] for path, _ in value_faults(error) if path}
+            factory_keys = {self._keys[name] for name in self._making - read.sent.keys()}
+            if refused and refused <= factory_keys & arguments.keys():
+                remaining = {key: value for key, value in arguments.items() if key not in refused}
+                return self._checked(read, remaining, call_id)
             raise self._refused(error, read) from error
         if not self._holds(read, *passed):
             raise ToolError(_OTHER_VALUES)
-        return given
+        return arguments
 
     def _as_sent(self, read: ReadArguments) -> dict[str, Any]:
         """Return what was sent, by the names that the class reads. Also return what default
         factories made, since they run once, and the defaults that LangChain would not pass on."""
         names = [*read.sent, *sorted(self._making - read.sent.keys())]
         extras = (read.made.model_extra or {}) if self.has_factories else {}
-        given = {}
+        arguments = {}
         for name in names:
             if name in self._holding or name not in read.sent:
                 value = getattr(read.made, name)
             else:
                 value = extras[name] if name in extras else copy.deepcopy(read.sent[name])
-            given[self._keys.get(name, name)] = value
-        return given
+            arguments[self._keys.get(name, name)] = value
+        return arguments
 
     def _refused(self, error: ValidationError, read: ReadArguments) -> Exception:
         """Return an error that tells the model where and of what kind the fault is. pydantic's own
@@ -142,20 +146,20 @@ class ArgsReader(TypedReader):
         argument) is not the model's."""
         names = {key: name for name, key in self._keys.items()}
         faults = [
-            ((names.get(str(where[0]), where[0]), *where[1:]) if where else where, what)
-            for where, what in value_faults(error)
+            ((names.get(str(path[0]), path[0]), *path[1:]) if path else path, problem)
+            for path, problem in value_faults(error)
         ]
-        if any(where and where[0] not in read.sent for where, _ in faults):
+        if any(path and path[0] not in read.sent for path, _ in faults):
             return error
-        places = (f"/{'/'.join(map(str, where))}: {what}" for where, what in faults)
+        problems = (f"/{'/'.join(map(str, path))}: {problem}" for path, problem in faults)
         return ToolError(
-            f"The tool does not take these arguments: {'; '.join(places)}", retryable=True
+            f"The tool does not take these arguments: {'; '.join(problems)}", retryable=True
         )
 
     def _holds(
-        self, read: ReadArguments, by_place: Sequence[Any], named: Mapping[str, Any]
+        self, read: ReadArguments, positional: Sequence[Any], by_name: Mapping[str, Any]
     ) -> bool:
-        passed = dict(zip(read.shown, by_place, strict=False)) if by_place else named
+        passed = dict(zip(read.shown, positional, strict=False)) if positional else by_name
         missing = read.shown.keys() - passed.keys()
         if missing - (self._left_out - read.sent.keys()):
             return False
@@ -174,7 +178,7 @@ def _key(tool: str, name: str, field: FieldInfo, config: ConfigDict) -> str:
     if alias is None or config.get("validate_by_alias") is False:
         return name
     choices = alias.choices if isinstance(alias, AliasChoices) else [alias]
-    steps = [one.path if isinstance(one, AliasPath) else [one] for one in choices]
+    steps = [choice.path if isinstance(choice, AliasPath) else [choice] for choice in choices]
     key = next((step for step, *below in steps if isinstance(step, str) and not below), None)
     if key is not None:
         return key
@@ -199,18 +203,18 @@ def _without_aliases(core: Any, shared: Mapping[str, Any]) -> Any:
     itself."""
     if core["type"] == "model-fields":
         fields = {
-            name: {key: said for key, said in field.items() if key != "validation_alias"}
+            name: {key: value for key, value in field.items() if key != "validation_alias"}
             for name, field in core["fields"].items()
         }
         return {**core, "fields": fields}
     if core["type"] == "definition-ref":
         return _without_aliases(shared[core["schema_ref"]], shared)
-    own = {key: said for key, said in core.items() if key != "ref"}
-    return {**own, "schema": _without_aliases(core["schema"], shared)}
+    copied = {key: value for key, value in core.items() if key != "ref"}
+    return {**copied, "schema": _without_aliases(core["schema"], shared)}
 
 
 def _shared(core: Any) -> Mapping[str, Any]:
-    return {one["ref"]: one for one in definitions_of(core)}
+    return {definition["ref"]: definition for definition in definitions_of(core)}
 
 
 def _held_by_factories(tool: str, core: Any) -> frozenset[str]:
@@ -222,10 +226,13 @@ def _held_by_factories(tool: str, core: Any) -> frozenset[str]:
         core = shared[core["schema_ref"]] if is_ref else core.get("schema")
         if not isinstance(core, dict):
             raise DefinitionError(NO_FIELDS.format(tool))
-    spread = holds_factory(list(shared.values()))
+    shared_has_factory = holds_factory(list(shared.values()))
     return frozenset(
         name
         for name, field in core["fields"].items()
         if holds_factory(field)
-        or (spread and any(one["type"] == "definition-ref" for one in core_schemas(field)))
+        or (
+            shared_has_factory
+            and any(part["type"] == "definition-ref" for part in core_schemas(field))
+        )
     )

@@ -31,29 +31,33 @@ _PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")  # of a block
 _UNREAD = object()
 
 
-def content_in(made: object) -> Any:
+def content_in(result: object) -> Any:
     """Return the content that a tool gave as blocks, joining text alone into one string. Any other
     result is returned unchanged. A block that cannot be shown becomes its JSON, in its place."""
-    if not isinstance(made, list | tuple) or not all(map(_is_block, made)):
-        return made
-    if all(isinstance(one, str) for one in made):
-        return made
+    if not isinstance(result, list | tuple) or not all(map(_is_block, result)):
+        return result
+    if all(isinstance(element, str) for element in result):
+        return result
     try:
-        standard = ToolMessage([_older(one) for one in made], tool_call_id="").content_blocks
-        parts = [_part(dict(one)) for one in standard]
-        told = [
+        standard = ToolMessage(
+            [_older(element) for element in result], tool_call_id=""
+        ).content_blocks
+        parts = [_part(dict(element)) for element in standard]
+        contents = [
             canonical_json(block) if part is _UNREAD else part
-            for block, part in zip(made, parts, strict=True)
+            for block, part in zip(result, parts, strict=True)
         ]
     except Exception:  # noqa: BLE001  LangChain cannot read every dictionary like a block
-        return made
+        return result
     if any(isinstance(part, NO_TEXT) for part in parts):
-        return told
-    return made if _UNREAD in parts else "\n".join(told)
+        return contents
+    return result if _UNREAD in parts else "\n".join(contents)
 
 
-def _is_block(one: object) -> bool:
-    return isinstance(one, str) or (isinstance(one, dict) and isinstance(one.get("type"), str))
+def _is_block(value: object) -> bool:
+    return isinstance(value, str) or (
+        isinstance(value, dict) and isinstance(value.get("type"), str)
+    )
 
 
 def _older(block: Any) -> Any:
@@ -79,24 +83,24 @@ def _part(block: dict[str, Any]) -> Any:
     if not data and "://" not in url and not url.startswith("data:"):
         return _UNREAD
     if kind == "image" and data and not media_type:
-        shown = shown_in(data)
-        media_type = shown if shown in _PICTURES else ""
+        detected_type = shown_in(data)
+        media_type = detected_type if detected_type in _PICTURES else ""
     if kind == "image" and (media_type or url):
         picture = Image(media_type, data, "" if data else url)
-        said = media_type_of(picture)
-        if not said or said.startswith("image/"):
+        actual_type = media_type_of(picture)
+        if not actual_type or actual_type.startswith("image/"):
             return picture
-        media_type = said
+        media_type = actual_type
     return File(media_type or _ANY, data, "" if data else url, name=name)
 
 
 def _name(block: dict[str, Any]) -> str:
     """Return the name of a file, which blocks may have in any of these places."""
     extras = block.get("extras")
-    for where in (block, extras if isinstance(extras, dict) else {}):
+    for holder in (block, extras if isinstance(extras, dict) else {}):
         for key in ("filename", "name", "title"):
-            if isinstance(where.get(key), str):
-                return str(where[key])
+            if isinstance(holder.get(key), str):
+                return str(holder[key])
     return ""
 
 
@@ -119,7 +123,12 @@ def _block(part: Part) -> dict[str, Any]:
         return {"type": "text", "text": text}
     assert isinstance(part, Image | File)  # noqa: S101  the other kinds are text
     data, media_type = inline_data(part), media_type_of(part) or part.media_type
-    where = {"url": part.url} if data is None else {"base64": data}
-    kind = {"mime_type": media_type} if media_type else {}
-    named = {"extras": {"filename": part.name}} if isinstance(part, File) and part.name else {}
-    return {"type": "image" if kind_of(part) == "image" else "file", **where, **kind, **named}
+    source = {"url": part.url} if data is None else {"base64": data}
+    mime_type = {"mime_type": media_type} if media_type else {}
+    extras = {"extras": {"filename": part.name}} if isinstance(part, File) and part.name else {}
+    return {
+        "type": "image" if kind_of(part) == "image" else "file",
+        **source,
+        **mime_type,
+        **extras,
+    }

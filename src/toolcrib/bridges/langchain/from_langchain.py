@@ -98,10 +98,10 @@ def from_langchain_tool(
     value that is no LangChain tool, and for an injected argument that nobody provides.
     """
     check_type("tool", tool, BaseTool, "a tool of LangChain's")
-    given = _given_by(tool, inject or {})
+    injected = _injected_arguments(tool, inject or {})
     schema = _schema(tool)
     properties = schema.get("properties")
-    _check_reached(tool, properties if isinstance(properties, dict) else {}, given.made_by)
+    _check_reached(tool, properties if isinstance(properties, dict) else {}, injected.made_by)
     options = ToolOptions(
         visible=visible,
         model_visible=model_visible,
@@ -113,17 +113,17 @@ def from_langchain_tool(
         annotations={"tags": tuple(tool.tags or ()), **annotations},
         is_own=own,
     )
-    made = _made(tool, given, options)
+    built = _build(tool, injected, options)
     if own:
-        return made
+        return built
     form = {"name": options.name, "description": tool.description, "input_schema": schema}
-    return made.brought(get_definition(form))
+    return built.brought(get_definition(form))
 
 
-def _made(tool: BaseTool, given: _InjectedArguments, options: ToolOptions) -> Tool[..., Any]:
-    reader = _reader(tool, given)
+def _build(tool: BaseTool, injected: _InjectedArguments, options: ToolOptions) -> Tool[..., Any]:
+    reader = _reader(tool, injected)
     read = content_in if options.output_schema is None else (lambda made: made)
-    handler = _handler(tool, given, reader, read, own=options.is_own)
+    handler = _handler(tool, injected, reader, read, own=options.is_own)
     made = make_function_tool(handler, options, {})
     if reader is None:
         return made
@@ -141,18 +141,18 @@ def _made(tool: BaseTool, given: _InjectedArguments, options: ToolOptions) -> To
     )
 
 
-def _reader(tool: BaseTool, given: _InjectedArguments) -> ArgsReader | None:
+def _reader(tool: BaseTool, injected: _InjectedArguments) -> ArgsReader | None:
     """Return a reader of the arguments by the tool's own class, or None if it has only a schema."""
     validating = tool.args_schema
     if isinstance(validating, dict) or (isinstance(tool, PlainLangChainTool) and not validating):
         return None
     shown: Any = tool.tool_call_schema
     parameters = inspect.signature(_function_of(tool)).parameters.items()
-    left_out = frozenset(name for name, one in parameters if one.kind in _SPREAD)
+    left_out = frozenset(name for name, parameter in parameters if parameter.kind in _SPREAD)
     if validating is None:
         return ArgsReader(tool, shown, None, left_out)
     assert issubclass(validating, BaseModel)  # noqa: S101  checked by `_schema`
-    has_injected = any(name in given.made_by for name in validating.model_fields)
+    has_injected = any(name in injected.made_by for name in validating.model_fields)
     return ArgsReader(tool, shown if has_injected else validating, validating, left_out)
 
 
@@ -169,8 +169,9 @@ def _schema(tool: BaseTool) -> JsonObject:
         )
     if isinstance(tool.args_schema, type) and issubclass(tool.args_schema, RootModel):
         raise DefinitionError(NO_FIELDS.format(tool.name))
-    made = shown.model_json_schema()
-    return {key: made[key] for key in made if key not in ("title", "description")}  # the tool's own
+    schema = shown.model_json_schema()
+    # the title and the description are the tool's own
+    return {key: schema[key] for key in schema if key not in ("title", "description")}
 
 
 def _check_reached(tool: BaseTool, shown: Collection[str], injected: Collection[str]) -> None:
@@ -183,26 +184,26 @@ def _check_reached(tool: BaseTool, shown: Collection[str], injected: Collection[
         _check_fields(tool, cls, shown, injected)
         named |= cls.model_fields.keys() - set(injected)
     parameters = inspect.signature(_function_of(tool)).parameters
-    filled = next(iter(sorted(named & _filled_in(tool, parameters))), None)
-    if filled is not None:
+    filled_name = next(iter(sorted(named & _filled_in(tool, parameters))), None)
+    if filled_name is not None:
         raise DefinitionError(
-            f"tool '{tool.name}': LangChain fills in {filled!r} itself and ignores what was "
+            f"tool '{tool.name}': LangChain fills in {filled_name!r} itself and ignores what was "
             "sent: rename the argument, or leave it out of the args_schema"
         )
     if isinstance(tool, PlainLangChainTool):  # passes its one string by position
         return
-    kinds = {name: one.kind for name, one in parameters.items()}
+    kinds = {name: parameter.kind for name, parameter in parameters.items()}
     hidden = next((name for name in _HIDDEN if name in kinds and f"v__{name}" in shown), None)
     if hidden is not None:
         raise DefinitionError(
             f"tool '{tool.name}': LangChain passes no value to a parameter called {hidden!r}: "
             "rename it, or give the tool an args_schema"
         )
-    takes_any = Parameter.VAR_KEYWORD in kinds.values()
+    takes_any_name = Parameter.VAR_KEYWORD in kinds.values()
     for name in shown:
         kind = kinds.get(name)
-        by_place = kind is Parameter.VAR_POSITIONAL and not takes_any
-        if by_place or kind is Parameter.POSITIONAL_ONLY:
+        is_positional = kind is Parameter.VAR_POSITIONAL and not takes_any_name
+        if is_positional or kind is Parameter.POSITIONAL_ONLY:
             raise DefinitionError(
                 f"tool '{tool.name}': LangChain gives arguments by name, which {name!r} cannot take"
             )
@@ -230,13 +231,13 @@ def _filled_in(tool: BaseTool, parameters: Mapping[str, Parameter]) -> set[str]:
     """Return the names that LangChain fills in when it calls a tool's function, or keeps for itself."""
     function = _function_of(tool)
     hints = read_hints(function, tool.name, {}, lenient=True)
-    found = {name for name, hint in hints.items() if hint is RunnableConfig}
-    runs = type(tool)._run if _is_sync(tool) else type(tool)._arun  # noqa: SLF001
-    if function is runs:
-        return found | ({"run_manager"} & parameters.keys())
-    own = inspect.signature(runs).parameters.values()
-    kept = {one.name for one in own if one.kind not in _SPREAD}
-    return found | kept | ({"callbacks"} & parameters.keys())
+    filled = {name for name, hint in hints.items() if hint is RunnableConfig}
+    run_method = type(tool)._run if _is_sync(tool) else type(tool)._arun  # noqa: SLF001
+    if function is run_method:
+        return filled | ({"run_manager"} & parameters.keys())
+    run_parameters = inspect.signature(run_method).parameters.values()
+    kept_names = {parameter.name for parameter in run_parameters if parameter.kind not in _SPREAD}
+    return filled | kept_names | ({"callbacks"} & parameters.keys())
 
 
 class _InjectedArguments(NamedTuple):
@@ -250,42 +251,44 @@ class _InjectedArguments(NamedTuple):
     needs_call: bool
 
 
-def _given_by(tool: BaseTool, inject: Injected) -> _InjectedArguments:
-    kinds = _injected(tool)
+def _injected_arguments(tool: BaseTool, inject: Injected) -> _InjectedArguments:
+    kinds = _injected_kinds(tool)
     missing = [n for n, kind in kinds.items() if kind == "other" and n not in inject]
-    strangers = [n for n in inject if n not in kinds]
-    if strangers:
-        raise DefinitionError(
-            f"tool '{tool.name}': inject names {strangers[0]!r}, which it does not"
-        )
+    unknown = [n for n in inject if n not in kinds]
+    if unknown:
+        raise DefinitionError(f"tool '{tool.name}': inject names {unknown[0]!r}, which it does not")
     if missing:
         raise DefinitionError(
             f"tool '{tool.name}' takes {', '.join(missing)}, which LangGraph injects: say "
             f"what to pass, inject={{{missing[0]!r}: lambda context: …}}"
         )
-    usual = {n: _USUAL[kind] for n, kind in kinds.items() if kind != "other" and n not in inject}
-    needs_call = any(kinds[n] == "call id" for n in usual)
-    return _InjectedArguments({**inject, **usual}, needs_call)
+    defaults = {
+        n: _PROVIDED[kind] for n, kind in kinds.items() if kind != "other" and n not in inject
+    }
+    needs_call = any(kinds[n] == "call id" for n in defaults)
+    return _InjectedArguments({**inject, **defaults}, needs_call)
 
 
-def _injected(tool: BaseTool) -> dict[str, _Kind]:
+def _injected_kinds(tool: BaseTool) -> dict[str, _Kind]:
     """Return the parameters of a tool that LangChain fills in, according to its function or its
     schema."""
-    found: dict[str, _Kind] = {}
+    kinds_by_name: dict[str, _Kind] = {}
     for source in (_function_of(tool), tool.args_schema):
         if source is None or isinstance(source, dict):
             continue
         for name, hint in read_hints(source, tool.name, {}, lenient=True).items():
             kind = _kind(hint)
             if kind is not None:
-                found[name] = kind
-    return found
+                kinds_by_name[name] = kind
+    return kinds_by_name
 
 
 def _function_of(tool: BaseTool) -> Callable[..., Any]:
-    own: Callable[..., Any] | None = getattr(tool, "func", None) or getattr(tool, "coroutine", None)
-    if own is not None:
-        return own.func if isinstance(own, partial) else own
+    function: Callable[..., Any] | None = getattr(tool, "func", None) or getattr(
+        tool, "coroutine", None
+    )
+    if function is not None:
+        return function.func if isinstance(function, partial) else function
     return type(tool)._run if _is_sync(tool) else type(tool)._arun  # noqa: SLF001  like BaseTool
 
 
@@ -311,47 +314,47 @@ def _is_sync(tool: BaseTool) -> bool:
 
 def _handler(
     tool: BaseTool,
-    given: _InjectedArguments,
+    injected: _InjectedArguments,
     reader: ArgsReader | None,
-    read: Callable[[Any], Any],
+    read_result: Callable[[Any], Any],
     *,
     own: bool,
 ) -> Callable[..., Any]:
     """Return the function that a runner calls. If the tool is not our `own`, its error texts are
     for the model alone, since nobody has read them."""
-    refused = tool
+    strict_tool = tool
     if tool.handle_tool_error or tool.handle_validation_error:  # else errors would be results
         unhandled = {"handle_tool_error": False, "handle_validation_error": False}
-        refused = tool.model_copy(update=unhandled)
-    formatted = given.needs_call or tool.response_format == "content_and_artifact"
+        strict_tool = tool.model_copy(update=unhandled)
+    as_tool_call = injected.needs_call or tool.response_format == "content_and_artifact"
     config: RunnableConfig = {"callbacks": []}  # callbacks would get all arguments
 
     def asked(arguments: dict[str, Any], context: CallContext) -> dict[str, Any]:
-        injected = {n: make(context) for n, make in given.made_by.items()}
-        read = arguments.get(_READ)
-        if reader is not None and isinstance(read, ReadArguments):
-            sent = reader.passed_on(read, injected, context.call_id)
+        injected_values = {n: make(context) for n, make in injected.made_by.items()}
+        arguments_read = arguments.get(_READ)
+        if reader is not None and isinstance(arguments_read, ReadArguments):
+            passed = reader.passed_on(arguments_read, injected_values, context.call_id)
         else:
-            sent = arguments | injected
-        if not formatted:
-            return sent
-        return {"type": "tool_call", "name": tool.name, "id": context.call_id, "args": sent}
+            passed = arguments | injected_values
+        if not as_tool_call:
+            return passed
+        return {"type": "tool_call", "name": tool.name, "id": context.call_id, "args": passed}
 
     def call(toolcrib_context: CallContext, **arguments: Any) -> Any:
         with tracing_context(enabled=False):
             try:
-                made = refused.invoke(asked(arguments, toolcrib_context), config)
-                return _result(tool, made, read, own)
+                result = strict_tool.invoke(asked(arguments, toolcrib_context), config)
+                return _result(tool, result, read_result, own)
             except ToolException as raised:
-                raise _told(tool, raised, own) from raised
+                raise _tool_error(tool, raised, own) from raised
 
     async def acall(toolcrib_context: CallContext, **arguments: Any) -> Any:
         with tracing_context(enabled=False):
             try:
-                made = await refused.ainvoke(asked(arguments, toolcrib_context), config)
-                return _result(tool, made, read, own)
+                result = await strict_tool.ainvoke(asked(arguments, toolcrib_context), config)
+                return _result(tool, result, read_result, own)
             except ToolException as raised:
-                raise _told(tool, raised, own) from raised
+                raise _tool_error(tool, raised, own) from raised
 
     return call if _is_sync(tool) else acall
 
@@ -367,34 +370,34 @@ def _runtime(context: CallContext) -> ToolRuntime[Any, Any]:
     )
 
 
-_USUAL: Mapping[_Kind, Callable[[CallContext], Any]] = {
+_PROVIDED: Mapping[_Kind, Callable[[CallContext], Any]] = {
     "call id": lambda context: context.call_id,
     "runtime": _runtime,
 }
 
 
-def _result(tool: BaseTool, made: Any, read: Callable[[Any], Any], own: bool) -> Any:
-    if not isinstance(made, ToolMessage):
-        several = made if isinstance(made, list) else [made]
-        if any(isinstance(one, ToolOutputMixin) for one in several):
+def _result(tool: BaseTool, returned: Any, read_content: Callable[[Any], Any], own: bool) -> Any:
+    if not isinstance(returned, ToolMessage):
+        values = returned if isinstance(returned, list) else [returned]
+        if any(isinstance(value, ToolOutputMixin) for value in values):
             raise TypeError(_NOT_HERE)
-        return read(made)
-    if made.status == "error":
-        raise _refusal(made.text, own)
-    content = read(made.content)
+        return read_content(returned)
+    if returned.status == "error":
+        raise _refusal(returned.text, own)
+    content = read_content(returned.content)
     if tool.response_format != "content_and_artifact":
         return content
     shown = ToolContent.of(content)
     result = WithArtifact(content if shown is None else None)
-    result._artifact = made.artifact  # noqa: SLF001  our own class
+    result._artifact = returned.artifact  # noqa: SLF001  our own class
     return result if shown is None else ToolContent(result, shown.parts)
 
 
-def _told(tool: BaseTool, raised: ToolException, own: bool) -> ToolError:
+def _tool_error(tool: BaseTool, raised: ToolException, own: bool) -> ToolError:
     """Return what the model reads of an error, according to the tool's own settings."""
-    said: Any = tool.handle_tool_error
-    told = said(raised) if callable(said) else said
-    return _refusal(told if isinstance(told, str) else str(raised), own)
+    handler: Any = tool.handle_tool_error
+    text = handler(raised) if callable(handler) else handler
+    return _refusal(text if isinstance(text, str) else str(raised), own)
 
 
 def _refusal(text: str, own: bool) -> ToolError:

@@ -110,38 +110,48 @@ class CheckpointedCall(NamedTuple):
     def of(
         cls, saver: BaseCheckpointSaver[Any], thread: str, call_id: str, info: ExecutionInfo
     ) -> CheckpointedCall:
-        said = call_id.encode("utf-8", "surrogatepass")
-        around = info.checkpoint_ns.rpartition("|")[0]  # the last part is the task of the call
-        step = (around, info.checkpoint_id)
-        return cls(saver, thread, f"toolcrib:{hashlib.sha256(said).hexdigest()}", step)
+        encoded_id = call_id.encode("utf-8", "surrogatepass")
+        # the last part of the namespace is the task of the call
+        step_namespace = info.checkpoint_ns.rpartition("|")[0]
+        step = (step_namespace, info.checkpoint_id)
+        return cls(saver, thread, f"toolcrib:{hashlib.sha256(encoded_id).hexdigest()}", step)
 
     @property
     def _config(self) -> RunnableConfig:
         return {"configurable": {"thread_id": self.thread, "checkpoint_ns": self.namespace}}
 
-    async def _found(self, config: RunnableConfig) -> CheckpointTuple | None:
+    async def _stored(self, config: RunnableConfig) -> CheckpointTuple | None:
         try:
             return await self.saver.aget_tuple(config)
         except NotImplementedError:  # a saver for `invoke` only
             return await asyncio.to_thread(self.saver.get_tuple, config)
 
-    async def told_beside(self) -> list[ToolMessage]:
+    async def results_beside(self) -> list[ToolMessage]:
         """Return the results of other calls of the same step that have ended. The thread has no
         message about them before all calls of the step have ended."""
         namespace, checkpoint_id = self.step
-        place = {"checkpoint_ns": namespace, "checkpoint_id": checkpoint_id}
-        found = await self._found({"configurable": {"thread_id": self.thread, **place}})
-        writes = [] if found is None else found.pending_writes or []
-        given = [value if isinstance(value, list | tuple) else [value] for _, _, value in writes]
-        return [each for values in given for each in values if isinstance(each, ToolMessage)]
+        checkpoint_config = {"checkpoint_ns": namespace, "checkpoint_id": checkpoint_id}
+        stored = await self._stored(
+            {"configurable": {"thread_id": self.thread, **checkpoint_config}}
+        )
+        writes = [] if stored is None else stored.pending_writes or []
+        values_written = [
+            value if isinstance(value, list | tuple) else [value] for _, _, value in writes
+        ]
+        return [
+            message
+            for values in values_written
+            for message in values
+            if isinstance(message, ToolMessage)
+        ]
 
     async def load(self) -> WaitingCall | None:
         """Return the last saved state, unless there is none or the call is over. Raises SourceError."""
-        found = await self._found(self._config)
-        if found is None:
+        stored = await self._stored(self._config)
+        if stored is None:
             return None
         try:
-            saved = found.checkpoint["channel_values"][_CHANNEL]
+            saved = stored.checkpoint["channel_values"][_CHANNEL]
             return None if saved == _OVER else _WAITING.decode(saved)
         except (KeyError, TypeError, msgspec.DecodeError) as error:
             raise SourceError(
@@ -155,11 +165,11 @@ class CheckpointedCall(NamedTuple):
         checkpoint = empty_checkpoint()
         checkpoint["channel_values"][_CHANNEL] = saved
         checkpoint["channel_versions"].update(versions)
-        about = CheckpointMetadata(source="update", step=0, parents={})
+        metadata = CheckpointMetadata(source="update", step=0, parents={})
         try:
-            await self.saver.aput(self._config, checkpoint, about, versions)
+            await self.saver.aput(self._config, checkpoint, metadata, versions)
         except NotImplementedError:
-            await asyncio.to_thread(self.saver.put, self._config, checkpoint, about, versions)
+            await asyncio.to_thread(self.saver.put, self._config, checkpoint, metadata, versions)
 
 
 class GraphCall(NamedTuple):
@@ -167,7 +177,8 @@ class GraphCall(NamedTuple):
 
     `step` is the task of the graph that makes it, perhaps together with others. `reply` is the
     message that asked for it, if that is known. `asked_at` is the time of the previous checkpoint.
-    A graph that can stop for an answer has `kept`. `writer` takes its custom events.
+    If the graph can stop for an answer, `checkpointed` is where the call is stored. `writer` takes
+    the graph's custom events.
     """
 
     run_id: str
@@ -176,7 +187,7 @@ class GraphCall(NamedTuple):
     messages: Sequence[BaseMessage] = ()
     reply: AIMessage | None = None
     asked_at: float = 0.0
-    kept: CheckpointedCall | None = None
+    checkpointed: CheckpointedCall | None = None
     writer: StreamWriter | None = None
 
 
@@ -192,8 +203,8 @@ class AskedCall(NamedTuple):
     @property
     def digest(self) -> str:
         """A replacement for the id of a call that has none."""
-        said = f"{self.name}\0{self.text}".encode("utf-8", "surrogatepass")
-        return hashlib.sha256(said).hexdigest()[:32]
+        encoded = f"{self.name}\0{self.text}".encode("utf-8", "surrogatepass")
+        return hashlib.sha256(encoded).hexdigest()[:32]
 
 
 class AlikeCalls:
@@ -203,18 +214,18 @@ class AlikeCalls:
     """
 
     def __init__(self) -> None:
-        self._made: OrderedDict[tuple[object, ...], int] = OrderedDict()
+        self._counts: OrderedDict[tuple[object, ...], int] = OrderedDict()
         self._lock = threading.Lock()
 
     def place(self, info: ExecutionInfo, places: tuple[int, ...]) -> int:
         """Return the next of these places in this execution of a step."""
         key = (info.task_id, info.node_attempt, info.node_first_attempt_time, places)
         with self._lock:
-            made = self._made.pop(key, 0)
-            self._made[key] = made + 1
-            if len(self._made) > _MOST:
-                self._made.popitem(last=False)
-        return places[made % len(places)]
+            count = self._counts.pop(key, 0)
+            self._counts[key] = count + 1
+            if len(self._counts) > _MOST:
+                self._counts.popitem(last=False)
+        return places[count % len(places)]
 
 
 def graph_call(
@@ -256,25 +267,29 @@ def _key(
     """Return the key of a call in a thread. It consists of the message and the id, or of the
     position in the message if the id is empty or not unique. The quoted id of a message contains no
     `:` and no `/`."""
-    step, given = f"task:{info.task_id}", _writable(asked.id)
+    step, written_id = f"task:{info.task_id}", _writable(asked.id)
     if reply is None:
-        unknown = uuid.uuid4().hex if asked.id is None else asked.digest
-        return f"{step}/{given or unknown}"
-    same, places = _places(reply, asked)
+        substitute = uuid.uuid4().hex if asked.id is None else asked.digest
+        return f"{step}/{written_id or substitute}"
+    same_id_count, places = _places(reply, asked)
     if len(places) > 1:
-        return f"{step}:{alike.place(info, places)}/{given}"
-    by = _asked_by(messages, reply) or step
-    return f"{by}/{given}" if given and same == 1 else f"{by}:{places[0]}/{given}"
+        return f"{step}:{alike.place(info, places)}/{written_id}"
+    reply_id = _reply_id(messages, reply) or step
+    return (
+        f"{reply_id}/{written_id}"
+        if written_id and same_id_count == 1
+        else f"{reply_id}:{places[0]}/{written_id}"
+    )
 
 
 def _places(reply: AIMessage, asked: AskedCall) -> tuple[int, tuple[int, ...]]:
     """Return how many calls of a reply have the id, and the positions where the call may be. Calls
     with the same name and arguments are preferred."""
     calls = reply.tool_calls
-    same = [at for at, call in enumerate(calls) if (call["id"] or "") == (asked.id or "")]
-    named = [at for at in same if calls[at]["name"] == asked.name]
-    exact = [at for at in named if calls[at]["args"] == asked.arguments]
-    return len(same), tuple(exact or named or same)
+    same_id = [index for index, call in enumerate(calls) if (call["id"] or "") == (asked.id or "")]
+    same_name = [index for index in same_id if calls[index]["name"] == asked.name]
+    same_arguments = [index for index in same_name if calls[index]["args"] == asked.arguments]
+    return len(same_id), tuple(same_arguments or same_name or same_id)
 
 
 def _writable(call_id: str | None) -> str:
@@ -293,8 +308,8 @@ def _execution_info() -> ExecutionInfo | None:
 
 def _saver(config: RunnableConfig) -> BaseCheckpointSaver[Any] | None:
     """Return the checkpointer that keeps the thread. Without one, nobody could go on with it."""
-    given = config.get("configurable", {}).values()
-    return next((value for value in given if isinstance(value, BaseCheckpointSaver)), None)
+    values = config.get("configurable", {}).values()
+    return next((value for value in values if isinstance(value, BaseCheckpointSaver)), None)
 
 
 def _messages(runtime: ToolRuntime[Any, Any] | None) -> Sequence[BaseMessage]:
@@ -310,9 +325,9 @@ def _time_of(checkpoint_id: str) -> float:
     """Return when a checkpoint was made, according to its id (a UUID of version 6), or the current
     time."""
     with suppress(ValueError):
-        made = uuid.UUID(checkpoint_id)
-        if made.version == 6:
-            ticks = made.int >> 80 << 12 | (made.int >> 64 & 0xFFF)
+        checkpoint_uuid = uuid.UUID(checkpoint_id)
+        if checkpoint_uuid.version == 6:
+            ticks = checkpoint_uuid.int >> 80 << 12 | (checkpoint_uuid.int >> 64 & 0xFFF)
             return (ticks - _1582) / 1e7
     return time.time()
 
@@ -326,7 +341,7 @@ def _reply(messages: Sequence[BaseMessage], tool_call_id: str | None) -> AIMessa
     return None
 
 
-def _asked_by(messages: Sequence[BaseMessage], reply: AIMessage) -> str:
+def _reply_id(messages: Sequence[BaseMessage], reply: AIMessage) -> str:
     """Return the quoted id of a reply, or an empty string if it has none or shares it with another
     message."""
     if not reply.id or sum(message.id == reply.id for message in messages) != 1:
@@ -340,31 +355,31 @@ class ThreadTallies:
 
     def __init__(self, nonce: str) -> None:
         self._nonce = nonce
-        self._known: OrderedDict[str, RunTally] = OrderedDict()
+        self._tallies: OrderedDict[str, RunTally] = OrderedDict()
         self._lock = threading.Lock()
 
     def spent(self, call: GraphCall, beside: Sequence[BaseMessage] = ()) -> RunTally:
         """Return what the thread has spent, according to its messages and those `beside` the call."""
         marks = [mark for mark in map(_mark, (*call.messages, *beside)) if mark is not None]
         with self._lock:
-            known = self._known.get(call.run_id)
-            if known is None:
-                known = RunTally(call.run_id, self._nonce, time.monotonic())
-                self._known[call.run_id] = known
-                if len(self._known) > _MOST:
-                    self._known.popitem(last=False)
+            tally = self._tallies.get(call.run_id)
+            if tally is None:
+                tally = RunTally(call.run_id, self._nonce, time.monotonic())
+                self._tallies[call.run_id] = tally
+                if len(self._tallies) > _MOST:
+                    self._tallies.popitem(last=False)
             else:
-                self._known.move_to_end(call.run_id)
+                self._tallies.move_to_end(call.run_id)
             for mark in marks:
-                if mark["key"] and mark["key"] not in known.counted:
-                    known.counted[mark["key"]] = 1
-                    known.count(mark["tool"], mark["cost"])
+                if mark["key"] and mark["key"] not in tally.counted:
+                    tally.counted[mark["key"]] = 1
+                    tally.count(mark["tool"], mark["cost"])
                     within = mark.get("spent")  # spent by an agent
                     if within is not None:
-                        known.count_within(mark["key"], msgspec.convert(within, SpentWithin))
+                        tally.count_within(mark["key"], msgspec.convert(within, SpentWithin))
         if any(mark["tainted"] for mark in marks):
-            known.tainted = True
-        return known
+            tally.tainted = True
+        return tally
 
 
 def _mark(message: BaseMessage) -> Mapping[str, Any] | None:
@@ -416,9 +431,9 @@ class RunningSteps:
     async def others(self, step: str, call: RunningCall, *states: CallState) -> None:
         """Wait until all other calls of the step in this event loop are in one of these states."""
         while pending := [
-            one.changed
-            for one in tuple(self._running.get(step, ()))
-            if one is not call and one.loop is call.loop and one.state not in states
+            other.changed
+            for other in tuple(self._running.get(step, ()))
+            if other is not call and other.loop is call.loop and other.state not in states
         ]:
             await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
 
@@ -432,22 +447,22 @@ class InterruptAnswers:
     """
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, str], object] = OrderedDict()
+        self._answers: OrderedDict[tuple[str, str], object] = OrderedDict()
         self._lock = threading.Lock()
 
     def ask(self, request: ApprovalRequest, step: str) -> object:
         """Return what was said to this question: an Answer, or a value that is none, such as one
         that names no question. Raises GraphInterrupt."""
         with self._lock:
-            while (step, request.id) not in self._kept:
-                said = interrupt(storable(request), response_schema=_answer_schema(request))
-                named = said.get("id") if isinstance(said, Mapping) else None
-                if not isinstance(named, str):
+            while (step, request.id) not in self._answers:
+                resume_value = interrupt(storable(request), response_schema=_answer_schema(request))
+                question_id = resume_value.get("id") if isinstance(resume_value, Mapping) else None
+                if not isinstance(question_id, str):
                     return NotAnAnswer(_NO_QUESTION)
-                self._kept[step, named] = _answer(said)
-                if len(self._kept) > _MOST:
-                    self._kept.popitem(last=False)
-            answer = self._kept.pop((step, request.id))
+                self._answers[step, question_id] = _answer(resume_value)
+                if len(self._answers) > _MOST:
+                    self._answers.popitem(last=False)
+            answer = self._answers.pop((step, request.id))
         if isinstance(answer, Approve) and answer.for_run and not request.for_run:
             return NotAnAnswer(_NOT_FOR_RUN)
         if isinstance(answer, Approve) and answer.always is not None and not request.always:
@@ -465,14 +480,14 @@ def _answer_schema(request: ApprovalRequest) -> dict[str, Any]:
     return {**ANSWER_SCHEMA, "properties": properties}
 
 
-def _answer(said: Mapping[str, Any]) -> object:
+def _answer(resume_value: Mapping[str, Any]) -> object:
     """Return the Answer in a JSON value. Any other value is returned unchanged, and lets nothing
     run."""
-    body = {name: value for name, value in said.items() if name != "id"}
+    body = {name: value for name, value in resume_value.items() if name != "id"}
     try:
         return msgspec.convert(body, Approve | Refuse)
     except (msgspec.ValidationError, ValueError, TypeError):
-        return said
+        return resume_value
 
 
 def storable(value: object) -> JsonObject:
@@ -481,8 +496,8 @@ def storable(value: object) -> JsonObject:
     text = msgspec.json.encode(value)
     if not may_hold_wide_integer(text):
         return fresh(text)
-    made: JsonObject = json.loads(text, parse_int=_narrow)
-    return made
+    narrowed: JsonObject = json.loads(text, parse_int=_narrow)
+    return narrowed
 
 
 def _narrow(digits: str) -> int | str:

@@ -36,9 +36,9 @@ _WHOLE = frozenset(word for word, meaning in _MEANINGS if meaning in NATURAL).un
 def fault_of(reply: AIMessage | None, natural: Collection[str]) -> CallFault | None:
     """Return a fault for the calls of a reply that may have been cut. `natural` has further
     reasons, in lower case, after which calls may run."""
-    said = {} if reply is None else reply.response_metadata
+    metadata = {} if reply is None else reply.response_metadata
     fault = None
-    for reason in _reasons(said):
+    for reason in _reasons(metadata):
         word = reason.lower()
         if word.partition(":")[0] in _LISTED:
             return CallFault(ErrorCode.TRUNCATED)
@@ -50,37 +50,37 @@ def fault_of(reply: AIMessage | None, natural: Collection[str]) -> CallFault | N
 def _is_natural(word: str, natural: Collection[str]) -> bool:
     """Return whether it is a natural reason, or several joined ones. LangChain joins what each
     chunk of a stream said, and some servers say it twice."""
-    words = "|".join(re.escape(one) for one in natural if not one.isdigit())
+    words = "|".join(re.escape(reason) for reason in natural if not reason.isdigit())
     return word in natural or re.fullmatch(f"(?:{words})+", word) is not None
 
 
-def _reasons(said: Mapping[str, Any]) -> Iterator[str]:
+def _reasons(metadata: Mapping[str, Any]) -> Iterator[str]:
     """Yield each reason in the form in which the provider sent it."""
-    if isinstance(status := said.get("status"), str):  # from OpenAI's Responses
-        yield from _word(status)
-    for name, value in _members(said, _DEEPEST):
+    if isinstance(status := metadata.get("status"), str):  # from OpenAI's Responses
+        yield from _words(status)
+    for name, value in _members(metadata, _DEEPEST):
         key = name.lower().replace("_", "")
         if key in _REASONS:
-            yield from _word(value)
+            yield from _words(value)
         elif key == _NATIVE:
-            yield from (word for word in _word(value) if word.lower() in _LISTED)
+            yield from (word for word in _words(value) if word.lower() in _LISTED)
 
 
-def _members(said: Mapping[str, Any], levels: int) -> Iterator[tuple[str, Any]]:
-    for name, value in said.items():
+def _members(mapping: Mapping[str, Any], levels: int) -> Iterator[tuple[str, Any]]:
+    for name, value in mapping.items():
         yield str(name), value
         inner = value if isinstance(value, list) and name in _HOLDERS else [value]
-        for one in inner if levels else ():
-            if isinstance(one, Mapping):
-                yield from _members(one, levels - 1)
+        for child in inner if levels else ():
+            if isinstance(child, Mapping):
+                yield from _members(child, levels - 1)
 
 
-def _word(said: object) -> Iterator[str]:
+def _words(reason: object) -> Iterator[str]:
     """Yield a reason as a string. null and empty values are no reason. Any other value is a reason
     that is in no list."""
-    if isinstance(said, Mapping):
-        said = said.get("reason") or dict(said) or None
-    for one in said if isinstance(said, list) else [said]:
-        value = one.value if isinstance(one, Enum) else one
+    if isinstance(reason, Mapping):
+        reason = reason.get("reason") or dict(reason) or None
+    for element in reason if isinstance(reason, list) else [reason]:
+        value = element.value if isinstance(element, Enum) else element
         if value is not None and (word := str(value).strip()):
             yield word

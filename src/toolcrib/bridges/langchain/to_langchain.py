@@ -162,34 +162,42 @@ class _Bridge:
         self.alike = AlikeCalls()
 
     async def outcome(
-        self, call: ToolCall, at: GraphCall, caller: Caller, running: RunningCall
+        self, call: ToolCall, origin: GraphCall, caller: Caller, running: RunningCall
     ) -> tuple[Outcome, Mapping[str, Any]]:
         """Return the outcome of a call, and the mark for its message. Raises GraphInterrupt to ask,
         and whatever `exec` raises."""
-        runner = self.runner if at.kept is None else self.pausing
-        beside = () if at.kept is None else await at.kept.told_beside()
-        tally = self.threads.spent(at, beside)
-        watcher = None if at.writer is None else _EventWriter(call, at.writer)
-        scope = CallScope(tally, observer=watcher, occasion=at.step)
+        runner = self.runner if origin.checkpointed is None else self.pausing
+        results_beside = (
+            () if origin.checkpointed is None else await origin.checkpointed.results_beside()
+        )
+        tally = self.threads.spent(origin, results_beside)
+        observer = None if origin.writer is None else _EventWriter(call, origin.writer)
+        scope = CallScope(tally, observer=observer, occasion=origin.step)
         tool = self.runner.catalog.by_name[call.name].tool
-        if at.kept is not None and tool.context_parameter is not None:  # agents have one
-            waited = await at.kept.load()
-            scope = scope if waited is None else _going_on(scope, waited)
+        # only a tool with a context parameter can be an agent, which has a state to go on with
+        if origin.checkpointed is not None and tool.context_parameter is not None:
+            saved_call = await origin.checkpointed.load()
+            scope = scope if saved_call is None else _going_on(scope, saved_call)
         outcome = await runner.exec(call, caller=caller, scope=scope)
-        while isinstance(outcome, Waiting) and at.kept is not None:
+        while isinstance(outcome, Waiting) and origin.checkpointed is not None:
             if outcome.suspended is not None:
-                waits = WaitingCall(outcome.suspended, scope.occasion)
-                await at.kept.save(waits)
-                scope = _going_on(scope, waits)
-            request = _asked_at(outcome.request, at.asked_at)
-            said = await self._ask(request, at.step, running)
-            answers = {request.id: said} if self.graph_answers else {}
-            asked = {**scope.asked, request.id: request}
-            going_on = msgspec.structs.replace(scope, answers=answers, asked=asked)
-            outcome = await runner.exec(call, caller=caller, scope=going_on)
+                waiting_call = WaitingCall(outcome.suspended, scope.occasion)
+                await origin.checkpointed.save(waiting_call)
+                scope = _going_on(scope, waiting_call)
+            request = _asked_at(outcome.request, origin.asked_at)
+            answer = await self._ask(request, origin.step, running)
+            answers = {request.id: answer} if self.graph_answers else {}
+            questions = {**scope.asked, request.id: request}
+            resumed_scope = msgspec.structs.replace(scope, answers=answers, asked=questions)
+            outcome = await runner.exec(call, caller=caller, scope=resumed_scope)
         record = outcome.record
-        if scope.suspended and at.kept is not None and has_begun(record) and is_final(record):
-            await at.kept.save(None)
+        if (
+            scope.suspended
+            and origin.checkpointed is not None
+            and has_begun(record)
+            and is_final(record)
+        ):
+            await origin.checkpointed.save(None)
         running.become("over")
         return outcome, self._mark(record, tally)
 
@@ -209,29 +217,31 @@ class _Bridge:
         await self.steps.others(step, running, "asks", "over")
         try:
             if self.graph_answers:
-                said = self.answers.ask(request, step)
+                answer = self.answers.ask(request, step)
             else:  # only the approver's answer counts, whatever the resume value is
-                said = interrupt(storable(request))
+                answer = interrupt(storable(request))
         except GraphInterrupt:
             running.become("over")
             await self.steps.others(step, running, "over")
             raise
         running.become("busy")
-        return said
+        return answer
 
 
-def _going_on(scope: CallScope, waits: WaitingCall) -> CallScope:
+def _going_on(scope: CallScope, waiting_call: WaitingCall) -> CallScope:
     """Return the scope in which a call goes on whose tool has begun, in this step or another one."""
-    return msgspec.structs.replace(scope.going_on(waits.suspended), occasion=waits.step)
+    return msgspec.structs.replace(
+        scope.going_on(waiting_call.suspended), occasion=waiting_call.step
+    )
 
 
-def _asked_at(request: ApprovalRequest, then: float) -> ApprovalRequest:
+def _asked_at(request: ApprovalRequest, asked_at: float) -> ApprovalRequest:
     """Return a question that lapses as if it had been asked then. A question that a tool itself
     asks keeps its own time."""
     if request.within:
         return request
-    lapses = then + request.expires_at - request.asked_at
-    return msgspec.structs.replace(request, asked_at=then, expires_at=lapses)
+    expires_at = asked_at + request.expires_at - request.asked_at
+    return msgspec.structs.replace(request, asked_at=asked_at, expires_at=expires_at)
 
 
 class _EventWriter:
@@ -244,8 +254,8 @@ class _EventWriter:
     def approval_requested(self, request: ApprovalRequest) -> None: ...
 
     def progress(self, call_id: str, part: JsonValue) -> None:
-        told = {"tool": self._call.name, "tool_call_id": self._call.provider_id}
-        self._writer({MARK: {**told, "progress": part}})
+        call_fields = {"tool": self._call.name, "tool_call_id": self._call.provider_id}
+        self._writer({MARK: {**call_fields, "progress": part}})
 
     def finished(self, outcome: Outcome) -> None: ...
 
@@ -261,7 +271,7 @@ class RunnerTool(BaseTool):
     def of(cls, entry: Entry, bridge: _Bridge, name: str, *, return_direct: bool) -> RunnerTool:
         """Return the tool for one entry of a runner's catalog, for `to_langchain_tools`."""
         definition = entry.tool.definition
-        made = cls(
+        langchain_tool = cls(
             name=name,
             description=definition.description,
             args_schema=definition.input_schema or {"type": "object", "properties": {}},
@@ -269,8 +279,8 @@ class RunnerTool(BaseTool):
             return_direct=return_direct,
             tags=list(definition.tags) or None,
         )
-        made._entry, made._bridge = entry, bridge
-        return made
+        langchain_tool._entry, langchain_tool._bridge = entry, bridge
+        return langchain_tool
 
     @property
     def args(self) -> dict[str, Any]:
@@ -313,37 +323,42 @@ class RunnerTool(BaseTool):
         """
         config = ensure_config(config)
         arguments = dict(tool_input) if isinstance(tool_input, dict) else tool_input
-        runtime = _taken_out(arguments)
+        runtime = _take_runtime(arguments)
         if runtime is not None:  # a model asks for it, though without an id
             tool_call_id = tool_call_id or ""
         text, fault = _text_of(arguments)
-        asked = AskedCall(self.name, arguments, text, tool_call_id)
-        at = graph_call(config, runtime, asked, self._bridge.alike)
-        call = self._call(asked, fault, at)
+        asked_call = AskedCall(self.name, arguments, text, tool_call_id)
+        origin = graph_call(config, runtime, asked_call, self._bridge.alike)
+        call = self._call(asked_call, fault, origin)
         manager = AsyncCallbackManager.configure(
             callbacks, self.callbacks, bool(verbose), tags, self.tags, metadata, self.metadata
         )
-        shown = self._shown(arguments) if manager.handlers and call.complete else {}
-        with self._bridge.steps.entered(at.step) as running:
-            watched = await manager.on_tool_start(
+        shown_arguments = self._shown(arguments) if manager.handlers and call.complete else {}
+        with self._bridge.steps.entered(origin.step) as running:
+            run_manager = await manager.on_tool_start(
                 {"name": self.name, "description": self.description},
-                str(shown),
+                str(shown_arguments),
                 name=run_name,
                 run_id=run_id,
-                inputs=shown,
+                inputs=shown_arguments,
                 tool_call_id=tool_call_id,
                 **kwargs,
             )
             try:
-                made = self._bridge.outcome(call, at, self._bridge.caller_of(config), running)
-                told, public = self._told(*await _below(watched, config, made), tool_call_id)
+                running_outcome = self._bridge.outcome(
+                    call, origin, self._bridge.caller_of(config), running
+                )
+                result, public = self._results_of(
+                    *await _below(run_manager, config, running_outcome), tool_call_id
+                )
             except BaseException as raised:
-                asks = isinstance(raised, GraphInterrupt)
-                error = GraphInterrupt() if asks else raised  # a question shows more than records
-                await watched.on_tool_error(error, tool_call_id=tool_call_id)
+                is_question = isinstance(raised, GraphInterrupt)
+                # callbacks do not see the question, which shows more than records do
+                error = GraphInterrupt() if is_question else raised
+                await run_manager.on_tool_error(error, tool_call_id=tool_call_id)
                 raise
-        await watched.on_tool_end(public, name=self.name, **kwargs)
-        return told
+        await run_manager.on_tool_end(public, name=self.name, **kwargs)
+        return result
 
     def astream_events(
         self,
@@ -357,25 +372,25 @@ class RunnerTool(BaseTool):
         return self._with_shown(events, input) if hasattr(events, "__aiter__") else events
 
     async def _with_shown(
-        self, events: AsyncGenerator[StreamEvent, None], given: Any
+        self, events: AsyncGenerator[StreamEvent, None], tool_input: Any
     ) -> AsyncGenerator[StreamEvent, None]:
-        is_call = isinstance(given, dict) and given.get("type") == "tool_call"
-        shown = self._shown(given.get("args", {}) if is_call else given)
+        is_call = isinstance(tool_input, dict) and tool_input.get("type") == "tool_call"
+        shown = self._shown(tool_input.get("args", {}) if is_call else tool_input)
         async with aclosing(events):
             async for event in events:
-                if event["data"].get("input") is given:
+                if event["data"].get("input") is tool_input:
                     event["data"]["input"] = shown
                 yield event
 
-    def _call(self, asked: AskedCall, fault: CallFault | None, at: GraphCall) -> ToolCall:
-        fault = fault_of(at.reply, self._bridge.natural) or fault
-        provider_id = encodable(asked.id or "")
-        if provider_id != (asked.id or ""):
+    def _call(self, asked_call: AskedCall, fault: CallFault | None, origin: GraphCall) -> ToolCall:
+        fault = fault_of(origin.reply, self._bridge.natural) or fault
+        provider_id = encodable(asked_call.id or "")
+        if provider_id != (asked_call.id or ""):
             fault = fault or _NO_ID
         return ToolCall(
-            at.call_id,
+            origin.call_id,
             self._entry.tool.definition.name,
-            asked.text,
+            asked_call.text,
             provider_id=provider_id,
             complete=fault is None,
             fault=fault,
@@ -392,7 +407,7 @@ class RunnerTool(BaseTool):
             return {}
         return public_arguments(tool.definition, arguments) if valid else {}
 
-    def _told(
+    def _results_of(
         self, outcome: Outcome, mark: Mapping[str, Any], tool_call_id: str | None
     ) -> tuple[Any, Any]:
         """Return the result for the caller, and what callbacks are shown. Raises ToolException."""
@@ -402,9 +417,9 @@ class RunnerTool(BaseTool):
             if isinstance(outcome, Completed)
             else error_content(_error(outcome))
         )
-        answered = result_message(ToolCall("", self.name, ""), outcome, error)
-        assert answered is not None  # noqa: S101  a waiting call has an error
-        content: Any = shown_content(answered)
+        reply = result_message(ToolCall("", self.name, ""), outcome, error)
+        assert reply is not None  # noqa: S101  a waiting call has an error
+        content: Any = shown_content(reply)
         if tool_call_id is None:
             if not isinstance(outcome, Completed):
                 raise ToolException(public)
@@ -440,14 +455,16 @@ def _error(outcome: Failed | Waiting) -> CallError:
 
 
 async def _below(
-    watched: AsyncCallbackManagerForToolRun, config: RunnableConfig, made: Coroutine[Any, Any, T]
+    run_manager: AsyncCallbackManagerForToolRun,
+    config: RunnableConfig,
+    coroutine: Coroutine[Any, Any, T],
 ) -> T:
     """Await it in a context in which the runs that it starts are traced below its own run."""
-    with set_config_context(patch_config(config, callbacks=watched.get_child())) as context:
-        return await coro_with_context(made, context)
+    with set_config_context(patch_config(config, callbacks=run_manager.get_child())) as context:
+        return await coro_with_context(coroutine, context)
 
 
-def _taken_out(arguments: str | JsonObject) -> ToolRuntime[Any, Any] | None:
+def _take_runtime(arguments: str | JsonObject) -> ToolRuntime[Any, Any] | None:
     """Remove what a ToolNode filled in from the arguments. A model's value under that name stays."""
     if isinstance(arguments, str) or not isinstance(arguments.get(RUNTIME), ToolRuntime):
         return None

@@ -166,8 +166,7 @@ class _Session:
         self.is_ending = False
 
     def changed(self, *, is_certain: bool = True) -> None:
-        """Have the tools listed again: they changed, or may have if not
-        `is_certain`."""
+        """Have the tools listed again: they changed, or may have if not `is_certain`."""
         if not self.is_outdated:
             self.is_outdated, self.changed_at = True, self._loop.time() if is_certain else inf
         self.listed.clear()
