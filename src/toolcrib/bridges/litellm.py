@@ -217,7 +217,7 @@ _httpx.AsyncClient.send = _send_and_observe
 
 _REASONS = ("finish_reason", "stop_reason", "done_reason", "finishReason", "stopReason")
 """Providers' names for the finish reason."""
-_PIECE = re.compile(
+_CALL_PIECE = re.compile(
     r'"(?:tool_calls|function_call|functionCall|toolUse|partial_json)": (?!null|""|\[\]|\{\})'
     r'|"type": "(?:tool_use|function_call)"'
 )
@@ -388,7 +388,7 @@ def _end_of(body: bytes, *, streamed: bool) -> tuple[list[str], list[object]] | 
         has_member = has_member or done is not None or any(name in holder for name in _REASONS)
     stops_early = is_stream and (values or streamed) and not reasons
     is_cut = done is None and (stops_early or (streamed and not is_stream))
-    if done not in (None, True) or is_cut or (is_stream and _goes_on(values)):
+    if done not in (None, True) or is_cut or (is_stream and _is_unfinished(values)):
         reasons.append("incomplete")
     elif done and not reasons:
         reasons.append("stop")  # Ollama gives a reason only since 2024
@@ -399,13 +399,13 @@ def _end_of(body: bytes, *, streamed: bool) -> tuple[list[str], list[object]] | 
     return (reasons, native_reasons) if reasons or has_member else None
 
 
-def _goes_on(values: list[Any]) -> bool:
+def _is_unfinished(values: list[Any]) -> bool:
     """Return whether more of a stream was to come. Its last event is cut, or a piece of a call
     follows the reason. Then only a later `[DONE]`, or a later reason of Gemini or Ollama, ends it.
     """
     has_reason = is_voided = False
     for value in values:
-        is_voided = is_voided or (has_reason and _PIECE.search(json.dumps(value)) is not None)
+        is_voided = is_voided or (has_reason and _CALL_PIECE.search(json.dumps(value)) is not None)
         if any(any(_reasons(holder)) for holder in _holders([value])):
             has_reason = True
             is_voided = is_voided and "choices" in value

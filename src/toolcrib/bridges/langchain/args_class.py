@@ -92,24 +92,28 @@ class ArgsReader(TypedReader):
     def read(
         self, sent: JsonValue, at: At, found: Findings, values: FactoryValues | None = None
     ) -> tuple[Any, JsonValue]:
-        made, shown = super().read(sent, at, found, values)
+        instance, shown = super().read(sent, at, found, values)
         assert isinstance(sent, dict)  # noqa: S101  by the schema
         assert isinstance(shown, dict)  # noqa: S101
-        return ReadArguments(sent, made, shown), shown
+        return ReadArguments(sent, instance, shown), shown
 
     def passed_on(
-        self, read: ReadArguments, injected: Mapping[str, Any], call_id: str
+        self, read_arguments: ReadArguments, injected: Mapping[str, Any], call_id: str
     ) -> dict[str, Any]:
         """Return the arguments to give to LangChain, which makes of them what was decided on.
         Raises ToolError if its class refuses them, or if something else would reach the function.
         """
         if self._validating is None:  # the function fills in its own defaults
-            shown = {name: read.shown[name] for name in read.sent if name in read.shown}
+            shown = {
+                name: read_arguments.shown[name]
+                for name in read_arguments.sent
+                if name in read_arguments.shown
+            }
             return {**shown, **injected}
-        return self._checked(read, {**self._as_sent(read), **injected}, call_id)
+        return self._checked(read_arguments, {**self._as_sent(read_arguments), **injected}, call_id)
 
     def _checked(
-        self, read: ReadArguments, arguments: dict[str, Any], call_id: str
+        self, read_arguments: ReadArguments, arguments: dict[str, Any], call_id: str
     ) -> dict[str, Any]:
         """Return `given` if LangChain passes on what was decided on. A default that nobody sent and
         the class refuses is left to the class. Raises the same errors as `passed_on`."""
@@ -117,30 +121,30 @@ class ArgsReader(TypedReader):
             passed = self._tool._to_args_and_kwargs({**arguments}, call_id)  # noqa: SLF001  as it does
         except ValidationError as error:
             refused = {path[0] for path, _ in value_faults(error) if path}
-            factory_keys = {self._keys[name] for name in self._making - read.sent.keys()}
+            factory_keys = {self._keys[name] for name in self._making - read_arguments.sent.keys()}
             if refused and refused <= factory_keys & arguments.keys():
                 remaining = {key: value for key, value in arguments.items() if key not in refused}
-                return self._checked(read, remaining, call_id)
-            raise self._refused(error, read) from error
-        if not self._holds(read, *passed):
+                return self._checked(read_arguments, remaining, call_id)
+            raise self._refused(error, read_arguments) from error
+        if not self._holds(read_arguments, *passed):
             raise ToolError(_OTHER_VALUES)
         return arguments
 
-    def _as_sent(self, read: ReadArguments) -> dict[str, Any]:
+    def _as_sent(self, read_arguments: ReadArguments) -> dict[str, Any]:
         """Return what was sent, by the names that the class reads. Also return what default
         factories made, since they run once, and the defaults that LangChain would not pass on."""
-        names = [*read.sent, *sorted(self._making - read.sent.keys())]
-        extras = (read.made.model_extra or {}) if self.has_factories else {}
+        names = [*read_arguments.sent, *sorted(self._making - read_arguments.sent.keys())]
+        extras = (read_arguments.made.model_extra or {}) if self.has_factories else {}
         arguments = {}
         for name in names:
-            if name in self._holding or name not in read.sent:
-                value = getattr(read.made, name)
+            if name in self._holding or name not in read_arguments.sent:
+                value = getattr(read_arguments.made, name)
             else:
-                value = extras[name] if name in extras else copy.deepcopy(read.sent[name])
+                value = extras[name] if name in extras else copy.deepcopy(read_arguments.sent[name])
             arguments[self._keys.get(name, name)] = value
         return arguments
 
-    def _refused(self, error: ValidationError, read: ReadArguments) -> Exception:
+    def _refused(self, error: ValidationError, read_arguments: ReadArguments) -> Exception:
         """Return an error that tells the model where and of what kind the fault is. pydantic's own
         text repeats the value. A fault in what the model did not send (a default, an injected
         argument) is not the model's."""
@@ -149,7 +153,7 @@ class ArgsReader(TypedReader):
             ((names.get(str(path[0]), path[0]), *path[1:]) if path else path, problem)
             for path, problem in value_faults(error)
         ]
-        if any(path and path[0] not in read.sent for path, _ in faults):
+        if any(path and path[0] not in read_arguments.sent for path, _ in faults):
             return error
         problems = (f"/{'/'.join(map(str, path))}: {problem}" for path, problem in faults)
         return ToolError(
@@ -157,19 +161,21 @@ class ArgsReader(TypedReader):
         )
 
     def _holds(
-        self, read: ReadArguments, positional: Sequence[Any], by_name: Mapping[str, Any]
+        self, read_arguments: ReadArguments, positional: Sequence[Any], by_name: Mapping[str, Any]
     ) -> bool:
-        passed = dict(zip(read.shown, positional, strict=False)) if positional else by_name
-        missing = read.shown.keys() - passed.keys()
-        if missing - (self._left_out - read.sent.keys()):
+        passed = (
+            dict(zip(read_arguments.shown, positional, strict=False)) if positional else by_name
+        )
+        missing = read_arguments.shown.keys() - passed.keys()
+        if missing - (self._left_out - read_arguments.sent.keys()):
             return False
-        values = {name: passed[name] for name in read.shown if name in passed}
+        values = {name: passed[name] for name in read_arguments.shown if name in passed}
         try:
-            made = read.made.model_copy(update=values)
-            shown = self.node.check(made, read.sent, None, Findings())
+            instance = read_arguments.made.model_copy(update=values)
+            effective = self.node.check(instance, read_arguments.sent, None, Findings())
         except Differs:
             return False
-        return canonical_bytes(shown) == canonical_bytes(read.shown)
+        return canonical_bytes(effective) == canonical_bytes(read_arguments.shown)
 
 
 def _key(tool: str, name: str, field: FieldInfo, config: ConfigDict) -> str:

@@ -146,14 +146,14 @@ def _reader(tool: BaseTool, injected: _InjectedArguments) -> ArgsReader | None:
     validating = tool.args_schema
     if isinstance(validating, dict) or (isinstance(tool, PlainLangChainTool) and not validating):
         return None
-    shown: Any = tool.tool_call_schema
+    model_class: Any = tool.tool_call_schema
     parameters = inspect.signature(_function_of(tool)).parameters.items()
     left_out = frozenset(name for name, parameter in parameters if parameter.kind in _SPREAD)
     if validating is None:
-        return ArgsReader(tool, shown, None, left_out)
+        return ArgsReader(tool, model_class, None, left_out)
     assert issubclass(validating, BaseModel)  # noqa: S101  checked by `_schema`
     has_injected = any(name in injected.made_by for name in validating.model_fields)
-    return ArgsReader(tool, shown if has_injected else validating, validating, left_out)
+    return ArgsReader(tool, model_class if has_injected else validating, validating, left_out)
 
 
 def _schema(tool: BaseTool) -> JsonObject:
@@ -162,29 +162,29 @@ def _schema(tool: BaseTool) -> JsonObject:
         return dict(tool.args_schema)
     if isinstance(tool, PlainLangChainTool) and tool.args_schema is None:  # takes one string
         return {"type": "object", "properties": dict(tool.args), "required": list(tool.args)}
-    shown = tool.tool_call_schema
-    if not (isinstance(shown, type) and issubclass(shown, BaseModel)):
+    model_class = tool.tool_call_schema
+    if not (isinstance(model_class, type) and issubclass(model_class, BaseModel)):
         raise DefinitionError(
             f"tool '{tool.name}': its args_schema is missing, or is a class of pydantic 1"
         )
     if isinstance(tool.args_schema, type) and issubclass(tool.args_schema, RootModel):
         raise DefinitionError(NO_FIELDS.format(tool.name))
-    schema = shown.model_json_schema()
+    schema = model_class.model_json_schema()
     # the title and the description are the tool's own
     return {key: schema[key] for key in schema if key not in ("title", "description")}
 
 
-def _check_reached(tool: BaseTool, shown: Collection[str], injected: Collection[str]) -> None:
+def _check_reached(tool: BaseTool, shown_names: Collection[str], injected: Collection[str]) -> None:
     """Raise DefinitionError for arguments that no call can pass. LangChain calls by the names of
     arguments, does not show a field whose `validation_alias` has another name, passes on none that
     the class does not dump under its own name, and fills in some names itself."""
     cls = tool.args_schema
-    named = set(shown)
+    names = set(shown_names)
     if isinstance(cls, type) and issubclass(cls, BaseModel):
-        _check_fields(tool, cls, shown, injected)
-        named |= cls.model_fields.keys() - set(injected)
+        _check_fields(tool, cls, shown_names, injected)
+        names |= cls.model_fields.keys() - set(injected)
     parameters = inspect.signature(_function_of(tool)).parameters
-    filled_name = next(iter(sorted(named & _filled_in(tool, parameters))), None)
+    filled_name = next(iter(sorted(names & _filled_in(tool, parameters))), None)
     if filled_name is not None:
         raise DefinitionError(
             f"tool '{tool.name}': LangChain fills in {filled_name!r} itself and ignores what was "
@@ -193,14 +193,14 @@ def _check_reached(tool: BaseTool, shown: Collection[str], injected: Collection[
     if isinstance(tool, PlainLangChainTool):  # passes its one string by position
         return
     kinds = {name: parameter.kind for name, parameter in parameters.items()}
-    hidden = next((name for name in _HIDDEN if name in kinds and f"v__{name}" in shown), None)
+    hidden = next((name for name in _HIDDEN if name in kinds and f"v__{name}" in shown_names), None)
     if hidden is not None:
         raise DefinitionError(
             f"tool '{tool.name}': LangChain passes no value to a parameter called {hidden!r}: "
             "rename it, or give the tool an args_schema"
         )
     takes_any_name = Parameter.VAR_KEYWORD in kinds.values()
-    for name in shown:
+    for name in shown_names:
         kind = kinds.get(name)
         is_positional = kind is Parameter.VAR_POSITIONAL and not takes_any_name
         if is_positional or kind is Parameter.POSITIONAL_ONLY:
@@ -210,11 +210,11 @@ def _check_reached(tool: BaseTool, shown: Collection[str], injected: Collection[
 
 
 def _check_fields(
-    tool: BaseTool, cls: type[BaseModel], shown: Collection[str], injected: Collection[str]
+    tool: BaseTool, cls: type[BaseModel], shown_names: Collection[str], injected: Collection[str]
 ) -> None:
     by_alias = cls.model_config.get("serialize_by_alias")
     for name, field in cls.model_fields.items():
-        if field.is_required() and name not in shown and name not in injected:
+        if field.is_required() and name not in shown_names and name not in injected:
             raise DefinitionError(
                 f"tool '{tool.name}': its args_schema requires '{name}', which LangChain does "
                 "not show to a model: use alias= instead of validation_alias="
@@ -331,9 +331,9 @@ def _handler(
 
     def asked(arguments: dict[str, Any], context: CallContext) -> dict[str, Any]:
         injected_values = {n: make(context) for n, make in injected.made_by.items()}
-        arguments_read = arguments.get(_READ)
-        if reader is not None and isinstance(arguments_read, ReadArguments):
-            passed = reader.passed_on(arguments_read, injected_values, context.call_id)
+        read_arguments = arguments.get(_READ)
+        if reader is not None and isinstance(read_arguments, ReadArguments):
+            passed = reader.passed_on(read_arguments, injected_values, context.call_id)
         else:
             passed = arguments | injected_values
         if not as_tool_call:
@@ -387,10 +387,10 @@ def _result(tool: BaseTool, returned: Any, read_content: Callable[[Any], Any], o
     content = read_content(returned.content)
     if tool.response_format != "content_and_artifact":
         return content
-    shown = ToolContent.of(content)
-    result = WithArtifact(content if shown is None else None)
+    tool_content = ToolContent.of(content)
+    result = WithArtifact(content if tool_content is None else None)
     result._artifact = returned.artifact  # noqa: SLF001  our own class
-    return result if shown is None else ToolContent(result, shown.parts)
+    return result if tool_content is None else ToolContent(result, tool_content.parts)
 
 
 def _tool_error(tool: BaseTool, raised: ToolException, own: bool) -> ToolError:

@@ -231,7 +231,7 @@ class AlikeCalls:
 def graph_call(
     config: RunnableConfig,
     runtime: ToolRuntime[Any, Any] | None,
-    asked: AskedCall,
+    asked_call: AskedCall,
     alike: AlikeCalls,
 ) -> GraphCall:
     """Return what is known about a call. Outside of a graph, a call without a thread is a run of
@@ -239,10 +239,10 @@ def graph_call(
     thread = str(config.get("configurable", {}).get("thread_id") or "")
     info = _execution_info() if runtime is None else runtime.execution_info
     if info is None:
-        return GraphCall(thread or uuid.uuid4().hex, _writable(asked.id) or uuid.uuid4().hex)
+        return GraphCall(thread or uuid.uuid4().hex, _writable(asked_call.id) or uuid.uuid4().hex)
     messages = _messages(runtime)
-    reply = _reply(messages, asked.id)
-    call_id, saver = _key(asked, info, messages, reply, alike), _saver(config)
+    reply = _reply(messages, asked_call.id)
+    call_id, saver = _key(asked_call, info, messages, reply, alike), _saver(config)
     return GraphCall(
         thread or info.checkpoint_id,  # the calls of a step share it; earlier ones are in messages
         call_id,
@@ -251,14 +251,14 @@ def graph_call(
         reply,
         _time_of(info.checkpoint_id),
         None
-        if saver is None or asked.id is None
+        if saver is None or asked_call.id is None
         else CheckpointedCall.of(saver, thread, call_id, info),
         writer=None if runtime is None else runtime.stream_writer,
     )
 
 
 def _key(
-    asked: AskedCall,
+    asked_call: AskedCall,
     info: ExecutionInfo,
     messages: Sequence[BaseMessage],
     reply: AIMessage | None,
@@ -267,11 +267,11 @@ def _key(
     """Return the key of a call in a thread. It consists of the message and the id, or of the
     position in the message if the id is empty or not unique. The quoted id of a message contains no
     `:` and no `/`."""
-    step, written_id = f"task:{info.task_id}", _writable(asked.id)
+    step, written_id = f"task:{info.task_id}", _writable(asked_call.id)
     if reply is None:
-        substitute = uuid.uuid4().hex if asked.id is None else asked.digest
+        substitute = uuid.uuid4().hex if asked_call.id is None else asked_call.digest
         return f"{step}/{written_id or substitute}"
-    same_id_count, places = _places(reply, asked)
+    same_id_count, places = _places(reply, asked_call)
     if len(places) > 1:
         return f"{step}:{alike.place(info, places)}/{written_id}"
     reply_id = _reply_id(messages, reply) or step
@@ -282,13 +282,15 @@ def _key(
     )
 
 
-def _places(reply: AIMessage, asked: AskedCall) -> tuple[int, tuple[int, ...]]:
+def _places(reply: AIMessage, asked_call: AskedCall) -> tuple[int, tuple[int, ...]]:
     """Return how many calls of a reply have the id, and the positions where the call may be. Calls
     with the same name and arguments are preferred."""
     calls = reply.tool_calls
-    same_id = [index for index, call in enumerate(calls) if (call["id"] or "") == (asked.id or "")]
-    same_name = [index for index in same_id if calls[index]["name"] == asked.name]
-    same_arguments = [index for index in same_name if calls[index]["args"] == asked.arguments]
+    same_id = [
+        index for index, call in enumerate(calls) if (call["id"] or "") == (asked_call.id or "")
+    ]
+    same_name = [index for index in same_id if calls[index]["name"] == asked_call.name]
+    same_arguments = [index for index in same_name if calls[index]["args"] == asked_call.arguments]
     return len(same_id), tuple(same_arguments or same_name or same_id)
 
 
@@ -358,9 +360,10 @@ class ThreadTallies:
         self._tallies: OrderedDict[str, RunTally] = OrderedDict()
         self._lock = threading.Lock()
 
-    def spent(self, call: GraphCall, beside: Sequence[BaseMessage] = ()) -> RunTally:
-        """Return what the thread has spent, according to its messages and those `beside` the call."""
-        marks = [mark for mark in map(_mark, (*call.messages, *beside)) if mark is not None]
+    def spent(self, call: GraphCall, results_beside: Sequence[BaseMessage] = ()) -> RunTally:
+        """Return what the thread has spent, according to its messages and the results of other
+        calls in the same step."""
+        marks = [mark for mark in map(_mark, (*call.messages, *results_beside)) if mark is not None]
         with self._lock:
             tally = self._tallies.get(call.run_id)
             if tally is None:

@@ -177,14 +177,14 @@ class _Bridge:
         # only a tool with a context parameter can be an agent, which has a state to go on with
         if origin.checkpointed is not None and tool.context_parameter is not None:
             saved_call = await origin.checkpointed.load()
-            scope = scope if saved_call is None else _going_on(scope, saved_call)
+            scope = scope if saved_call is None else _resumed(scope, saved_call)
         outcome = await runner.exec(call, caller=caller, scope=scope)
         while isinstance(outcome, Waiting) and origin.checkpointed is not None:
             if outcome.suspended is not None:
                 waiting_call = WaitingCall(outcome.suspended, scope.occasion)
                 await origin.checkpointed.save(waiting_call)
-                scope = _going_on(scope, waiting_call)
-            request = _asked_at(outcome.request, origin.asked_at)
+                scope = _resumed(scope, waiting_call)
+            request = _with_asked_at(outcome.request, origin.asked_at)
             answer = await self._ask(request, origin.step, running)
             answers = {request.id: answer} if self.graph_answers else {}
             questions = {**scope.asked, request.id: request}
@@ -228,14 +228,14 @@ class _Bridge:
         return answer
 
 
-def _going_on(scope: CallScope, waiting_call: WaitingCall) -> CallScope:
+def _resumed(scope: CallScope, waiting_call: WaitingCall) -> CallScope:
     """Return the scope in which a call goes on whose tool has begun, in this step or another one."""
     return msgspec.structs.replace(
         scope.going_on(waiting_call.suspended), occasion=waiting_call.step
     )
 
 
-def _asked_at(request: ApprovalRequest, asked_at: float) -> ApprovalRequest:
+def _with_asked_at(request: ApprovalRequest, asked_at: float) -> ApprovalRequest:
     """Return a question that lapses as if it had been asked then. A question that a tool itself
     asks keeps its own time."""
     if request.within:
@@ -349,7 +349,7 @@ class RunnerTool(BaseTool):
                     call, origin, self._bridge.caller_of(config), running
                 )
                 result, public = self._results_of(
-                    *await _below(run_manager, config, running_outcome), tool_call_id
+                    *await _traced_below(run_manager, config, running_outcome), tool_call_id
                 )
             except BaseException as raised:
                 is_question = isinstance(raised, GraphInterrupt)
@@ -454,7 +454,7 @@ def _error(outcome: Failed | Waiting) -> CallError:
     return _LATER if outcome.suspended is None else _PART_LATER
 
 
-async def _below(
+async def _traced_below(
     run_manager: AsyncCallbackManagerForToolRun,
     config: RunnableConfig,
     coroutine: Coroutine[Any, Any, T],

@@ -110,7 +110,7 @@ class OneCall:
             tally=tally,
             call_id=call_id,
             may_approve=may_approve,
-            other=runner.approver,
+            other_approver=runner.approver,
             pinned=pinned,
         )
         self._ending = False

@@ -51,7 +51,7 @@ _TO_LIST = 10.0  # seconds that a call waits for a new listing of tools
 _FIRST_PAUSE = 0.1  # seconds until a server that keeps changing is listed again, doubled each time
 _LONGEST = 300  # characters of a server's own text in an error
 _LONGEST_MESSAGE = 500  # characters of a progress message
-_READ = {"name", "description", "input_schema", "output_schema", "annotations", "execution"}
+_READ_FIELDS = {"name", "description", "input_schema", "output_schema", "annotations", "execution"}
 _SDK_SESSION = inspect.getfile(ClientRequestContext)
 # seconds that a call waits for the end of a server that says that it ends, before it is used again,
 # and seconds that calls in a session that is over get for their own answers, before it is left
@@ -72,7 +72,7 @@ FORGETFUL = "The server does not know the session, and did not accept a new one 
 NOT_REACHED = "The server cannot be reached. Nothing was sent to it."
 
 
-def _is_of_use(record: logging.LogRecord) -> bool:
+def _is_useful(record: logging.LogRecord) -> bool:
     """Return whether a record of the SDK's log is kept. Records about malformed notifications,
     which are ignored, are dropped, since they repeat everything that the server sent."""
     raised = record.exc_info[1] if record.exc_info else None
@@ -80,7 +80,7 @@ def _is_of_use(record: logging.LogRecord) -> bool:
     return not (is_malformed and record.pathname == _SDK_SESSION)
 
 
-logging.getLogger("client").addFilter(_is_of_use)  # others may use this name, too
+logging.getLogger("client").addFilter(_is_useful)  # others may use this name, too
 
 
 class SessionOptions(NamedTuple):
@@ -240,18 +240,18 @@ class Connection:
 
     async def refresh(self) -> None:
         """Ask for the list of tools. Raises SourceError."""
-        await self._here(self._refreshed())
+        await self._in_own_loop(self._refreshed())
 
     async def call(
         self, tool: str, expected_digest: str, context: CallContext, arguments: dict[str, Any]
     ) -> Any:
         """Call a tool whose definition had this digest. Raises ToolError and OutcomeUnknown."""
         try:
-            return await self._here(self._call(tool, expected_digest, context, arguments))
+            return await self._in_own_loop(self._call(tool, expected_digest, context, arguments))
         except SourceError:
             raise ToolError(NOT_REACHED) from None
 
-    async def _here(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _in_own_loop(self, work: Coroutine[Any, Any, T]) -> T:
         """Do the work in the event loop of the session. Raises SourceError if that loop does not
         run."""
         if self._loop is asyncio.get_running_loop():
@@ -420,7 +420,7 @@ class Connection:
             streams, cache=None, message_handler=hear, list_roots_callback=roots, **client_options
         )
         async with session.within(self._options.seconds) as limit, client:
-            client.session.validate_tool_result = _by_us  # type: ignore[method-assign, assignment]
+            client.session.validate_tool_result = _skip_validation  # type: ignore[method-assign, assignment]
             tool_support = client.server_capabilities.tools
             session.reports_changes = bool(tool_support and tool_support.list_changed)
             if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
@@ -625,7 +625,7 @@ def _root(folder: str | Path) -> types.Root:
     return types.Root(uri=FileUrl(path.as_uri()), name=path.name or None)
 
 
-async def _by_us(_name: str, _result: types.CallToolResult) -> None:
+async def _skip_validation(_name: str, _result: types.CallToolResult) -> None:
     """Do nothing: the runner judges output schemas. The SDK's validator has no limit on its work."""
 
 
@@ -674,7 +674,7 @@ def _digests(tools: Sequence[types.Tool]) -> dict[str, str]:
     digests: dict[str, str] = {}
     for tool in tools:
         try:
-            current = digest(tool.model_dump(mode="json", include=_READ, exclude_none=True))
+            current = digest(tool.model_dump(mode="json", include=_READ_FIELDS, exclude_none=True))
         except (ValueError, TypeError):
             current = ""  # it is not JSON, and is refused
         digests[tool.name] = current if digests.get(tool.name, current) == current else ""

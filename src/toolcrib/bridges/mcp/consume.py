@@ -109,11 +109,13 @@ def mcp_catalog(
     for name, tool_marks in (marks or {}).items():
         check_type("marks", tool_marks, Mapping, "a dictionary {name: {'requires_approval': True}}")
         annotations_said(name, tool_marks)
-    named: list[tuple[str, Server]] = []
+    prefixed_servers: list[tuple[str, Server]] = []
     for server in servers:
-        named += named_servers(server).items()
+        prefixed_servers += named_servers(server).items()
     tool_options = _ToolOptions(only, visible, marks or {}, trust or {}, lock)
-    return McpCatalog(named, tool_options, SessionOptions(connect_seconds, roots, client or {}))
+    return McpCatalog(
+        prefixed_servers, tool_options, SessionOptions(connect_seconds, roots, client or {})
+    )
 
 
 class McpCatalog:
@@ -180,7 +182,7 @@ class McpCatalog:
 
         A call of a tool that was changed or removed is refused.
         """
-        current, changes = self._wanted(), list[Change]()
+        current, changes = self._selected(), list[Change]()
         for key, entry in {**self._snapshot, **current}.items():
             before, after = self._snapshot.get(key), current.get(key)
             if before is None:
@@ -196,17 +198,17 @@ class McpCatalog:
         connections, self._connections = self._connections, []
         await asyncio.gather(*(connection.close() for _, connection in connections))
 
-    def _wanted(self) -> dict[_Key, _Listed]:
+    def _selected(self) -> dict[_Key, _Listed]:
         """Return the listed tools that the author takes. One that is listed twice is the same, or
         has no digest."""
-        wanted = dict[_Key, _Listed]()
+        selected = dict[_Key, _Listed]()
         for prefix, server in self._connections:
             for tool in server.tools:
                 name = prefix_of(prefix) + legal_name(tool.name)
                 if self._tool_options.takes(name, tool.name):
                     entry = _Listed(name, tool, server, server.digest_of(tool.name))
-                    wanted.setdefault((server, tool.name), entry)
-        return wanted
+                    selected.setdefault((server, tool.name), entry)
+        return selected
 
     def _malformed(self) -> Iterator[tuple[LeftOut, str, str]]:
         """Yield each malformed tool that the author takes, with its name in the catalog and at the
@@ -241,19 +243,19 @@ class McpCatalog:
             raise CatalogError(text) from None
 
     def _build_catalog(self) -> Catalog:
-        tool_options, wanted = self._tool_options, self._wanted()
+        tool_options, selected = self._tool_options, self._selected()
         malformed = list(self._malformed())
         catalog_names = {
-            *(entry.name for entry in wanted.values()),
+            *(entry.name for entry in selected.values()),
             *(name for _, name, _ in malformed),
         }
-        server_names = {*(tool for _, tool in wanted), *(tool for _, _, tool in malformed)}
+        server_names = {*(tool for _, tool in selected), *(tool for _, _, tool in malformed)}
         self._check_listed(catalog_names, server_names)
         tools: list[Catalog] = []
         left_out = [entry for entry, _, _ in malformed]
-        named: dict[_Key, _Listed] = {}
-        for entry in wanted.values():
-            earlier = named.setdefault((entry.connection, entry.name), entry)
+        by_name: dict[_Key, _Listed] = {}
+        for entry in selected.values():
+            earlier = by_name.setdefault((entry.connection, entry.name), entry)
             if earlier is not entry:
                 raise CatalogError(
                     f"'{earlier.tool.name}' and '{entry.tool.name}' of {entry.connection.name} would "
@@ -275,7 +277,7 @@ class McpCatalog:
         for omitted in left_out:
             LOGGER.warning("%s: left out: %s", omitted.server, omitted.reason)
         self.left_out = tuple(left_out)
-        self._snapshot = wanted
+        self._snapshot = selected
         return catalog
 
     def _tool(self, entry: _Listed) -> Tool[..., Any]:

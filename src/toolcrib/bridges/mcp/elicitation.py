@@ -57,9 +57,9 @@ from toolcrib.values.record import SuspendedCall, Waiting
 # seconds; a client that itself reports that it has gone delays the call by as much
 _TO_BE_CANCELLED = 1.0
 PATIENCE = 600.0  # seconds that a user gets, unless the tool's own time limit is shorter
-_CANNOT = "This client cannot do that: it has not declared {}."
-_NOBODY = "The client did not answer."
-_UNFIT = "The answers of the client's user do not fit the form."
+_NOT_DECLARED = "This client cannot do that: it has not declared {}."
+_NO_REPLY = "The client did not answer."
+_INVALID_FORM = "The answers of the client's user do not fit the form."
 _NO_CLIENT = "The call does not come from an MCP client, so no user can be asked."
 
 AnswerT = TypeVar("AnswerT", types.ElicitResult, types.CreateMessageResult, types.ListRootsResult)
@@ -97,7 +97,7 @@ class ClientQuestions:
         try:
             return await asyncio.wait_for(answer, PATIENCE)
         except TimeoutError:
-            raise ToolError(_NOBODY) from None
+            raise ToolError(_NO_REPLY) from None
         finally:
             self._open.pop(key, None)
 
@@ -153,7 +153,7 @@ class McpClient:
         form = types.ElicitRequestFormParams(message=message, requested_schema=dict(schema))
         answer = await self._ask(types.ElicitRequest(params=form), types.ElicitResult, key)
         if answer.action == "accept" and not validator.is_valid(answer.content or {}):
-            raise ToolError(_UNFIT)
+            raise ToolError(_INVALID_FORM)
         return answer
 
     async def sample(
@@ -182,7 +182,7 @@ class McpClient:
     def _cannot(self, missing: types.ClientCapabilities) -> NoReturn:
         self._questions.missing = missing
         (name,) = missing.model_dump(exclude_none=True)
-        raise ToolError(_CANNOT.format(name))
+        raise ToolError(_NOT_DECLARED.format(name))
 
     async def _ask(self, request: types.InputRequest, kind: type[AnswerT], key: str) -> AnswerT:
         with slots_lent():
@@ -195,9 +195,9 @@ class McpClient:
                     return await self.session.send_request(request, kind, metadata=metadata)
                 except (MCPError, ValidationError) as error:
                     await cancelled_if_gone(error)
-                    raise ToolError(_NOBODY) from None
+                    raise ToolError(_NO_REPLY) from None
         if not isinstance(answer, kind):
-            raise ToolError(_NOBODY)
+            raise ToolError(_NO_REPLY)
         return answer
 
 
@@ -328,8 +328,8 @@ def read_state(text: str | None) -> State | None:
 
 
 class ClientApprover:
-    """Asks about one call: the client that makes it if that may approve, or else the `other`
-    approver.
+    """Asks about one call: the client that makes it if that may approve, or else the
+    other approver.
 
     `asked` are the questions that the call has to end with. `why_not` says why the client was not
     asked. It is also the approver of an agent within the call.
@@ -343,7 +343,7 @@ class ClientApprover:
         tally: RunTally,
         call_id: str,
         may_approve: MayApprove | None,
-        other: Approver | None,
+        other_approver: Approver | None,
         pinned: JsonObject,
     ) -> None:
         self._session = context.session
@@ -352,7 +352,7 @@ class ClientApprover:
         self._tally = tally
         self._call_id = call_id
         self.may_approve: MayApprove = may_approve or (lambda _caller, _request: False)
-        self._other = other
+        self._other_approver = other_approver
         self._pinned = pinned
         self._asked: set[str] = set()
         self.why_not = ""
@@ -454,7 +454,7 @@ class ClientApprover:
 
     async def _others_answer(self, request: ApprovalRequest, pinned: JsonObject) -> Answer | None:
         """Return the answer of the other approver. The client waits, however late it comes."""
-        ask = keeping(self._other, pinned)
+        ask = keeping(self._other_approver, pinned)
         if ask is None:
             raise ApprovalError("nobody can be asked", ErrorCode.APPROVAL_REQUIRED)
         while True:

@@ -259,7 +259,7 @@ class StandardInput:
                 yield line.data.decode()
             elif "id" in (envelope := line.envelope) and "method" not in envelope:
                 # an answer to our question that cannot be read
-                yield _error(envelope["id"], message).model_dump_json()
+                yield _line_error(envelope["id"], message).model_dump_json()
             else:
                 await self._refuse(envelope.get("id"), message)
 
@@ -269,7 +269,7 @@ class StandardInput:
         """Answer a line, with its id unless that would answer an open request."""
         request_id = None if request_id in self._open else request_id
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            await (await self._answers).send(SessionMessage(_error(request_id, fault)))
+            await (await self._answers).send(SessionMessage(_line_error(request_id, fault)))
 
     async def _close(self, request: types.RequestId) -> None:
         self._open.pop(request, None)
@@ -342,7 +342,7 @@ def _read(line: Line) -> types.JSONRPCMessage | types.ErrorData:
     return message
 
 
-def _error(id_: str | int | None, fault: types.ErrorData) -> types.JSONRPCError:
+def _line_error(id_: str | int | None, fault: types.ErrorData) -> types.JSONRPCError:
     """Return the message that takes the place of a skipped line."""
     LOGGER.warning("a line from the client was ignored: %s", fault.message)
     return types.JSONRPCError(jsonrpc="2.0", id=id_, error=fault)

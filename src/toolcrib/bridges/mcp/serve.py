@@ -422,8 +422,8 @@ class McpServer:
         options = self.server.create_initialization_options()
         try:
             lines = StandardInput(stop, self._calls.end)
-            async with lines, stdio_server(lines) as (read, write):  # type: ignore[arg-type]
-                requests, answers = lines.asked_by(read), lines.answered_by(write)
+            async with lines, stdio_server(lines) as (incoming, write):  # type: ignore[arg-type]
+                requests, answers = lines.asked_by(incoming), lines.answered_by(write)
                 with redirect_stdout(sys.stderr):
                     await self.server.run(requests, answers, options)
         except* (BrokenPipeError, ConnectionError):
@@ -538,7 +538,7 @@ async def _with_places(ctx: _Context, call_next: CallNext) -> HandlerResult:
     try:
         return await call_next(ctx)
     except ValidationError as error:
-        places = dict.fromkeys(_place(each["loc"], ctx.params) for each in error.errors())
+        places = dict.fromkeys(_place(fault["loc"], ctx.params) for fault in error.errors())
         faults = ", ".join(list(places)[:_MOST_PLACES])
         raise MCPError(INVALID_PARAMS, f"Invalid request parameters: {faults}") from None
 

@@ -93,14 +93,14 @@ class HttpServer(Checked, Veiled, msgspec.Struct, frozen=True):
 Server: TypeAlias = StdioServer | HttpServer
 
 
-def named_servers(where: str | Path | Server) -> dict[str, Server]:
+def named_servers(source: str | Path | Server) -> dict[str, Server]:
     """Return the servers that are meant, by the prefix of their tools' names. Those of a file have
     their names in it as prefix, others none. Raises SourceError."""
-    if isinstance(where, StdioServer | HttpServer):
-        return {"": where}
-    if isinstance(where, Path):
-        return read_servers(where)
-    text = where.strip()
+    if isinstance(source, StdioServer | HttpServer):
+        return {"": source}
+    if isinstance(source, Path):
+        return read_servers(source)
+    text = source.strip()
     if text.lower().startswith(("http://", "https://")) and not re.search(r"\s", text):
         return {"": HttpServer(text)}
     try:
@@ -141,14 +141,14 @@ def read_servers(path: str | Path) -> dict[str, Server]:
         raise SourceError(f"{path}: it has no mcpServers: {{NAME: {{command, args}}}}")
     servers: dict[str, Server] = {}
     for name, entry in entries.items():
-        where = f"{path}: the server '{name}'"
+        label = f"{path}: the server '{name}'"
         if not isinstance(entry, dict):
-            raise SourceError(f"{where} is not an object with a command or a url")
+            raise SourceError(f"{label} is not an object with a command or a url")
         disabled = entry.get("disabled", False)
         if not isinstance(disabled, bool):
-            raise SourceError(f"{where}: disabled must be true or false, without quotation marks")
+            raise SourceError(f"{label}: disabled must be true or false, without quotation marks")
         if not disabled:
-            servers[name] = _server(entry, where)
+            servers[name] = _server(entry, label)
     if not servers:
         raise SourceError(f"{path}: all of its servers are disabled")
     return servers
@@ -210,15 +210,15 @@ def _members(pairs: list[tuple[str, Any]]) -> list[Any]:
     return [value for _, value in pairs]
 
 
-def _server(entry: Mapping[str, Any], where: str) -> Server:
+def _server(entry: Mapping[str, Any], label: str) -> Server:
     if "command" in entry and "url" in entry:
-        raise SourceError(f"{where} has a command and a url: leave one of them out")
+        raise SourceError(f"{label} has a command and a url: leave one of them out")
     kind = entry.get("type", "stdio" if "command" in entry else "http")
     if kind == "sse":
-        raise SourceError(f"{where} uses HTTP with SSE, which MCP has replaced: use its http URL")
+        raise SourceError(f"{label} uses HTTP with SSE, which MCP has replaced: use its http URL")
     if kind not in _TYPES:
-        raise SourceError(f"{where}: {no_such('type', str(kind), _TYPES)}")
-    texts = _Texts(entry, where)
+        raise SourceError(f"{label}: {no_such('type', str(kind), _TYPES)}")
+    texts = _Texts(entry, label)
     if kind == "stdio":
         command, cwd = texts.one("command"), entry.get("cwd")
         folder = None if cwd is None else texts.one("cwd")
@@ -229,35 +229,35 @@ def _server(entry: Mapping[str, Any], where: str) -> Server:
 class _Texts:
     """Reads the members of one entry and replaces the variables in them. Raises SourceError."""
 
-    def __init__(self, entry: Mapping[str, Any], where: str) -> None:
+    def __init__(self, entry: Mapping[str, Any], label: str) -> None:
         self._entry = entry
-        self._where = where
+        self._label = label
 
     def one(self, key: str) -> str:
         text = self._text(self._entry.get(key), key)
         if not text.strip():
-            raise SourceError(f"{self._where}: {key} is empty")
+            raise SourceError(f"{self._label}: {key} is empty")
         return text
 
     def listed(self, key: str) -> tuple[str, ...]:
         value = self._entry.get(key) or []
         if not isinstance(value, list):
-            raise SourceError(f"{self._where}: {key} must be a list of strings")
+            raise SourceError(f"{self._label}: {key} must be a list of strings")
         return tuple(self._text(element, key) for element in value)
 
     def by_name(self, key: str) -> dict[str, str]:
         value = self._entry.get(key) or {}
         if not isinstance(value, dict):
-            raise SourceError(f"{self._where}: {key} must be an object of strings")
+            raise SourceError(f"{self._label}: {key} must be an object of strings")
         return {name: self._text(element, f"{key}.{name}") for name, element in value.items()}
 
     def _text(self, value: object, key: str) -> str:
         if not isinstance(value, str):
-            raise SourceError(f"{self._where}: {key} must be a string, not {type(value).__name__}")
+            raise SourceError(f"{self._label}: {key} must be a string, not {type(value).__name__}")
         return _VARIABLE.sub(lambda match: self._variable(match[1], match[2]), value)
 
     def _variable(self, name: str, default: str | None) -> str:
         value = os.environ.get(name, default)
         if value is None:
-            raise SourceError(f"{self._where}: the variable {name} is not set")
+            raise SourceError(f"{self._label}: the variable {name} is not set")
         return value

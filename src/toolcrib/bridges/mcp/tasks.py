@@ -105,23 +105,23 @@ class Tasks(ClientExtension):
     identifier = EXTENSION
 
     def claims(self) -> Sequence[ResultClaim[Any]]:
-        return (ResultClaim(result_type="task", model=_Handle, resolve=_resolved),)
+        return (ResultClaim(result_type="task", model=_Handle, resolve=_result_of_handle),)
 
 
-async def _resolved(handle: _Handle, context: ClaimContext) -> types.CallToolResult:
-    async with _waited_for(context.session, handle.task_id):
-        state = await _ended(context.session, handle.task_id, handle.poll_interval_ms)
+async def _result_of_handle(handle: _Handle, context: ClaimContext) -> types.CallToolResult:
+    async with _cancelled_on_error(context.session, handle.task_id):
+        state = await _final_state(context.session, handle.task_id, handle.poll_interval_ms)
     if state["status"] == "completed":
         return types.CallToolResult.model_validate(state.get("result"), by_name=False)
-    raise _error(state)
+    raise _task_error(state)
 
 
 async def raw_answer(session: ClientSession, request: State) -> dict[str, Any]:
     """Send a request, and return the server's result as it is. Raises MCPError."""
     options: CallOptions = {}
     session._stamp(request, options)  # noqa: SLF001
-    sent = session._dispatcher.send_raw_request  # noqa: SLF001
-    return await sent(request["method"], request.get("params"), options)
+    send_raw = session._dispatcher.send_raw_request  # noqa: SLF001
+    return await send_raw(request["method"], request.get("params"), options)
 
 
 async def call_as_task(client: Client, tool: str, arguments: State) -> types.CallToolResult:
@@ -131,20 +131,22 @@ async def call_as_task(client: Client, tool: str, arguments: State) -> types.Cal
     # the public method accepts no handle as a result
     raw_result = await raw_answer(session, {"method": "tools/call", "params": params})
     created = types.CreateTaskResult.model_validate(raw_result, by_name=False)
-    async with _waited_for(session, created.task.task_id):
-        state = await _ended(session, created.task.task_id, created.task.poll_interval, asks=False)
+    async with _cancelled_on_error(session, created.task.task_id):
+        state = await _final_state(
+            session, created.task.task_id, created.task.poll_interval, asks=False
+        )
         if state["status"] not in ("failed", "cancelled"):
             task = types.GetTaskPayloadRequestParams(task_id=created.task.task_id)
             request = types.GetTaskPayloadRequest(params=task)
             try:
                 return await session.send_request(request, types.CallToolResult)
             except MCPError as error:
-                raise _unknown(error) from None
-    raise _error(state)
+                raise _unknown_outcome(error) from None
+    raise _task_error(state)
 
 
 @asynccontextmanager
-async def _waited_for(session: ClientSession, task_id: str) -> AsyncIterator[None]:
+async def _cancelled_on_error(session: ClientSession, task_id: str) -> AsyncIterator[None]:
     """Wait for a task in this block. Whatever the block raises, the task is then cancelled at the
     server."""
     try:
@@ -157,7 +159,7 @@ async def _waited_for(session: ClientSession, task_id: str) -> AsyncIterator[Non
         raise
 
 
-async def _ended(
+async def _final_state(
     session: ClientSession, task_id: str, interval: int | None, *, asks: bool = True
 ) -> State:
     """Return a server's answer about a task that is over. Without `asks`, also return it for one
@@ -165,7 +167,7 @@ async def _ended(
     answered: set[str] = set()
     params = TaskParams(task_id=task_id)
     while True:
-        await asyncio.sleep(_seconds(interval))
+        await asyncio.sleep(_poll_seconds(interval))
         state = await _reply_state(session, _Get(params=params))
         if state.get("taskId", task_id) != task_id:
             raise OutcomeUnknown(TASK_LOST)
@@ -173,7 +175,7 @@ async def _ended(
         if status in _OVER or (status == "input_required" and not asks):
             return state
         if status == "input_required":
-            await _answer(session, task_id, state.get("inputRequests"), answered)
+            await _answer_requests(session, task_id, state.get("inputRequests"), answered)
         interval = state.get("pollIntervalMs", state.get("pollInterval", interval))
 
 
@@ -181,13 +183,13 @@ async def _reply_state(session: ClientSession, request: _Get | _Update) -> State
     try:
         answer: State = await session.send_request(request, _STATE)
     except MCPError as error:
-        raise _unknown(error) from None
+        raise _unknown_outcome(error) from None
     except ValidationError:
         raise OutcomeUnknown(TASK_LOST) from None
     return answer
 
 
-async def _answer(
+async def _answer_requests(
     session: ClientSession, task_id: str, requests: object, answered: set[str]
 ) -> None:
     """Give the answers of the client's callbacks to a task's questions, each once. Raises
@@ -213,18 +215,18 @@ async def _answer(
         await _reply_state(session, _Update(params=params))
 
 
-def _seconds(milliseconds: object) -> float:
+def _poll_seconds(milliseconds: object) -> float:
     if not isinstance(milliseconds, int | float):
         return _DEFAULT_INTERVAL
     return min(max(milliseconds / 1000, _SHORTEST), _LONGEST)
 
 
-def _unknown(error: MCPError) -> OutcomeUnknown:
+def _unknown_outcome(error: MCPError) -> OutcomeUnknown:
     """Return the error for a call that was sent. The server's own error does not say how it ended."""
     return OutcomeUnknown(LOST if fault_of(error) in _BROKE else TASK_LOST)
 
 
-def _error(state: State) -> MCPError:
+def _task_error(state: State) -> MCPError:
     with suppress(ValidationError):
         error = types.ErrorData.model_validate(state.get("error"))
         return MCPError(INTERNAL_ERROR, error.message)  # the server's own code is not used

@@ -149,14 +149,14 @@ def read_line(line: Line) -> Incoming | None:
     """Return the message in a line, or what takes its place."""
     if line.cut:
         text = f"the server's answer is larger than {MAX_MESSAGE} bytes"
-        return _instead(line, RequestFault.TOO_LARGE, text) or UnanswerableError(text)
+        return _error_instead(line, RequestFault.TOO_LARGE, text) or UnanswerableError(text)
     if not line.data.strip():
         return None
     try:
         return SessionMessage(heard(_parsed(line.data)))
     except ValueError:
         text = "a line from the server is not a JSON-RPC message"  # none of its text is shown
-        return _instead(line, RequestFault.UNREADABLE, text) or ValueError(text)
+        return _error_instead(line, RequestFault.UNREADABLE, text) or ValueError(text)
 
 
 def _parsed(data: bytes | str) -> types.JSONRPCMessage:
@@ -164,7 +164,7 @@ def _parsed(data: bytes | str) -> types.JSONRPCMessage:
     return types.jsonrpc_message_adapter.validate_json(data, by_name=False)
 
 
-def _instead(line: Line, fault: RequestFault, text: str) -> SessionMessage | None:
+def _error_instead(line: Line, fault: RequestFault, text: str) -> SessionMessage | None:
     """Return an error for the request that a line answers, if it says which."""
     envelope = line.envelope
     request_id = envelope.get("id")
@@ -278,47 +278,47 @@ class _Client(httpx2.AsyncClient):
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         if request.method == "DELETE":
-            return await self._left(request, **options)
+            return await self._leave_session(request, **options)
         if request.method != "POST":
-            return await self._opened(request, **options)
+            return await self._open_stream(request, **options)
         message = _parsed(await request.aread())  # the body after a redirect was not read yet
         request_id = message.id if isinstance(message, types.JSONRPCRequest) else None
         try:
             response = await self._send(request, **options)
             if response.status_code >= HTTPStatus.BAD_REQUEST:
-                return await _refused(request, response, request_id)
+                return await _refusal_response(request, response, request_id)
             if response.next_request is not None:  # the SDK follows it, or names its target
                 return response
-            if _kind(response).startswith("application/json"):
-                return await _whole(request, response, request_id)
+            if _content_type(response).startswith("application/json"):
+                return await _checked_response(request, response, request_id)
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
-            return _error(
+            return _error_response(
                 request, RequestFault.NOT_SENT, f"it cannot be reached ({_reason_of(error)})"
             )
         except httpx2.TransportError as error:
-            return _error(
+            return _error_response(
                 request, RequestFault.BROKEN, f"the connection broke ({_reason_of(error)})"
             )
         except httpx2.DecodingError as error:
-            return _error(request, RequestFault.UNREADABLE, _reason_of(error))
+            return _error_response(request, RequestFault.UNREADABLE, _reason_of(error))
         # a stream of changes is not resumed after a break, and `hear` is told about the break
         resumed = request.headers.get(MCP_METHOD_HEADER) != "subscriptions/listen"
-        return _streamed(response, resumed=resumed)
+        return _stream_response(response, resumed=resumed)
 
-    async def _opened(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+    async def _open_stream(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Open a stream: the server's own, or one of a request, which is resumed after one of its
         events."""
         if request.headers.get("last-event-id", "") != self.last_event:
-            return _streamed(await self._send(request, **options))
+            return _stream_response(await self._send(request, **options))
         self.hear(False)
         response = await self._send(request, **options)
         has_no_stream = (
             response.status_code == HTTPStatus.METHOD_NOT_ALLOWED
         )  # the server has no stream
         self.hear(has_no_stream or (response.is_success and _is_stream(response)))
-        return _streamed(response, client=self)
+        return _stream_response(response, client=self)
 
-    async def _left(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+    async def _leave_session(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Leave a session. The server may have forgotten it, or may not answer at all."""
         with suppress(httpx2.TransportError, TimeoutError):
             async with asyncio.timeout(_ENDS):
@@ -328,23 +328,25 @@ class _Client(httpx2.AsyncClient):
         return httpx2.Response(HTTPStatus.NO_CONTENT, request=request)
 
 
-async def _whole(
+async def _checked_response(
     request: httpx2.Request, response: httpx2.Response, request_id: types.RequestId | None
 ) -> httpx2.Response:
     """Return the same response after reading it, or an error if it is too large or no answer."""
     body = await _read(response, MAX_MESSAGE)
     if body is None:
         text = f"the server's answer is larger than {MAX_MESSAGE} bytes"
-        return _error(request, RequestFault.TOO_LARGE, text)
+        return _error_response(request, RequestFault.TOO_LARGE, text)
     try:
         message = _parsed(body)
     except ValueError:  # otherwise the SDK would log it
         text = "the server's answer is not a JSON-RPC message"
-        return _error(request, RequestFault.UNREADABLE, text)
+        return _error_response(request, RequestFault.UNREADABLE, text)
     if isinstance(message, types.JSONRPCError) and message.id is None:
         message.id = request_id  # there is no other request it could answer
-    if request_id is not None and not _answers(message, request_id):
-        return _error(request, RequestFault.UNREADABLE, "the server answered a different request")
+    if request_id is not None and not _is_answer_to(message, request_id):
+        return _error_response(
+            request, RequestFault.UNREADABLE, "the server answered a different request"
+        )
     if isinstance(message, types.JSONRPCError):
         body = heard(message).model_dump_json(by_alias=True).encode()
     return httpx2.Response(
@@ -352,7 +354,7 @@ async def _whole(
     )
 
 
-async def _refused(
+async def _refusal_response(
     request: httpx2.Request, response: httpx2.Response, request_id: types.RequestId | None
 ) -> httpx2.Response:
     status = response.status_code
@@ -366,14 +368,14 @@ async def _refused(
         else None
     )
     if fault is not None:
-        return _error(
+        return _error_response(
             request, fault, text if rpc_error is None else rpc_error.error.message, status
         )
     if rpc_error is not None:
-        return _json(request, status, heard(rpc_error))
+        return _json_response(request, status, heard(rpc_error))
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return _error(request, RequestFault.BROKEN, text, status)
-    return _error(request, None, text, status)
+        return _error_response(request, RequestFault.BROKEN, text, status)
+    return _error_response(request, None, text, status)
 
 
 def _session_fault(
@@ -382,7 +384,7 @@ def _session_fault(
     """Return what a refusal may say about the session of its request. A refusal that names the
     request is about the request, except for HTTP 404, which may be about a session."""
     names_request = (
-        rpc_error is not None and request_id is not None and _answers(rpc_error, request_id)
+        rpc_error is not None and request_id is not None and _is_answer_to(rpc_error, request_id)
     )
     if status == HTTPStatus.NOT_FOUND:
         if rpc_error is None or not names_request:
@@ -391,39 +393,41 @@ def _session_fault(
     return RequestFault.REFUSED if status == HTTPStatus.BAD_REQUEST and not names_request else None
 
 
-def _error(
+def _error_response(
     request: httpx2.Request, fault: RequestFault | None, text: str, status: int = 503
 ) -> httpx2.Response:
     """Return a JSON-RPC error as the response to a request. Without a fault it is the server's own."""
     plain_error = types.ErrorData(code=INVALID_REQUEST, message=text)
     error = plain_error if fault is None else marked(fault, text)
-    return _json(request, status, types.JSONRPCError(jsonrpc="2.0", id=None, error=error))
+    return _json_response(request, status, types.JSONRPCError(jsonrpc="2.0", id=None, error=error))
 
 
-def _json(request: httpx2.Request, status: int, message: types.JSONRPCMessage) -> httpx2.Response:
+def _json_response(
+    request: httpx2.Request, status: int, message: types.JSONRPCMessage
+) -> httpx2.Response:
     headers, content = {"content-type": "application/json"}, message.model_dump_json(by_alias=True)
     return httpx2.Response(status, headers=headers, content=content, request=request)
 
 
-def _kind(response: httpx2.Response) -> str:
+def _content_type(response: httpx2.Response) -> str:
     return response.headers.get("content-type", "").lower()
 
 
-def _answers(message: types.JSONRPCMessage, request_id: types.RequestId) -> bool:
+def _is_answer_to(message: types.JSONRPCMessage, request_id: types.RequestId) -> bool:
     if not isinstance(message, types.JSONRPCResponse | types.JSONRPCError) or message.id is None:
         return False
     return coerce_request_id(message.id) == coerce_request_id(request_id)
 
 
 def _is_stream(response: httpx2.Response) -> bool:
-    return _kind(response).startswith("text/event-stream")
+    return _content_type(response).startswith("text/event-stream")
 
 
 def _kept_headers(response: httpx2.Response) -> dict[str, str]:
     return {name: value for name, value in response.headers.items() if name in _KEPT_HEADERS}
 
 
-def _streamed(
+def _stream_response(
     response: httpx2.Response, *, resumed: bool = True, client: _Client | None = None
 ) -> httpx2.Response:
     """Return the same response, with a stream of events in a form that the SDK may read."""

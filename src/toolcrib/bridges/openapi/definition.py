@@ -101,8 +101,8 @@ class RequestPlan(msgspec.Struct, frozen=True):
 
     `accept` are the media types of its answers. `schemas` are those of successful answers by status
     and kind, or None if all have the same schema. `media_types` has, by status, the one kind of
-    bytes that is declared. `taken` are the names of parameters and keys by their place. No part of
-    another argument is sent under one of them.
+    bytes that is declared. `reserved_names` are those of parameters and keys by their place. No
+    part of another argument is sent under one of them.
     """
 
     name: str
@@ -115,14 +115,21 @@ class RequestPlan(msgspec.Struct, frozen=True):
     accept: str
     schemas: Mapping[str, Mapping[AnswerKind, JsonObject | None]]
     media_types: Mapping[str, str]
-    taken: Mapping[str, tuple[str, ...]] = {}
+    reserved_names: Mapping[str, tuple[str, ...]] = {}
     defaults: Defaults = {}
 
     @property
     def digest(self) -> str:
         """`sha256:…` over what is sent for given arguments, and where."""
-        sent = (self.method, self.path, self.server, self.security, self.parameters, self.body)
-        return digest(msgspec.to_builtins(sent))
+        request_parts = (
+            self.method,
+            self.path,
+            self.server,
+            self.security,
+            self.parameters,
+            self.body,
+        )
+        return digest(msgspec.to_builtins(request_parts))
 
 
 class OperationReader:
@@ -182,7 +189,7 @@ class OperationReader:
             accept=_accept(operation.responses),
             schemas=by_status,
             media_types=_bytes_of(operation.responses),
-            taken=_reserved_names(operation),
+            reserved_names=_reserved_names(operation),
             defaults={place: values for place, values in arguments.defaults.items() if values},
         )
         return ImportedForm(form, hints), plan

@@ -130,9 +130,9 @@ class Document:
         version = str(declared.node) if declared and isinstance(declared.node, str | float) else ""
         if version == "2.0" or (self.root.get("openapi") and version.startswith(("3.0", "3.1"))):
             return version
-        what = f"it says {version!r:.40}" if version else "it does not say its version"
+        detail = f"it says {version!r:.40}" if version else "it does not say its version"
         raise SourceError(
-            f"{self.name}: it is not a document of OpenAPI 3.0, 3.1 or Swagger 2.0: {what}"
+            f"{self.name}: it is not a document of OpenAPI 3.0, 3.1 or Swagger 2.0: {detail}"
         )
 
     def _load(self, path: Path) -> DocumentFile:

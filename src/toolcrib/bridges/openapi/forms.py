@@ -146,7 +146,10 @@ def operations(document: Document) -> Iterator[tuple[str, ApiOperation | NoTool]
         for method in methods:
             label = f"{method.upper()} {path}"
             try:
-                yield label, _Reading(document, schemes, path, path_item, method).operation()
+                yield (
+                    label,
+                    _OperationParser(document, schemes, path, path_item, method).operation(),
+                )
             except NoTool as unusable:
                 yield label, unusable
 
@@ -180,7 +183,7 @@ def _scheme(id_: str, part: Node) -> SecurityScheme:
     return SecurityScheme(id_, "unknown")
 
 
-class _Reading:
+class _OperationParser:
     """Reads one operation. Raises NoTool for anything that cannot be understood."""
 
     def __init__(
@@ -195,9 +198,9 @@ class _Reading:
         self._path, self._item, self._method = path, item, method
         self._part = Node(item.file, item.node[method])
         self._keys = frozenset(
-            (one.place, _folded(one.name, one.place))
-            for one in schemes.values()
-            if one.kind == "apiKey"
+            (scheme.place, _folded(scheme.name, scheme.place))
+            for scheme in schemes.values()
+            if scheme.kind == "apiKey"
         )
         if not isinstance(self._part.node, dict) or not path.startswith("/"):
             raise NoTool("form", "it is not an operation, or its path does not begin with '/'")
@@ -293,7 +296,7 @@ class _Reading:
 
     def _parameter_2(self, part: Node) -> ApiParameter:
         place = _place_of(part)
-        style, explode = _collection(part)
+        style, explode = _style_of(part)
         schema = {key: value for key, value in part.node.items() if key in _SCHEMA_KEYWORDS}
         return ApiParameter(
             name=part.text("name"),
@@ -310,7 +313,7 @@ class _Reading:
         content = part.members("content")
         if not content:
             return None
-        kind = _chosen(content)
+        kind = _preferred_type(content)
         schema, encoding = content[kind].get("schema"), content[kind].members("encoding")
         return ApiBody(kind, schema, part.flag("required"), part.text("description"), encoding)
 
@@ -321,7 +324,7 @@ class _Reading:
             (parameter for parameter in parameters if parameter.text("in") == "body"), None
         )
         if body_parameter is not None:
-            kind = _chosen(consumes or ["application/json"])
+            kind = _preferred_type(consumes or ["application/json"])
             return ApiBody(
                 kind,
                 body_parameter.get("schema"),
@@ -342,7 +345,7 @@ class _Reading:
         }
         required = [parameter.text("name") for parameter in fields if parameter.flag("required")]
         schema = {"type": "object", "properties": properties, "required": required}
-        styles = {parameter.text("name"): _collection(parameter) for parameter in fields}
+        styles = {parameter.text("name"): _style_of(parameter) for parameter in fields}
         encoding = {
             name: Node(self._part.file, {"style": style, "explode": explode})
             for name, (style, explode) in styles.items()
@@ -405,7 +408,8 @@ def _encoded(path: str) -> str:
     parts = re.split(r"(\{[^{}]+\})", path.partition("#")[0])
     try:
         return "".join(
-            part if at % 2 else quote(part, safe=_SAFE_IN_PATHS) for at, part in enumerate(parts)
+            part if index % 2 else quote(part, safe=_SAFE_IN_PATHS)
+            for index, part in enumerate(parts)
         )
     except UnicodeEncodeError:
         raise NoTool(
@@ -420,7 +424,7 @@ def _place_of(part: Node) -> Place:
     return cast("Place", place)
 
 
-def _collection(part: Node) -> tuple[str, bool]:
+def _style_of(part: Node) -> tuple[str, bool]:
     collection_format = part.text("collectionFormat") or "csv"
     if collection_format not in _COLLECTIONS:
         raise NoTool("form", f"the collectionFormat {collection_format!r:.20} cannot be sent")
@@ -463,7 +467,7 @@ def is_bytes(media_type: str) -> bool:
 _BYTES = ("application/octet-stream", "application/pdf", "application/zip", "application/x-tar")
 
 
-def _chosen(content: Mapping[str, Node] | list[str]) -> str:
+def _preferred_type(content: Mapping[str, Node] | list[str]) -> str:
     """Return the media type in which a body is sent: JSON is preferred to forms, then text, then
     bytes."""
     for matches in (is_json, lambda kind: _base_type(kind) in _FORM, is_text, is_bytes):

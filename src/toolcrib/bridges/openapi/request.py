@@ -135,7 +135,7 @@ def request_of(plan: RequestPlan, arguments: Mapping[str, JsonValue], key: str) 
     query = [one for one in fixed if unquote_plus(one.partition("=")[0]) not in given_names]
     headers: dict[str, str] = {"Accept": plan.accept}
     cookies: list[tuple[str, str]] = []
-    names = {place: _Names(reserved) for place, reserved in plan.taken.items()}
+    names = {place: _Names(reserved) for place, reserved in plan.reserved_names.items()}
     for parameter in plan.parameters:
         value = arguments.get(parameter.argument)
         if parameter.argument not in arguments and not parameter.required:
@@ -145,7 +145,7 @@ def request_of(plan: RequestPlan, arguments: Mapping[str, JsonValue], key: str) 
             path = path.replace(variable, segment)
             query = [one.replace(variable, segment) for one in query]
         elif parameter.place == "query":
-            query += _joined(parameter, value, names["query"], plan.defaults)
+            query += _joined_pairs(parameter, value, names["query"], plan.defaults)
         elif parameter.place == "cookie":
             cookies += _sent_pairs(parameter, value, _encoded, names["cookie"], plan.defaults)
         elif value is None and not parameter.required:
@@ -242,8 +242,8 @@ class _Names:
     everything from a `[` on, and with `_` for all characters that are neither letters nor digits.
     """
 
-    def __init__(self, taken: Iterable[str]) -> None:
-        self._reserved = taken
+    def __init__(self, reserved: Iterable[str]) -> None:
+        self._reserved = reserved
         self._owners: dict[str, str] = {}
 
     def of(
@@ -266,11 +266,11 @@ class _Names:
 
     def _check(self, argument: str, owner: str, name: str, normalize: _Encode) -> None:
         message, normalized = f"a member of {argument} would be sent as", normalize(name)
-        other = next(
+        clash = next(
             (candidate for candidate in self._reserved if normalize(candidate) == normalized), None
         )
-        if other is not None:
-            raise ToolError(f"{message} {other!r}, which is another")
+        if clash is not None:
+            raise ToolError(f"{message} {clash!r}, which is another")
         if self._owners.setdefault(normalized, owner) != owner:
             raise ToolError(f"{message} one of another object is")
 
@@ -311,7 +311,7 @@ def _header(parameter: SentArgument, value: JsonValue) -> str:
     return ",".join(texts)
 
 
-def _joined(
+def _joined_pairs(
     parameter: SentArgument, value: JsonValue, names: _Names, defaults: Defaults
 ) -> list[str]:
     """Return the members of a query, or of a form in a body."""
@@ -344,7 +344,7 @@ def _pairs(parameter: SentArgument, value: JsonValue, encode: _Encode) -> Iterat
     if parameter.as_json:
         yield parameter.name, encode(json_bytes(value).decode())
     elif parameter.style == "deepObject":
-        for name, text in _deep(parameter, parameter.name, value):
+        for name, text in _deep_pairs(parameter, parameter.name, value):
             yield name, encode(text)
     elif isinstance(value, list) and parameter.explode:
         for child in value:
@@ -363,7 +363,7 @@ def _pairs(parameter: SentArgument, value: JsonValue, encode: _Encode) -> Iterat
         )
 
 
-def _deep(parameter: SentArgument, name: str, value: JsonValue) -> Iterator[tuple[str, str]]:
+def _deep_pairs(parameter: SentArgument, name: str, value: JsonValue) -> Iterator[tuple[str, str]]:
     _check_held(parameter, value in ([], {}) and name != parameter.name)
     if isinstance(value, dict):
         for key, child in value.items():
@@ -371,7 +371,7 @@ def _deep(parameter: SentArgument, name: str, value: JsonValue) -> Iterator[tupl
                 raise ToolError(
                     f"a member of {parameter.argument} cannot have a bracket in its name"
                 )
-            yield from _deep(parameter, f"{name}[{key}]", child)
+            yield from _deep_pairs(parameter, f"{name}[{key}]", child)
     elif isinstance(value, list):
         if any(isinstance(child, list | dict) for child in value):
             raise ToolError(f"a list in {parameter.argument} cannot hold lists or objects")
@@ -423,7 +423,7 @@ def _form(plan: BodyPlan, fields: Mapping[str, JsonValue], defaults: Defaults) -
         if field.is_bytes and (value is not None or field.required):
             members.append(f"{_encoded(name)}={quote(_decoded(name, value), safe='')}")
         else:
-            members += _joined(_field_parameter(plan, name), value, names, defaults)
+            members += _joined_pairs(_field_parameter(plan, name), value, names, defaults)
     return _as_utf8(plan.media_type), "&".join(members).encode("ascii")
 
 

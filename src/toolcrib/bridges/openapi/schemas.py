@@ -80,8 +80,10 @@ class ApiSchemas:
 
     def translated(self, part: Node) -> Translated:
         """Return a schema of the document. Raises NoTool."""
-        walk = _Walk(self, part.file)
-        return Translated(walk.schema(part.node, 0), frozenset(walk.names), walk.size)
+        translator = _SchemaTranslator(self, part.file)
+        return Translated(
+            translator.schema(part.node, 0), frozenset(translator.names), translator.size
+        )
 
     def whole(self, schema: Translated, max_nodes: int = MAX_NODES) -> _Schema:
         """Return a schema with the definitions that it refers to. Raises NoTool if it has more
@@ -332,7 +334,7 @@ class ApiSchemas:
             return None
 
 
-class _Walk:
+class _SchemaTranslator:
     """Copies one schema. Raises NoTool for one that is no schema, too deep or too large."""
 
     def __init__(self, schemas: ApiSchemas, file: DocumentFile) -> None:
@@ -385,7 +387,7 @@ class _Walk:
         target = self._schemas.document.follow(self._file, ref).part
         if not self._schemas.demands(target, hidden - self._schemas.hidden_in(target)):
             return []
-        inner = _Walk(self._schemas, target.file)
+        inner = _SchemaTranslator(self._schemas, target.file)
         inner.size, inner.names = self.size, self.names
         inlined = inner.schema(target.node, depth, hidden)
         self.size = inner.size

@@ -90,7 +90,7 @@ class ApiServer:
         self._keys = dict(keys or {})
         for name, key in self._keys.items():
             if not callable(key):
-                _check(name, key)
+                _check_key(name, key)
         reachable = [*private, *_networks_of(parts.hostname or "")]
         guarded = partial(GuardedHttp, private=reachable, limits=limits or _LIMITS, keep=True)
         self._http = guarded(allow=[f"{parts.scheme}://{parts.netloc}"])
@@ -149,7 +149,7 @@ class ApiServer:
             return key
         current = key()
         current = await current if inspect.isawaitable(current) else current
-        _check(name, current)
+        _check_key(name, current)
         return current
 
 
@@ -178,7 +178,7 @@ def _networks_of(host: str) -> tuple[str, ...]:
 _BAD_KEY = "the key {!r:.60} is empty, or not a string that a request can hold"
 
 
-def _check(name: str, key: object) -> None:
+def _check_key(name: str, key: object) -> None:
     """Raise SourceError for a key that cannot be sent. A user and a password may have characters
     beyond ASCII, since they are sent as base64."""
     if not isinstance(key, str) or not key or not key.isprintable():
@@ -232,7 +232,7 @@ def _hidden(text: str, secrets: Iterable[str], *, is_of_json: bool = False) -> s
     present = [secret for secret in secrets if any(secret in reading for reading in readings)]
     if not present:
         return text
-    hide = _hiding(present)
+    hide = _hider(present)
     return _JSON_TOKEN.sub(partial(_json_without, hide), text) if is_of_json else hide(text)
 
 
@@ -286,11 +286,11 @@ def _json_without(hide: Callable[[str], str], match: re.Match[str]) -> str:
     return token if redacted == text else json.dumps(redacted)
 
 
-def _hiding(secrets: Iterable[str]) -> Callable[[str], str]:
+def _hider(secrets: Iterable[str]) -> Callable[[str], str]:
     """Return a function that hides these in a text, or otherwise in a resolved reading of it."""
     patterns = []
     for secret in sorted(secrets, key=len, reverse=True):
-        forms = "".join(map(_forms, secret))
+        forms = "".join(map(_character_pattern, secret))
         patterns.append(forms if len(secret) >= _SHORTEST else f"{_BEFORE}{forms}{_AFTER}")
     any_secret = re.compile("|".join(patterns))
 
@@ -311,7 +311,7 @@ _AFTER = r"(?![A-Za-z0-9])"
 
 
 @cache
-def _forms(character: str) -> str:
+def _character_pattern(character: str) -> str:
     """Return a pattern of a character, literally and as escaped in JSON, in a URL and in HTML."""
     in_url = "".join(f"%{byte:02x}" for byte in character.encode())
     units = character.encode("utf-16-be").hex()
