@@ -165,19 +165,19 @@ class OneCall:
 
     def give_up(self) -> None:
         """Cancel the call, which nobody waits for any more, even if it waits for an approval."""
-        waiting, asked = self._waiting(), self.asked()
-        if waiting is None or asked is None:
+        waiting, questions = self._waiting(), self.asked()
+        if waiting is None or questions is None:
             self.task.cancel()
         else:
-            self.task = asyncio.ensure_future(self._withdrawn(waiting, asked))
+            self.task = asyncio.ensure_future(self._withdrawn(waiting, questions))
 
-    async def _withdrawn(self, waiting: Waiting, asked: Asked) -> NoReturn:
+    async def _withdrawn(self, waiting: Waiting, questions: Asked) -> NoReturn:
         """Record that a call which ended with questions does not go on."""
-        call = hydrate(self.call, self._runner.catalog, pinned=asked.pinned or None)
+        call = hydrate(self.call, self._runner.catalog, pinned=questions.pinned or None)
         await self._runner.refuse_all(
             [call],
             caller=self.caller,
-            scope=asked.scope(self._scope, {}),
+            scope=questions.scope(self._scope, {}),
             code=ErrorCode.CANCELLED,
             began=waiting.record,
         )
@@ -206,10 +206,12 @@ class OneCall:
     def open(self) -> types.InputRequests:
         """Return the questions that wait for the client's user. The keys of approvals are their own
         ids, since a task may ask for further ones later."""
-        asked = self.asked()
-        if asked is None:
+        questions = self.asked()
+        if questions is None:
             return self.questions.open
-        return {request.id: self._approver.question(request) for request in asked.requests.values()}
+        return {
+            request.id: self._approver.question(request) for request in questions.requests.values()
+        }
 
     def answered(
         self,
@@ -221,17 +223,17 @@ class OneCall:
     ) -> OneCall:
         """Give the call the answers to what is `open`. Return the call that goes on: this one, or a
         new one of `runner` if this one has ended with questions for approvals. Raises MCPError."""
-        asked = self.asked()
-        if asked is None:
+        questions = self.asked()
+        if questions is None:
             self.take(context, responses)
             return self
-        answers = {k: responses[e.id] for k, e in asked.requests.items() if e.id in responses}
+        answers = {k: responses[e.id] for k, e in questions.requests.items() if e.id in responses}
         if not answers:
             return self
         params = self._params.model_copy(update={"input_responses": answers})
         may_approve, tally = self._approver.may_approve, self.tally
         return OneCall(
-            runner, context, params, may_approve, caller=caller, tally=tally, asked=asked
+            runner, context, params, may_approve, caller=caller, tally=tally, asked=questions
         )
 
     def final(self) -> types.CallToolResult:
@@ -254,7 +256,7 @@ class OneCall:
             raise MCPError(INTERNAL_ERROR, _NOT_RECORDED) from None
         match outcome:
             case Waiting():
-                return self._asked(outcome)
+                return self._questions_result(outcome)
             case Failed(error=error) if self._ending and error.code in _BROKEN_OFF:
                 # the SDK's own words, which tell a client to connect to the server again
                 raise MCPError(CONNECTION_CLOSED, CLOSED, msgspec.to_builtins(error))
@@ -276,12 +278,12 @@ class OneCall:
             case _:
                 assert_never(outcome)
 
-    def _asked(self, waiting: Waiting) -> Result:
+    def _questions_result(self, waiting: Waiting) -> Result:
         """Return the questions that a call ended with, or an error if its client was asked none."""
-        asked = self._approver.asked(waiting)
+        questions = self._approver.asked(waiting)
         try:
-            if asked is not None:
-                return self._approver.required(asked)
+            if questions is not None:
+                return self._approver.required(questions)
         except ApprovalError as error:
             message = f"{error} {PART_WAITED}" if waiting.suspended is not None else str(error)
             return refused(self.call, CallError.of(error.code, message))

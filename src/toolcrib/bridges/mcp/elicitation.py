@@ -358,11 +358,13 @@ class ClientApprover:
         self.why_not = ""
         self._dismissed: set[str] = set()
 
-    def answers(self, asked: Asked, responses: types.InputResponses | None) -> dict[str, Answer]:
+    def answers(
+        self, questions: Asked, responses: types.InputResponses | None
+    ) -> dict[str, Answer]:
         """Return the answers among `responses`, by the ids of their questions. Invalid answers, and
         those that this caller may not give, are left out."""
         answers: dict[str, Answer] = {}
-        for key, request in asked.requests.items():
+        for key, request in questions.requests.items():
             response = (responses or {}).get(key)
             if not isinstance(response, types.ElicitResult):
                 continue
@@ -419,14 +421,16 @@ class ClientApprover:
             own_requests[0], tally.nonce, self._pinned, others, waiting.suspended, tally.tainted
         )
 
-    def required(self, asked: Asked) -> types.InputRequiredResult:
+    def required(self, questions: Asked) -> types.InputRequiredResult:
         """Return the end of a request with these questions. Raises ApprovalError if their state
         cannot be kept."""
-        state = written(asked)
+        state = written(questions)
         if len(state) > _LONGEST_STATE:
             raise ApprovalError(TOO_LONG, ErrorCode.APPROVAL_REQUIRED)
         return types.InputRequiredResult(
-            input_requests={key: self.question(request) for key, request in asked.requests.items()},
+            input_requests={
+                key: self.question(request) for key, request in questions.requests.items()
+            },
             request_state=state,
         )
 

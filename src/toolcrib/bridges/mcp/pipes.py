@@ -152,9 +152,8 @@ class Line(NamedTuple):
         )  # invalid UTF-8 cannot be written either
         pairs: list[tuple[str, str]] = []
         structure = _TEXT.sub("", text)
-        if self.cut or structure.count("{") == structure.count(
-            "}"
-        ):  # otherwise its end may be inside
+        # the end of a line whose braces do not match may be inside a nested object
+        if self.cut or structure.count("{") == structure.count("}"):
             tail = _TAIL.search(text[-_EDGE:])
             pairs += _ONE.findall("" if tail is None else tail[0])
         head = _HEAD.match(text[:_EDGE])

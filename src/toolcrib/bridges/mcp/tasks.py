@@ -48,11 +48,8 @@ _BROKE = (
     RequestFault.ENDING,
 )
 _OVER = ("completed", "failed", "cancelled")
-_DEFAULT_INTERVAL, _SHORTEST, _LONGEST = (
-    1.0,
-    0.05,
-    30.0,
-)  # seconds between two requests for the state
+# seconds between two requests for the state
+_DEFAULT_INTERVAL, _SHORTEST, _LONGEST = 1.0, 0.05, 30.0
 _TO_CANCEL = 2.0
 
 

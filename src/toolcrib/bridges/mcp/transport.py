@@ -67,9 +67,8 @@ class StdioTransport:
         text = self._stderr.decode("utf-8", "replace")
         if len(self._stderr) < _TAIL:
             return text
-        first_line, newline, rest = text.partition(
-            "\n"
-        )  # the first line may be the end of a secret
+        # the first line may be the end of a secret
+        first_line, newline, rest = text.partition("\n")
         return rest if newline and rest.strip() else first_line.partition(" ")[2]
 
     @asynccontextmanager
@@ -77,12 +76,18 @@ class StdioTransport:
         """Yield the two streams of an `mcp` session. Raises SourceError if the program cannot start."""
         self._stderr.clear()
         process = await self._start()
-        into, incoming = anyio.create_memory_object_stream[Incoming](0)
-        outgoing, out = anyio.create_memory_object_stream[SessionMessage](0)
+        to_session, incoming = anyio.create_memory_object_stream[Incoming](0)
+        outgoing, from_session = anyio.create_memory_object_stream[SessionMessage](0)
         try:
-            async with into, incoming, outgoing, out, anyio.create_task_group() as tasks:
-                tasks.start_soon(self._read, process, into)
-                tasks.start_soon(_write, process, out, into)
+            async with (
+                to_session,
+                incoming,
+                outgoing,
+                from_session,
+                anyio.create_task_group() as tasks,
+            ):
+                tasks.start_soon(self._read, process, to_session)
+                tasks.start_soon(_write, process, from_session, to_session)
                 tasks.start_soon(self._listen, process)
                 try:
                     yield incoming, outgoing
@@ -117,18 +122,18 @@ class StdioTransport:
             raise SourceError(f"'{server.command}' cannot be started ({reason})") from None
 
     async def _read(
-        self, process: asyncio.subprocess.Process, into: MemoryObjectSendStream[Incoming]
+        self, process: asyncio.subprocess.Process, to_session: MemoryObjectSendStream[Incoming]
     ) -> None:
         assert process.stdout is not None  # noqa: S101  it is a pipe
         lines = BoundedLines(MAX_MESSAGE)
         try:
-            async with into:
+            async with to_session:
                 while chunk := await process.stdout.read(1 << 16):
                     for message in map(read_line, lines.feed(chunk)):
                         if isinstance(message, UnanswerableError):
                             return
                         if message is not None:
-                            await into.send(message)
+                            await to_session.send(message)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
             pass  # the session has ended
         finally:
@@ -168,9 +173,8 @@ def _error_instead(line: Line, fault: RequestFault, text: str) -> SessionMessage
     """Return an error for the request that a line answers, if it says which."""
     envelope = line.envelope
     request_id = envelope.get("id")
-    if "method" in envelope or not isinstance(
-        request_id, int
-    ):  # the server asks; our ids are numbers
+    # with a method it is a request of the server; the ids of our own requests are numbers
+    if "method" in envelope or not isinstance(request_id, int):
         return None
     return SessionMessage(
         types.JSONRPCError(jsonrpc="2.0", id=request_id, error=marked(fault, text))
@@ -179,18 +183,18 @@ def _error_instead(line: Line, fault: RequestFault, text: str) -> SessionMessage
 
 async def _write(
     process: asyncio.subprocess.Process,
-    out: MemoryObjectReceiveStream[SessionMessage],
-    into: MemoryObjectSendStream[Incoming],
+    from_session: MemoryObjectReceiveStream[SessionMessage],
+    to_session: MemoryObjectSendStream[Incoming],
 ) -> None:
     assert process.stdin is not None  # noqa: S101  it is a pipe
     try:
-        async with out:
-            async for outgoing in out:
+        async with from_session:
+            async for outgoing in from_session:
                 text = outgoing.message.model_dump_json(by_alias=True, exclude_unset=True)
                 process.stdin.write(text.encode() + b"\n")
                 await process.stdin.drain()
     except OSError:
-        await into.aclose()  # waiting calls are told that no answer comes
+        await to_session.aclose()  # waiting calls are told that no answer comes
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
@@ -312,9 +316,7 @@ class _Client(httpx2.AsyncClient):
             return _stream_response(await self._send(request, **options))
         self.hear(False)
         response = await self._send(request, **options)
-        has_no_stream = (
-            response.status_code == HTTPStatus.METHOD_NOT_ALLOWED
-        )  # the server has no stream
+        has_no_stream = response.status_code == HTTPStatus.METHOD_NOT_ALLOWED
         self.hear(has_no_stream or (response.is_success and _is_stream(response)))
         return _stream_response(response, client=self)
 
