@@ -494,7 +494,7 @@ def _reasons(holder: _Object) -> Iterator[str]:
 def _whole_reply(answer: Any, limit: object, observed: _ObservedAnswers) -> _Object:
     reply = _dumped(answer)
     for choice in reply.get("choices", [])[:1]:
-        choice.update(observed.ending(choice.get("finish_reason")) | _cut_by(limit, reply))
+        choice.update(observed.ending(choice.get("finish_reason")) | _length_reason(limit, reply))
     return reply
 
 
@@ -503,7 +503,7 @@ def _dumped(model: Any) -> _Object:
     return dumped
 
 
-def _cut_by(limit: object, reply: _Object) -> _Object:
+def _length_reason(limit: object, reply: _Object) -> _Object:
     """Return the reason for a reply that used up its tokens, which was cut whatever LiteLLM calls
     it.
 
@@ -531,7 +531,7 @@ async def _events(
         if chunk is None:
             if reported := observed.error():
                 raise reported_error(reported)
-            ending = observed.ending(litellm_reason) | _cut_by(limit, last_usage)
+            ending = observed.ending(litellm_reason) | _length_reason(limit, last_usage)
             if ending["finish_reason"]:
                 ends = [{"index": index, "delta": {}} | ending for index in indexes]
                 yield _event({"choices": ends})

@@ -72,8 +72,8 @@ class ArgsReader(TypedReader):
     ) -> None:
         label = f"tool '{tool.name}': its args_schema"
         model_adapter = adapter_for(model, label)
-        self._holding = _held_by_factories(tool.name, model_adapter.core_schema)
-        adapter = bounded(_by_own_names(model, model_adapter))
+        self._holding = _factory_fields(tool.name, model_adapter.core_schema)
+        adapter = bounded(_adapter_by_own_names(model, model_adapter))
         super().__init__(adapter.core_schema, adapter.validator.validate_json)
         self._tool = tool
         self._model = model
@@ -115,7 +115,7 @@ class ArgsReader(TypedReader):
     def _checked(
         self, read_arguments: ReadArguments, arguments: dict[str, Any], call_id: str
     ) -> dict[str, Any]:
-        """Return `given` if LangChain passes on what was decided on. A default that nobody sent and
+        """Return `arguments` if LangChain passes on what was decided on. A default that nobody sent and
         the class refuses is left to the class. Raises the same errors as `passed_on`."""
         try:
             passed = self._tool._to_args_and_kwargs({**arguments}, call_id)  # noqa: SLF001  as it does
@@ -126,7 +126,7 @@ class ArgsReader(TypedReader):
                 remaining = {key: value for key, value in arguments.items() if key not in refused}
                 return self._checked(read_arguments, remaining, call_id)
             raise self._refused(error, read_arguments) from error
-        if not self._holds(read_arguments, *passed):
+        if not self._passes_same_values(read_arguments, *passed):
             raise ToolError(_OTHER_VALUES)
         return arguments
 
@@ -160,7 +160,7 @@ class ArgsReader(TypedReader):
             f"The tool does not take these arguments: {'; '.join(problems)}", retryable=True
         )
 
-    def _holds(
+    def _passes_same_values(
         self, read_arguments: ReadArguments, positional: Sequence[Any], by_name: Mapping[str, Any]
     ) -> bool:
         passed = (
@@ -196,11 +196,11 @@ def _key(tool: str, name: str, field: FieldInfo, config: ConfigDict) -> str:
     )
 
 
-def _by_own_names(model: type[BaseModel], adapter: Adapter) -> Adapter:
+def _adapter_by_own_names(model: type[BaseModel], adapter: Adapter) -> Adapter:
     """Return a reader of a class's fields by their own names. Nested fields keep their aliases."""
     if all(field.validation_alias is None for field in model.model_fields.values()):
         return adapter
-    core = _without_aliases(adapter.core_schema, _shared(adapter.core_schema))
+    core = _without_aliases(adapter.core_schema, _shared_definitions(adapter.core_schema))
     return FlatAdapter(core, SchemaValidator(core, _use_prebuilt=False))
 
 
@@ -219,14 +219,14 @@ def _without_aliases(core: Any, shared: Mapping[str, Any]) -> Any:
     return {**copied, "schema": _without_aliases(core["schema"], shared)}
 
 
-def _shared(core: Any) -> Mapping[str, Any]:
+def _shared_definitions(core: Any) -> Mapping[str, Any]:
     return {definition["ref"]: definition for definition in definitions_of(core)}
 
 
-def _held_by_factories(tool: str, core: Any) -> frozenset[str]:
+def _factory_fields(tool: str, core: Any) -> frozenset[str]:
     """Return the fields of a class in which a factory makes something, at any depth. Raises
     DefinitionError for a class without fields."""
-    shared = _shared(core)
+    shared = _shared_definitions(core)
     while core["type"] != "model-fields":
         is_ref = core["type"] == "definition-ref"
         core = shared[core["schema_ref"]] if is_ref else core.get("schema")

@@ -40,7 +40,7 @@ def content_in(result: object) -> Any:
         return result
     try:
         standard = ToolMessage(
-            [_older(element) for element in result], tool_call_id=""
+            [_readable_block(element) for element in result], tool_call_id=""
         ).content_blocks
         parts = [_part(dict(element)) for element in standard]
         contents = [
@@ -60,7 +60,7 @@ def _is_block(value: object) -> bool:
     )
 
 
-def _older(block: Any) -> Any:
+def _readable_block(block: Any) -> Any:
     """Return a block that `content_blocks` reads, which knows only one of two forms of `image_url`."""
     if isinstance(block, dict) and isinstance(block.get("image_url"), str):
         return {**block, "image_url": {"url": block["image_url"]}}

@@ -239,7 +239,9 @@ def graph_call(
     thread = str(config.get("configurable", {}).get("thread_id") or "")
     info = _execution_info() if runtime is None else runtime.execution_info
     if info is None:
-        return GraphCall(thread or uuid.uuid4().hex, _writable(asked_call.id) or uuid.uuid4().hex)
+        return GraphCall(
+            thread or uuid.uuid4().hex, _loggable_id(asked_call.id) or uuid.uuid4().hex
+        )
     messages = _messages(runtime)
     reply = _reply(messages, asked_call.id)
     call_id, saver = _key(asked_call, info, messages, reply, alike), _saver(config)
@@ -267,7 +269,7 @@ def _key(
     """Return the key of a call in a thread. It consists of the message and the id, or of the
     position in the message if the id is empty or not unique. The quoted id of a message contains no
     `:` and no `/`."""
-    step, written_id = f"task:{info.task_id}", _writable(asked_call.id)
+    step, written_id = f"task:{info.task_id}", _loggable_id(asked_call.id)
     if reply is None:
         substitute = uuid.uuid4().hex if asked_call.id is None else asked_call.digest
         return f"{step}/{written_id or substitute}"
@@ -294,7 +296,7 @@ def _places(reply: AIMessage, asked_call: AskedCall) -> tuple[int, tuple[int, ..
     return len(same_id), tuple(same_arguments or same_name or same_id)
 
 
-def _writable(call_id: str | None) -> str:
+def _loggable_id(call_id: str | None) -> str:
     """Return an id that a log can hold, with lone surrogates encoded."""
     text = call_id or ""
     return text if encodable(text) == text else quote(text, errors="surrogatepass")

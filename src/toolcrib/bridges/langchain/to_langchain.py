@@ -326,14 +326,16 @@ class RunnerTool(BaseTool):
         runtime = _take_runtime(arguments)
         if runtime is not None:  # a model asks for it, though without an id
             tool_call_id = tool_call_id or ""
-        text, fault = _text_of(arguments)
+        text, fault = _json_of(arguments)
         asked_call = AskedCall(self.name, arguments, text, tool_call_id)
         origin = graph_call(config, runtime, asked_call, self._bridge.alike)
         call = self._call(asked_call, fault, origin)
         manager = AsyncCallbackManager.configure(
             callbacks, self.callbacks, bool(verbose), tags, self.tags, metadata, self.metadata
         )
-        shown_arguments = self._shown(arguments) if manager.handlers and call.complete else {}
+        shown_arguments = (
+            self._public_arguments(arguments) if manager.handlers and call.complete else {}
+        )
         with self._bridge.steps.entered(origin.step) as running:
             run_manager = await manager.on_tool_start(
                 {"name": self.name, "description": self.description},
@@ -369,13 +371,13 @@ class RunnerTool(BaseTool):
         """Stream the events of one call. The start event shows what callbacks are shown.
         LangChain's own would contain all arguments."""
         events: Any = super().astream_events(input, config, **kwargs)
-        return self._with_shown(events, input) if hasattr(events, "__aiter__") else events
+        return self._with_public_input(events, input) if hasattr(events, "__aiter__") else events
 
-    async def _with_shown(
+    async def _with_public_input(
         self, events: AsyncGenerator[StreamEvent, None], tool_input: Any
     ) -> AsyncGenerator[StreamEvent, None]:
         is_call = isinstance(tool_input, dict) and tool_input.get("type") == "tool_call"
-        shown = self._shown(tool_input.get("args", {}) if is_call else tool_input)
+        shown = self._public_arguments(tool_input.get("args", {}) if is_call else tool_input)
         async with aclosing(events):
             async for event in events:
                 if event["data"].get("input") is tool_input:
@@ -396,7 +398,7 @@ class RunnerTool(BaseTool):
             fault=fault,
         )
 
-    def _shown(self, arguments: str | JsonObject) -> JsonObject:
+    def _public_arguments(self, arguments: str | JsonObject) -> JsonObject:
         """Return the arguments as records show them, or nothing if they are not valid."""
         tool = self._entry.tool
         if not isinstance(arguments, dict) or tool.validator is None:
@@ -438,7 +440,7 @@ class RunnerTool(BaseTool):
         return message(content), message(content_of(public))
 
 
-def _text_of(arguments: str | JsonObject) -> tuple[str, CallFault | None]:
+def _json_of(arguments: str | JsonObject) -> tuple[str, CallFault | None]:
     if isinstance(arguments, str):
         return arguments, None
     try:

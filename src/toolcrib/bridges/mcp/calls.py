@@ -87,8 +87,8 @@ class OneCall:
         tally: RunTally,
         asked: Asked | None,
     ) -> None:
-        """Begin a call. If it was `asked` about, it is the same call again, with the answers. Raises
-        MCPError if it has begun already for another caller."""
+        """Begin a call. If it ended with questions before (`asked`), it is the same call again,
+        with the answers. Raises MCPError if it has begun already for another caller."""
         call_id, pinned = f"call_{secrets.token_hex(8)}", JsonObject()
         if asked is not None:
             if asked.suspended is not None and asked.request.caller != caller.id:
@@ -169,9 +169,9 @@ class OneCall:
         if waiting is None or questions is None:
             self.task.cancel()
         else:
-            self.task = asyncio.ensure_future(self._withdrawn(waiting, questions))
+            self.task = asyncio.ensure_future(self._record_withdrawal(waiting, questions))
 
-    async def _withdrawn(self, waiting: Waiting, questions: Asked) -> NoReturn:
+    async def _record_withdrawal(self, waiting: Waiting, questions: Asked) -> NoReturn:
         """Record that a call which ended with questions does not go on."""
         call = hydrate(self.call, self._runner.catalog, pinned=questions.pinned or None)
         await self._runner.refuse_all(
@@ -310,7 +310,7 @@ class Progress:
 
     def progress(self, _call_id: str, part: JsonValue) -> None:
         if self._sender is None:
-            self._sender = asyncio.create_task(self._tell())
+            self._sender = asyncio.create_task(self._send_parts())
         with suppress(asyncio.QueueFull):
             self._parts.put_nowait(part)
 
@@ -328,7 +328,7 @@ class Progress:
         if self._sender is not None:
             self._sender.cancel()
 
-    async def _tell(self) -> None:
+    async def _send_parts(self) -> None:
         while True:
             part = await self._parts.get()
             try:

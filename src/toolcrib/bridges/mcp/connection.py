@@ -218,7 +218,7 @@ class Connection:
         """Open the first session. Raises SourceError if the server cannot be reached, or its tools
         not listed."""
         self._owner = self._loop.create_task(self._run_sessions(), name=f"mcp: {self.name}")
-        await self._connected()
+        await self._open_session()
 
     async def close(self) -> None:
         """End the session and what was started for it. Calls that wait are told that it ended."""
@@ -240,7 +240,7 @@ class Connection:
 
     async def refresh(self) -> None:
         """Ask for the list of tools. Raises SourceError."""
-        await self._in_own_loop(self._refreshed())
+        await self._in_own_loop(self._refresh_list())
 
     async def call(
         self, tool: str, expected_digest: str, context: CallContext, arguments: dict[str, Any]
@@ -270,7 +270,7 @@ class Connection:
         *,
         may_retry: bool = True,
     ) -> Any:
-        session, client = await self._listed()
+        session, client = await self._session_with_list()
         if self.digest_of(tool) != expected_digest:
             raise ToolError(CHANGED, retryable=False)
         with session.calling():
@@ -322,17 +322,17 @@ class Connection:
             case fault:
                 assert_never(fault)
 
-    async def _listed(self) -> tuple[_Session, Client]:
+    async def _session_with_list(self) -> tuple[_Session, Client]:
         """Return an open session whose tools are known in their current form. Raises ToolError."""
         try:
-            session, client = await self._connected()
+            session, client = await self._open_session()
             deadline = self._loop.time() + _TO_LIST
             may_be_stale = session.misses_changes and session.reports_changes
             while may_be_stale or not session.listed.is_set():
                 async with asyncio.timeout_at(deadline):
-                    await (self._refreshed() if may_be_stale else session.listed.wait())
+                    await (self._refresh_list() if may_be_stale else session.listed.wait())
                 may_be_stale = False
-                session, client = await self._connected()
+                session, client = await self._open_session()
         except TimeoutError:
             raise ToolError(LISTING, retryable=True) from None
         except SourceError as error:
@@ -340,7 +340,7 @@ class Connection:
             raise ToolError(NOT_REACHED, retryable=True) from None
         return session, client
 
-    async def _connected(self) -> tuple[_Session, Client]:
+    async def _open_session(self) -> tuple[_Session, Client]:
         """Return the open session, of which there is only one at a time. Raises SourceError."""
         if self._closed or self._owner is None or self._owner.done():
             raise SourceError(f"{self.name}: its catalog was closed")
@@ -352,10 +352,10 @@ class Connection:
         session = self._session
         return session, await asyncio.shield(session.client)
 
-    async def _refreshed(self, *, may_retry: bool = True) -> None:
+    async def _refresh_list(self, *, may_retry: bool = True) -> None:
         """List the tools, in a new session if this one has ended. Repeating this request does no
         harm."""
-        session, client = await self._connected()
+        session, client = await self._open_session()
         try:
             async with asyncio.timeout(self._options.seconds):
                 await self._list(client)
@@ -367,7 +367,7 @@ class Connection:
                 session.end()
             else:
                 raise SourceError(f"{self.name}: {self._reason_of(error, '')}") from None
-            await self._refreshed(may_retry=False)
+            await self._refresh_list(may_retry=False)
 
     async def _run_sessions(self) -> None:
         """Hold one session after the other, each from its beginning to its end."""
@@ -384,7 +384,7 @@ class Connection:
             )
             raised: BaseException | None = None
             try:
-                await self._hold(session, transport.connect())
+                await self._hold_session(session, transport.connect())
             except asyncio.CancelledError:
                 raise
             except BaseException as error:  # noqa: BLE001  it is raised to all who wait
@@ -406,7 +406,7 @@ class Connection:
         secrets = (*self._server.secrets, *self._sent_secrets)
         return hidden(text, (*secrets, *map(legal_name, secrets)))
 
-    async def _hold(self, session: _Session, streams: Any) -> None:
+    async def _hold_session(self, session: _Session, streams: Any) -> None:
         """Open a session, list the tools, give it to all who wait, and leave it when it is over."""
 
         async def hear(message: IncomingMessage) -> None:
@@ -433,14 +433,14 @@ class Connection:
             session.client.set_result(client)
             listening = asyncio.ensure_future(_listen(client, session))
             try:
-                await self._watch(session, client)
+                await self._watch_changes(session, client)
                 if not self._closed:
                     await session.answered(_TO_END)
             finally:
                 listening.cancel()
                 await asyncio.gather(listening, return_exceptions=True)
 
-    async def _watch(self, session: _Session, client: Client) -> None:
+    async def _watch_changes(self, session: _Session, client: Client) -> None:
         """Wait until a session is over, and list its tools again whenever they have changed. A
         server that changes with every listing is listed less and less often."""
         listed_at, pause = -inf, 0.0
@@ -489,7 +489,7 @@ class Connection:
             self._known_listing = number
             previous, self._digests = self._digests, _digests(tools) | dict.fromkeys(malformed, "")
             self.tools, self.malformed = tuple(tools), malformed
-            self._task_tools = _called_as_tasks(client, tools)
+            self._task_tools = _task_only_tools(client, tools)
         for name in previous:
             if self.digest_of(name) != previous[name]:
                 shown_name = self.shown(name)
@@ -577,7 +577,7 @@ async def _page(
         try:
             valid.append(types.Tool.model_validate(tool, by_name=False))
         except ValidationError as error:
-            malformed[_name_of(tool, index)] = _fault(error)
+            malformed[_name_of(tool, index)] = _malformed_reason(error)
     tools = valid if isinstance(listed, list) else listed
     payload = {"tools": tools, "nextCursor": raw.get("nextCursor")}
     page = types.ListToolsResult.model_validate(payload, by_name=False)
@@ -594,7 +594,7 @@ def _name_of(tool: object, index: int) -> str:
     return encodable(name) if isinstance(name, str) and name else f"tool {index + 1} of a page"
 
 
-def _fault(error: ValidationError) -> str:
+def _malformed_reason(error: ValidationError) -> str:
     """Return where a definition is malformed, without any of its text."""
     first_error = error.errors(include_url=False, include_context=False, include_input=False)[0]
     location = "/".join(map(str, first_error["loc"]))
@@ -659,7 +659,7 @@ def _progress_callback(context: CallContext) -> ProgressFnT:
     return tell
 
 
-def _called_as_tasks(client: Client, tools: Sequence[types.Tool]) -> frozenset[str]:
+def _task_only_tools(client: Client, tools: Sequence[types.Tool]) -> frozenset[str]:
     task_support = client.server_capabilities.tasks
     if client.protocol_version in MODERN_PROTOCOL_VERSIONS or task_support is None:
         return frozenset()

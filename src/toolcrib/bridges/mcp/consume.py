@@ -59,7 +59,7 @@ class _ToolOptions(msgspec.Struct, frozen=True):
         return self.only is None or any(name in self.only for name in names)
 
 
-class _Listed(msgspec.Struct, frozen=True):
+class _ListedTool(msgspec.Struct, frozen=True):
     """A tool as a server lists it, with its name in the catalog and its current digest."""
 
     name: str
@@ -135,7 +135,7 @@ class McpCatalog:
         self._tool_options = tool_options
         self._options = options
         self._connections: list[tuple[str, Connection]] = []
-        self._snapshot: dict[_Key, _Listed] = {}
+        self._snapshot: dict[_Key, _ListedTool] = {}
         self.left_out: tuple[LeftOut, ...] = ()
         """The tools that the servers list but that cannot be used, as of the last snapshot."""
 
@@ -198,15 +198,15 @@ class McpCatalog:
         connections, self._connections = self._connections, []
         await asyncio.gather(*(connection.close() for _, connection in connections))
 
-    def _selected(self) -> dict[_Key, _Listed]:
+    def _selected(self) -> dict[_Key, _ListedTool]:
         """Return the listed tools that the author takes. One that is listed twice is the same, or
         has no digest."""
-        selected = dict[_Key, _Listed]()
+        selected = dict[_Key, _ListedTool]()
         for prefix, server in self._connections:
             for tool in server.tools:
                 name = prefix_of(prefix) + legal_name(tool.name)
                 if self._tool_options.takes(name, tool.name):
-                    entry = _Listed(name, tool, server, server.digest_of(tool.name))
+                    entry = _ListedTool(name, tool, server, server.digest_of(tool.name))
                     selected.setdefault((server, tool.name), entry)
         return selected
 
@@ -253,7 +253,7 @@ class McpCatalog:
         self._check_listed(catalog_names, server_names)
         tools: list[Catalog] = []
         left_out = [entry for entry, _, _ in malformed]
-        by_name: dict[_Key, _Listed] = {}
+        by_name: dict[_Key, _ListedTool] = {}
         for entry in selected.values():
             earlier = by_name.setdefault((entry.connection, entry.name), entry)
             if earlier is not entry:
@@ -271,7 +271,7 @@ class McpCatalog:
         lock = None
         if tool_options.lock is not None:
             lock = read_lock(tool_options.lock)
-            refuse_changes(_unread(catalog, lock), tool_options.lock)
+            refuse_changes(_changes_since(catalog, lock), tool_options.lock)
         if tool_options.trust:
             catalog = catalog.trusting(tool_options.trust, lock=lock)
         for omitted in left_out:
@@ -280,7 +280,7 @@ class McpCatalog:
         self._snapshot = selected
         return catalog
 
-    def _tool(self, entry: _Listed) -> Tool[..., Any]:
+    def _tool(self, entry: _ListedTool) -> Tool[..., Any]:
         """Return a tool of the catalog. Raises DefinitionError, and ValueError for a definition
         that is not JSON."""
         expected_digest = entry.digest
@@ -320,7 +320,7 @@ def _changed_parts(before: object, after: object, parts: tuple[str, ...]) -> tup
     return tuple(part for part in parts if getattr(before, part) != getattr(after, part))
 
 
-def _unread(catalog: Catalog, lock: Lock) -> list[Change]:
+def _changes_since(catalog: Catalog, lock: Lock) -> list[Change]:
     """Return the tools that differ from what somebody read when the lock was written."""
     changes: list[Change] = []
     for name, tool in lock_catalog(catalog).tools.items():

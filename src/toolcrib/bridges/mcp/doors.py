@@ -77,14 +77,14 @@ def security_of(hosts: Sequence[str], origins: Sequence[str]) -> TransportSecuri
 
 def guarded(app: Starlette, *, only_here: bool) -> Starlette:
     """Put the checks of this module before an app of the SDK's."""
-    app.user_middleware.append(Middleware(_Named))
+    app.user_middleware.append(Middleware(_HostCheck))
     if only_here:
         app.user_middleware.append(Middleware(_OnlyHere))
-    app.user_middleware.insert(0, Middleware(_Answered))
+    app.user_middleware.insert(0, Middleware(_InterruptionReply))
     return app
 
 
-class _Named:
+class _HostCheck:
     """Refuses a Host or an Origin whose port is no number, since to the SDK `host:*` is any text
     that begins with `host:`. It converts both to lower case, since the SDK compares them letter by
     letter."""
@@ -107,7 +107,7 @@ class _Named:
         await app({**scope, "headers": lowered}, receive, send)
 
 
-class _Answered:
+class _InterruptionReply:
     """Answers a request with a JSON-RPC error if the end of the process interrupts it. Otherwise
     the web server would say that the application has failed."""
 

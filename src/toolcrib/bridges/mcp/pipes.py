@@ -94,15 +94,15 @@ class _NotedRequests(Closing):
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
-        return self._noted(await self._stream.__anext__())
+        return self._observed(await self._stream.__anext__())
 
     async def receive(self) -> SessionMessage | Exception:
-        return self._noted(await self._stream.receive())
+        return self._observed(await self._stream.receive())
 
     async def aclose(self) -> None:
         await self._stream.aclose()
 
-    def _noted(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
+    def _observed(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
         message = None if isinstance(item, Exception) else item.message
         if isinstance(message, types.JSONRPCNotification) and message.method == _CANCELLED:
             params = message.params or {}
@@ -214,7 +214,7 @@ class StandardInput:
         self._lines: asyncio.Queue[Line | None] = asyncio.Queue(64)
         self._answers: asyncio.Future[Writes] = asyncio.get_running_loop().create_future()
         self._own_input = -1
-        self._watching: asyncio.Task[None] | None = None
+        self._stop_task: asyncio.Task[None] | None = None
         self._has_left = False
 
     async def __aenter__(self) -> Self:
@@ -226,24 +226,24 @@ class StandardInput:
         threading.Thread(
             target=self._read, args=(loop, os.dup(self._own_input)), daemon=True
         ).start()
-        self._watching = asyncio.create_task(self._watch())
+        self._stop_task = asyncio.create_task(self._wait_for_stop())
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._has_left = True
-        if self._watching is not None:
-            self._watching.cancel()
+        if self._stop_task is not None:
+            self._stop_task.cancel()
         os.dup2(self._own_input, 0)
         os.close(self._own_input)
 
     def asked_by(self, stream: Reads) -> _NotedRequests:
         """Return the stream by which the requests among its messages are to be read."""
-        return _NotedRequests(stream, self._close)
+        return _NotedRequests(stream, self._request_ended)
 
     def answered_by(self, stream: Writes) -> _NotedAnswers:
         """Return the stream by which all requests are to be answered."""
         self._answers.set_result(stream)
-        return _NotedAnswers(stream, self._close)
+        return _NotedAnswers(stream, self._request_ended)
 
     async def __aiter__(self) -> AsyncIterator[str]:
         while (line := await self._lines.get()) is not None and not self._stop.is_set():
@@ -262,7 +262,7 @@ class StandardInput:
             else:
                 await self._refuse(envelope.get("id"), message)
 
-        await self._end()
+        await self._wait_for_answers()
 
     async def _refuse(self, request_id: types.RequestId | None, fault: types.ErrorData) -> None:
         """Answer a line, with its id unless that would answer an open request."""
@@ -270,7 +270,7 @@ class StandardInput:
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await (await self._answers).send(SessionMessage(_line_error(request_id, fault)))
 
-    async def _close(self, request: types.RequestId) -> None:
+    async def _request_ended(self, request: types.RequestId) -> None:
         self._open.pop(request, None)
         if not self._is_waiting():
             self._answered.set()
@@ -278,7 +278,7 @@ class StandardInput:
     def _is_waiting(self) -> bool:
         return any(self._open.values())
 
-    async def _end(self) -> None:
+    async def _wait_for_answers(self) -> None:
         """Wait for the answers to what was read, as long as they are of use to anybody."""
         if self._leave is None or not self._is_waiting():
             return
@@ -298,7 +298,7 @@ class StandardInput:
             for waiter in waiting:
                 waiter.cancel()
 
-    async def _watch(self) -> None:
+    async def _wait_for_stop(self) -> None:
         await self._stop.wait()
         await self._lines.put(None)
 

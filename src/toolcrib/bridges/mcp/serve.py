@@ -180,8 +180,8 @@ class ServedTasks:
     """Holds the tasks of a server, and answers what clients ask about them."""
 
     def __init__(self, who: Callable[[], Caller], serves: Callable[[], ToolRunner]) -> None:
-        self._who = who
-        self._serves = serves
+        self._current_caller = who
+        self._current_runner = serves
         self._tasks: dict[str, _Task] = {}
 
     @staticmethod
@@ -219,7 +219,9 @@ class ServedTasks:
             for key, answer in params.input_responses.items():
                 with suppress(ValidationError):  # a malformed one is left out
                     answers[key] = _ANSWER.validate_python(answer)
-            task.call = task.call.answered(self._serves(), context, answers, caller=self._who())
+            task.call = task.call.answered(
+                self._current_runner(), context, answers, caller=self._current_caller()
+            )
             context.lifespan_context.of(context, task.call.caller).hold(task.call.task)
         return {"resultType": "complete"}
 
@@ -239,7 +241,7 @@ class ServedTasks:
         if headers is not None and headers.get("mcp-name", "").strip() != params.task_id:
             raise MCPError(HEADER_MISMATCH, "Mcp-Name does not match the task in the body")
         task = self._tasks.get(params.task_id)
-        if task is None or task.call.caller.id != self._who().id:
+        if task is None or task.call.caller.id != self._current_caller().id:
             raise MCPError(INVALID_PARAMS, "There is no such task.")
         return task
 
@@ -288,12 +290,12 @@ class Calls:
         run.hold(call.task)
         self._answering.add(call)
         try:
-            return await self._answered(call, context)
+            return await self._reply_to(call, context)
         finally:
             self._answering.discard(call)
             run.hear(call.tally)
 
-    async def _answered(self, call: OneCall, context: _Context) -> Result | dict[str, Any]:
+    async def _reply_to(self, call: OneCall, context: _Context) -> Result | dict[str, Any]:
         as_task = self._tasks.taken_by(context)
         if await call.ended(self._task_after if as_task else None):
             return call.result()
@@ -363,7 +365,7 @@ class McpServer:
         task_after: float,
     ) -> None:
         self._runner = runner
-        self._tasks = ServedTasks(self._who, lambda: self._runner)
+        self._tasks = ServedTasks(self._current_caller, lambda: self._runner)
         self._calls = Calls(may_approve, self._tasks, task_after)
         self._caller = caller
         self._page_size = page_size
@@ -391,7 +393,7 @@ class McpServer:
         keys = [secrets.token_bytes(32) if state_key is None else state_key]
         sealed = RequestStateSecurity(keys=keys, ttl=DEFAULT_SECONDS)
         self._server.middleware.append(RequestStateBoundary(sealed, default_audience=name))
-        self._server.middleware.append(_with_places)
+        self._server.middleware.append(_naming_faults)
 
     @property
     def server(self) -> Server[Any]:
@@ -470,13 +472,13 @@ class McpServer:
                 await self._calls.aclose()
 
     async def _initialized(self, context: _Context, _params: types.NotificationParams) -> None:
-        context.lifespan_context.of(context, self._who())
+        context.lifespan_context.of(context, self._current_caller())
 
     def _input_schema(self, name: str) -> JsonObject | None:
         entry = self._runner.catalog.by_name.get(name)
         return None if entry is None else entry.tool.definition.input_schema
 
-    def _who(self) -> Caller:
+    def _current_caller(self) -> Caller:
         """Return the caller according to the author's function. Raises MCPError."""
         expected = "a Caller, from a function that is not async"
         try:
@@ -493,7 +495,7 @@ class McpServer:
         self, context: _Context, params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
         """Return a page of the tools that a caller may ever call."""
-        caller = self._who()
+        caller = self._current_caller()
         policy_context = PolicyContext(caller, context.lifespan_context.of(context, caller).tally)
         definitions = [tool.get_definition() for tool in self._runner.catalog]
         first = 0
@@ -512,7 +514,7 @@ class McpServer:
         return types.ListToolsResult(tools=page)
 
     async def _call(self, context: _Context, params: types.CallToolRequestParams) -> Any:
-        caller = self._who()
+        caller = self._current_caller()
         return await self._calls.answer(self._runner, context, params, caller=caller)
 
 
@@ -533,17 +535,19 @@ def _guarded(
     return answer
 
 
-async def _with_places(ctx: _Context, call_next: CallNext) -> HandlerResult:
+async def _naming_faults(ctx: _Context, call_next: CallNext) -> HandlerResult:
     """Name the malformed parameters of a request, since the SDK only says that there are some."""
     try:
         return await call_next(ctx)
     except ValidationError as error:
-        places = dict.fromkeys(_place(fault["loc"], ctx.params) for fault in error.errors())
+        places = dict.fromkeys(
+            _fault_location(fault["loc"], ctx.params) for fault in error.errors()
+        )
         faults = ", ".join(list(places)[:_MOST_PLACES])
         raise MCPError(INVALID_PARAMS, f"Invalid request parameters: {faults}") from None
 
 
-def _place(steps: tuple[str | int, ...], params: Mapping[str, Any] | None) -> str:
+def _fault_location(steps: tuple[str | int, ...], params: Mapping[str, Any] | None) -> str:
     """Return which parameter is malformed or missing. `steps` is the SDK's path to it, which
     continues with names of its own classes."""
     current: Any = {"params": params or {}, **(params or {})}

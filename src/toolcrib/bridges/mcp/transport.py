@@ -88,12 +88,12 @@ class StdioTransport:
             ):
                 tasks.start_soon(self._read, process, to_session)
                 tasks.start_soon(_write, process, from_session, to_session)
-                tasks.start_soon(self._listen, process)
+                tasks.start_soon(self._collect_stderr, process)
                 try:
                     yield incoming, outgoing
                 finally:
                     with anyio.CancelScope(shield=True):
-                        await _end(process)
+                        await _end_process(process)
                     tasks.cancel_scope.cancel()
         finally:  # a process that was left behind may hold the other ends of the pipes
             with suppress(AttributeError, PermissionError, ProcessLookupError):
@@ -139,7 +139,7 @@ class StdioTransport:
         finally:
             self._ended()
 
-    async def _listen(self, process: asyncio.subprocess.Process) -> None:
+    async def _collect_stderr(self, process: asyncio.subprocess.Process) -> None:
         assert process.stderr is not None  # noqa: S101  likewise
         while chunk := await process.stderr.read(1 << 16):
             self._stderr += chunk
@@ -158,13 +158,13 @@ def read_line(line: Line) -> Incoming | None:
     if not line.data.strip():
         return None
     try:
-        return SessionMessage(heard(_parsed(line.data)))
+        return SessionMessage(heard(_parsed_message(line.data)))
     except ValueError:
         text = "a line from the server is not a JSON-RPC message"  # none of its text is shown
         return _error_instead(line, RequestFault.UNREADABLE, text) or ValueError(text)
 
 
-def _parsed(data: bytes | str) -> types.JSONRPCMessage:
+def _parsed_message(data: bytes | str) -> types.JSONRPCMessage:
     """Return the message in a line. Raises ValueError for anything else."""
     return types.jsonrpc_message_adapter.validate_json(data, by_name=False)
 
@@ -197,24 +197,25 @@ async def _write(
         await to_session.aclose()  # waiting calls are told that no answer comes
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _end_process(process: asyncio.subprocess.Process) -> None:
     """End a program as MCP says: its input is closed, then it is told to end, then it is killed."""
     if process.stdin is not None:
         with suppress(OSError):
             process.stdin.close()
     for number in (None, signal.SIGTERM, getattr(signal, "SIGKILL", signal.SIGTERM)):
         if number is not None:
-            _signal(process, number)
+            _signal_group(process, number)
         waited = 0.0
         while process.returncode is None and waited < _ENDS:
             await asyncio.sleep(_LOOK)
             waited += _LOOK
         if process.returncode is not None:
             break
-    _signal(process, getattr(signal, "SIGKILL", signal.SIGTERM))  # processes that it left behind
+    # for the processes that it left behind
+    _signal_group(process, getattr(signal, "SIGKILL", signal.SIGTERM))
 
 
-def _signal(process: asyncio.subprocess.Process, number: int) -> None:
+def _signal_group(process: asyncio.subprocess.Process, number: int) -> None:
     """Signal the program and everything it started, since it leads a process group of its own."""
     with suppress(ProcessLookupError, PermissionError):
         if sys.platform == "win32":
@@ -285,7 +286,8 @@ class _Client(httpx2.AsyncClient):
             return await self._leave_session(request, **options)
         if request.method != "POST":
             return await self._open_stream(request, **options)
-        message = _parsed(await request.aread())  # the body after a redirect was not read yet
+        # after a redirect the body was not read yet
+        message = _parsed_message(await request.aread())
         request_id = message.id if isinstance(message, types.JSONRPCRequest) else None
         try:
             response = await self._send(request, **options)
@@ -339,7 +341,7 @@ async def _checked_response(
         text = f"the server's answer is larger than {MAX_MESSAGE} bytes"
         return _error_response(request, RequestFault.TOO_LARGE, text)
     try:
-        message = _parsed(body)
+        message = _parsed_message(body)
     except ValueError:  # otherwise the SDK would log it
         text = "the server's answer is not a JSON-RPC message"
         return _error_response(request, RequestFault.UNREADABLE, text)
@@ -468,7 +470,7 @@ def _heard(data: str) -> str:
     if str(CONNECTION_CLOSED) not in data:
         return data
     with suppress(ValueError):
-        message = _parsed(data)
+        message = _parsed_message(data)
         cleaned = heard(message)
         if cleaned is not message:
             return cleaned.model_dump_json(by_alias=True)

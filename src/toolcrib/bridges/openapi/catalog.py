@@ -195,11 +195,11 @@ def _usable(form: ImportedForm, plan: RequestPlan, author: _AuthorOptions) -> To
         return _build(form, plan, author)
     except SchemaError as error:
         if form.pop("output_schema", None) is None:
-            raise _unusable(error) from None
+            raise _refusal_of(error) from None
     try:
         return _build(form, msgspec.structs.replace(plan, schemas={}), author)
     except SchemaError as error:
-        raise _unusable(error) from None
+        raise _refusal_of(error) from None
 
 
 def _build(form: ImportedForm, plan: RequestPlan, author: _AuthorOptions) -> Tool[..., Any]:
@@ -207,7 +207,7 @@ def _build(form: ImportedForm, plan: RequestPlan, author: _AuthorOptions) -> Too
 
     Raises SchemaError, NoTool, and DefinitionError for the author's options.
     """
-    handlers, visible = {plan.name: _caller(plan)}, author.visible.get(plan.name)
+    handlers, visible = {plan.name: _call_handler(plan)}, author.visible.get(plan.name)
     author_marks = author.marks.get(plan.name, {})
     try:
         request = {"request": f"{plan.method} {plan.path}", "digest": plan.digest}
@@ -226,7 +226,7 @@ def _build(form: ImportedForm, plan: RequestPlan, author: _AuthorOptions) -> Too
     except DefinitionError as error:
         if plan.name in author.marks or plan.name in author.visible:
             raise
-        raise _unusable(error) from None
+        raise _refusal_of(error) from None
     assert tool.imported is not None and tool.validator is not None  # noqa: S101, PT018  its form is
     tool.validator = Sendable(tool.validator, plan)
     brought = tool.imported.brought
@@ -237,13 +237,13 @@ def _build(form: ImportedForm, plan: RequestPlan, author: _AuthorOptions) -> Too
     return tool
 
 
-def _unusable(error: DefinitionError) -> NoTool:
+def _refusal_of(error: DefinitionError) -> NoTool:
     steps = error.pointer.split("/") if isinstance(error, SchemaError) else []
     is_pattern = steps[-1:] == ["pattern"] or steps[-2:-1] == ["patternProperties"]
     return NoTool("pattern" if is_pattern else "schema", str(error))
 
 
-def _caller(plan: RequestPlan) -> Callable[..., Any]:
+def _call_handler(plan: RequestPlan) -> Callable[..., Any]:
     answers = ApiAnswers(plan)
 
     async def call(
@@ -282,7 +282,7 @@ class ApiAnswers:
         if not 200 <= answer.status < 300:
             raise self._failed(answer)
         if answer.body:
-            value = _value(answer, _of_status(self._media_types, answer.status) or _BYTES)
+            value = _value_of(answer, _of_status(self._media_types, answer.status) or _BYTES)
         else:
             value = self._empty(answer)
         self._check(answer, None if isinstance(value, NO_TEXT) else value)
@@ -360,7 +360,7 @@ def _of_status(by_status: Mapping[str, T], status: int) -> T | None:
     return next((by_status[name] for name in statuses if name in by_status), None)
 
 
-def _value(answer: HttpAnswer, declared: str) -> Any:
+def _value_of(answer: HttpAnswer, declared: str) -> Any:
     """Return JSON as it is, text as a string, and other bytes as a picture or a file. Raises
     ToolError.
 

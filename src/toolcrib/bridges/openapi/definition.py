@@ -138,9 +138,9 @@ class OperationReader:
 
     def __init__(self, document: Document) -> None:
         self._document = document
-        self._requests = ApiSchemas(document, "request", kinds=True)
+        self._request_schemas = ApiSchemas(document, "request", kinds=True)
         self._without_kinds = ApiSchemas(document, "request")
-        self._answers = ApiSchemas(document, "answer")
+        self._answer_schemas = ApiSchemas(document, "answer")
         self._names = Names()
 
     def name(self, operation: ApiOperation) -> str:
@@ -156,7 +156,7 @@ class OperationReader:
     @property
     def has_kinds(self) -> bool:
         """Return whether any arguments that were read are checked for kinds."""
-        return self._requests.has_kinds
+        return self._request_schemas.has_kinds
 
     def read(
         self, name: str, operation: ApiOperation, *, kinds: bool = True
@@ -165,13 +165,13 @@ class OperationReader:
 
         Without `kinds`, arguments are not checked for the kinds in the mapping of a discriminator.
         """
-        schemas = self._requests if kinds else self._without_kinds
+        schemas = self._request_schemas if kinds else self._without_kinds
         arguments = _ArgumentSchema(schemas, operation.path)
         parameters = tuple(arguments.parameter(parameter) for parameter in operation.parameters)
         body = None if operation.body is None else arguments.body(operation.body)
         form: JsonObject = {"name": name, "description": operation.description}
         form["input_schema"] = arguments.schema()
-        output, by_status = self._outputs(operation.responses)
+        output, by_status = self._output_schemas(operation.responses)
         if output is not None:
             form["output_schema"] = output
         hints = {
@@ -186,15 +186,15 @@ class OperationReader:
             security=operation.security,
             parameters=parameters,
             body=body,
-            accept=_accept(operation.responses),
+            accept=_accept_header(operation.responses),
             schemas=by_status,
-            media_types=_bytes_of(operation.responses),
+            media_types=_bytes_media_types(operation.responses),
             reserved_names=_reserved_names(operation),
             defaults={place: values for place, values in arguments.defaults.items() if values},
         )
         return ImportedForm(form, hints), plan
 
-    def _outputs(
+    def _output_schemas(
         self, responses: Mapping[str, ApiResponse]
     ) -> tuple[JsonObject | None, dict[str, Mapping[AnswerKind, JsonObject | None]]]:
         """Return the schema of an operation's results, and those of each status.
@@ -207,7 +207,7 @@ class OperationReader:
         by_status: dict[str, dict[AnswerKind, Translated]] = {}
         try:
             for status in statuses:
-                by_kind = self._output(status, responses[status])
+                by_kind = self._schemas_of_status(status, responses[status])
                 if by_kind is None:
                     return None, {}
                 by_status[status.upper()] = by_kind
@@ -221,10 +221,10 @@ class OperationReader:
             if len(distinct) > 1:
                 nodes, names, sizes = zip(*distinct, strict=True)
                 combined = Translated({"anyOf": [*nodes]}, frozenset().union(*names), sum(sizes))
-            output = self._answers.whole(combined, MAX_ANSWER_NODES)
+            output = self._answer_schemas.whole(combined, MAX_ANSWER_NODES)
             return None if _ANYTHING in distinct else output, {
                 status: {
-                    kind: self._answers.whole(schema, MAX_ANSWER_NODES)
+                    kind: self._answer_schemas.whole(schema, MAX_ANSWER_NODES)
                     if len(distinct) > 1
                     else None
                     for kind, schema in by_kind.items()
@@ -234,30 +234,35 @@ class OperationReader:
         except NoTool:
             return None, {}
 
-    def _output(self, status: str, response: ApiResponse) -> dict[AnswerKind, Translated] | None:
+    def _schemas_of_status(
+        self, status: str, response: ApiResponse
+    ) -> dict[AnswerKind, Translated] | None:
         """Return the schemas of one status, or None if it may return something that has none."""
         if not response.media_types and status in _EMPTY:
             return {"json": Translated({"type": "null"}, frozenset(), 1)}
         media_types = response.media_types
         if response.schema is None or not any(map(is_json, media_types)):
             return None
-        schema = self._answers.translated(response.schema)
+        schema = self._answer_schemas.translated(response.schema)
         if "*/*" in media_types:
             return {"json": schema, "text": schema, "bytes": schema}
         by_kind: dict[AnswerKind, Translated] = {"json": schema}
-        if any(map(is_text, media_types)) and (text := self._text(response.text)) is not None:
+        if (
+            any(map(is_text, media_types))
+            and (text := self._text_schema(response.text)) is not None
+        ):
             by_kind["text"] = text
         if "bytes" in map(kind_of, media_types):
             by_kind["bytes"] = _ANYTHING
         return by_kind
 
-    def _text(self, schema: Node | None) -> Translated | None:
+    def _text_schema(self, schema: Node | None) -> Translated | None:
         """Return the schema of a text, or None if it is described as the object that its JSON would
         be, and not as a string."""
         declared_type = None if schema is None else self._document.resolved(schema).get("type")
         if schema is None or declared_type is None:
             return Translated({"type": "string"}, frozenset(), 1)
-        return self._answers.translated(schema) if declared_type.node == "string" else None
+        return self._answer_schemas.translated(schema) if declared_type.node == "string" else None
 
 
 class _ArgumentSchema:
@@ -335,10 +340,10 @@ class _ArgumentSchema:
             is_required = is_sent and name in required
             field = fields[name] = self._field(body, name, child, required=is_required)
             if field.is_bytes and is_sent:
-                properties[name] = self._of_bytes(child, properties.get(name))
+                properties[name] = self._bytes_schema(child, properties.get(name))
         return {**schema, "properties": properties} if properties else schema, fields
 
-    def _of_bytes(self, part: Node, schema: Any) -> JsonObject:
+    def _bytes_schema(self, part: Node, schema: Any) -> JsonObject:
         """Return the schema of a field of bytes, or of a list of them, in a form that a model can
         write. `schema` is its own, or None if a part of the form's schema declares it."""
         annotations = {key: part.text(key) for key in ("title", "description") if part.text(key)}
@@ -443,7 +448,7 @@ def _as_base64(schema: JsonObject, list_schema: JsonObject | None) -> JsonObject
     return {"type": "array", "items": dict(_BASE64), **limits, **annotations}
 
 
-def _accept(responses: Mapping[str, ApiResponse]) -> str:
+def _accept_header(responses: Mapping[str, ApiResponse]) -> str:
     """Return the media types to ask for: JSON if an operation has it, and otherwise all that it has."""
     declared = [
         kind
@@ -456,7 +461,7 @@ def _accept(responses: Mapping[str, ApiResponse]) -> str:
     return ", ".join([*(preferred[:4] or ["application/json"]), "*/*;q=0.1"])
 
 
-def _bytes_of(responses: Mapping[str, ApiResponse]) -> dict[str, str]:
+def _bytes_media_types(responses: Mapping[str, ApiResponse]) -> dict[str, str]:
     """Return the one media type of bytes for each status, empty if there is none or only a range
     (`image/*`)."""
     by_status = {}

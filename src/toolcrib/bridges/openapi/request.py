@@ -351,7 +351,7 @@ def _pairs(parameter: SentArgument, value: JsonValue, encode: _Encode) -> Iterat
             yield parameter.name, encode(_text(parameter.argument, child))
     elif isinstance(value, dict) and parameter.explode:
         for name, child in value.items():
-            _check_held(parameter, child == [])
+            _check_not_lost(parameter, child == [])
             for element in child if isinstance(child, list) else [child]:
                 yield name, encode(_text(parameter.argument, element))
     else:
@@ -364,7 +364,7 @@ def _pairs(parameter: SentArgument, value: JsonValue, encode: _Encode) -> Iterat
 
 
 def _deep_pairs(parameter: SentArgument, name: str, value: JsonValue) -> Iterator[tuple[str, str]]:
-    _check_held(parameter, value in ([], {}) and name != parameter.name)
+    _check_not_lost(parameter, value in ([], {}) and name != parameter.name)
     if isinstance(value, dict):
         for key, child in value.items():
             if "[" in key or "]" in key:
@@ -381,7 +381,7 @@ def _deep_pairs(parameter: SentArgument, name: str, value: JsonValue) -> Iterato
         yield name, _text(parameter.argument, value)
 
 
-def _check_held(parameter: SentArgument, is_lost: bool) -> None:
+def _check_not_lost(parameter: SentArgument, is_lost: bool) -> None:
     if is_lost:
         raise ToolError(
             f"{parameter.argument} cannot hold empty values, which would be left out of the request"

@@ -68,7 +68,7 @@ class ApiSchemas:
         self._wants_kinds = kinds
         self.is_3_1 = document.version.startswith("3.1")
         self.has_styled_parts = self.is_3_1 or document.is_swagger
-        self._hidden = "readOnly" if direction == "request" else "writeOnly"
+        self._hidden_keyword = "readOnly" if direction == "request" else "writeOnly"
         self.refuses = direction == "request"
         self._names: dict[tuple[_Place, bool], str] = {}
         self._targets: dict[str, Node] = {}
@@ -153,7 +153,7 @@ class ApiSchemas:
         name = discriminator.text("propertyName")
         if not name or name in self.hidden_in(part):
             return None
-        refs = {value: self._of_kind(part.file, entry.node) for value, entry in mapping.items()}
+        refs = {value: self._ref_of_kind(part.file, entry.node) for value, entry in mapping.items()}
         by_target: dict[_Place | None, tuple[str, list[str]]] = {}
         for value, ref in refs.items():
             if ref:
@@ -169,7 +169,7 @@ class ApiSchemas:
             ]
         }
 
-    def _of_kind(self, file: DocumentFile, mapped: object) -> str:
+    def _ref_of_kind(self, file: DocumentFile, mapped: object) -> str:
         """Return the reference that a mapping means: an explicit one, or the name of a schema."""
         component_ref = f"#/components/schemas/{mapped}"
         for ref in (mapped, component_ref, self.document.main_from(file) + component_ref):
@@ -224,10 +224,12 @@ class ApiSchemas:
         target, a schema of its `allOf`, or each of its alternatives besides null says so. Raises
         NoTool."""
         node = part.node
-        if not isinstance(node, dict) or node.keys().isdisjoint((self._hidden, "$ref", *_BRANCHES)):
+        if not isinstance(node, dict) or node.keys().isdisjoint(
+            (self._hidden_keyword, "$ref", *_BRANCHES)
+        ):
             return False
-        if self._hidden in node:
-            return node[self._hidden] is True
+        if self._hidden_keyword in node:
+            return node[self._hidden_keyword] is True
         if depth > MAX_DEPTH:
             raise NoTool("too large", "its schema is nested too deeply, or holds too much")
         if id(node) not in self._is_hidden:
@@ -237,7 +239,7 @@ class ApiSchemas:
                 for key in _ALTERNATIVES
             ]
             self._is_hidden[id(node)] = any(
-                self.is_hidden(branch, depth + 1) for branch in self._in_place(part, _PARTS)
+                self.is_hidden(branch, depth + 1) for branch in self._branches_of(part, _PARTS)
             ) or any(
                 all(self.is_hidden(branch, depth + 1) for branch in group)
                 for group in alternatives
@@ -257,7 +259,7 @@ class ApiSchemas:
             hidden = [
                 name for name, child in part.members("properties").items() if self.is_hidden(child)
             ]
-            others = [self.hidden_in(branch, keys) for branch in self._in_place(part, keys)]
+            others = [self.hidden_in(branch, keys) for branch in self._branches_of(part, keys)]
             self._hidden_in[cache_key] = _NONE.union(hidden, *others)
         return self._hidden_in[cache_key]
 
@@ -270,7 +272,7 @@ class ApiSchemas:
             if id(current.node) not in seen:
                 seen.add(id(current.node))
                 yield current
-                pending += self._in_place(current, keys)
+                pending += self._branches_of(current, keys)
 
     def demands(self, part: Node, names: _Names) -> bool:
         """Return whether this part of an object's schema requires one of these. Raises NoTool."""
@@ -285,19 +287,21 @@ class ApiSchemas:
         """Return each `default` that a schema gives to its value, in any of its parts. Raises
         NoTool."""
         return tuple(
-            branch.node["default"] for branch in self._judging(part) if "default" in branch.node
+            branch.node["default"]
+            for branch in self._parts_of_value(part)
+            if "default" in branch.node
         )
 
     def defaults_of_properties(self, part: Node) -> dict[str, tuple[JsonValue, ...]]:
         """Return the defaults of each property that an object's schema declares, in any of its
         parts. Raises NoTool."""
         by_name: dict[str, tuple[JsonValue, ...]] = {}
-        for branch in self._judging(part):
+        for branch in self._parts_of_value(part):
             for name, child in branch.members("properties").items():
                 by_name[name] = (*by_name.get(name, ()), *self.defaults(child))
         return by_name
 
-    def _judging(self, part: Node) -> Iterator[Node]:
+    def _parts_of_value(self, part: Node) -> Iterator[Node]:
         """Yield the schema and each of its parts that judges the same value. Raises NoTool."""
         seen: set[int] = set()
         pending = [(part, False)]
@@ -320,7 +324,7 @@ class ApiSchemas:
             others += current.members("dependentSchemas").values()
             pending += [(branch, False) for branch in others]
 
-    def _in_place(self, part: Node, keys: tuple[str, ...]) -> list[Node]:
+    def _branches_of(self, part: Node, keys: tuple[str, ...]) -> list[Node]:
         """Return the other parts of a schema that judge the same value."""
         branches = [branch for key in keys for branch in part.items(key)]
         ref = part.text("$ref")

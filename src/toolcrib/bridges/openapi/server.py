@@ -94,12 +94,12 @@ class ApiServer:
         reachable = [*private, *_networks_of(parts.hostname or "")]
         guarded = partial(GuardedHttp, private=reachable, limits=limits or _LIMITS, keep=True)
         self._http = guarded(allow=[f"{parts.scheme}://{parts.netloc}"])
-        self._others = guarded(allow=also)
+        self._other_http = guarded(allow=also)
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop. The server can be used again afterwards."""
         await self._http.aclose()
-        await self._others.aclose()
+        await self._other_http.aclose()
 
     def __repr__(self) -> str:
         return f"ApiServer({self._base!r})"
@@ -112,7 +112,7 @@ class ApiServer:
         keys = {scheme: await self._key(scheme.id) for scheme in self._schemes(request.security)}
         headers, query, cookies = dict(request.headers), [], [*request.cookies]
         for scheme, key in keys.items():
-            place, name, value = _placed(scheme, key)
+            place, name, value = _key_placement(scheme, key)
             if not value.isascii() or (place == "cookie" and ";" in value):
                 raise CapabilityError(_BAD_KEY.format(scheme.id), retryable=False)
             if place == "header":
@@ -126,9 +126,9 @@ class ApiServer:
         base = urljoin(f"{self._base}/", request.server) if request.server else self._base
         separator = "&" if "?" in request.path else "?"
         url = base.rstrip("/") + request.path + (separator + "&".join(query) if query else "")
-        http = self._http if _is_below(base, self._base) else self._others
+        http = self._http if _is_below(base, self._base) else self._other_http
         answer = await http.send(request.method, url, headers=headers, body=request.body)
-        return _without_keys(answer, keys)
+        return _redacted_answer(answer, keys)
 
     def _schemes(self, security: Security) -> tuple[SecurityScheme, ...]:
         """Return the first alternative whose keys are all here, or none if no key is required.
@@ -187,7 +187,7 @@ def _check_key(name: str, key: object) -> None:
         raise SourceError(_BAD_KEY.format(name))
 
 
-def _placed(scheme: SecurityScheme, key: str) -> tuple[str, str, str]:
+def _key_placement(scheme: SecurityScheme, key: str) -> tuple[str, str, str]:
     """Return where a key is sent, under which name, and in which form."""
     if scheme.kind == "apiKey":
         return scheme.place, scheme.name, key
@@ -203,18 +203,18 @@ def _placed(scheme: SecurityScheme, key: str) -> tuple[str, str, str]:
 # JSON is parsed before it is searched, and stays JSON.
 
 
-def _without_keys(answer: HttpAnswer, keys: Mapping[SecurityScheme, str]) -> HttpAnswer:
+def _redacted_answer(answer: HttpAnswer, keys: Mapping[SecurityScheme, str]) -> HttpAnswer:
     """Return an answer without the keys, and with two of its headers."""
     headers = {name: answer.headers[name] for name in _KEPT_HEADERS if name in answer.headers}
     body = answer.body
     if keys:
         secrets = {secret for scheme, key in keys.items() for secret in _key_forms(scheme, key)}
-        body = _body_without(body, headers.get("content-type", ""), secrets)
-        headers = {name: _hidden(value, secrets) for name, value in headers.items()}
+        body = _redacted_body(body, headers.get("content-type", ""), secrets)
+        headers = {name: _redacted(value, secrets) for name, value in headers.items()}
     return HttpAnswer(status=answer.status, body=body, headers=headers)
 
 
-def _body_without(body: bytes, media_type: str, secrets: Iterable[str]) -> bytes:
+def _redacted_body(body: bytes, media_type: str, secrets: Iterable[str]) -> bytes:
     """Return a body without keys, in its own encoding. Bytes that are no text only lose the bytes
     of keys."""
     encoding, errors = "utf-8", "surrogateescape"
@@ -223,11 +223,11 @@ def _body_without(body: bytes, media_type: str, secrets: Iterable[str]) -> bytes
         text = body.decode(encoding, errors)
     else:
         encoding, errors = encoding_of(body, media_type), "replace"
-    redacted = _hidden(text, secrets, is_of_json=is_json(media_type))
+    redacted = _redacted(text, secrets, is_of_json=is_json(media_type))
     return body if redacted == text else redacted.encode(encoding, errors)
 
 
-def _hidden(text: str, secrets: Iterable[str], *, is_of_json: bool = False) -> str:
+def _redacted(text: str, secrets: Iterable[str], *, is_of_json: bool = False) -> str:
     readings = _readings(text)
     present = [secret for secret in secrets if any(secret in reading for reading in readings)]
     if not present:
