@@ -37,11 +37,11 @@ from toolcrib.runner.output import (
     Unusable,
     check_output,
     masked_arguments,
-    masked_places,
+    masked_pointers,
     own_copy,
     project,
     public_arguments,
-    public_places,
+    public_pointers,
     public_view,
     redaction_missing,
     unmasked,
@@ -501,9 +501,9 @@ def test_no_place_leads_below_a_secret_and_no_public_one_to_what_is_not_declared
     place: str, public: bool, masked: bool
 ) -> None:
     places = ("/a", place, "/a/b")
-    assert public_places(PLACES, places) == tuple(p for p in places if p != place or public)
-    assert masked_places(PLACES, places) == tuple(p for p in places if p != place or masked)
-    assert public_places(None, places) == public_places(PLACES, ()) == ()
+    assert public_pointers(PLACES, places) == tuple(p for p in places if p != place or public)
+    assert masked_pointers(PLACES, places) == tuple(p for p in places if p != place or masked)
+    assert public_pointers(None, places) == public_pointers(PLACES, ()) == ()
 
 
 @each_row(

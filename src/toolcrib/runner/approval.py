@@ -31,7 +31,7 @@ from toolcrib.runner.output import (
     MASK,
     is_masked,
     masked_arguments,
-    masked_places,
+    masked_pointers,
     masks_a_part,
     name_at,
     own_copy,
@@ -131,7 +131,7 @@ def approval_request(
         definition_digest=definition.digest,
         arguments_digest="" if definition.secret else arguments_digest,
         asked_at=now,
-        defaults=masked_places(definition, hydrated.defaults),
+        defaults=masked_pointers(definition, hydrated.defaults),
         for_run=ask.policy == "standard" and spared_for_run(hydrated, run, caller.id),
         within=within,
         asked_by=tuple(sorted(asked_by)),
@@ -162,7 +162,7 @@ def asked_call(hydrated: Hydrated, request: ApprovalRequest, run: RunTally) -> C
     """Return a call in the form that rules look at: the call asked about, or the edited one."""
     definition, arguments = hydrated.definition, hydrated.arguments
     marked = {name for name, value in arguments.items() if _holds_mark(value)}
-    places = masked_places(definition, hydrated.defaults)
+    places = masked_pointers(definition, hydrated.defaults)
     always = request.always and may_have_rule(hydrated, run)
     return CallToApprove(
         msgspec.structs.replace(_asked_about(hydrated, request), always=always),
@@ -435,7 +435,7 @@ def _asked_about(approved: Hydrated, asked: ApprovalRequest) -> ApprovalRequest:
     return msgspec.structs.replace(
         asked,
         arguments=masked_arguments(definition, approved.arguments),
-        defaults=masked_places(definition, approved.defaults),
+        defaults=masked_pointers(definition, approved.defaults),
         arguments_digest="" if definition.secret else f"sha256:{sha256_hex(approved.canonical)}",
     )
 
@@ -501,7 +501,7 @@ def check_always(asked: ApprovalRequest, answer: Approve) -> None:
     check_open(answer.always.open, msgspec.structs.replace(asked, arguments=known), secrets)
 
 
-async def kept_rule(
+async def stored_rule(
     rules: KeepsRules | None,
     asked: CallToApprove,
     answer: Approve,
@@ -534,7 +534,7 @@ def keeping(approver: Approver | None, pinned: JsonObject) -> Approver | None:
     return lambda request: ask(request, pinned)
 
 
-def explained(stopped: Stopped, hydrated: Hydrated) -> Stopped:
+def with_explanation(stopped: Stopped, hydrated: Hydrated) -> Stopped:
     """Explain why an approval no longer fits although nobody changed anything.
 
     Either a default factory made another value, or toolcrib now states more about the very same

@@ -60,8 +60,8 @@ from toolcrib.runner.idempotency import (
     claims_key,
     compared,
     fingerprint_of,
-    goes_on_no_more,
-    told_again,
+    release_claim,
+    replay_masked,
 )
 from toolcrib.runner.output import CheckedOutput, check_output, report_unusable, views
 from toolcrib.runner.policy import (
@@ -152,31 +152,31 @@ ENDS: dict[State, End] = {
     "late": End("kept"),
 }
 _NOT_RECORDED = "The tool ran, but its outcome could not be recorded. It is not run again."
-_NO_ROOM = (
+_TOO_MANY_LEFT_BEHIND = (
     f"{MOST_LEFT_BEHIND} earlier calls that did not stop are still running in this process. The tool"
     " was not started."
 )
-_STOOD_IN = (
+_BEGAN_UNEMULATED = (
     "The call began with the real tool and cannot be resumed here, where the tool is emulated."
 )
 _EVICTED = CallError.of(
     ErrorCode.DUPLICATE_CALL,
     "This call has run before, and its result is no longer kept. It was not run again.",
 )
-_BROKEN_OFF = CallError.of(
+_INTERRUPTED = CallError.of(
     ErrorCode.OUTCOME_UNKNOWN, "The call was interrupted by an error outside its tool."
 )
-_NOT_STARTED = CallError.of(
+_INTERRUPTED_EARLY = CallError.of(
     ErrorCode.NOT_RUNNABLE, "The call was interrupted by an error outside its tool. It did not run."
 )
-_CUT = CallError.of(
+_CUT_OFF = CallError.of(
     ErrorCode.OUTCOME_UNKNOWN, "The call was cut off while it ran: what it did is not known."
 )
-_NOT_BEGUN: frozenset[State] = frozenset(("arrived", "claimed", "counted"))
-_ENDED = (Completed, Failed)
-_GOES_ON = Allow("the call had already begun and is being resumed", "standard")
-_LOOK = 0.05  # seconds between checks whether the outcome is written
-_HELD_UP = 60.0  # seconds that another writer of an unknown outcome may take
+_UNBEGUN_STATES: frozenset[State] = frozenset(("arrived", "claimed", "counted"))
+_ENDED_OUTCOMES = (Completed, Failed)
+_RESUMED = Allow("the call had already begun and is being resumed", "standard")
+_POLL_SECONDS = 0.05  # seconds between checks whether the outcome is written
+_LONGEST_POLLING = 60.0  # seconds that another writer of an unknown outcome may take
 _log = logging.getLogger("toolcrib.audit")
 
 
@@ -198,13 +198,13 @@ class Call(Veiled, msgspec.Struct):
     key: str = ""
     state: State = "arrived"
     value_json: bytes | None = None  # the tool's value as JSON, once it has run
-    mark: Fingerprint = ("", "", None, "")  # the fingerprint with which it claimed its key
+    fingerprint: Fingerprint = ("", "", None, "")  # the fingerprint with which it claimed its key
     question: CallQuestion | None = None  # the question whose answer lets it begin
-    again: bool = False  # it was cut off, and runs again when its run resumes
-    watcher_raised: BaseException | None = None  # what the observer raised when told of a part
-    left: tuple[Work, bool] | None = None  # the tool left behind, and whether it was out of time
-    asking: dict[str, str] = {}  # the policies that ask about it, and why
-    reserved: Sequence[Release] = ()  # held in stores; released if its tool does not begin
+    runs_again: bool = False  # it was cut off, and will run again when its run resumes
+    observer_error: BaseException | None = None  # what the observer raised when told of a part
+    left_behind: tuple[Work, bool] | None = None  # the tool, and whether it was out of time
+    ask_reasons: dict[str, str] = {}  # the policies that ask about it, and why
+    releases: Sequence[Release] = ()  # release what stores hold for it, if its tool does not begin
 
     async def run(
         self, task: asyncio.Task[Any] | None, cancels: int, repairer: Repairer | None
@@ -217,28 +217,28 @@ class Call(Veiled, msgspec.Struct):
         facts, steps = self.facts, self.scope.steps
         try:
             if steps is None:
-                outcome = await self._ended(cancels, repairer)
+                outcome = await self._run_to_outcome(cancels, repairer)
             else:
-                outcome = await self._step(steps, cancels, repairer)
+                outcome = await self._run_as_step(steps, cancels, repairer)
         except GeneratorExit:  # the event loop is gone: nothing can be awaited any more
             if self.state != "ended":
                 self._settle(facts.failed(CallError.of(ErrorCode.CANCELLED)))
             raise
-        except NotRecorded as failed:
+        except NotRecorded as not_recorded:
             await self.finalize(self.ended(CallError.of(ErrorCode.NOT_RECORDED)))
-            raise failed.raised from None
+            raise not_recorded.raised from None
         except BaseException as raised:
-            leaves = await self._broken_off(raised, cancels)
-            if leaves is not raised:
-                raise leaves from None
+            to_raise = await self._end_interrupted(raised, cancels)
+            if to_raise is not raised:
+                raise to_raise from None
             raise
         if isinstance(outcome, AlreadyCompleted):
             return await self._replay(outcome.outcome)
         try:
             outcome = await self.finalize(outcome)
         finally:
-            if self.left is not None:
-                self._follow(*self.left)
+            if self.left_behind is not None:
+                self._follow_left_tool(*self.left_behind)
         if task is not None and task.cancelling() > cancels:
             raise asyncio.CancelledError  # the tool caught it; its outcome is recorded
         return outcome
@@ -246,8 +246,8 @@ class Call(Veiled, msgspec.Struct):
     def ended(self, error: CallError, told: str = "") -> Failed:
         """Return the outcome of a call that ends with this error in its present state."""
         facts, call_id = self.facts, self.facts.hydrated.call.id
-        is_back = call_id in self.scope.suspended and self.state in _NOT_BEGUN
-        if is_back and error.code is not ErrorCode.DUPLICATE_CALL:
+        is_resumed = call_id in self.scope.suspended and self.state in _UNBEGUN_STATES
+        if is_resumed and error.code is not ErrorCode.DUPLICATE_CALL:
             take_begun_with(self.setup, facts, self.context.caller, self.scope.suspended[call_id])
             facts.key = key_of(self.scope.tally.run_id, call_id)
             if error is not ELSEWHERE:
@@ -256,8 +256,8 @@ class Call(Veiled, msgspec.Struct):
 
     def account(self) -> Account:
         """Return the account that an agent running as the tool of this call spends from."""
-        own = self.scope.account
-        return own or TallyAccount(self.setup.policies, self.context, self.facts.hydrated)
+        account = self.scope.account
+        return account or TallyAccount(self.setup.policies, self.context, self.facts.hydrated)
 
     def around(self) -> Surroundings:
         """Return what an agent running as the tool of this call takes from the surrounding run."""
@@ -267,9 +267,9 @@ class Call(Veiled, msgspec.Struct):
         steps = self.facts.steps_around
         return Surroundings(self.scope, approver, sinks, self.account, paying, steps)
 
-    def watcher_failed(self, raised: BaseException) -> None:
+    def observer_failed(self, raised: BaseException) -> None:
         """Store what the observer raised at a part; it is raised once the call is over."""
-        self.watcher_raised = raised
+        self.observer_error = raised
 
     async def finalize(self, outcome: Outcome) -> Outcome:
         """Record and remember an outcome; return the one that stands.
@@ -281,41 +281,41 @@ class Call(Veiled, msgspec.Struct):
             return outcome
         ledger = self.setup.write_ahead.ledger
         if ledger is None:
-            if self.state in _NOT_BEGUN and _began_elsewhere(outcome):
-                self._share(outcome)
+            if self.state in _UNBEGUN_STATES and _began_elsewhere(outcome):
+                self._charge_run(outcome)
             self._settle(outcome)
             if not self.setup.recorder.others and self.scope.observer is None:
                 return outcome  # nobody is to be told
-            return await self._tell(outcome, outcome.record)
-        if self.state in _NOT_BEGUN and isinstance(outcome, Failed):
+            return await self._notify(outcome, outcome.record)
+        if self.state in _UNBEGUN_STATES and isinstance(outcome, Failed):
             return await self._finalize_known(*await self._as_ledger_knows(outcome, ledger), ledger)
-        return await self._tell(*await self._recorded(outcome, ledger))
+        return await self._notify(*await self._write_outcome(outcome, ledger))
 
     async def _finalize_known(
-        self, known: Failed | AlreadyCompleted, stop: SinkResult, ledger: Ledger
+        self, end: Failed | AlreadyCompleted, stop: SinkResult, ledger: Ledger
     ) -> Outcome:
         """Finalize a call that did not begin here as `_as_ledger_knows` says, then raise `stop`."""
-        if isinstance(known, AlreadyCompleted):
-            told = await self._replay(known.outcome)
+        if isinstance(end, AlreadyCompleted):
+            replayed = await self._replay(end.outcome)
             stop.check()
-            return told
-        outcome, record, trouble = await self._recorded(known, ledger)
-        return await self._tell(outcome, record, trouble.and_then(stop))
+            return replayed
+        outcome, record, sink_result = await self._write_outcome(end, ledger)
+        return await self._notify(outcome, record, sink_result.and_then(stop))
 
     async def finalize_begun(self) -> None:
         """Finalize a call that is not run here if it began before. Raises what a sink raises."""
         ledger = self.setup.write_ahead.ledger
         if ledger is None:
             return
-        failed = self.ended(CallError.of(ErrorCode.CANCELLED))
-        known, stop = await self._as_ledger_knows(failed, ledger)
-        if known is failed:
+        failure = self.ended(CallError.of(ErrorCode.CANCELLED))
+        end, stop = await self._as_ledger_knows(failure, ledger)
+        if end is failure:
             stop.check()
         else:
-            await self._finalize_known(known, stop, ledger)
+            await self._finalize_known(end, stop, ledger)
 
     async def _as_ledger_knows(
-        self, failed: Failed, ledger: Ledger
+        self, failure: Failed, ledger: Ledger
     ) -> tuple[Failed | AlreadyCompleted, SinkResult]:
         """Return how a call ends that has failed and did not begin here.
 
@@ -323,26 +323,28 @@ class Call(Veiled, msgspec.Struct):
         `outcome_unknown`. A cancellation that arrived in the meantime is returned as well.
         """
         facts = self.facts
-        if has_begun(failed.record) or not facts.may_have_begun:
-            return failed, DONE
+        if has_begun(failure.record) or not facts.may_have_begun:
+            return failure, DONE
         key = key_of(self.scope.tally.run_id, facts.hydrated.call.id)
         entry = facts.record("started", key=key)
-        found = await to_the_end(partial(ledger.find, entry))
-        known, stop = found.given, found.only_stop()
-        if isinstance(known, ToolInvocationRecord):
-            likeness = compared(known, entry, facts)
+        find_result = await to_the_end(partial(ledger.find, entry))
+        record, stop = find_result.value, find_result.without_error()
+        if isinstance(record, ToolInvocationRecord):
+            likeness = compared(record, entry, facts)
             if likeness == "another":
-                return failed, stop
-            if likeness == "same" and is_final(known):
-                return AlreadyCompleted(told_again(known, facts)), stop
-            facts.take_begun(known, unsure=likeness == "unsure")
-            facts.decision = known.decision
-        elif known is None and found.error is None:
-            return failed, stop
+                return failure, stop
+            if likeness == "same" and is_final(record):
+                return AlreadyCompleted(replay_masked(record, facts)), stop
+            facts.take_begun(record, unsure=likeness == "unsure")
+            facts.decision = record.decision
+        elif record is None and find_result.error is None:
+            return failure, stop
         facts.key = key
         return facts.failed(CallError.of(ErrorCode.OUTCOME_UNKNOWN)), stop
 
-    async def _ended(self, cancels: int, repairer: Repairer | None) -> Outcome | AlreadyCompleted:
+    async def _run_to_outcome(
+        self, cancels: int, repairer: Repairer | None
+    ) -> Outcome | AlreadyCompleted:
         """Repair the call if needed, and take it through all steps to its tool's result.
 
         Returns the outcome to report, also when a step stops the call.
@@ -352,33 +354,35 @@ class Call(Veiled, msgspec.Struct):
             if repairer is not None and not facts.hydrated.success:
                 await self._repair(facts.hydrated, repairer, cancels)
             hydrated, plan = self._plan(facts.hydrated)
-            known = self._claim(hydrated)
-            if known is not None:
-                return await self._in_ledger(hydrated, _EVICTED) if known == "evicted" else known
+            earlier = self._claim(hydrated)
+            if earlier is not None:
+                return (
+                    await self._in_ledger(hydrated, _EVICTED) if earlier == "evicted" else earlier
+                )
             decision = await self._look_up(hydrated) if setup.looking else self._decide(hydrated)
             if not isinstance(decision, Allow):
-                approved = await self._asked(hydrated, decision)
+                approved = await self._ask_for_approval(hydrated, decision)
                 if not isinstance(approved, Hydrated):
                     return approved
                 hydrated = approved
-            refused = self._count(hydrated)
-            if refused is not None:
-                return await self._denied(hydrated, refused)
-            return await self._begun(hydrated, plan, cancels)
+            denial = self._count(hydrated)
+            if denial is not None:
+                return await self._deny(hydrated, denial)
+            return await self._start_tool(hydrated, plan, cancels)
         except Suspended as suspended:
-            return self._suspended(suspended)
+            return self._suspend(suspended)
         except Stopped as stopped:
             facts.notes += stopped.notes
             outcome = self.ended(stopped.error, stopped.told)
-            self.left = None if stopped.body is None else (stopped.body, stopped.late)
+            self.left_behind = None if stopped.body is None else (stopped.body, stopped.late)
             if self.question is not None and self.state != "begun":
                 self.question.keep_end(outcome)
             return outcome
         finally:
-            if self.reserved and self.state == "counted":
-                await release_each(self.reserved)
+            if self.releases and self.state == "counted":
+                await release_each(self.releases)
 
-    async def _begun(
+    async def _start_tool(
         self, hydrated: Hydrated, plan: ToolPlan, cancels: int
     ) -> Outcome | AlreadyCompleted:
         """Start a permitted call in one of the runner's slots, and return what its tool gives."""
@@ -386,39 +390,41 @@ class Call(Veiled, msgspec.Struct):
         exclusive = hydrated.definition.annotations.exclusive
         slot = setup.limiter.try_enter(exclusive) or await setup.limiter.enter(exclusive)
         executor = (self.executor or setup.executor).weakly  # weak: a tool may keep this context
-        tally, call_id, left = self.scope.tally, hydrated.call.id, LeftWork()
-        entered = Calling(tally, call_id, setup.limiter, facts.parent, slot, executor, facts, left)
-        CALLING.set(entered)
+        tally, call_id, works = self.scope.tally, hydrated.call.id, LeftWork()
+        calling = Calling(tally, call_id, setup.limiter, facts.parent, slot, executor, facts, works)
+        CALLING.set(calling)
         try:
-            refused = None
+            denial = None
             if setup.reserving:
-                held = self.reserved = list[Release]()
+                releases = self.releases = list[Release]()
                 steps = facts.steps_around
-                refused = await reserve_each(setup.reserving, hydrated, self.context, held, steps)
-            if refused is not None:
-                return await self._denied(hydrated, refused)
-            if setup.write_ahead.wanted:
+                denial = await reserve_each(
+                    setup.reserving, hydrated, self.context, releases, steps
+                )
+            if denial is not None:
+                return await self._deny(hydrated, denial)
+            if setup.write_ahead.is_needed:
                 earlier = await setup.write_ahead.begin(self.key, facts, hydrated, setup.recorder)
                 if earlier is not None:
                     return earlier
             facts.key = "" if plan.emulated else self.key  # an emulated call begins nothing
             self.state = NEXT[self.state]["begin"]
             self.scope.begins()
-            began = time.monotonic()
+            start = time.monotonic()
             try:
                 value = await setup.executor.run(plan, hydrated, self)
             except BaseException as raised:  # noqa: BLE001  a tool may raise anything
-                raise setup.executor.ended(raised, plan, hydrated, left, cancels=cancels) from None
-            seconds = time.monotonic() - began
-            if plan.limit is not None and seconds > plan.limit and not left.put_off:
+                raise setup.executor.ended(raised, plan, hydrated, works, cancels=cancels) from None
+            seconds = time.monotonic() - start
+            if plan.limit is not None and seconds > plan.limit and not works.put_off:
                 facts.notes += ("over_time_limit",)  # something blocked the event loop
                 log_over_time(plan.tool.definition.name, seconds, plan.limit)
         finally:
             self.scope.ends()
-            leave_call(entered)
+            leave_call(calling)
             if slot:
-                setup.limiter.leave(entered)
-        return self._checked(plan, value)
+                setup.limiter.leave(calling)
+        return self._check_result(plan, value)
 
     async def _repair(self, rejected: Rejected, repairer: Repairer, cancels: int) -> None:
         setup = self.setup
@@ -428,7 +434,7 @@ class Call(Veiled, msgspec.Struct):
         if cancel_requests() > cancels:
             raise asyncio.CancelledError  # the repairer swallowed the cancellation
 
-    async def _broken_off(self, raised: BaseException, cancels: int) -> BaseException:
+    async def _end_interrupted(self, raised: BaseException, cancels: int) -> BaseException:
         """Record the end of a call that was cancelled or broken off, and return what to raise.
 
         If another process may resume its run, or the run that this one is within, no final outcome
@@ -437,25 +443,29 @@ class Call(Veiled, msgspec.Struct):
         the other process will make. A call that was called off is not made again anywhere, so its
         end is final.
         """
-        asked = cancel_requests() > cancels or isinstance(raised, KeyboardInterrupt)
-        leaves = raised if asked else as_failure(raised)
+        is_stopped = cancel_requests() > cancels or isinstance(raised, KeyboardInterrupt)
+        to_raise = raised if is_stopped else as_failure(raised)
         steps = self.facts.steps_around
-        goes_on = getattr(steps, "stopping", False)  # in another process
-        if self.state == "arrived" and goes_on:
-            return leaves
-        error = CallError.of(ErrorCode.CANCELLED) if asked else _BROKEN_OFF
-        if not asked and self.state in _NOT_BEGUN:
-            error = _NOT_STARTED
-        begun = self.state == "begun" or bool(self.facts.key)
-        stays = asked and self.facts.called_off and not goes_on
-        cut = begun and steps is not None and (asked or goes_on) and not stays
+        resumes_elsewhere = getattr(steps, "stopping", False)  # in another process
+        if self.state == "arrived" and resumes_elsewhere:
+            return to_raise
+        error = CallError.of(ErrorCode.CANCELLED) if is_stopped else _INTERRUPTED
+        if not is_stopped and self.state in _UNBEGUN_STATES:
+            error = _INTERRUPTED_EARLY
+        is_begun = self.state == "begun" or bool(self.facts.key)
+        ends_here = is_stopped and self.facts.called_off and not resumes_elsewhere
+        is_cut_off = (
+            is_begun and steps is not None and (is_stopped or resumes_elsewhere) and not ends_here
+        )
         definition = self.facts.hydrated.definition
         marks = Annotations() if definition is None else definition.annotations
-        self.again = cut and (marks.idempotent or marks.read_only)
-        await record_end(self.finalize(self.ended(_CUT if cut else error)), leaves, cancels)
-        return leaves
+        self.runs_again = is_cut_off and (marks.idempotent or marks.read_only)
+        await record_end(
+            self.finalize(self.ended(_CUT_OFF if is_cut_off else error)), to_raise, cancels
+        )
+        return to_raise
 
-    async def _step(
+    async def _run_as_step(
         self, steps: StepRunner, cancels: int, repairer: Repairer | None
     ) -> Outcome | AlreadyCompleted:
         """Run the call to its outcome as a step of its run, or return the stored outcome.
@@ -464,25 +474,25 @@ class Call(Veiled, msgspec.Struct):
         model is to see. A call that did not begin is reported first, because its step may be
         repeated.
         """
-        done: list[Outcome | AlreadyCompleted] = []
+        outcomes: list[Outcome | AlreadyCompleted] = []
 
         async def work() -> CallStep:
-            outcome = await self._unless_called_off(cancels, repairer)
+            outcome = await self._outcome_unless_called_off(cancels, repairer)
             end: CallEnd = "kept" if self.state in ("begun", "unwritten") else "known"
             if end == "kept":
                 self._taint()  # stored in the step: its tool may be another one later
             if end == "known" and not isinstance(outcome, AlreadyCompleted):
                 outcome, end = await self.finalize(outcome), "told"
-                if isinstance(outcome, _ENDED) and outcome.replayed:
+                if isinstance(outcome, _ENDED_OUTCOMES) and outcome.replayed:
                     end = "known"
-            done.append(outcome)
-            ended = outcome.outcome if isinstance(outcome, AlreadyCompleted) else outcome
-            return CallStep.of(ended, self.value_json, end, self.scope.tally)
+            outcomes.append(outcome)
+            stored = outcome.outcome if isinstance(outcome, AlreadyCompleted) else outcome
+            return CallStep.of(stored, self.value_json, end, self.scope.tally)
 
         step = await steps.run(f"call {self.facts.hydrated.call.id}", work, CallStep)
-        return done[0] if done else self._taken_up(step)
+        return outcomes[0] if outcomes else self._take_step_outcome(step)
 
-    async def _unless_called_off(
+    async def _outcome_unless_called_off(
         self, cancels: int, repairer: Repairer | None
     ) -> Outcome | AlreadyCompleted:
         """Return the outcome, also of a call that was called off while its tool ran.
@@ -490,29 +500,29 @@ class Call(Veiled, msgspec.Struct):
         That outcome holds wherever its run resumes.
         """
         try:
-            return await self._ended(cancels, repairer)
+            return await self._run_to_outcome(cancels, repairer)
         except asyncio.CancelledError:
             if self.state != "begun" or not self.scope.called_off():
                 raise
             return self.ended(CallError.of(ErrorCode.CANCELLED))
 
-    def _taken_up(self, step: CallStep) -> Outcome | AlreadyCompleted:
+    def _take_step_outcome(self, step: CallStep) -> Outcome | AlreadyCompleted:
         """Return the outcome that a step has stored, and count its share of the run's spending."""
         scope, record, outcome = self.scope, step.record, step.outcome
         scope.tally.take_up(step.elapsed, step.approved)
         if step.tainted:
             taint(scope.tally)
-        made_up = record.emulated and not self.setup.executor.emulates
-        if step.end == "told" or isinstance(outcome, Waiting) or made_up:
-            counts = made_up and isinstance(outcome, Completed)
-            if counts or step.suspended is not None or _began_elsewhere(outcome):
-                self._share(outcome)
+        is_made_up = record.emulated and not self.setup.executor.emulates
+        if step.end == "told" or isinstance(outcome, Waiting) or is_made_up:
+            is_counted = is_made_up and isinstance(outcome, Completed)
+            if is_counted or step.suspended is not None or _began_elsewhere(outcome):
+                self._charge_run(outcome)
             if step.suspended is not None:
                 scope.tally.keep_place(record.id)
             self.state = NEXT[self.state]["end"]
             if scope.observer is not None:
                 scope.observer.finished(outcome)
-            if made_up:  # emulated results must not continue in a real run
+            if is_made_up:  # emulated results must not continue in a real run
                 raise SourceError(MADE_UP)
             return outcome
         if step.end == "kept":
@@ -523,7 +533,7 @@ class Call(Veiled, msgspec.Struct):
                     self.state = NEXT["arrived"]["find unwritten"]
         return AlreadyCompleted(outcome)
 
-    def _suspended(self, suspended: Suspended) -> Waiting:
+    def _suspend(self, suspended: Suspended) -> Waiting:
         """Suspend the call until what its tool asks is answered. The call stays counted."""
         self.state = NEXT[self.state]["suspend"]
         facts, tally, requests = self.facts, self.scope.tally, suspended.requests
@@ -531,13 +541,15 @@ class Call(Veiled, msgspec.Struct):
         approval = None if self.question is None else self.question.waits_within(requests)
         call = OuterCall(tally.run_id, facts.hydrated.call.id, facts.hydrated.call.name)
         tally.keep_place(call.call_id)
-        before = self.scope.suspended.get(call.call_id)
-        times = facts.claim[0] if facts.claim else 0 if before is None else before.times
-        asked = "" if ALWAYS in facts.notes else facts.approval_id
-        rule = None if facts.rule is None else (facts.rule, asked)
-        saved = SuspendedCall(msgspec.Raw(suspended.saved.encode()), call, times, approval, rule)
+        earlier = self.scope.suspended.get(call.call_id)
+        times = facts.claim[0] if facts.claim else 0 if earlier is None else earlier.times
+        approval_id = "" if ALWAYS in facts.notes else facts.approval_id
+        rule = None if facts.rule is None else (facts.rule, approval_id)
+        suspended_call = SuspendedCall(
+            msgspec.Raw(suspended.saved.encode()), call, times, approval, rule
+        )
         facts.notes += (SUSPENDED,)
-        return Waiting(facts.record("waiting"), requests[0], requests[1:], saved)
+        return Waiting(facts.record("waiting"), requests[0], requests[1:], suspended_call)
 
     def _plan(self, hydrated: HydrationResult) -> tuple[Hydrated, ToolPlan]:
         """Return a call that may run, and the plan of its registered tool. Raises Stopped.
@@ -545,34 +557,44 @@ class Call(Veiled, msgspec.Struct):
         A call that was hydrated against another tool of this name does not run.
         """
         if not isinstance(hydrated, Hydrated):
-            raise self._rejected(hydrated)
+            raise self._stop_rejected(hydrated)
         definition, parent, setup = hydrated.definition, self.facts.parent, self.setup
         plan = setup.executor.plans.get(definition.name)
         if plan is not None and plan.emulated:
             if hydrated.call.id in self.scope.suspended:  # it has begun with its real tool
-                raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE, _STOOD_IN))
+                raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE, _BEGAN_UNEMULATED))
             self.facts.notes += (EMULATED,)
         elif parent is not None and parent.limiter is setup.limiter and parent.agent is None:
-            around = parent.executor()  # the executor of the run that the call is made in
-            bound = None if around is None else around.plans.get(definition.name)
-            real = bound is not None and not bound.emulated  # a stand-in may call real tools
-            if plan is not None and bound is not None and real and bound.tool is plan.tool:
-                self.executor, plan = around, bound
+            outer_executor = parent.executor()  # the executor of the run that the call is made in
+            outer_plan = (
+                None if outer_executor is None else outer_executor.plans.get(definition.name)
+            )
+            # an emulated tool may call real ones
+            is_real = outer_plan is not None and not outer_plan.emulated
+            if (
+                plan is not None
+                and outer_plan is not None
+                and is_real
+                and outer_plan.tool is plan.tool
+            ):
+                self.executor, plan = outer_executor, outer_plan
         if plan is None:
             raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE))
         # abandoned calls count until they return; usually there are few to check
         if Work.left_behind >= MOST_LEFT_BEHIND and left_running() >= MOST_LEFT_BEHIND:
-            raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE, _NO_ROOM, retryable=True))
-        own = plan.tool.definition
-        if own is not definition and own.digest != definition.digest:
+            raise Stopped(
+                CallError.of(ErrorCode.NOT_RUNNABLE, _TOO_MANY_LEFT_BEHIND, retryable=True)
+            )
+        registered = plan.tool.definition
+        if registered is not definition and registered.digest != definition.digest:
             raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE))
         return hydrated, plan
 
     def _claim(self, hydrated: Hydrated) -> AlreadyCompleted | Literal["evicted"] | None:
         """Claim the call's key; return its outcome if it has run before. Raises Stopped."""
         key = key_of(self.scope.tally.run_id, hydrated.call.id)
-        self.mark = fingerprint_of(hydrated, self.context.caller)
-        earlier = self.setup.cache.claim(key, self.mark)
+        self.fingerprint = fingerprint_of(hydrated, self.context.caller)
+        earlier = self.setup.cache.claim(key, self.fingerprint)
         if earlier is None:
             self.key = key
             self.state = NEXT[self.state]["claim"]
@@ -593,29 +615,29 @@ class Call(Veiled, msgspec.Struct):
         """Ask the policies. If a person was asked about this call before, an answer is needed."""
         scope, context = self.scope, self.context
         if scope.tally.begun and hydrated.call.id in scope.tally.begun:
-            context = self._going_on(hydrated)
-        if self.asking:
-            self.asking = {}
-        decision = decide(self.setup.at_once, hydrated, context, looked_up, self.asking)
+            context = self._context_without(hydrated)
+        if self.ask_reasons:
+            self.ask_reasons = {}
+        decision = decide(self.setup.at_once, hydrated, context, looked_up, self.ask_reasons)
         if scope.suspended or scope.asked:
-            decision = self._asked_before(hydrated.call.id, decision)
+            decision = self._require_answer(hydrated.call.id, decision)
         self.facts.decision = decision
         return decision
 
-    def _asked_before(self, call_id: str, decision: Decision) -> Decision:
-        begun = self.scope.suspended.get(call_id)
-        answered = begun is not None and begun.approval is not None
-        if begun is not None and not answered and isinstance(decision, Ask):
-            return _GOES_ON
-        if isinstance(decision, Allow) and (answered or any(self.scope.asked_about(call_id))):
+    def _require_answer(self, call_id: str, decision: Decision) -> Decision:
+        suspended = self.scope.suspended.get(call_id)
+        is_answered = suspended is not None and suspended.approval is not None
+        if suspended is not None and not is_answered and isinstance(decision, Ask):
+            return _RESUMED
+        if isinstance(decision, Allow) and (is_answered or any(self.scope.asked_about(call_id))):
             return Ask("somebody was asked about this call before", "standard")
         return decision
 
-    def _going_on(self, hydrated: Hydrated) -> PolicyContext:
+    def _context_without(self, hydrated: Hydrated) -> PolicyContext:
         """Return the policies' context without this call, which already has its place in it."""
-        ahead = self.scope.tally.copied()
-        ahead.give_back(hydrated.definition.name, hydrated.definition.annotations.cost)
-        return PolicyContext(self.context.caller, ahead)
+        tally = self.scope.tally.copied()
+        tally.give_back(hydrated.definition.name, hydrated.definition.annotations.cost)
+        return PolicyContext(self.context.caller, tally)
 
     async def _look_up(self, hydrated: Hydrated) -> Decision:
         """Ask the policies that look something up, unless the others deny the call.
@@ -626,8 +648,8 @@ class Call(Veiled, msgspec.Struct):
         decision = self._decide(hydrated)
         if isinstance(decision, Deny):
             return decision
-        setup, begun = self.setup, hydrated.call.id in self.scope.tally.begun
-        context = self._going_on(hydrated) if begun else self.context
+        setup, is_begun = self.setup, hydrated.call.id in self.scope.tally.begun
+        context = self._context_without(hydrated) if is_begun else self.context
         looked_up = await look_up(setup.looking, hydrated, context, setup.policy_seconds)
         return self._decide(hydrated, looked_up)
 
@@ -643,18 +665,18 @@ class Call(Veiled, msgspec.Struct):
                 return refused
         definition, tally = hydrated.definition, self.scope.tally
         if tally.approved and self.facts.approved_by is None:
-            given = tally.approval_of(hydrated, self.context.caller.id)
-            if given is not None:
-                self.facts.approval_id, self.facts.approved_by = given.id, given.by
+            approval = tally.approval_of(hydrated, self.context.caller.id)
+            if approval is not None:
+                self.facts.approval_id, self.facts.approved_by = approval.id, approval.by
         counted = tally.counted
-        goes_on = hydrated.call.id in tally.begun
-        counted[self.key] = counted.get(self.key, goes_on) + 1
-        if not goes_on:  # a call that begins counts, even if another runner had a call of that id
+        is_begun = hydrated.call.id in tally.begun
+        counted[self.key] = counted.get(self.key, is_begun) + 1
+        if not is_begun:  # a call that begins counts, even if another runner had a call of that id
             tally.count(definition.name, definition.annotations.cost)
         self.state = NEXT[self.state]["count"]
         return None
 
-    def _checked(self, plan: ToolPlan, value: Any) -> Completed | Failed:
+    def _check_result(self, plan: ToolPlan, value: Any) -> Completed | Failed:
         """Return the outcome of a call that gave `value`, which is read once: it may be used up."""
         facts, setup, definition = self.facts, self.setup, plan.tool.definition
         checked = check_output(plan.tool, value, setup.max_result_bytes)
@@ -669,24 +691,24 @@ class Call(Veiled, msgspec.Struct):
             return Completed(facts.record("completed", public, error), value, model, notice)
         facts.parts = checked.parts
         record, parts = facts.record("completed", public, error), tuple(content.parts)
-        seen = parts if definition.model_visible is ALL else ()
-        return Completed(record, content.value, model, notice, parts=parts, model_parts=seen)
+        model_parts = parts if definition.model_visible is ALL else ()
+        return Completed(record, content.value, model, notice, parts=parts, model_parts=model_parts)
 
     async def _replay(self, outcome: Completed | Failed) -> Outcome:
         """Return the earlier outcome. If the ledger lacks it, it is written first."""
-        self._share(outcome)
+        self._charge_run(outcome)
         ledger = self.setup.write_ahead.ledger
         if self.state == "unwritten" and ledger is not None:
             self.facts.key = self.key
-            stands, told, trouble = await self._recorded(outcome, ledger)
+            final_outcome, record, sink_result = await self._write_outcome(outcome, ledger)
         else:
             self._settle(outcome)
-            stands, told, trouble = outcome, None, DONE
-        stands = msgspec.structs.replace(stands, replayed=True)
-        told = told if self.scope.steps is None else None  # they were told where it ran
-        return await self._tell(stands, told, trouble)
+            final_outcome, record, sink_result = outcome, None, DONE
+        final_outcome = msgspec.structs.replace(final_outcome, replayed=True)
+        record = record if self.scope.steps is None else None  # they were told where it ran
+        return await self._notify(final_outcome, record, sink_result)
 
-    def _share(self, outcome: Outcome) -> None:
+    def _charge_run(self, outcome: Outcome) -> None:
         """Update the run for a call that began earlier or elsewhere.
 
         Its content taints the run as it did there, and the run is charged once for everything the
@@ -704,21 +726,28 @@ class Call(Veiled, msgspec.Struct):
         if definition is not None and definition.annotations.untrusted_output:
             taint(self.scope.tally)
 
-    def _settle(self, outcome: Outcome, *, stands: Outcome | None = None) -> None:
+    def _settle(self, outcome: Outcome, *, ledger_outcome: Outcome | None = None) -> None:
         """Do the part of `finalize` that awaits nothing: cache, taint, tally and policies.
 
-        `stands` is the outcome that the ledger has; without it the outcome is still to be written.
+        `ledger_outcome` is what the ledger has; without it the outcome is still to be written.
         """
         setup, facts = self.setup, self.facts
         state, record = self.state, outcome.record
         end, self.state = ENDS[state], NEXT[state]["end"]
-        stands = outcome if setup.write_ahead.ledger is None else stands
-        kept = end.key == "kept"
-        if facts.claim and (not kept or is_final(record)):
-            goes_on_no_more(facts.claim[1])
-        if kept and record.idempotency_key and not self.again and isinstance(outcome, _ENDED):
-            if isinstance(stands, _ENDED):
-                setup.cache.keep(self.key, stands, self.value_json if stands is outcome else None)
+        ledger_outcome = outcome if setup.write_ahead.ledger is None else ledger_outcome
+        is_kept = end.key == "kept"
+        if facts.claim and (not is_kept or is_final(record)):
+            release_claim(facts.claim[1])
+        if (
+            is_kept
+            and record.idempotency_key
+            and not self.runs_again
+            and isinstance(outcome, _ENDED_OUTCOMES)
+        ):
+            if isinstance(ledger_outcome, _ENDED_OUTCOMES):
+                setup.cache.keep(
+                    self.key, ledger_outcome, self.value_json if ledger_outcome is outcome else None
+                )
             else:
                 setup.cache.hold(self.key, outcome, late=state == "late")
         elif end.key != "not its own":
@@ -754,59 +783,64 @@ class Call(Veiled, msgspec.Struct):
             cache.pin(self.key, hydrated.call, caller, hydrated.building.made)
         cache.release(self.key)
 
-    async def _recorded(self, outcome: Outcome, ledger: Ledger) -> Recorded:
+    async def _write_outcome(self, outcome: Outcome, ledger: Ledger) -> Recorded:
         """Have the ledger write an outcome, and settle it."""
-        ran, unwritten = ENDS[self.state].key == "kept", self.state in ("unwritten", "late")
+        has_run, is_unwritten = ENDS[self.state].key == "kept", self.state in ("unwritten", "late")
         try:
-            written = await self.setup.recorder.write(ledger, outcome.record, self.facts)
+            write_result = await self.setup.recorder.write(ledger, outcome.record, self.facts)
         except BaseException:  # the event loop is gone, or the write was interrupted
             self._settle(outcome)
             raise
-        if written.error is not None and ran:
+        if write_result.error is not None and has_run:
             self._settle(outcome)
-            unknown = self._unrecorded(written.error)
-            if self.scope.steps is not None and unwritten:
-                return outcome, None, written.only_stop()  # its step has stored it
-            return unknown, None if unwritten else unknown.record, written.only_stop()
-        known = written.given
-        if isinstance(known, ToolInvocationRecord) and known != outcome.record:
-            likeness = compared(known, outcome.record, self.facts)
+            unknown = self._unknown_outcome(write_result.error)
+            if self.scope.steps is not None and is_unwritten:
+                return outcome, None, write_result.without_error()  # its step has stored it
+            return unknown, None if is_unwritten else unknown.record, write_result.without_error()
+        record = write_result.value
+        if isinstance(record, ToolInvocationRecord) and record != outcome.record:
+            likeness = compared(record, outcome.record, self.facts)
             if likeness == "same":
-                stands = told_again(known, self.facts)  # another process wrote its outcome first
-                if not unwritten:
-                    self._share(stands)
-                self._settle(outcome, stands=stands)
-                return stands, outcome.record if ran else None, written.only_stop()
+                # another process wrote its outcome first
+                ledger_outcome = replay_masked(record, self.facts)
+                if not is_unwritten:
+                    self._charge_run(ledger_outcome)
+                self._settle(outcome, ledger_outcome=ledger_outcome)
+                return (
+                    ledger_outcome,
+                    outcome.record if has_run else None,
+                    write_result.without_error(),
+                )
             # a call that ran without claiming the key must not contradict the record under it
-            if not claims_key(self.facts.hydrated) if ran else likeness == "another":
-                return await self._another(ledger, written)
-        if not ran and _began_elsewhere(outcome):
-            self._share(outcome)
-        self._settle(outcome, stands=outcome)
-        return outcome, outcome.record, written
+            if not claims_key(self.facts.hydrated) if has_run else likeness == "another":
+                return await self._end_as_duplicate(ledger, write_result)
+        if not has_run and _began_elsewhere(outcome):
+            self._charge_run(outcome)
+        self._settle(outcome, ledger_outcome=outcome)
+        return outcome, outcome.record, write_result
 
-    async def _another(self, ledger: Ledger, written: SinkResult) -> Recorded:
+    async def _end_as_duplicate(self, ledger: Ledger, write_result: SinkResult) -> Recorded:
         """End as `duplicate_call` and record that: another call ended under this key."""
         self.facts.key = ""
         outcome = self.facts.failed(CallError.of(ErrorCode.DUPLICATE_CALL))
         try:
-            again = await self.setup.recorder.write(ledger, outcome.record, self.facts)
+            second_result = await self.setup.recorder.write(ledger, outcome.record, self.facts)
         finally:
-            self._settle(outcome, stands=outcome)
-        return outcome, outcome.record, again.and_then(written.only_stop())
+            self._settle(outcome, ledger_outcome=outcome)
+        return outcome, outcome.record, second_result.and_then(write_result.without_error())
 
-    def _unrecorded(self, raised: BaseException) -> Failed:
-        why = str(raised) if isinstance(raised, ToolcribError) else type(raised).__name__
+    def _unknown_outcome(self, error: BaseException) -> Failed:
+        reason = str(error) if isinstance(error, ToolcribError) else type(error).__name__
         _log.warning(
             "a call of %s ran, but its outcome could not be recorded: %s. The outcome is kept in this"
             " process, and written when the same call is made again",
             self.facts.hydrated.call.name,
-            why,
+            reason,
         )
         return self.facts.failed(CallError.of(ErrorCode.OUTCOME_UNKNOWN, _NOT_RECORDED))
 
-    async def _tell(
-        self, outcome: Outcome, record: ToolInvocationRecord | None, trouble: SinkResult = DONE
+    async def _notify(
+        self, outcome: Outcome, record: ToolInvocationRecord | None, sink_result: SinkResult = DONE
     ) -> Outcome:
         """Tell every sink but the ledger, even if one fails, and then the run's observer."""
         recorder = self.setup.recorder
@@ -814,24 +848,24 @@ class Call(Veiled, msgspec.Struct):
             for sink in recorder.others:
                 if record is None:
                     break
-                written = recorder.begin_write(sink, record, self.facts)
-                if not isinstance(written, SinkResult):
-                    written = await written
-                if written is not DONE:
-                    trouble = trouble.and_then(written)
+                write_result = recorder.begin_write(sink, record, self.facts)
+                if not isinstance(write_result, SinkResult):
+                    write_result = await write_result
+                if write_result is not DONE:
+                    sink_result = sink_result.and_then(write_result)
         finally:
             if self.scope.observer is not None:
                 try:
                     self.scope.observer.finished(outcome)
                 except asyncio.CancelledError as raised:
                     raise as_failure(raised) from None
-        if trouble is not DONE:
-            trouble.check()
-        if self.watcher_raised is not None:
-            raise self.watcher_raised
+        if sink_result is not DONE:
+            sink_result.check()
+        if self.observer_error is not None:
+            raise self.observer_error
         return outcome
 
-    def _follow(self, body: Work, late: bool) -> None:
+    def _follow_left_tool(self, work: Work, late: bool) -> None:
         """Record the end of a left-behind tool; `late` says that it had run out of time."""
         facts, executor, hydrated = self.facts, self.setup.executor, self.facts.hydrated
         assert isinstance(hydrated, Hydrated)  # noqa: S101  its tool has run
@@ -840,10 +874,10 @@ class Call(Veiled, msgspec.Struct):
         def read(ending: Ending) -> Completed | Failed:
             stopped = late_end(ending, plan, hydrated, executor, late=late)
             if stopped is None:
-                return self._checked(plan, ending[0])
+                return self._check_result(plan, ending[0])
             return facts.failed(stopped.error, stopped.told)
 
-        follow(body, read, self._add_late)
+        follow(work, read, self._add_late)
 
     async def _add_late(self, outcome: Completed | Failed) -> bool:
         """Add the end of a call whose outcome was unknown to the ledger, if open, and to the cache.
@@ -851,85 +885,89 @@ class Call(Veiled, msgspec.Struct):
         Returns False if it could not be written.
         """
         cache, ledger = self.setup.cache, self.setup.write_ahead.ledger
-        ends = time.monotonic() + _HELD_UP
-        while not cache.claim_ended(self.key, self.mark):  # the unknown outcome is being written
-            if time.monotonic() > ends:
+        deadline = time.monotonic() + _LONGEST_POLLING
+        # as long as the unknown outcome is being written
+        while not cache.claim_ended(self.key, self.fingerprint):
+            if time.monotonic() > deadline:
                 return False
-            await asyncio.sleep(_LOOK)
-        ended = msgspec.structs.replace(self, state=NEXT["ended"]["end late"])
+            await asyncio.sleep(_POLL_SECONDS)
+        late_call = msgspec.structs.replace(self, state=NEXT["ended"]["end late"])
         if ledger is None or getattr(ledger, "closed", False):
-            ended._settle(outcome)  # noqa: SLF001  the same class
+            late_call._settle(outcome)  # noqa: SLF001  the same class
             return True
-        _, _, trouble = await ended._recorded(outcome, ledger)  # noqa: SLF001  the same class
-        return trouble.error is None and trouble.cancelled is None
+        _, _, sink_result = await late_call._write_outcome(outcome, ledger)  # noqa: SLF001  the same class
+        return sink_result.error is None and sink_result.cancelled is None
 
-    def _rejected(self, rejected: Rejected) -> Stopped:
+    def _stop_rejected(self, rejected: Rejected) -> Stopped:
         """Return the end of a call that cannot run.
 
         If somebody was asked about another definition of its tool, the tool has changed, and the
         model's arguments are not at fault.
         """
-        now = "" if rejected.definition is None else rejected.definition.digest
-        id_, question = next(self.scope.asked_about(rejected.call.id), ("", None))
-        if question is None or question.definition_digest == now:
+        digest = "" if rejected.definition is None else rejected.definition.digest
+        id_, request = next(self.scope.asked_about(rejected.call.id), ("", None))
+        if request is None or request.definition_digest == digest:
             return Stopped(rejection(rejected))
         self.facts.approval_id = id_
         return Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH))
 
-    async def _asked(
+    async def _ask_for_approval(
         self, hydrated: Hydrated, decision: Deny | Ask
     ) -> Hydrated | Waiting | AlreadyCompleted:
         """Return the call that somebody approved: this one, or this one with edited arguments."""
         facts, setup = self.facts, self.setup
-        begun = self.scope.suspended.get(hydrated.call.id)
-        if begun is not None:  # the log may have it with another definition
-            facts.take_suspended(begun)
+        suspended = self.scope.suspended.get(hydrated.call.id)
+        if suspended is not None:  # the log may have it with another definition
+            facts.take_suspended(suspended)
         if isinstance(decision, Deny):
-            return await self._denied(hydrated, decision)
+            return await self._deny(hydrated, decision)
         earlier = await setup.write_ahead.check(self.key, facts, hydrated)
         if earlier is not None:
             return earlier
         caller = self.context.caller
         rules = setup.rules
         while True:
-            asking = self.asking
-            question = CallQuestion.of(setup, facts, caller, hydrated, decision, asking)
+            ask_reasons = self.ask_reasons
+            question = CallQuestion.of(setup, facts, caller, hydrated, decision, ask_reasons)
             question.rules, self.question = rules, question
             approved = await question.approved()
             if approved is None:
                 return Waiting(facts.record("waiting"), question.request)
-            again = await self._look_again(approved, asking)
-            if isinstance(again, Ask) and question.outgrown(self.asking):
-                decision, rules = again, None  # from now on a person is asked
+            new_decision = await self._decide_again(approved, ask_reasons)
+            if isinstance(new_decision, Ask) and question.outgrown(self.ask_reasons):
+                decision, rules = new_decision, None  # from now on a person is asked
                 facts.rule, facts.approved_by = None, None
                 continue
-            if not isinstance(again, Deny) and await question.keep_rule(approved):
-                again = await self._look_again(approved, asking)  # that took time
-            if isinstance(again, Deny):
-                return await self._denied(approved, again)
+            if not isinstance(new_decision, Deny) and await question.keep_rule(approved):
+                new_decision = await self._decide_again(approved, ask_reasons)  # that took time
+            if isinstance(new_decision, Deny):
+                return await self._deny(approved, new_decision)
             question.keep_for_run(approved)
             return approved
 
-    async def _denied(self, hydrated: Hydrated, denial: Deny) -> AlreadyCompleted:
+    async def _deny(self, hydrated: Hydrated, denial: Deny) -> AlreadyCompleted:
         self.facts.decision = denial
         return await self._in_ledger(hydrated, CallError.of(denial.code))
 
-    async def _look_again(self, approved: Hydrated, asked: Mapping[str, str]) -> Decision:
+    async def _decide_again(
+        self, approved: Hydrated, earlier_reasons: Mapping[str, str]
+    ) -> Decision:
         """Ask the policies again about an approved call. Raises Stopped.
 
-        The run may have spent more in the meantime, and an edited call is not the one that was
-        `asked` about.
+        The run may have spent more in the meantime, and an edited call is not the one that somebody
+        was asked about, for `earlier_reasons`.
         """
-        again = await self._look_up(approved) if self.setup.looking else self._decide(approved)
-        if isinstance(again, Deny):
-            return again
-        if self.asking.get(FORK) not in (None, asked.get(FORK)):  # nobody was asked about that
+        decision = await self._look_up(approved) if self.setup.looking else self._decide(approved)
+        if isinstance(decision, Deny):
+            return decision
+        # nobody was asked about the fork, or not for this reason
+        if self.ask_reasons.get(FORK) not in (None, earlier_reasons.get(FORK)):
             raise Stopped(CallError.of(ErrorCode.REPEATED_EFFECT))
-        return again
+        return decision
 
 
 def _began_elsewhere(outcome: Outcome) -> bool:
     """Return whether a call that did not begin here ends as begun elsewhere, outcome unknown."""
     error = outcome.record.error
-    unknown = error is not None and error.code is ErrorCode.OUTCOME_UNKNOWN
-    return unknown and has_begun(outcome.record)
+    is_unknown = error is not None and error.code is ErrorCode.OUTCOME_UNKNOWN
+    return is_unknown and has_begun(outcome.record)

@@ -110,7 +110,7 @@ def plan_of(entry: Entry, timeout: float | None) -> ToolPlan:
 class CallToRun(Protocol):
     """Holds what a tool that takes more than its arguments may know about its call.
 
-    `key` is the call's idempotency key; `watcher_failed` is called with what the observer raised at
+    `key` is the call's idempotency key; `observer_failed` is called with what the observer raised at
     a part.
     """
 
@@ -120,7 +120,7 @@ class CallToRun(Protocol):
 
     def around(self) -> Surroundings: ...
 
-    def watcher_failed(self, raised: BaseException) -> None: ...
+    def observer_failed(self, raised: BaseException) -> None: ...
 
 
 class Executor:
@@ -165,7 +165,7 @@ class Executor:
         self, plan: ToolPlan, hydrated: Hydrated, instance: Any, call: CallToRun
     ) -> Any:
         scope = call.scope
-        watch = CallWatch(scope.observer, self._max_bytes, failed=call.watcher_failed)
+        watch = CallWatch(scope.observer, self._max_bytes, failed=call.observer_failed)
         context = CallContext(
             hydrated.call.id,
             scope.tally.run_id,

@@ -42,8 +42,8 @@ from toolcrib.runner.recorder import (
     EditState,
     Recorder,
     SinkResult,
-    made_with,
-    masked_now,
+    edit_notice,
+    masked_record,
     to_the_end,
 )
 from toolcrib.runner.running import taint
@@ -71,20 +71,20 @@ MAX_BYTES = 64 * 1_048_576
 """The most bytes that the outcomes in one cache take, roughly; the oldest are evicted first."""
 MAX_EVICTED = 100_000
 """How many keys of evicted outcomes are known, at about 250 bytes each."""
-_OF_ARGUMENTS = frozenset((ErrorCode.INVALID_ARGUMENTS, ErrorCode.APPROVAL_MISMATCH))
+_ARGUMENT_ERRORS = frozenset((ErrorCode.INVALID_ARGUMENTS, ErrorCode.APPROVAL_MISMATCH))
 _OVERHEAD = 1_024  # bytes of the objects around an outcome, besides its strings
-_going_on: set[str] = set()  # the claims of calls that this process is resuming right now
+_resuming_claims: set[str] = set()  # the claims of calls that this process is resuming right now
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_going_on.clear)
+    os.register_at_fork(after_in_child=_resuming_claims.clear)
 ELSEWHERE = CallError.of(
     ErrorCode.OUTCOME_UNKNOWN,
     "Another process is resuming this waiting call, or may have. It was not resumed here.",
 )
 
 
-def goes_on_no_more(claim: str) -> None:
+def release_claim(claim: str) -> None:
     """Note that the call resumed under this claim has ended or waits: another may resume it."""
-    _going_on.discard(claim)
+    _resuming_claims.discard(claim)
 
 
 Likeness: TypeAlias = Literal["same", "unsure", "another"]
@@ -98,10 +98,10 @@ def fingerprint_of(hydrated: Hydrated, caller: Caller) -> Fingerprint:
     terms), the resulting arguments decide too, unless their defaults were pinned: values of default
     factories differ from run to run.
     """
-    told = hydrated.provenance
-    plain = told.repaired_arguments is None and "restored" not in told.notes
-    made = None if plain or hydrated.building.pinned else hydrated.canonical
-    return hydrated.definition.digest, hydrated.call.arguments, made, caller.id
+    provenance = hydrated.provenance
+    is_plain = provenance.repaired_arguments is None and "restored" not in provenance.notes
+    arguments = None if is_plain or hydrated.building.pinned else hydrated.canonical
+    return hydrated.definition.digest, hydrated.call.arguments, arguments, caller.id
 
 
 class AlreadyCompleted(NamedTuple):
@@ -147,8 +147,15 @@ class _KeptCall(msgspec.Struct, frozen=True, eq=False, gc=False):
         if self.model_json is None and record.error is not None:
             return Failed(record, record.error, self.notice, told=self.told)
         value = record.result if self.value_json is None else fresh(self.value_json)
-        model, notice, parts, seen = self.model_json, self.notice, self.parts, self.model_parts
-        return Completed(record, value, model or b"null", notice, parts=parts, model_parts=seen)
+        model, notice, parts, model_parts = (
+            self.model_json,
+            self.notice,
+            self.parts,
+            self.model_parts,
+        )
+        return Completed(
+            record, value, model or b"null", notice, parts=parts, model_parts=model_parts
+        )
 
 
 class _EvictedCall(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -174,7 +181,7 @@ class EndedByAnswer(NamedTuple):
         """Say what happened to the edit, as far as the error that ended the call tells."""
         if not self.edited:
             return "none"
-        return "unfit" if self.error.code in _OF_ARGUMENTS else "unread"
+        return "unfit" if self.error.code in _ARGUMENT_ERRORS else "unread"
 
 
 class IdempotencyCache:
@@ -192,7 +199,7 @@ class IdempotencyCache:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._known: dict[str, _RunningCall | _HeldCall | _KeptCall | _EvictedCall] = {}
+        self._calls: dict[str, _RunningCall | _HeldCall | _KeptCall | _EvictedCall] = {}
         self._kept: deque[_KeptCall] = deque()
         self._evicted: deque[str] = deque()
         self._bytes = 0
@@ -216,20 +223,24 @@ class IdempotencyCache:
         """Keep that somebody was asked about the call of this key."""
         self._add(self.asked, key, None, MAX_EVICTED)
 
-    def _add(self, known: dict[str, T], key: str, value: T, most: int) -> None:
-        known[key] = value
+    def _add(self, entries: dict[str, T], key: str, value: T, limit: int) -> None:
+        entries[key] = value
         with self._lock:
-            while len(known) > most:
-                del known[next(iter(known))]
+            while len(entries) > limit:
+                del entries[next(iter(entries))]
 
     def pinned(self, run_id: str, call: ToolCall, caller: str) -> FactoryValues | None:
         """Return the values that were pinned for this very call, if it waited here before."""
-        known = self.pins.get(key_of(run_id, call.id))
-        if known is None:
+        entry = self.pins.get(key_of(run_id, call.id))
+        if entry is None:
             return None
-        before, whose, pinned = known
-        same = (before.name, before.arguments, whose) == (call.name, call.arguments, caller)
-        return pinned.again() if same else None
+        earlier, earlier_caller, pinned = entry
+        is_same = (earlier.name, earlier.arguments, earlier_caller) == (
+            call.name,
+            call.arguments,
+            caller,
+        )
+        return pinned.again() if is_same else None
 
     def claim(
         self, key: str, fingerprint: Fingerprint
@@ -239,29 +250,29 @@ class IdempotencyCache:
         An unwritten outcome is claimed by whoever gets it. Raises Stopped if the call is running or
         the key belongs to another call.
         """
-        mine = _RunningCall(hash(fingerprint))
-        known = self._known.setdefault(key, mine)  # atomic: another thread may ask
-        if known is mine:
+        running = _RunningCall(hash(fingerprint))
+        call = self._calls.setdefault(key, running)  # atomic: another thread may ask
+        if call is running:
             return None
-        if known.fingerprint != mine.fingerprint:
+        if call.fingerprint != running.fingerprint:
             raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
-        if isinstance(known, _EvictedCall):
+        if isinstance(call, _EvictedCall):
             return "evicted"
-        if isinstance(known, _KeptCall):
-            return AlreadyCompleted(known.outcome())
+        if isinstance(call, _KeptCall):
+            return AlreadyCompleted(call.outcome())
         with self._lock:
-            if isinstance(known, _RunningCall) or self._known.get(key) is not known:
+            if isinstance(call, _RunningCall) or self._calls.get(key) is not call:
                 raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
-            self._known[key] = mine
-        return AlreadyCompleted(known.outcome, written=False)
+            self._calls[key] = running
+        return AlreadyCompleted(call.outcome, written=False)
 
     def running(self) -> list[str]:
         """Return the keys of calls that have no outcome yet."""
-        return [key for key, call in self._known.copy().items() if isinstance(call, _RunningCall)]
+        return [key for key, call in self._calls.copy().items() if isinstance(call, _RunningCall)]
 
     def release(self, key: str) -> None:
         """Forget a key: its call did not begin, or the key is another call's."""
-        del self._known[key]
+        del self._calls[key]
         self._unwritten.discard(key)
 
     def hold(self, key: str, outcome: Completed | Failed, *, late: bool = False) -> None:
@@ -269,7 +280,7 @@ class IdempotencyCache:
 
         `late` says that it is the end of a tool that was left behind.
         """
-        self._known[key] = _HeldCall(self._known[key].fingerprint, outcome)
+        self._calls[key] = _HeldCall(self._calls[key].fingerprint, outcome)
         if late:
             self._unwritten.add(key)
 
@@ -282,36 +293,38 @@ class IdempotencyCache:
         """Keep the outcome of a call that has run, with `value_json` in place of its value."""
         record, notice = outcome.record, outcome.notice
         if isinstance(outcome, Completed):
-            model_json, told = outcome.model_json, ""
+            model_json, text = outcome.model_json, ""
         else:
-            model_json, told = None, outcome.told
+            model_json, text = None, outcome.told
         size = _OVERHEAD + len(record.arguments_json) + len(record.result_json) + len(notice)
-        size += len(model_json or told)
+        size += len(model_json or text)
         if value_json is not None and value_json is not model_json:
             size += len(value_json)  # one object shared by both is counted once
         if record.defaulted:
             size += sum(map(len, record.defaulted))
-        known, order = self._known, self._kept
-        fingerprint = known[key].fingerprint
-        kept = _KeptCall(key, fingerprint, record, value_json, model_json, notice, size, told)
+        calls, order = self._calls, self._kept
+        fingerprint = calls[key].fingerprint
+        kept_call = _KeptCall(key, fingerprint, record, value_json, model_json, notice, size, text)
         if record.parts and isinstance(outcome, Completed):
             size += sum(map(weight_of, outcome.parts))
-            parts, seen = outcome.parts, outcome.model_parts
-            kept = msgspec.structs.replace(kept, size=size, parts=parts, model_parts=seen)
-        known[key] = kept  # atomic: another thread may ask
+            parts, model_parts = outcome.parts, outcome.model_parts
+            kept_call = msgspec.structs.replace(
+                kept_call, size=size, parts=parts, model_parts=model_parts
+            )
+        calls[key] = kept_call  # atomic: another thread may ask
         if self._unwritten:
             self._unwritten.discard(key)
         self._lock.acquire()  # `with` takes twice as long
         try:
-            order.append(kept)
+            order.append(kept_call)
             self._bytes += size
             while len(order) > self._limit or self._bytes > MAX_BYTES:
                 oldest = order.popleft()
                 self._bytes -= oldest.size
-                known[oldest.key] = _EvictedCall(oldest.fingerprint)
+                calls[oldest.key] = _EvictedCall(oldest.fingerprint)
                 self._evicted.append(oldest.key)
                 if len(self._evicted) > MAX_EVICTED:
-                    del known[self._evicted.popleft()]
+                    del calls[self._evicted.popleft()]
         finally:
             self._lock.release()
 
@@ -321,15 +334,15 @@ class IdempotencyCache:
         Returns False while somebody else has the key.
         """
         with self._lock:
-            known = self._known.get(key)
-            if isinstance(known, _RunningCall):
+            call = self._calls.get(key)
+            if isinstance(call, _RunningCall):
                 return False
-            if isinstance(known, _KeptCall):
-                self._kept.remove(known)
-                self._bytes -= known.size
-            elif isinstance(known, _EvictedCall):
+            if isinstance(call, _KeptCall):
+                self._kept.remove(call)
+                self._bytes -= call.size
+            elif isinstance(call, _EvictedCall):
                 self._evicted.remove(key)
-            self._known[key] = _RunningCall(hash(fingerprint))
+            self._calls[key] = _RunningCall(hash(fingerprint))
         return True
 
 
@@ -345,8 +358,10 @@ class WriteAhead:
         if len(ledgers) > 1:
             raise ToolcribError("a runner takes at most one ledger: each call is begun in one")
         self.ledger = ledgers[0] if ledgers else None
-        self._told = [s for s in sinks if getattr(s, "write_ahead", False) and s is not self.ledger]
-        self.wanted = bool(ledgers or self._told)
+        self._other_sinks = [
+            s for s in sinks if getattr(s, "write_ahead", False) and s is not self.ledger
+        ]
+        self.is_needed = bool(ledgers or self._other_sinks)
 
     async def check(
         self, key: str, facts: CallFacts, hydrated: Hydrated
@@ -354,23 +369,25 @@ class WriteAhead:
         """Do what `begin` does except writing, before asking about a call that will not run."""
         if self.ledger is None:
             return None
-        known = await _looked_up(partial(self.ledger.find, facts.record("started", key=key)))
-        return _judged(known, key, facts, hydrated)
+        record = await _ask_ledger(partial(self.ledger.find, facts.record("started", key=key)))
+        return _earlier_outcome(record, key, facts, hydrated)
 
     async def answered(self, request_id: str, facts: CallFacts) -> EndedByAnswer | None:
         """Return how a call ended by an answer to this question, if a searchable log knows of it.
 
         Raises NotRecorded.
         """
-        last = getattr(self.ledger, "last", None)
-        if last is None:
+        find_last = getattr(self.ledger, "last", None)
+        if find_last is None:
             return None
-        of_call = partial(last, facts.came.id, run_id=facts.came.run_id, approval_id=request_id)
-        found = await _looked_up(of_call)
-        known = None if found is None else found.record
-        if known is None or known.error is None or not is_ended_by(known, request_id):
+        find = partial(
+            find_last, facts.initial.id, run_id=facts.initial.run_id, approval_id=request_id
+        )
+        entry = await _ask_ledger(find)
+        record = None if entry is None else entry.record
+        if record is None or record.error is None or not is_ended_by(record, request_id):
             return None
-        return EndedByAnswer(known.error, known.approved_by, known.edited)
+        return EndedByAnswer(record.error, record.approved_by, record.edited)
 
     async def begin(
         self, key: str, facts: CallFacts, hydrated: Hydrated, recorder: Recorder
@@ -380,27 +397,27 @@ class WriteAhead:
         Raises Stopped if the call must not run, and NotRecorded with what a sink raised.
         """
         claims = self.ledger is not None and claims_key(hydrated)
-        if not claims and not self._told:
+        if not claims and not self._other_sinks:
             return None
         entry = facts.record("started", key=key)
         if claims and self.ledger is not None:
             if facts.scope.suspended or recorder.lacks(self.ledger, facts):
                 await self._prepare(self.ledger, key, facts, hydrated, recorder)
-            begun = await to_the_end(partial(self.ledger.begin, entry))
-            known = begun.given
-            if begun is not DONE:
-                if begun.error is None and known is None:
+            begin_result = await to_the_end(partial(self.ledger.begin, entry))
+            record = begin_result.value
+            if begin_result is not DONE:
+                if begin_result.error is None and record is None:
                     facts.key = key  # the key is claimed, even if this is cancelled now
-                _check(begun)
-            if known is not None:
-                earlier = _judged(known, key, facts, hydrated)
+                _check(begin_result)
+            if record is not None:
+                earlier = _earlier_outcome(record, key, facts, hydrated)
                 if earlier is not None:
                     return earlier
                 write = partial(self.ledger.write, entry)  # records that it begins again
                 _check(DONE if facts.claim else await to_the_end(write))
         if claims or self.ledger is None:
             facts.key = key  # otherwise no ledger has claimed it, and another attempt may run
-        for sink in self._told:
+        for sink in self._other_sinks:
             _check(await recorder.write(sink, entry, facts))
         return None
 
@@ -414,11 +431,11 @@ class WriteAhead:
         """
         if recorder.lacks(ledger, facts):
             _check(await recorder.attach(ledger, facts))
-        waited = facts.scope.suspended.get(hydrated.call.id)
-        if waited is None or hydrated.definition.annotations.idempotent:
+        suspended = facts.scope.suspended.get(hydrated.call.id)
+        if suspended is None or hydrated.definition.annotations.idempotent:
             return
-        mine = await self._go_on(ledger, key, waited.times, facts)
-        if not mine and await self.check(key, facts, hydrated) is None:
+        is_claimed = await self._go_on(ledger, key, suspended.times, facts)
+        if not is_claimed and await self.check(key, facts, hydrated) is None:
             raise Stopped(ELSEWHERE)
 
     async def _go_on(self, ledger: Ledger, key: str, times: int, facts: CallFacts) -> bool:
@@ -426,32 +443,34 @@ class WriteAhead:
 
         Returns False if it has ended, resumes elsewhere, or nobody can tell. Raises NotRecorded.
         """
-        here = this_process()
+        process = this_process()
         while True:
             times += 1
             # never a call's key, whose hashed text begins with a digit
             claim = "sha256:" + sha256_hex(f"goes on {times} {key}")
-            if claim in _going_on:
+            if claim in _resuming_claims:
                 return False
-            _going_on.add(claim)
+            _resuming_claims.add(claim)
             facts.claim = times, claim
-            begun = await to_the_end(partial(ledger.begin, facts.going_on(claim, here)))
-            if begun.given is None:
-                _check(begun)
+            begin_result = await to_the_end(
+                partial(ledger.begin, facts.resuming_entry(claim, process))
+            )
+            if begin_result.value is None:
+                _check(begin_result)
                 return True
-            goes_on_no_more(claim)
+            release_claim(claim)
             facts.claim = ()
-            _check(begun)
-            known = _checked(begun.given)
-            if is_final(known) or (known.process != here and not has_ended(known.process)):
+            _check(begin_result)
+            record = _checked_record(begin_result.value)
+            if is_final(record) or (record.process != process and not has_ended(record.process)):
                 return False
 
 
-async def _looked_up(look: Callable[[], Awaitable[T]]) -> T:
+async def _ask_ledger(find: Callable[[], Awaitable[T]]) -> T:
     """Return what a ledger finds. Raises NotRecorded with what it raised, unless that is a stop."""
     cancels = cancel_requests()
     try:
-        return await look()
+        return await find()
     except NOT_ITS_OWN:
         raise
     except BaseException as raised:  # a ledger may raise anything
@@ -460,59 +479,61 @@ async def _looked_up(look: Callable[[], Awaitable[T]]) -> T:
         raise NotRecorded(as_failure(raised)) from None
 
 
-def _checked(known: object) -> ToolInvocationRecord:
+def _checked_record(value: object) -> ToolInvocationRecord:
     """Return the record that a ledger gave. Raises NotRecorded for anything else."""
-    if not isinstance(known, ToolInvocationRecord):
-        kind = type(known).__name__
+    if not isinstance(value, ToolInvocationRecord):
+        kind = type(value).__name__
         raise NotRecorded(
             TypeError(f"a ledger must return a ToolInvocationRecord or None: this is a {kind}")
         )
-    return known
+    return value
 
 
-def _check(written: SinkResult) -> None:
+def _check(sink_result: SinkResult) -> None:
     """Raise the cancellation, or NotRecorded with what a sink raised, if there was one."""
-    if written.cancelled is None and written.error is not None:
-        raise NotRecorded(written.error)
-    written.check()
+    if sink_result.cancelled is None and sink_result.error is not None:
+        raise NotRecorded(sink_result.error)
+    sink_result.check()
 
 
-def replayed(known: ToolInvocationRecord) -> Completed | Failed:
+def replayed(record: ToolInvocationRecord) -> Completed | Failed:
     """Return the outcome of a call from its record, which holds the public view.
 
     If the call ran with an edit, the model is told of it again.
     """
-    edit = made_with(known.arguments or {}, known.defaulted) if known.edited else ""
-    if known.status == "completed" or known.error is None:
-        text, notice = bytes(known.result_json), " ".join(filter(None, (edit, lost_parts(known))))
-        return Completed(known, known.result, text, notice, replayed=True)
-    return Failed(known, known.error, edit, replayed=True)
+    edit = edit_notice(record.arguments or {}, record.defaulted) if record.edited else ""
+    if record.status == "completed" or record.error is None:
+        text, notice = bytes(record.result_json), " ".join(filter(None, (edit, lost_parts(record))))
+        return Completed(record, record.result, text, notice, replayed=True)
+    return Failed(record, record.error, edit, replayed=True)
 
 
-def _judged(
-    given: object, key: str, facts: CallFacts, hydrated: Hydrated
+def _earlier_outcome(
+    found: object, key: str, facts: CallFacts, hydrated: Hydrated
 ) -> AlreadyCompleted | None:
     """Decide from the record under a call's key whether the call may run.
 
     Raises Stopped, and NotRecorded for something that is not a record.
     """
-    if given is None:
+    if found is None:
         return None
-    known = _checked(given)
-    likeness = compared(known, facts.record("started"), facts)
+    record = _checked_record(found)
+    likeness = compared(record, facts.record("started"), facts)
     if likeness == "another":
         raise Stopped(CallError.of(ErrorCode.DUPLICATE_CALL))
     if likeness == "same":
-        if is_final(known):
-            return AlreadyCompleted(told_again(known, facts))
+        if is_final(record):
+            return AlreadyCompleted(replay_masked(record, facts))
         definition = hydrated.definition
-        again = definition.annotations.idempotent and definition.digest == known.definition_digest
-        if again or hydrated.call.id in facts.scope.suspended:
+        may_repeat = (
+            definition.annotations.idempotent and definition.digest == record.definition_digest
+        )
+        if may_repeat or hydrated.call.id in facts.scope.suspended:
             return None
-        if known.error is not None:  # it was already reported as unknown
-            return AlreadyCompleted(replayed(masked_now(known, definition)))
+        if record.error is not None:  # it was already reported as unknown
+            return AlreadyCompleted(replayed(masked_record(record, definition)))
     facts.key = key  # the record is about the call that was begun with this key
-    facts.take_begun(known, unsure=likeness == "unsure")
+    facts.take_begun(record, unsure=likeness == "unsure")
     raise Stopped(CallError.of(ErrorCode.OUTCOME_UNKNOWN))
 
 
@@ -527,20 +548,20 @@ def claims_key(hydrated: HydrationResult) -> bool:
     return not definition.annotations.read_only or TOOL_CHANGED in hydrated.provenance.notes
 
 
-def told_again(known: ToolInvocationRecord, facts: CallFacts) -> Completed | Failed:
+def replay_masked(record: ToolInvocationRecord, facts: CallFacts) -> Completed | Failed:
     """Return the outcome of a call from its record, with what is secret by now masked.
 
     If its tool is gone or has another definition by now, nobody here knows what it had read, so its
     result taints the run.
     """
     definition = facts.hydrated.definition
-    if definition is None or definition.digest != known.definition_digest:
+    if definition is None or definition.digest != record.definition_digest:
         taint(facts.scope.tally)
-    return replayed(masked_now(known, definition))
+    return replayed(masked_record(record, definition))
 
 
 def compared(
-    known: ToolInvocationRecord, asked: ToolInvocationRecord, facts: CallFacts
+    record: ToolInvocationRecord, current: ToolInvocationRecord, facts: CallFacts
 ) -> Likeness:
     """Return whether the record under a call's key is of the `same` call.
 
@@ -551,53 +572,53 @@ def compared(
     """
     if facts.unsure:  # the facts already come from the record
         return "unsure"
-    if same_call(known, asked):
+    if same_call(record, current):
         return "same"
-    if not facts.may_have_begun or _of_call(known) != _of_call(asked):
+    if not facts.may_have_begun or _call_of(record) != _call_of(current):
         return "another"
-    if known.arguments_sha256 and asked.arguments_sha256:
-        return "same" if known.arguments_sha256 == asked.arguments_sha256 else "another"
-    if _key_of_mac(known) == _key_of_mac(asked) != "":
-        return "same" if known.arguments_mac == asked.arguments_mac else "another"
-    now = msgspec.structs.replace(asked, definition_digest=known.definition_digest)
-    return "same" if same_call(known, now) else "unsure"
+    if record.arguments_sha256 and current.arguments_sha256:
+        return "same" if record.arguments_sha256 == current.arguments_sha256 else "another"
+    if _mac_key(record) == _mac_key(current) != "":
+        return "same" if record.arguments_mac == current.arguments_mac else "another"
+    redefined = msgspec.structs.replace(current, definition_digest=record.definition_digest)
+    return "same" if same_call(record, redefined) else "unsure"
 
 
-def _of_call(record: ToolInvocationRecord) -> tuple[str, str, int]:
+def _call_of(record: ToolInvocationRecord) -> tuple[str, str, int]:
     return record.name, record.caller, record.arguments_bytes
 
 
-def same_call(known: ToolInvocationRecord, asked: ToolInvocationRecord) -> bool:
+def same_call(record: ToolInvocationRecord, current: ToolInvocationRecord) -> bool:
     """Return whether two records under one key are of one call: same tool, caller, arguments.
 
     Every record under a key is compared with the call before anybody gets it. The tool may have
     another definition only if what its run has kept of the call shows that it changed.
     """
-    same_tool = known.definition_digest == asked.definition_digest or (
-        TOOL_CHANGED in asked.notes and known.name == asked.name
+    is_same_tool = record.definition_digest == current.definition_digest or (
+        TOOL_CHANGED in current.notes and record.name == current.name
     )
     return (
-        same_tool
-        and known.caller == asked.caller
-        and known.arguments_sha256 == asked.arguments_sha256
-        and known.arguments_bytes == asked.arguments_bytes
-        and (known.arguments_sha256 != "" or _same_secrets(known, asked))
+        is_same_tool
+        and record.caller == current.caller
+        and record.arguments_sha256 == current.arguments_sha256
+        and record.arguments_bytes == current.arguments_bytes
+        and (record.arguments_sha256 != "" or _same_secrets(record, current))
     )
 
 
-def _same_secrets(known: ToolInvocationRecord, asked: ToolInvocationRecord) -> bool:
+def _same_secrets(record: ToolInvocationRecord, current: ToolInvocationRecord) -> bool:
     """Compare two calls with secrets by their keyed digests, if both were made with the same key.
 
     Otherwise (the ledger has no key, or the earlier record is old or from another process) the
     visible arguments decide, if nobody changed them.
     """
-    if known.arguments_mac == asked.arguments_mac != "":
+    if record.arguments_mac == current.arguments_mac != "":
         return True
-    if _key_of_mac(known) == _key_of_mac(asked) != "":
+    if _mac_key(record) == _mac_key(current) != "":
         return False
-    changed = known.edited or asked.edited or known.repaired or asked.repaired
-    return changed or canonical_json(known.arguments) == canonical_json(asked.arguments)
+    is_changed = record.edited or current.edited or record.repaired or current.repaired
+    return is_changed or canonical_json(record.arguments) == canonical_json(current.arguments)
 
 
-def _key_of_mac(record: ToolInvocationRecord) -> str:
+def _mac_key(record: ToolInvocationRecord) -> str:
     return record.arguments_mac.rpartition(":")[0]

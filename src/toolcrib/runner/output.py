@@ -380,14 +380,14 @@ def public_view(call: HydrationResult) -> tuple[msgspec.Raw, tuple[str, ...]]:
     is_plain = not definition.secret and definition.closed
     if is_plain and (not defaults or definition.pointers.issuperset(defaults)):
         return msgspec.Raw(call.canonical), defaults
-    places = public_places(definition, defaults)
+    places = public_pointers(definition, defaults)
     if is_plain and len(places) == len(defaults):
         return msgspec.Raw(call.canonical), defaults
     shown = public_arguments(definition, _BY_NAME.decode(call.canonical))
     return msgspec.Raw(msgspec.json.encode(shown)), places
 
 
-def public_places(definition: ToolDefinition | None, places: tuple[str, ...]) -> tuple[str, ...]:
+def public_pointers(definition: ToolDefinition | None, places: tuple[str, ...]) -> tuple[str, ...]:
     """Return the JSON Pointers that lead to public arguments."""
     if not places or definition is None:
         return ()
@@ -405,7 +405,7 @@ def masked_arguments(definition: ToolDefinition, arguments: JsonObject) -> JsonO
     return {n: MASK if is_masked(definition, n) else v for n, v in arguments.items()}
 
 
-def told_arguments(hydrated: Hydrated) -> JsonObject:
+def arguments_for_model(hydrated: Hydrated) -> JsonObject:
     """Return the arguments that the model may be told, with secret ones masked.
 
     Left out are the author's defaults that the model's schema does not name.
@@ -416,7 +416,7 @@ def told_arguments(hydrated: Hydrated) -> JsonObject:
     return {n: v for n, v in shown.items() if n in definition.properties or n not in own}
 
 
-def masked_places(definition: ToolDefinition, places: tuple[str, ...]) -> tuple[str, ...]:
+def masked_pointers(definition: ToolDefinition, places: tuple[str, ...]) -> tuple[str, ...]:
     """Return the JSON Pointers that exist in masked arguments: none leads below a secret one."""
     return tuple(place for place in places if not _is_below_secret(definition, place))
 

@@ -52,7 +52,7 @@ _UNDECIDED = "the policy gave no decision"
 _DECISION = "Allow(), Ask(…) or Deny(…)"
 _REFUSAL = "None or Deny(…)"
 _MOST_COMPARED = 2_000  # tools, when a name may be misspelt: each takes 10 µs
-_LONGEST = 100  # characters of a wrong return value in the message
+_MAX_DESCRIPTION = 100  # characters of a wrong return value in the message
 _RESERVED = "None, Deny(…) or an async function that releases the reservation"
 _TOO_LATE = "the policy did not decide within {:g} seconds"
 FORK: Final = "fork of a run"
@@ -143,43 +143,45 @@ def with_standard(policies: Policy | Iterable[Policy]) -> tuple[Policy, ...]:
     """
     if not callable(policies) and not isinstance(policies, Iterable):
         raise TypeError(f"policy must be a function, or a list of them; {came(policies)}")
-    given = [policies] if callable(policies) else list(policies)
-    for policy in given:
-        named = policy.__name__ if isinstance(policy, type) else _name(policy)
+    policy_list = [policies] if callable(policies) else list(policies)
+    for policy in policy_list:
+        name = policy.__name__ if isinstance(policy, type) else _name(policy)
         if not callable(policy) or isinstance(policy, type) or not takes(policy, 2):
             raise ToolcribError(
                 "a policy must be callable as (Hydrated, PolicyContext) -> Allow | Deny | Ask: "
-                f"{named} is not"
+                f"{name} is not"
             )
-        foresees = getattr(policy, "never_allows", None)
-        if foresees is not None and (
-            not callable(foresees) or inspect.iscoroutinefunction(foresees)
+        never_allows = getattr(policy, "never_allows", None)
+        if never_allows is not None and (
+            not callable(never_allows) or inspect.iscoroutinefunction(never_allows)
         ):
             raise ToolcribError(f"{_name(policy)}: `never_allows` must be a method, and not async")
-    own = [policy for policy in given if isinstance(policy, Standard)]
-    if len(own) > 1:
+    standards = [policy for policy in policy_list if isinstance(policy, Standard)]
+    if len(standards) > 1:
         raise ToolcribError("a runner has one standard policy: give it at most one Standard")
-    return (*(own or [standard]), *(p for p in given if not isinstance(p, Standard)))
+    return (*(standards or [standard]), *(p for p in policy_list if not isinstance(p, Standard)))
 
 
-def warn_of_misspelt(policies: Iterable[Policy], known: Collection[str]) -> None:
+def warn_of_misspelt(policies: Iterable[Policy], tool_names: Collection[str]) -> None:
     """Log names in ready-made policies that look like misspelt tool names.
 
     A policy that names a tool wrongly limits nothing. A name is logged if no tool has it and a tool
     that the policy does not name has nearly that name.
     """
-    if len(known) > _MOST_COMPARED:
+    if len(tool_names) > _MOST_COMPARED:
         return
     for policy in policies:
-        named: frozenset[str] = getattr(policy, "named", frozenset())
-        for name in sorted(named.difference(known) if isinstance(named, frozenset) else ()):
-            likely = did_you_mean(name, set(known) - named, cutoff=0.8)
-            if likely:
+        policy_names: frozenset[str] = getattr(policy, "named", frozenset())
+        for name in sorted(
+            policy_names.difference(tool_names) if isinstance(policy_names, frozenset) else ()
+        ):
+            suggestion = did_you_mean(name, set(tool_names) - policy_names, cutoff=0.8)
+            if suggestion:
                 LOGGER.warning(
                     "policy '%s' names '%s', but this runner has no such tool%s",
                     _name(policy),
                     name,
-                    likely,
+                    suggestion,
                 )
 
 
@@ -228,45 +230,45 @@ def paying(policies: Sequence[Policy]) -> tuple[PayingPolicy, ...]:
     Raises ToolcribError for methods that are not async, and for a policy that has `may_ask` without
     `pay`: nothing would be counted.
     """
-    found = tuple(policy for policy in policies if isinstance(policy, PayingPolicy))
+    payers = tuple(policy for policy in policies if isinstance(policy, PayingPolicy))
     for policy in policies:
-        if hasattr(policy, "may_ask") and policy not in found:
+        if hasattr(policy, "may_ask") and policy not in payers:
             raise ToolcribError(f"{_name(policy)}: a policy with `may_ask` needs `pay`, too")
-    for policy in found:
+    for policy in payers:
         if not all(map(inspect.iscoroutinefunction, (policy.may_ask, policy.pay))):
             raise ToolcribError(f"{_name(policy)}: `may_ask` and `pay` must be async methods")
-    return found
+    return payers
 
 
 async def reserve_each(
     policies: Sequence[ReservingPolicy],
     hydrated: Hydrated,
     context: PolicyContext,
-    held: list[Release],
+    releases: list[Release],
     steps: StepRunner | None = None,
 ) -> Deny | None:
     """Have each policy reserve the call; return the Deny of one that refuses.
 
-    What releases a reservation is added to `held`. The wait for an unreachable store is that of the
-    `steps` around the call. Each reservation is completed even if the caller is cancelled, since
+    What releases a reservation is added to `releases`. The wait for an unreachable store is that of
+    the `steps` around the call. Each reservation is completed even if the caller is cancelled, since
     otherwise nobody would know what was reserved. Raises NotRecorded with what a policy raised, and
     CancelledError.
     """
     for policy in policies:
         reserve = patiently(steps, partial(policy.reserve, hydrated, context))
-        reserved = await to_the_end(reserve)
-        given = reserved.given
-        if callable(given):
-            held.append(given)
-        if reserved.cancelled is None and reserved.error is not None:
-            raise NotRecorded(reserved.error)
-        reserved.check()
-        if given is not None and not callable(given):
-            return _denied(policy, given, _RESERVED)
+        result = await to_the_end(reserve)
+        answer = result.value
+        if callable(answer):
+            releases.append(answer)
+        if result.cancelled is None and result.error is not None:
+            raise NotRecorded(result.error)
+        result.check()
+        if answer is not None and not callable(answer):
+            return _denial_of(policy, answer, _RESERVED)
     return None
 
 
-async def release_each(held: Sequence[Release]) -> None:
+async def release_each(releases: Sequence[Release]) -> None:
     """Release what was reserved for a call whose tool did not begin.
 
     Failures are logged: what is not released stays counted. A cancellation in the meantime is not
@@ -274,10 +276,10 @@ async def release_each(held: Sequence[Release]) -> None:
     """
     if isinstance(sys.exception(), GeneratorExit):  # the loop is gone: nothing can be awaited
         return
-    for release in reversed(held):
-        given_back = await to_the_end(release)
-        if given_back.error is not None:
-            log_raised("a policy that releases its reservation", given_back.error)
+    for release in reversed(releases):
+        result = await to_the_end(release)
+        if result.error is not None:
+            log_raised("a policy that releases its reservation", result.error)
 
 
 def decide(
@@ -285,60 +287,60 @@ def decide(
     hydrated: Hydrated,
     context: PolicyContext,
     looked_up: Sequence[LookedUp] = (),
-    asking: dict[str, str] | None = None,
+    ask_reasons: dict[str, str] | None = None,
 ) -> Decision:
     """Return the first of the strictest decisions: deny before ask before allow.
 
     Decisions that were `looked_up` come last. The names of all policies that ask are added to
-    `asking`, with their reasons.
+    `ask_reasons`, with their reasons.
     """
     strictest: Decision = ALLOWED
     for policy in policies:
         try:
-            given = policy(hydrated, context)
+            answer = policy(hydrated, context)
         except KeyboardInterrupt:
             raise
         except BaseException as raised:  # noqa: BLE001  CancelledError too: it denies
             log_raised(f"policy '{_name(policy)}'", raised)
             return Deny(_FAILED, _name(policy))
-        if given.__class__ is Allow:
+        if answer.__class__ is Allow:
             continue
-        decision = _read(policy, given)
+        decision = _read_decision(policy, answer)
         if isinstance(decision, Deny):
             return decision
         if isinstance(decision, Ask):
-            strictest = _stricter(strictest, policy, decision, asking)
+            strictest = _stricter(strictest, policy, decision, ask_reasons)
     for policy, decision in looked_up:
         if isinstance(decision, Deny):
             return decision
         if isinstance(decision, Ask):
-            strictest = _stricter(strictest, policy, decision, asking)
+            strictest = _stricter(strictest, policy, decision, ask_reasons)
     return strictest
 
 
 def _stricter(
-    strictest: Decision, policy: Policy, ask: Ask, asking: dict[str, str] | None
+    strictest: Decision, policy: Policy, ask: Ask, ask_reasons: dict[str, str] | None
 ) -> Decision:
-    if asking is not None:
-        name = _known_as(policy)
-        asking[name if ask.policy == name else f"{name}: {ask.policy}"] = ask.reason
+    if ask_reasons is not None:
+        name = _asking_name(policy)
+        ask_reasons[name if ask.policy == name else f"{name}: {ask.policy}"] = ask.reason
     return strictest if isinstance(strictest, Ask) else ask
 
 
-def told_apart(policies: Iterable[Policy], asked_by: Iterable[str]) -> bool:
+def have_distinct_names(policies: Iterable[Policy], asked_by: Iterable[str]) -> bool:
     """Return whether each name in `asked_by` belongs to exactly one of these policies.
 
     Two instances of a class share a name, and so do two functions made by one function, and
     partials.
     """
-    names = [_known_as(policy) for policy in policies]
+    names = [_asking_name(policy) for policy in policies]
     return all(
-        sum(asked == name or asked.startswith(f"{name}: ") for name in names) == 1
-        for asked in asked_by
+        sum(asking_name == name or asking_name.startswith(f"{name}: ") for name in names) == 1
+        for asking_name in asked_by
     )
 
 
-def _known_as(policy: Policy) -> str:
+def _asking_name(policy: Policy) -> str:
     return "standard" if isinstance(policy, Standard) else _name(policy)
 
 
@@ -349,44 +351,44 @@ async def look_up(
 
     One that raises, or is not ready by then, denies. It is cancelled and not waited for.
     """
-    tasks = [asyncio.ensure_future(_asked(policy, hydrated, context)) for policy in policies]
+    tasks = [asyncio.ensure_future(_answer_of(policy, hydrated, context)) for policy in policies]
     try:
         await asyncio.wait(tasks, timeout=seconds)
     finally:
         for task in tasks:
             if not task.done():
                 task.cancel()
-                _LATE.add(task)  # the loop holds its tasks weakly
-                task.add_done_callback(_LATE.discard)
+                _OVERDUE.add(task)  # the loop holds its tasks weakly
+                task.add_done_callback(_OVERDUE.discard)
     return [
-        (policy, _decided(policy, task, seconds))
+        (policy, _decision_of(policy, task, seconds))
         for policy, task in zip(policies, tasks, strict=True)
     ]
 
 
-_LATE: Final[set[asyncio.Future[Any]]] = set()
+_OVERDUE: Final[set[asyncio.Future[Any]]] = set()
 
 
-async def _asked(
+async def _answer_of(
     policy: LookingPolicy, hydrated: Hydrated, context: PolicyContext
 ) -> Decision | BaseException:
     try:
-        return _read(policy, await policy(hydrated, context))
+        return _read_decision(policy, await policy(hydrated, context))
     except KeyboardInterrupt:
         raise
     except BaseException as raised:  # noqa: BLE001  as in `decide`
         return raised
 
 
-def _decided(
-    policy: LookingPolicy, asked: asyncio.Future[Decision | BaseException], seconds: float
+def _decision_of(
+    policy: LookingPolicy, future: asyncio.Future[Decision | BaseException], seconds: float
 ) -> Decision:
-    in_time = asked.done() and not asked.cancelled()
-    given = asked.result() if in_time else TimeoutError()
-    if not isinstance(given, BaseException):
-        return given
-    log_raised(f"policy '{_name(policy)}'", given)
-    return Deny(_FAILED if in_time else _TOO_LATE.format(seconds), _name(policy))
+    is_in_time = future.done() and not future.cancelled()
+    result = future.result() if is_in_time else TimeoutError()
+    if not isinstance(result, BaseException):
+        return result
+    log_raised(f"policy '{_name(policy)}'", result)
+    return Deny(_FAILED if is_in_time else _TOO_LATE.format(seconds), _name(policy))
 
 
 def never_allowed(
@@ -394,12 +396,12 @@ def never_allowed(
 ) -> Deny | None:
     """Return the Deny of the first policy that never allows this tool, whatever the arguments."""
     for policy in policies:
-        foresees = getattr(policy, "never_allows", None)
-        if foresees is None:
+        method = getattr(policy, "never_allows", None)
+        if method is None:
             continue
-        answer = _called(policy, foresees, definition, context)
+        answer = _call_method(policy, method, definition, context)
         if answer is not None:
-            return _denied(policy, answer, _REFUSAL)
+            return _denial_of(policy, answer, _REFUSAL)
     return None
 
 
@@ -423,25 +425,25 @@ def has_spent(
 
 def has_spent_within(
     policies: Sequence[Policy],
-    own: ToolDefinition,
+    tool: ToolDefinition,
     calls: Sequence[ToolDefinition],
     context: PolicyContext,
 ) -> bool:
     """Return whether a budget of a run denies one of these calls by an agent that is its tool.
 
     Each call is judged as if those before it had been made. Without calls, the agent's next reply
-    is judged as the tool's `own` call, which is in the tally and already counted by policies that
-    keep count themselves.
+    is judged as the call of `tool` itself, which is in the tally and already counted by policies
+    that keep count themselves.
     """
-    ahead = context.run.copied()
+    tally = context.run.copied()
     if not calls:
-        ahead.give_back(own.name, own.annotations.cost)
-        asked = (p for p in policies if not isinstance(p, CountingPolicy))
-        return has_spent(asked, own, PolicyContext(context.caller, ahead))
+        tally.give_back(tool.name, tool.annotations.cost)
+        judging = (p for p in policies if not isinstance(p, CountingPolicy))
+        return has_spent(judging, tool, PolicyContext(context.caller, tally))
     for definition in calls:
-        if has_spent(policies, definition, PolicyContext(context.caller, ahead)):
+        if has_spent(policies, definition, PolicyContext(context.caller, tally)):
             return True
-        ahead.count_inner(Expense.of([definition]))
+        tally.count_inner(Expense.of([definition]))
     return False
 
 
@@ -453,13 +455,15 @@ def count_all(
     If this returns None, `settle_all` or `give_back_all` must follow, whatever happens to the call.
     If it returns a Deny, the policies that had counted the call have been told that it is over.
     """
-    for at, policy in enumerate(policies):
-        answer = _called(policy, policy.count, hydrated, context, failed=_UNCOUNTED)
+    for index, policy in enumerate(policies):
+        answer = _call_method(policy, policy.count, hydrated, context, reason=_UNCOUNTED)
         if answer is None:
             continue
-        refused = _denied(policy, answer, _REFUSAL)
-        give_back_all(policies[:at], hydrated, _refused(hydrated, context, refused), context)
-        return refused
+        denial = _denial_of(policy, answer, _REFUSAL)
+        give_back_all(
+            policies[:index], hydrated, _record_of_denial(hydrated, context, denial), context
+        )
+        return denial
     return None
 
 
@@ -473,7 +477,7 @@ def give_back_all(
     for policy in policies:
         give_back = getattr(policy, "give_back", None)
         if give_back is not None:
-            _called(policy, give_back, hydrated, context)
+            _call_method(policy, give_back, hydrated, context)
     settle_all(policies, msgspec.structs.replace(record, seconds=None), context)
 
 
@@ -482,11 +486,11 @@ def settle_all(
 ) -> None:
     """Tell each policy that a counted call is over."""
     for policy in policies:
-        _called(policy, policy.settle, record, context)
+        _call_method(policy, policy.settle, record, context)
 
 
-def _called(
-    policy: Policy, method: Callable[..., object], *args: object, failed: str = _FAILED
+def _call_method(
+    policy: Policy, method: Callable[..., object], *args: object, reason: str = _FAILED
 ) -> object:
     """Return what a method of a policy returns; if it raises, log that, and return a Deny."""
     try:
@@ -495,49 +499,51 @@ def _called(
         raise
     except BaseException as raised:  # noqa: BLE001  a CancelledError would lose the outcome, too
         log_raised(f"policy '{_name(policy)}'", raised)
-        return Deny(failed, _name(policy))
+        return Deny(reason, _name(policy))
 
 
-def _refused(hydrated: Hydrated, context: PolicyContext, decision: Deny) -> ToolInvocationRecord:
+def _record_of_denial(
+    hydrated: Hydrated, context: PolicyContext, decision: Deny
+) -> ToolInvocationRecord:
     facts = Recorder((), None).facts(hydrated, context.caller, CallScope(context.run))
     facts.decision = decision
     return facts.failed(CallError.of(decision.code)).record
 
 
-def _denied(policy: Policy, given: Any, wanted: str) -> Deny:
+def _denial_of(policy: Policy, answer: Any, expected: str) -> Deny:
     """Return the Deny that was given; if something else was given, a Deny that says so."""
-    decision = _read(policy, given, wanted)
-    return decision if isinstance(decision, Deny) else _no_decision(policy, given, wanted)
+    decision = _read_decision(policy, answer, expected)
+    return decision if isinstance(decision, Deny) else _no_decision(policy, answer, expected)
 
 
-def _read(policy: Policy, given: Any, wanted: str = _DECISION) -> Decision:
+def _read_decision(policy: Policy, answer: Any, expected: str = _DECISION) -> Decision:
     """Return a decision that a record can hold, with its policy's name; otherwise a Deny."""
-    if not isinstance(given, (Allow, Deny, Ask)):
-        if inspect.iscoroutine(given):
-            given.close()  # otherwise Python warns that it was never awaited
-        return _no_decision(policy, given, wanted)
-    if not (isinstance(given.reason, str) and isinstance(given.policy, str)):
-        return _no_decision(policy, given, wanted)
-    reason, name = encodable(given.reason), encodable(given.policy) or _name(policy)
-    if isinstance(given, Ask):
+    if not isinstance(answer, (Allow, Deny, Ask)):
+        if inspect.iscoroutine(answer):
+            answer.close()  # otherwise Python warns that it was never awaited
+        return _no_decision(policy, answer, expected)
+    if not (isinstance(answer.reason, str) and isinstance(answer.policy, str)):
+        return _no_decision(policy, answer, expected)
+    reason, name = encodable(answer.reason), encodable(answer.policy) or _name(policy)
+    if isinstance(answer, Ask):
         return Ask(reason, name)
-    if isinstance(given, Allow):
+    if isinstance(answer, Allow):
         return ALLOWED
-    known = isinstance(given.code, ErrorCode) and given.code.info.stage is Stage.POLICY
-    return Deny(reason, name, given.code if known else ErrorCode.DENIED)
+    is_policy_code = isinstance(answer.code, ErrorCode) and answer.code.info.stage is Stage.POLICY
+    return Deny(reason, name, answer.code if is_policy_code else ErrorCode.DENIED)
 
 
-def _no_decision(policy: Policy, given: object, wanted: str) -> Deny:
+def _no_decision(policy: Policy, answer: object, expected: str) -> Deny:
     """Return the Deny for what is not a decision, and tell the author what to return instead."""
     try:
-        what = came(given).removeprefix("got ")
-        if given is None or isinstance(given, type):
-            what = "None" if given is None else f"the class {given.__name__}"
+        description = came(answer).removeprefix("got ")
+        if answer is None or isinstance(answer, type):
+            description = "None" if answer is None else f"the class {answer.__name__}"
     except Exception:  # noqa: BLE001  a foreign class may raise on its name
-        what = "something"
-    what = encodable(what[:_LONGEST])
-    log_unusable(f"policy '{_name(policy)}'", f"{what}, but it must return {wanted}")
-    return Deny(f"{_UNDECIDED} ({what})", _name(policy))
+        description = "something"
+    description = encodable(description[:_MAX_DESCRIPTION])
+    log_unusable(f"policy '{_name(policy)}'", f"{description}, but it must return {expected}")
+    return Deny(f"{_UNDECIDED} ({description})", _name(policy))
 
 
 def _name(policy: Policy) -> str:
@@ -600,11 +606,11 @@ class Standard(msgspec.Struct, frozen=True):
     def _reasons(self, hydrated: Hydrated, context: PolicyContext) -> Iterator[str]:
         """Yield all reasons to ask: a person must know of a repair and of the marks."""
         marks, mode = hydrated.definition.annotations, hydrated.definition.no_schema_mode
-        risky = context.run.tainted and not marks.read_only
-        approved = (marks.requires_approval or risky) and context.run.approval_of(
+        is_risky = context.run.tainted and not marks.read_only
+        approval = (marks.requires_approval or is_risky) and context.run.approval_of(
             hydrated, context.caller.id
         )
-        if marks.requires_approval and not approved:
+        if marks.requires_approval and not approval:
             yield NOT_TRUSTED if hydrated.building.distrusted else "the tool requires an approval"
         if not marks.safe:
             yield "the tool is marked as not safe"
@@ -618,7 +624,7 @@ class Standard(msgspec.Struct, frozen=True):
             yield "its arguments were repaired"
         if not marks.read_only:
             yield from _doubts(hydrated)
-        if risky and not approved:
+        if is_risky and not approval:
             yield "the run has read untrusted content, and this tool may have side effects"
 
 
@@ -628,10 +634,12 @@ def spared_for_run(hydrated: Hydrated, run: RunTally, caller: str) -> bool:
     marks = definition.annotations
     if run.approval_of(hydrated, caller):
         return False  # a person approved it already: this question has another reason
-    asked_anyway = (
+    is_asked_anyway = (
         not marks.safe or marks.threat_level == "high" or definition.no_schema_mode is not None
     )
-    return not asked_anyway and (marks.requires_approval or (run.tainted and not marks.read_only))
+    return not is_asked_anyway and (
+        marks.requires_approval or (run.tainted and not marks.read_only)
+    )
 
 
 def steered(hydrated: Hydrated, run: RunTally) -> bool:
@@ -645,19 +653,19 @@ def may_have_rule(hydrated: Hydrated, run: RunTally) -> bool:
     Nothing about how it arrived is doubtful, its arguments were checked, and they can be compared
     with those of another call.
     """
-    unchecked = hydrated.definition.no_schema_mode is not None or hydrated.provenance.repaired
-    doubtful = unchecked or any(_doubts(hydrated))
-    return not doubtful and run.mac_of(hydrated) is not None
+    is_unchecked = hydrated.definition.no_schema_mode is not None or hydrated.provenance.repaired
+    is_doubtful = is_unchecked or any(_doubts(hydrated))
+    return not is_doubtful and run.mac_of(hydrated) is not None
 
 
 def _doubts(hydrated: Hydrated) -> Iterator[str]:
     """Yield what was doubtful in how the call arrived and was not declared harmless."""
     notes = hydrated.provenance.notes
     for note, reason in _DOUBTS.items():
-        harmless = (note == "written_in_text" and "text_call_trusted" in notes) or (
+        is_harmless = (note == "written_in_text" and "text_call_trusted" in notes) or (
             note == "empty_arguments" and hydrated.definition.parameterless
         )
-        if note in notes and not harmless:
+        if note in notes and not is_harmless:
             yield reason
 
 
@@ -684,20 +692,20 @@ def keep_place(facts: CallFacts, account: Callable[[], Account]) -> None:
     if call_id not in scope.suspended or definition is None:
         return
     tally, key = scope.tally, key_of(scope.tally.run_id, call_id)
-    known = call_id in tally.begun
-    if not known and not tally.counted.get(key):
+    is_begun = call_id in tally.begun
+    if not is_begun and not tally.counted.get(key):
         tally.count(definition.name, definition.annotations.cost)
     tally.keep_place(call_id)
     if scope.account is not None:
         return
     try:
-        before = spent_in(saved_run(scope.suspended[call_id]))
+        spent = spent_in(saved_run(scope.suspended[call_id]))
     except SourceError:  # its agent cannot resume
-        before = SpentWithin()
-    if known and key not in tally.within:  # the saved tally includes what was spent within
-        tally.within[key] = before
+        spent = SpentWithin()
+    if is_begun and key not in tally.within:  # the saved tally includes what was spent within
+        tally.within[key] = spent
     else:
-        account().count_again(call_id, before)
+        account().count_again(call_id, spent)
 
 
 def count_begun(
@@ -712,11 +720,11 @@ def count_begun(
     `is_counted` says that this process had already counted it, because it was about to run it.
     """
     definition, tally = facts.hydrated.definition, facts.scope.tally
-    key, before = key_of(tally.run_id, record.id), int(record.id in tally.begun)
-    made = tally.counted[key] = tally.counted.get(key, before) + 1
-    if definition is None or made != before + 1 + is_counted:
+    key, earlier = key_of(tally.run_id, record.id), int(record.id in tally.begun)
+    count = tally.counted[key] = tally.counted.get(key, earlier) + 1
+    if definition is None or count != earlier + 1 + is_counted:
         return
-    if not before:
+    if not earlier:
         tally.count(definition.name, definition.annotations.cost)
     if record.spent is not None:
         account().count_again(record.id, record.spent)

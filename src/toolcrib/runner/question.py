@@ -22,10 +22,10 @@ from toolcrib.runner.approval import (
     asked_call,
     differing,
     edit_of,
-    explained,
     keeping,
-    kept_rule,
     rule_for,
+    stored_rule,
+    with_explanation,
 )
 from toolcrib.runner.executor import Executor
 from toolcrib.runner.idempotency import EndedByAnswer, IdempotencyCache, WriteAhead
@@ -35,9 +35,9 @@ from toolcrib.runner.policy import (
     LookingPolicy,
     Policy,
     ReservingPolicy,
+    have_distinct_names,
     may_have_rule,
     steered,
-    told_apart,
 )
 from toolcrib.runner.recorder import CallFacts, Recorder
 from toolcrib.runner.running import Limiter
@@ -110,9 +110,9 @@ class CallQuestion(msgspec.Struct):
         caller: Caller,
         hydrated: Hydrated,
         ask: Ask,
-        asking: Mapping[str, str],
+        ask_reasons: Mapping[str, str],
     ) -> CallQuestion:
-        """Return the question that policies are `asking`.
+        """Return the question that policies ask, for these `ask_reasons`.
 
         A question that was asked before keeps its expiry time.
         """
@@ -125,15 +125,18 @@ class CallQuestion(msgspec.Struct):
             seconds=setup.approval_seconds,
             within=scope.within,
             occasion=scope.occasion,
-            asked_by=asking,
+            asked_by=ask_reasons,
         )
-        apart = setup.rules is not None and told_apart(setup.policies, asking)
-        if apart and FORK not in asking and may_have_rule(hydrated, scope.tally):
-            reason = "; ".join(asking.values()) or request.reason  # all that a rule would answer
+        is_unambiguous = setup.rules is not None and have_distinct_names(
+            setup.policies, ask_reasons
+        )
+        if is_unambiguous and FORK not in ask_reasons and may_have_rule(hydrated, scope.tally):
+            # all that a rule would answer
+            reason = "; ".join(ask_reasons.values()) or request.reason
             request = msgspec.structs.replace(request, always=True, reason=reason)
-        asked = scope.asked.get(request.id)
-        if asked is not None:
-            request = as_asked_before(request, asked, answered=request.id in scope.answers)
+        earlier = scope.asked.get(request.id)
+        if earlier is not None:
+            request = as_asked_before(request, earlier, answered=request.id in scope.answers)
         return CallQuestion(setup, facts, caller, hydrated, request, setup.rules)
 
     async def approved(self) -> Hydrated | None:
@@ -143,9 +146,9 @@ class CallQuestion(msgspec.Struct):
         """
         facts, setup, hydrated, request = self.facts, self.setup, self.hydrated, self.request
         facts.approval_id = request.id
-        begun = facts.scope.suspended.get(request.call_id)
-        if begun is not None:
-            facts.take_suspended(begun)
+        suspended = facts.scope.suspended.get(request.call_id)
+        if suspended is not None:
+            facts.take_suspended(suspended)
         await self._use_up()
         approver = keeping(facts.scope.approver or setup.approver, hydrated.building.pinned)
         try:
@@ -153,7 +156,7 @@ class CallQuestion(msgspec.Struct):
         except Stopped as stopped:
             if stopped.edited_by:
                 facts.approved_by, facts.edit = stopped.edited_by, "unfit"
-            raise explained(stopped, hydrated) from None
+            raise with_explanation(stopped, hydrated) from None
         if answer is None:
             return None
         facts.approved_by = answer.by
@@ -182,10 +185,10 @@ class CallQuestion(msgspec.Struct):
         if setup.rules is None:
             return None
         key = key_of(request.run_id, request.call_id)
-        before = key in setup.cache.asked or any(facts.scope.asked_about(request.call_id))
-        if self.rules is not None and request.always and not before:
-            asked = asked_call(self.hydrated, request, facts.scope.tally)
-            rule = await rule_for(self.rules, asked, self._failed)
+        asked_before = key in setup.cache.asked or any(facts.scope.asked_about(request.call_id))
+        if self.rules is not None and request.always and not asked_before:
+            call = asked_call(self.hydrated, request, facts.scope.tally)
+            rule = await rule_for(self.rules, call, self._failed)
             if rule is not None:
                 self.by_rule = True
                 facts.approval_id = rule.approval_id
@@ -196,15 +199,15 @@ class CallQuestion(msgspec.Struct):
             setup.cache.keep_asked(key)  # a store knows this itself
         return None
 
-    def outgrown(self, asking: Mapping[str, str]) -> bool:
+    def outgrown(self, ask_reasons: Mapping[str, str]) -> bool:
         """Return whether a rule has answered, and more is asked now than it was checked against.
 
         More may be asked by the policies, or because of what the run has read.
         """
         request = self.request
-        steers = steered(self.hydrated, self.facts.scope.tally)
-        more = not asking.keys() <= set(request.asked_by) or steers > request.untrusted
-        return self.by_rule and bool(asking) and more
+        is_steered = steered(self.hydrated, self.facts.scope.tally)
+        has_more = not ask_reasons.keys() <= set(request.asked_by) or is_steered > request.untrusted
+        return self.by_rule and bool(ask_reasons) and has_more
 
     async def keep_rule(self, approved: Hydrated) -> bool:
         """Store the rule that the yes gives, and return whether it gives one.
@@ -213,8 +216,8 @@ class CallQuestion(msgspec.Struct):
         """
         if self.gives_rule is None:
             return False
-        asked = asked_call(approved, self.request, self.facts.scope.tally)
-        rule = await kept_rule(self.setup.rules, asked, self.gives_rule, self._failed)
+        call = asked_call(approved, self.request, self.facts.scope.tally)
+        rule = await stored_rule(self.setup.rules, call, self.gives_rule, self._failed)
         if rule is not None:
             self.facts.rule = AppliedRule(rule.id, rule.by, rule.given_at)
             self.facts.notes += (ALWAYS,)
@@ -226,8 +229,8 @@ class CallQuestion(msgspec.Struct):
         if request.id not in facts.scope.answers or request.call_id in facts.scope.suspended:
             return
         self.answered = True
-        known = self.setup.cache.answered.get(request.id)
-        ended = known or await self.setup.write_ahead.answered(request.id, facts)
+        cached = self.setup.cache.answered.get(request.id)
+        ended = cached or await self.setup.write_ahead.answered(request.id, facts)
         if ended is None:
             return
         if ended.begun is None:
@@ -236,9 +239,9 @@ class CallQuestion(msgspec.Struct):
             facts.take_begun(ended.begun)
         raise Stopped(ended.error)
 
-    def _failed(self, raised: BaseException) -> None:
-        what = f"the approver of tool '{self.hydrated.definition.name}'"
-        self.setup.reporter.raised(what, self.hydrated.call, raised)
+    def _failed(self, error: BaseException) -> None:
+        label = f"the approver of tool '{self.hydrated.definition.name}'"
+        self.setup.reporter.raised(label, self.hydrated.call, error)
 
     def keep_for_run(self, approved: Hydrated) -> None:
         """Store a yes to the tool, or to exactly this call of it, for the rest of the run."""
@@ -250,8 +253,8 @@ class CallQuestion(msgspec.Struct):
         earlier = tally.approval_of(approved, caller)
         if mac is None or (earlier is not None and earlier.arguments_mac in ("", mac)):
             return
-        given = ToolApproval(self.request.id, yes.by, digest, caller, mac)
-        tally.approved = (*tally.approved, given)
+        approval = ToolApproval(self.request.id, yes.by, digest, caller, mac)
+        tally.approved = (*tally.approved, approval)
         self.facts.notes += (FOR_RUN_EXACTLY if mac else FOR_RUN,)
 
     def keep_end(self, outcome: Failed) -> None:
@@ -275,8 +278,8 @@ class CallQuestion(msgspec.Struct):
         begun = EndedByAnswer(_WAITS_WITHIN, yes.by, begun=self.facts.record("started"))
         tally.approved = tuple(each for each in tally.approved if each.id != request.id)
         self.setup.cache.keep_answered(request.id, begun)
-        until = max(each.expires_at for each in (request, *requests))
-        return msgspec.structs.replace(request, expires_at=until), yes
+        expires_at = max(each.expires_at for each in (request, *requests))
+        return msgspec.structs.replace(request, expires_at=expires_at), yes
 
 
 def take_begun_with(
@@ -290,15 +293,15 @@ def take_begun_with(
     hydrated, scope = facts.hydrated, facts.scope
     if suspended.approval is None or facts.edit != "unread" or not isinstance(hydrated, Hydrated):
         return
-    asked, yes = suspended.approval
-    now = approval_request(
-        hydrated, Ask(asked.reason), caller=caller, run=scope.tally, occasion=scope.occasion
+    request, yes = suspended.approval
+    current = approval_request(
+        hydrated, Ask(request.reason), caller=caller, run=scope.tally, occasion=scope.occasion
     )
-    if differing(asked, now):
+    if differing(request, current):
         return
     with suppress(Stopped):  # otherwise its arguments at the start are unknown
-        begun = approved_call(hydrated, yes, setup.catalog, setup.reporter.debug, asked=asked)
-        if begun is hydrated:
+        approved = approved_call(hydrated, yes, setup.catalog, setup.reporter.debug, asked=request)
+        if approved is hydrated:
             facts.edit = "none"
-        elif isinstance(begun, Hydrated):
-            facts.take_edit(begun)
+        elif isinstance(approved, Hydrated):
+            facts.take_edit(approved)

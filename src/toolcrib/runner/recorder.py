@@ -21,11 +21,11 @@ import msgspec
 from toolcrib.errors import ErrorCode
 from toolcrib.runner.execute import until_done
 from toolcrib.runner.output import (
+    arguments_for_model,
     masked_arguments,
-    masked_places,
-    public_places,
+    masked_pointers,
+    public_pointers,
     public_view,
-    told_arguments,
 )
 from toolcrib.runner.running import CALLING, Calling
 from toolcrib.runner.stopped import NOT_ITS_OWN, as_failure, raise_stop, rejection
@@ -53,7 +53,7 @@ from toolcrib.values.record import (
 )
 from toolcrib.values.run import RunRecord, WatchesRuns
 
-_LONGEST_NOTICE = 2_000
+_MAX_NOTICE = 2_000
 _EDIT_REFUSED = (
     "Whoever approved this call changed its arguments, but the changed arguments are not valid. It has"
     " not run."
@@ -62,25 +62,25 @@ _EDITED = "Whoever approved this call changed its arguments."
 _EDIT_FAILED = f"{_EDITED} It has not run."
 _MAY_HAVE_RUN = frozenset((ErrorCode.OUTCOME_UNKNOWN, ErrorCode.DUPLICATE_CALL))
 EditState: TypeAlias = Literal["none", "unread", "unfit", "taken"]
-_NO_YES = frozenset((ErrorCode.APPROVAL_EXPIRED, ErrorCode.OTHER_CALL))
+_NO_APPROVAL = frozenset((ErrorCode.APPROVAL_EXPIRED, ErrorCode.OTHER_CALL))
 """The codes that end a call because its answer is not a yes to it."""
-_NOT_OVER = frozenset({"started", "planned", "rejected"})  # nothing has run, or not to its end
+_UNFINISHED = frozenset({"started", "planned", "rejected"})  # nothing has run, or not to its end
 _MOST_ATTACHED = 10_000
-_OF_THIS_PROCESS = os.urandom(32)  # the key of digests if no ledger has one
+_PROCESS_KEY = os.urandom(32)  # the key of digests if no ledger has one
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 
 class CallFacts(msgspec.Struct, gc=False):
     """Holds what is known of one call so far, from which its records are made.
 
-    `came` says who called what: each record of the call is `came` plus what has happened since.
+    `initial` is its record as it arrived: each later record is that plus what has happened since.
     `key` is known once the call begins, and `spent` once the run of an agent that is its tool is
     over.
     """
 
     hydrated: HydrationResult
     scope: CallScope
-    came: ToolInvocationRecord
+    initial: ToolInvocationRecord
     clock: float
     parent: Calling | None = None
     decision: Decision | None = None
@@ -103,13 +103,13 @@ class CallFacts(msgspec.Struct, gc=False):
     def take(self, hydrated: HydrationResult) -> None:
         """Take over a repaired call; size and digest remain those of what was sent."""
         definition = hydrated.definition
-        shown, defaulted = public_view(hydrated)
+        arguments, defaulted = public_view(hydrated)
         self.hydrated = hydrated
-        self.came = msgspec.structs.replace(
-            self.came,
+        self.initial = msgspec.structs.replace(
+            self.initial,
             name=public_name(hydrated),
             definition_digest="" if definition is None else definition.digest,
-            arguments_json=shown,
+            arguments_json=arguments,
             defaulted=defaulted,
         )
 
@@ -120,15 +120,18 @@ class CallFacts(msgspec.Struct, gc=False):
         and who repaired it. Notes on arguments are about those that the record shows, which are the
         model's if the edit did not fit.
         """
-        came, fits = self.hydrated.provenance, isinstance(hydrated, Hydrated)
-        now = hydrated.provenance.notes if fits else ()
-        old = ("normalised", "undeclared:") if fits else ()  # notes on the arguments themselves
-        kept = (note for note in came.notes if note not in now and not note.startswith(old))
+        sent, fits = self.hydrated.provenance, isinstance(hydrated, Hydrated)
+        new_notes = hydrated.provenance.notes if fits else ()
+        # notes on the arguments themselves are dropped with the arguments
+        dropped = ("normalised", "undeclared:") if fits else ()
+        kept_notes = (
+            note for note in sent.notes if note not in new_notes and not note.startswith(dropped)
+        )
         provenance = msgspec.structs.replace(
             hydrated.provenance,
-            repaired=came.repaired,
-            repaired_by=came.repaired_by,
-            notes=(*kept, *now),
+            repaired=sent.repaired,
+            repaired_by=sent.repaired_by,
+            notes=(*kept_notes, *new_notes),
         )
         hydrated = msgspec.structs.replace(hydrated, provenance=provenance)
         if fits:
@@ -137,37 +140,37 @@ class CallFacts(msgspec.Struct, gc=False):
         else:
             self.hydrated = hydrated
 
-    def take_begun(self, known: ToolInvocationRecord, *, unsure: bool = False) -> None:
+    def take_begun(self, record: ToolInvocationRecord, *, unsure: bool = False) -> None:
         """Take over what is known of a call that began elsewhere.
 
         That is its arguments, how they were validated, and who approved it. What its tool has
         marked as secret by now is masked.
         """
-        self.begun, self.unsure, self.edit = known, unsure, "taken" if known.edited else "none"
-        self.approved_by, self.approval_id = known.approved_by, known.approval_id
-        self.rule, self.refusal = known.rule, known.refusal
-        if ALWAYS in known.notes and ALWAYS not in self.notes:
+        self.begun, self.unsure, self.edit = record, unsure, "taken" if record.edited else "none"
+        self.approved_by, self.approval_id = record.approved_by, record.approval_id
+        self.rule, self.refusal = record.rule, record.refusal
+        if ALWAYS in record.notes and ALWAYS not in self.notes:
             self.notes += (ALWAYS,)
-        self._note_definition(known.definition_digest)
-        told = msgspec.structs.replace(
-            self.hydrated.provenance, validated=known.validated, validator=known.validator
+        self._note_definition(record.definition_digest)
+        provenance = msgspec.structs.replace(
+            self.hydrated.provenance, validated=record.validated, validator=record.validator
         )
-        self.hydrated = msgspec.structs.replace(self.hydrated, provenance=told)
-        shown = masked_now(known, self.hydrated.definition)
-        self.came = msgspec.structs.replace(
-            self.came, arguments_json=shown.arguments_json, defaulted=shown.defaulted
+        self.hydrated = msgspec.structs.replace(self.hydrated, provenance=provenance)
+        masked = masked_record(record, self.hydrated.definition)
+        self.initial = msgspec.structs.replace(
+            self.initial, arguments_json=masked.arguments_json, defaulted=masked.defaulted
         )
 
-    def take_waiting(self, known: ToolInvocationRecord) -> None:
+    def take_waiting(self, record: ToolInvocationRecord) -> None:
         """Take over what is known of a call that waits in this process and ends now.
 
         This includes when it started.
         """
-        self.take_begun(known)
-        self.decision = known.decision
-        if known.started_at is not None:
-            self.clock -= max(0.0, self.came.started_at - known.started_at)
-            self.came = msgspec.structs.replace(self.came, started_at=known.started_at)
+        self.take_begun(record)
+        self.decision = record.decision
+        if record.started_at is not None:
+            self.clock -= max(0.0, self.initial.started_at - record.started_at)
+            self.initial = msgspec.structs.replace(self.initial, started_at=record.started_at)
 
     def take_suspended(self, suspended: SuspendedCall) -> None:
         """Take over who approved a suspended call, and which rule was applied or given.
@@ -179,17 +182,17 @@ class CallFacts(msgspec.Struct, gc=False):
         request, yes = suspended.approval
         self._note_definition(request.definition_digest)
         self.approved_by, self.approval_id = yes.by, request.id
-        if self.edit == "none" and _is_edit(yes, request):  # it began with the edit, expired or not
+        if self.edit == "none" and _is_edit(yes, request):  # expired or not, it began so
             self.edit = "unread"
         if suspended.rule is not None:
-            self.rule, asked = suspended.rule
-            self.approval_id = asked or request.id
-            self.notes += () if asked or ALWAYS in self.notes else (ALWAYS,)
+            self.rule, approval_id = suspended.rule
+            self.approval_id = approval_id or request.id
+            self.notes += () if approval_id or ALWAYS in self.notes else (ALWAYS,)
 
-    def _note_definition(self, begun_with: str) -> None:
+    def _note_definition(self, digest: str) -> None:
         """Note that the tool is not the one that the call began with."""
         definition, notes = self.hydrated.definition, (*self.hydrated.provenance.notes, *self.notes)
-        if definition is not None and definition.digest != begun_with and TOOL_CHANGED not in notes:
+        if definition is not None and definition.digest != digest and TOOL_CHANGED not in notes:
             self.notes += (TOOL_CHANGED,)
 
     def take_earlier_answer(self, by: str | None, edit: EditState) -> None:
@@ -198,15 +201,15 @@ class CallFacts(msgspec.Struct, gc=False):
         self.scope = msgspec.structs.replace(self.scope, answers={})
 
     def failed(self, error: CallError, told: str = "") -> Failed:
-        if self.scope.answers and self.approved_by is None and error.code not in _NO_YES:
+        if self.scope.answers and self.approved_by is None and error.code not in _NO_APPROVAL:
             self._note_answer()
         return Failed(self.record("failed", error=error), error, self.notice(error), told=told)
 
     def _note_answer(self) -> None:
         """Note an edit that was given in advance for a call that ended before the edit was read."""
-        for id_, asked in self.scope.asked_about(self.hydrated.call.id):
+        for id_, request in self.scope.asked_about(self.hydrated.call.id):
             answer = self.scope.answers.get(id_)
-            if isinstance(answer, Approve) and not asked.expired() and _is_edit(answer, asked):
+            if isinstance(answer, Approve) and not request.expired() and _is_edit(answer, request):
                 self.approved_by, self.approval_id, self.edit = answer.by, id_, "unread"
 
     def notice(self, error: CallError | None = None) -> str:
@@ -215,7 +218,7 @@ class CallFacts(msgspec.Struct, gc=False):
         if self.edit == "none":
             return ""
         if self.begun is not None:
-            return made_with(self.came.arguments or {}, self.came.defaulted)
+            return edit_notice(self.initial.arguments or {}, self.initial.defaulted)
         if error is not None and not self.key and error.code in _MAY_HAVE_RUN:
             return _EDITED
         if self.key and self.edit != "taken":  # it began with arguments that cannot be read now
@@ -227,8 +230,8 @@ class CallFacts(msgspec.Struct, gc=False):
         if self.edit == "unfit" or not isinstance(hydrated, Hydrated):
             codes = {error.code for error in hydrated.errors}
             return _EDIT_FAILED if ErrorCode.UNUSABLE_TOOL in codes else _EDIT_REFUSED
-        places = public_places(hydrated.definition, hydrated.defaults)
-        return made_with(told_arguments(hydrated), places)
+        defaulted = public_pointers(hydrated.definition, hydrated.defaults)
+        return edit_notice(arguments_for_model(hydrated), defaulted)
 
     def record(
         self,
@@ -243,9 +246,9 @@ class CallFacts(msgspec.Struct, gc=False):
         `result` is the public view as canonical JSON; `key` is the key of a call about to begin.
         """
         provenance = self.hydrated.provenance
-        over = status not in _NOT_OVER
-        made = msgspec.structs.replace(
-            self.came,
+        is_over = status not in _UNFINISHED
+        record = msgspec.structs.replace(
+            self.initial,
             status=status,
             result_json=NO_JSON if result is None or result == b"null" else msgspec.Raw(result),
             error=error,
@@ -254,8 +257,8 @@ class CallFacts(msgspec.Struct, gc=False):
             validator=provenance.validator,
             notes=provenance.notes + self.notes,
             idempotency_key=self.key if key is None else key,
-            ended_at=time.time() if over else None,
-            seconds=time.perf_counter() - self.clock if over else None,
+            ended_at=time.time() if is_over else None,
+            seconds=time.perf_counter() - self.clock if is_over else None,
         )
         if (
             self.approval_id
@@ -266,24 +269,24 @@ class CallFacts(msgspec.Struct, gc=False):
             or self.scope.choice
             or self.spent
         ):
-            made = msgspec.structs.replace(made, **self._rare())
+            record = msgspec.structs.replace(record, **self._rare_fields())
         if self.parts and status == "completed":
-            made = msgspec.structs.replace(made, parts=self.parts)
-        return made
+            record = msgspec.structs.replace(record, parts=self.parts)
+        return record
 
-    def going_on(self, claim: str, process: str) -> ToolInvocationRecord:
+    def resuming_entry(self, claim: str, process: str) -> ToolInvocationRecord:
         """Return the entry that claims to resume the call in this process."""
         return msgspec.structs.replace(self.record("started", key=claim), process=process)
 
     @property
     def steps_around(self) -> StepRunner | None:
         """What stores the steps of its run, or of a run that this one is within."""
-        return next((each.steps for each in self._scopes() if each.steps is not None), None)
+        return next((scope.steps for scope in self._scopes() if scope.steps is not None), None)
 
     @property
     def may_have_begun(self) -> bool:
         """Whether it may have begun before: its run or an outer one may have been here already."""
-        return any(each.went_before for each in self._scopes())
+        return any(scope.went_before for scope in self._scopes())
 
     def _scopes(self) -> Iterator[CallScope]:
         yield self.scope
@@ -298,10 +301,10 @@ class CallFacts(msgspec.Struct, gc=False):
         """Whether this call, or one that it is made within, was called off."""
         if self.scope.called_off():
             return True
-        around = None if self.parent is None else self.parent.facts
-        return isinstance(around, CallFacts) and around.called_off
+        outer = None if self.parent is None else self.parent.facts
+        return isinstance(outer, CallFacts) and outer.called_off
 
-    def _rare(self) -> dict[str, Any]:
+    def _rare_fields(self) -> dict[str, Any]:
         """Return the fields of a record that most calls leave at their defaults."""
         provenance, parent, choice = self.hydrated.provenance, self.parent, self.scope.choice
         return {
@@ -328,12 +331,12 @@ class CallFacts(msgspec.Struct, gc=False):
             yield f"{attachment.run_id}/{attachment.digest}", attachment
 
 
-def _is_edit(answer: Approve, asked: ApprovalRequest) -> bool:
+def _is_edit(answer: Approve, request: ApprovalRequest) -> bool:
     """Return whether a yes has other arguments than were asked about."""
     if answer.arguments is None or not is_seen(answer.by):
         return False
     try:
-        return canonical_json(answer.arguments) != canonical_json(asked.arguments)
+        return canonical_json(answer.arguments) != canonical_json(request.arguments)
     except (TypeError, ValueError, RecursionError):  # not JSON, so not what was asked
         return True
 
@@ -344,7 +347,7 @@ class SinkResult(NamedTuple):
     If the caller was cancelled in the meantime, it also holds the cancellation to raise.
     """
 
-    given: object = None
+    value: object = None
     error: BaseException | None = None
     cancelled: asyncio.CancelledError | None = None
 
@@ -356,44 +359,44 @@ class SinkResult(NamedTuple):
         if stop is not None:
             raise stop
 
-    def only_stop(self) -> SinkResult:
+    def without_error(self) -> SinkResult:
         """Return the same without the error, which is reported otherwise."""
-        return SinkResult(self.given, None, self.cancelled)
+        return SinkResult(self.value, None, self.cancelled)
 
-    def and_then(self, later: SinkResult) -> SinkResult:
+    def and_then(self, other: SinkResult) -> SinkResult:
         """Return the same, with the first error and the first cancellation of both."""
-        error, cancelled = self.error or later.error, self.cancelled or later.cancelled
-        return SinkResult(self.given, error, cancelled)
+        error, cancelled = self.error or other.error, self.cancelled or other.cancelled
+        return SinkResult(self.value, error, cancelled)
 
 
 DONE = SinkResult()
 """The result of a sink that returned nothing, without error or cancellation."""
 
 
-def masked_now(
-    known: ToolInvocationRecord, definition: ToolDefinition | None
+def masked_record(
+    record: ToolInvocationRecord, definition: ToolDefinition | None
 ) -> ToolInvocationRecord:
     """Return the record of a call, with arguments masked that this definition makes secret.
 
     Nothing is changed if the call began with this same definition.
     """
-    if definition is None or not definition.secret or definition.digest == known.definition_digest:
-        return known
-    arguments = msgspec.json.encode(masked_arguments(definition, known.arguments or {}))
+    if definition is None or not definition.secret or definition.digest == record.definition_digest:
+        return record
+    arguments = msgspec.json.encode(masked_arguments(definition, record.arguments or {}))
     return msgspec.structs.replace(
-        known,
+        record,
         arguments_json=msgspec.Raw(arguments),
-        defaulted=masked_places(definition, known.defaulted),
+        defaulted=masked_pointers(definition, record.defaulted),
     )
 
 
-def made_with(arguments: JsonObject, defaulted: Sequence[str]) -> str:
+def edit_notice(arguments: JsonObject, defaulted: Sequence[str]) -> str:
     """Return what tells the model which edited arguments a call was made with."""
-    ran = canonical_json(arguments)
-    if len(ran) > _LONGEST_NOTICE:
-        ran = f"{ran[:_LONGEST_NOTICE]} … ({len(ran)} characters)"
-    marked = f" (defaults: {', '.join(defaulted)})" if defaulted else ""
-    return f"{_EDITED} It was made with: {ran}{marked}"
+    text = canonical_json(arguments)
+    if len(text) > _MAX_NOTICE:
+        text = f"{text[:_MAX_NOTICE]} … ({len(text)} characters)"
+    defaults = f" (defaults: {', '.join(defaulted)})" if defaulted else ""
+    return f"{_EDITED} It was made with: {text}{defaults}"
 
 
 class Recorder:
@@ -407,7 +410,7 @@ class Recorder:
         self.others = tuple(sink for sink in sinks if sink is not ledger)
         self.key_scope: KeyScope = "process" if ledger is None else "store"
         mac = getattr(ledger, "mac", None)
-        self._mac = mac if callable(mac) else partial(keyed_digest, _OF_THIS_PROCESS)
+        self._mac = mac if callable(mac) else partial(keyed_digest, _PROCESS_KEY)
         keepers = [sink for sink in sinks if isinstance(sink, KeepsAttachments)]
         # For each keeper: the names of its attachments, with its generation at the time.
         self._attached: dict[int, dict[str, object]] = {id(keeper): {} for keeper in keepers}
@@ -425,10 +428,10 @@ class Recorder:
         keyed digest bound to this call, so that equal secrets in two calls do not look equal.
         """
         call, definition, tally = hydrated.call, hydrated.definition, scope.tally
-        data = call.arguments.encode("utf-8", "surrogatepass")
-        secret = () if definition is None else definition.secret
-        shown, defaulted = public_view(hydrated)
-        came = ToolInvocationRecord(
+        encoded = call.arguments.encode("utf-8", "surrogatepass")
+        secret_names = () if definition is None else definition.secret
+        arguments, defaulted = public_view(hydrated)
+        initial = ToolInvocationRecord(
             id=call.id,
             name=public_name(hydrated) if definition is None else call.name,
             status="started",
@@ -437,18 +440,20 @@ class Recorder:
             caller=caller.id,
             caller_roles=caller.roles,
             definition_digest="" if definition is None else definition.digest,
-            arguments_json=shown,
-            arguments_bytes=len(data),
-            arguments_sha256="" if secret else sha256(data).hexdigest(),
-            arguments_mac=self._mac(tally.run_id, call.id, call.arguments) if secret else "",
+            arguments_json=arguments,
+            arguments_bytes=len(encoded),
+            arguments_sha256="" if secret_names else sha256(encoded).hexdigest(),
+            arguments_mac=self._mac(tally.run_id, call.id, call.arguments) if secret_names else "",
             defaulted=defaulted,
             key_scope=self.key_scope,
             origin=scope.origin,
         )  # more keywords would make Python build a dictionary, which takes as long as all the rest
         if call.provider_id or call.payload is not None:
             payload = call.payload
-            came = msgspec.structs.replace(came, provider_id=call.provider_id, payload=payload)
-        return CallFacts(hydrated, scope, came, time.perf_counter(), parent)
+            initial = msgspec.structs.replace(
+                initial, provider_id=call.provider_id, payload=payload
+            )
+        return CallFacts(hydrated, scope, initial, time.perf_counter(), parent)
 
     def begin_write(
         self, sink: Sink, record: ToolInvocationRecord, facts: CallFacts
@@ -474,27 +479,31 @@ class Recorder:
         lost an attachment, it gets that once more.
         """
         generation = getattr(sink, "generation", None)
-        attached = await self.attach(sink, facts) if self.lacks(sink, facts) else DONE
-        written = await to_the_end(partial(sink.write, record))
-        kept = id(sink) not in self._attached or generation == getattr(sink, "generation", None)
-        if kept and attached is DONE:
-            return written
-        away = kept and written.error is not None  # the sink accepts nothing at the moment
-        lost = DONE if away else await self.attach(sink, facts)
-        return written.and_then(attached).and_then(lost)
+        attach_result = await self.attach(sink, facts) if self.lacks(sink, facts) else DONE
+        write_result = await to_the_end(partial(sink.write, record))
+        has_kept = id(sink) not in self._attached or generation == getattr(sink, "generation", None)
+        if has_kept and attach_result is DONE:
+            return write_result
+        is_unavailable = has_kept and write_result.error is not None  # it accepts nothing now
+        reattach_result = DONE if is_unavailable else await self.attach(sink, facts)
+        return write_result.and_then(attach_result).and_then(reattach_result)
 
     async def attach(self, sink: Sink, facts: CallFacts) -> SinkResult:
         """Give a sink the attachments of a call's record that it keeps and does not have yet."""
-        told, names = DONE, self._attached[id(sink)]
-        for name, given in [each for each in facts.attachments() if not self._has(sink, each[0])]:
+        sink_result, names = DONE, self._attached[id(sink)]
+        for name, attachment in [
+            entry for entry in facts.attachments() if not self._has_attached(sink, entry[0])
+        ]:
             generation = getattr(sink, "generation", None)
-            attached = await to_the_end(partial(_attach, cast("KeepsAttachments", sink), given))
-            if attached.error is None and generation == getattr(sink, "generation", None):
+            attach_result = await to_the_end(
+                partial(_attach, cast("KeepsAttachments", sink), attachment)
+            )
+            if attach_result.error is None and generation == getattr(sink, "generation", None):
                 if len(names) >= _MOST_ATTACHED:
                     names.clear()  # a sink may get one twice
                 names[name] = generation
-            told = told.and_then(attached)
-        return told
+            sink_result = sink_result.and_then(attach_result)
+        return sink_result
 
     async def plan(self, hydrated: HydrationResult, caller: Caller, scope: CallScope) -> None:
         """Record, in every sink, a call that nobody is asked to run.
@@ -505,18 +514,20 @@ class Recorder:
         facts = self.facts(hydrated, caller, scope, CALLING.get())
         error = None if isinstance(hydrated, Hydrated) else rejection(hydrated)
         record = facts.record("planned" if error is None else "rejected", error=error)
-        told = DONE
+        sink_result = DONE
         for sink in self.sinks:
-            told = told.and_then(await self.write(sink, record, facts))
-        told.check()
+            sink_result = sink_result.and_then(await self.write(sink, record, facts))
+        sink_result.check()
 
     async def write_run(self, record: RunRecord) -> None:
         """Tell every sink that watches runs. Raises what a sink raises, and CancelledError."""
-        told = DONE
+        sink_result = DONE
         for sink in self.sinks:
             if isinstance(sink, WatchesRuns):
-                told = told.and_then(await to_the_end(partial(sink.write_run, record)))
-        told.check()
+                sink_result = sink_result.and_then(
+                    await to_the_end(partial(sink.write_run, record))
+                )
+        sink_result.check()
 
     def lacks(self, sink: Sink, facts: CallFacts) -> bool:
         """Return whether a sink keeps attachments and may lack one that the record refers to.
@@ -527,17 +538,21 @@ class Recorder:
         if id(sink) not in self._attached:
             return False
         definition = facts.hydrated.definition
-        known = definition is None or self._has(sink, definition.digest)
-        return not known or bool(facts.scope.attachments)
+        is_attached = definition is None or self._has_attached(sink, definition.digest)
+        return not is_attached or bool(facts.scope.attachments)
 
-    def _has(self, sink: Sink, name: str) -> bool:
+    def _has_attached(self, sink: Sink, name: str) -> bool:
         return self._attached[id(sink)].get(name, self) == getattr(sink, "generation", None)
 
 
-def _attach(sink: KeepsAttachments, given: Attachment | ToolDefinition) -> Awaitable[object] | None:
-    if isinstance(given, ToolDefinition):
-        given = Attachment(given.digest, "definition", given.canonical(), given.name)
-    return sink.attach(given)
+def _attach(
+    sink: KeepsAttachments, attachment: Attachment | ToolDefinition
+) -> Awaitable[object] | None:
+    if isinstance(attachment, ToolDefinition):
+        attachment = Attachment(
+            attachment.digest, "definition", attachment.canonical(), attachment.name
+        )
+    return sink.attach(attachment)
 
 
 def public_name(call: HydrationResult) -> str:
@@ -560,9 +575,9 @@ async def to_the_end(work: Callable[[], Awaitable[object] | object]) -> SinkResu
             return SinkResult(pending)
         future = asyncio.ensure_future(pending)
         cancelled = await until_done(future)
-        given = future.result()
+        value = future.result()
     except NOT_ITS_OWN:
         raise
     except BaseException as raised:  # noqa: BLE001  a sink may raise anything
         return SinkResult(None, raised if cancelled else as_failure(raised), cancelled)
-    return DONE if given is None and cancelled is None else SinkResult(given, None, cancelled)
+    return DONE if value is None and cancelled is None else SinkResult(value, None, cancelled)
