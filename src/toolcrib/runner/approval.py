@@ -75,20 +75,22 @@ from toolcrib.values.rule import ApprovalRule, CallToApprove, KeepsRules, check_
 from toolcrib.values.typed import takes
 
 DEFAULT_SECONDS = 7 * 24 * 3600.0
-_BOUND = (
+_COMPARED_FIELDS = (
     *("id", "run_id", "call_id", "caller", "tool", "definition_digest"),
     *("arguments_digest", "arguments", "defaults"),
 )
-_CALL = frozenset(("run_id", "call_id", "tool"))
-_ANEW = (
+_CALL_FIELDS = frozenset(("run_id", "call_id", "tool"))
+_FACTORY_VALUE_CHANGED = (
     "The approval no longer fits this call. A default factory now makes a different value, or one that"
     " cannot be compared with the approved value because JSON cannot restore it."
 )
 
 NO_RULE = "no rule can be given for this call"
 """Used where no rules are kept, and where the call's arrival or arguments are in doubt."""
-_NOT_KEPT = "The approval rule could not be saved. The call did not run."
-_BEYOND = "The approver is not allowed to approve the edited arguments. The call did not run."
+_RULE_NOT_STORED = "The approval rule could not be saved. The call did not run."
+_EDIT_NOT_ALLOWED = (
+    "The approver is not allowed to approve the edited arguments. The call did not run."
+)
 _MASKED_PART = (
     f"The edit has {MASK} inside a secret argument. It can only stand for the whole argument, because"
     " no part of a secret was shown. The call did not run."
@@ -116,11 +118,11 @@ def approval_request(
     """
     definition, call = hydrated.definition, hydrated.call
     arguments_digest = f"sha256:{sha256_hex(hydrated.canonical)}"
-    bound = [run.run_id, run.nonce, call.id, caller.id]
-    bound += [definition.name, definition.digest, arguments_digest, *filter(None, (occasion,))]
+    id_parts = [run.run_id, run.nonce, call.id, caller.id]
+    id_parts += [definition.name, definition.digest, arguments_digest, *filter(None, (occasion,))]
     now = time.time()
     return ApprovalRequest(
-        id=_id(bound),
+        id=_id_from(id_parts),
         tool=definition.name,
         arguments=masked_arguments(definition, hydrated.arguments),
         reason=ask.reason,
@@ -161,13 +163,13 @@ def as_asked_before(
 def asked_call(hydrated: Hydrated, request: ApprovalRequest, run: RunTally) -> CallToApprove:
     """Return a call in the form that rules look at: the call asked about, or the edited one."""
     definition, arguments = hydrated.definition, hydrated.arguments
-    marked = {name for name, value in arguments.items() if _holds_mark(value)}
-    places = masked_pointers(definition, hydrated.defaults)
-    always = request.always and may_have_rule(hydrated, run)
+    marked_names = {name for name, value in arguments.items() if _holds_mark(value)}
+    defaulted = masked_pointers(definition, hydrated.defaults)
+    may_have_always = request.always and may_have_rule(hydrated, run)
     return CallToApprove(
-        msgspec.structs.replace(_asked_about(hydrated, request), always=always),
+        msgspec.structs.replace(_request_about(hydrated, request), always=may_have_always),
         {name: value for name, value in arguments.items() if is_masked(definition, name)},
-        tuple(place for place in places if name_at(place) in marked),
+        tuple(place for place in defaulted if name_at(place) in marked_names),
     )
 
 
@@ -180,24 +182,26 @@ def _holds_mark(value: JsonValue) -> bool:
 
 def request_id(request: ApprovalRequest, run: RunTally) -> str:
     """Return the id that follows from a request, which must have a digest of its arguments."""
-    named = [request.run_id, run.nonce, request.call_id, request.caller]
-    return _id([*named, request.tool, request.definition_digest, request.arguments_digest])
+    id_parts = [request.run_id, run.nonce, request.call_id, request.caller]
+    return _id_from([*id_parts, request.tool, request.definition_digest, request.arguments_digest])
 
 
-def _id(bound: list[str]) -> str:
-    return "apr_" + digest(bound).removeprefix("sha256:")[:40]
+def _id_from(parts: list[str]) -> str:
+    return "apr_" + digest(parts).removeprefix("sha256:")[:40]
 
 
-def differing(one: ApprovalRequest, other: ApprovalRequest) -> list[str]:
+def differing(request: ApprovalRequest, other: ApprovalRequest) -> list[str]:
     """Return the names of the fields in which two requests are different questions.
 
     The times of asking and expiry are not part of a question. Neither is the reason: a run that has
     read untrusted content in the meantime gives that as its first reason.
     """
-    return [name for name in _BOUND if _part(one, name) != _part(other, name)]
+    return [
+        name for name in _COMPARED_FIELDS if _comparable(request, name) != _comparable(other, name)
+    ]
 
 
-def _part(request: ApprovalRequest, name: str) -> object:
+def _comparable(request: ApprovalRequest, name: str) -> object:
     """Return a field to compare; arguments as canonical JSON, because 1 equals True in Python."""
     value = getattr(request, name)
     return canonical_json(value) if name == "arguments" else value
@@ -209,7 +213,7 @@ def mismatch(differences: Iterable[str]) -> ErrorCode:
     An approval for another run, call or tool is `other_call`. An approval for this call with
     another definition, caller or other arguments is `approval_mismatch`.
     """
-    another = not _CALL.isdisjoint(differences)
+    another = not _CALL_FIELDS.isdisjoint(differences)
     return ErrorCode.OTHER_CALL if another else ErrorCode.APPROVAL_MISMATCH
 
 
@@ -306,14 +310,14 @@ def _checked_arguments(arguments: object, by: str) -> JsonObject:
         ) from None
     except (TypeError, ValueError) as error:
         too_long = str(error).startswith("Exceeds the limit")  # Python's own wording
-        why = "an integer has too many digits" if too_long else str(error)
-        raise NotArguments(f"edited arguments are not JSON: {why}", by) from None
+        reason = "an integer has too many digits" if too_long else str(error)
+        raise NotArguments(f"edited arguments are not JSON: {reason}", by) from None
     if isinstance(parsed, ParseFailure):
         raise NotArguments(f"edited arguments: {parsed.message}", by)
     return parsed.value
 
 
-_NOT_ANSWERED: Final = frozenset(
+_RAISABLE: Final = frozenset(
     code
     for code in ErrorCode
     if code.info.stage is Stage.APPROVAL and code is not ErrorCode.APPROVAL_REFUSED
@@ -335,35 +339,37 @@ async def answer_to(
     called with what the approver raised.
     """
     _check_same(scope.asked.get(request.id, request), request)
-    begun = scope.suspended.get(request.call_id)
-    if begun is not None and begun.approval is not None:
-        asked, yes = begun.approval
-        _check_same(asked, request, asked.definition_digest)
+    suspended = scope.suspended.get(request.call_id)
+    if suspended is not None and suspended.approval is not None:
+        asked_request, yes = suspended.approval
+        _check_same(asked_request, request, asked_request.definition_digest)
         return yes
-    given: object = scope.answers.get(request.id)
-    if given is None:
-        earlier = _asked_differently(request, scope)
+    raw_answer: object = scope.answers.get(request.id)
+    if raw_answer is None:
+        earlier = _other_answered_request(request, scope)
         if earlier is not None:
             _check_same(earlier, request, earlier.definition_digest)
         if request.expired():
             raise Stopped(CallError.of(ErrorCode.APPROVAL_EXPIRED))
-        given = await by_rule() or await _asked_now(request, scope, approver, failed)
-    if given is None:
+        raw_answer = await by_rule() or await _ask_now(request, scope, approver, failed)
+    if raw_answer is None:
         return None
     try:
-        answer = checked_answer(given)
+        answer = checked_answer(raw_answer)
     except ApprovalError as error:
         failed(error)
-        told = str(error) if error.code is ErrorCode.APPROVAL_FAILED else None
-        by = error.by if isinstance(error, NotArguments) else ""
-        retryable = False if by else None  # no call of the model can fix what a person wrote
-        raise Stopped(CallError.of(error.code, told, retryable=retryable), edited_by=by) from None
+        text = str(error) if error.code is ErrorCode.APPROVAL_FAILED else None
+        edited_by = error.by if isinstance(error, NotArguments) else ""
+        retryable = False if edited_by else None  # no call of the model can fix what a person wrote
+        raise Stopped(
+            CallError.of(error.code, text, retryable=retryable), edited_by=edited_by
+        ) from None
     if isinstance(answer, Approve) and request.expired():
         raise Stopped(CallError.of(ErrorCode.APPROVAL_EXPIRED))
     return answer
 
 
-async def _asked_now(
+async def _ask_now(
     request: ApprovalRequest,
     scope: CallScope,
     approver: Approver | None,
@@ -390,9 +396,11 @@ def edit_of(hydrated: Hydrated, answer: Answer) -> JsonObject | None:
     """Return the arguments that an answer puts in place of the call's; None if it changes none."""
     if isinstance(answer, Refuse) or answer.arguments is None:
         return None
-    whole = unmasked(hydrated.definition, answer.arguments, hydrated.arguments)
-    same = canonical_bytes(whole) == hydrated.canonical and not has_rounded(whole)
-    return None if same and not masks_a_part(hydrated.definition, answer.arguments) else whole
+    arguments = unmasked(hydrated.definition, answer.arguments, hydrated.arguments)
+    is_same = canonical_bytes(arguments) == hydrated.canonical and not has_rounded(arguments)
+    return (
+        None if is_same and not masks_a_part(hydrated.definition, answer.arguments) else arguments
+    )
 
 
 def approved_call(
@@ -411,9 +419,9 @@ def approved_call(
     """
     if isinstance(answer, Refuse):
         raise Stopped(CallError.of(ErrorCode.APPROVAL_REFUSED))
-    made = hydrated.building.made
-    if made is not None and made.lost:
-        raise Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH, _ANEW))
+    factory_values = hydrated.building.made
+    if factory_values is not None and factory_values.lost:
+        raise Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH, _FACTORY_VALUE_CHANGED))
     edit = edit_of(hydrated, answer)
     if answer.arguments is not None and masks_a_part(hydrated.definition, answer.arguments):
         raise Stopped(CallError.of(ErrorCode.INVALID_ARGUMENTS, _MASKED_PART, retryable=False))
@@ -423,13 +431,13 @@ def approved_call(
     if (
         isinstance(answer, LimitedApprove)
         and isinstance(approved, Hydrated)
-        and not answer.may(_asked_about(approved, asked))
+        and not answer.may(_request_about(approved, asked))
     ):
-        raise Stopped(CallError.of(ErrorCode.APPROVAL_REQUIRED, _BEYOND))
+        raise Stopped(CallError.of(ErrorCode.APPROVAL_REQUIRED, _EDIT_NOT_ALLOWED))
     return approved
 
 
-def _asked_about(approved: Hydrated, asked: ApprovalRequest) -> ApprovalRequest:
+def _request_about(approved: Hydrated, asked: ApprovalRequest) -> ApprovalRequest:
     """Return the question as if it had been asked about the edited arguments."""
     definition = approved.definition
     return msgspec.structs.replace(
@@ -445,7 +453,7 @@ def own_request(request: ApprovalRequest) -> ApprovalRequest:
     return msgspec.structs.replace(request, arguments=own_copy(request.arguments))
 
 
-def _asked_differently(request: ApprovalRequest, scope: CallScope) -> ApprovalRequest | None:
+def _other_answered_request(request: ApprovalRequest, scope: CallScope) -> ApprovalRequest | None:
     earlier = (
         asked
         for id_, asked in scope.asked_about(request.call_id)
@@ -462,23 +470,23 @@ async def rule_for(
     With None, somebody is asked. `failed` is called with what the store raised. Raises Stopped if a
     rule was changed.
     """
-    rule = await _from_store(lambda: rules.rule_for(asked), failed)
-    if isinstance(rule, ApprovalError):
-        raise Stopped(CallError.of(rule.code))
-    return None if isinstance(rule, BaseException) else rule
+    stored = await _from_store(lambda: rules.rule_for(asked), failed)
+    if isinstance(stored, ApprovalError):
+        raise Stopped(CallError.of(stored.code))
+    return None if isinstance(stored, BaseException) else stored
 
 
 async def _from_store(
-    asking: Callable[[], Awaitable[ApprovalRule | None]], failed: Callable[[BaseException], None]
+    use_store: Callable[[], Awaitable[ApprovalRule | None]], failed: Callable[[BaseException], None]
 ) -> ApprovalRule | BaseException | None:
     """Return what a store of rules returns or raises; `failed` is called with what it raises."""
     cancels = cancel_requests()
     try:
-        given: object = await asking()
-        if given is None or isinstance(given, ApprovalRule):
-            return given
+        rule: object = await use_store()
+        if rule is None or isinstance(rule, ApprovalRule):
+            return rule
         raise NotARule(
-            f"the rule store returned a {type(given).__name__}, not an ApprovalRule or None"
+            f"the rule store returned a {type(rule).__name__}, not an ApprovalRule or None"
         )
     except NOT_ITS_OWN:
         raise
@@ -495,10 +503,14 @@ def check_always(asked: ApprovalRequest, answer: Approve) -> None:
         return
     if not asked.always:
         raise ApprovalError(NO_RULE)
-    known = asked.arguments | (answer.arguments or {})
-    masks = not asked.arguments_digest  # if all arguments have a digest, none is secret
-    secrets = [name for name, value in asked.arguments.items() if masks and value == MASK]
-    check_open(answer.always.open, msgspec.structs.replace(asked, arguments=known), secrets)
+    arguments = asked.arguments | (answer.arguments or {})
+    masks_secrets = not asked.arguments_digest  # if all arguments have a digest, none is secret
+    secret_names = [
+        name for name, value in asked.arguments.items() if masks_secrets and value == MASK
+    ]
+    check_open(
+        answer.always.open, msgspec.structs.replace(asked, arguments=arguments), secret_names
+    )
 
 
 async def stored_rule(
@@ -512,17 +524,21 @@ async def stored_rule(
     Raises Stopped for a rule that cannot be given for this call, or that could not be stored:
     whoever gave it would rely on it. `failed` is called with the reason.
     """
-    kept: ApprovalRule | BaseException | None
+    rule: ApprovalRule | BaseException | None
     if rules is None or answer.always is None or not asked.request.always:
-        kept = ApprovalError(NO_RULE)
-        failed(kept)
+        rule = ApprovalError(NO_RULE)
+        failed(rule)
     else:
-        keep = functools.partial(rules.keep_rule, asked, answer.always, answer.by)
-        kept = await _from_store(keep, failed)
-    if not isinstance(kept, BaseException):
-        return kept
-    known = isinstance(kept, ApprovalError)
-    text = f"No rule was given, and the call did not run: {kept}." if known else _NOT_KEPT
+        store_rule = functools.partial(rules.keep_rule, asked, answer.always, answer.by)
+        rule = await _from_store(store_rule, failed)
+    if not isinstance(rule, BaseException):
+        return rule
+    is_explained = isinstance(rule, ApprovalError)
+    text = (
+        f"No rule was given, and the call did not run: {rule}."
+        if is_explained
+        else _RULE_NOT_STORED
+    )
     raise Stopped(CallError.of(ErrorCode.APPROVAL_FAILED, text))
 
 
@@ -540,9 +556,13 @@ def with_explanation(stopped: Stopped, hydrated: Hydrated) -> Stopped:
     Either a default factory made another value, or toolcrib now states more about the very same
     tool than when somebody was asked.
     """
-    made = hydrated.building.made
-    if made is not None and made.anew and stopped.error.code is ErrorCode.APPROVAL_MISMATCH:
-        return Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH, _ANEW))
+    factory_values = hydrated.building.made
+    if (
+        factory_values is not None
+        and factory_values.anew
+        and stopped.error.code is ErrorCode.APPROVAL_MISMATCH
+    ):
+        return Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH, _FACTORY_VALUE_CHANGED))
     definition, digest = hydrated.definition, stopped.asked_digest
     if not digest or digest == definition.digest or not closing_only(definition, digest):
         return stopped
@@ -561,10 +581,10 @@ async def _ask(
     answer: Answer | None = None
     try:
         with slots_lent():
-            answer = await own(_called(approver, request))
+            answer = await own(_call_approver(approver, request))
     except ApprovalError as error:
         code = error.code
-        if code not in _NOT_ANSWERED:
+        if code not in _RAISABLE:
             code = ErrorCode.APPROVAL_FAILED
         if code is ErrorCode.APPROVAL_FAILED:
             failed(error)
@@ -583,13 +603,13 @@ async def _ask(
     return answer
 
 
-async def _called(approver: Approver, request: ApprovalRequest) -> Answer | None:
+async def _call_approver(approver: Approver, request: ApprovalRequest) -> Answer | None:
     """Wrap whatever awaitable an approver returns in one coroutine."""
-    given: object = approver(request)
-    if not isinstance(given, Awaitable):
+    awaitable: object = approver(request)
+    if not isinstance(awaitable, Awaitable):
         raise NotAnAnswer(
-            f"it returned a {type(given).__name__}, which cannot be awaited: an approver must be an"
+            f"it returned a {type(awaitable).__name__}, which cannot be awaited: an approver must be an"
             " async function"
         )
-    answer: Answer | None = await given
+    answer: Answer | None = await awaitable
     return answer

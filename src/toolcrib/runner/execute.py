@@ -60,7 +60,7 @@ def started(
     try:
         work: Any = tool.invoke(instance, injected)
     except GeneratorExit:
-        raise _exit_of_its_own() from None
+        raise _generator_exit_error() from None
     if work.__class__ is CoroutineType:
         coroutine_: Coroutine[Any, Any, Any] = work
         return coroutine_
@@ -77,13 +77,13 @@ async def limited(work: Coroutine[Any, Any, Any], seconds: float | None) -> Any:
     call: Leaves | None = CALLING.get()  # once it waits, CALLING may be set to a call within it
     try:
         pending = work.send(None)
-    except StopIteration as finished:
-        return finished.value
+    except StopIteration as stop:
+        return stop.value
     except GeneratorExit:
-        raise _exit_of_its_own() from None
+        raise _generator_exit_error() from None
     deadline = _Deadline(work, seconds, call)
     try:
-        return await _bounded(work, pending, deadline)
+        return await _drive_to_end(work, pending, deadline)
     finally:
         if deadline.kept_back:
             deadline.ask_again()
@@ -91,13 +91,13 @@ async def limited(work: Coroutine[Any, Any, Any], seconds: float | None) -> Any:
                 await asyncio.sleep(0)  # it arrives here; whoever asks the task raises it
 
 
-async def _bounded(work: Coroutine[Any, Any, Any], pending: Any, deadline: _Deadline) -> Any:
+async def _drive_to_end(work: Coroutine[Any, Any, Any], pending: Any, deadline: _Deadline) -> Any:
     try:
-        value = await _driven(work, pending, deadline)
-    except (asyncio.CancelledError, TimeoutError) as raised:
+        value = await _drive(work, pending, deadline)
+    except (asyncio.CancelledError, TimeoutError) as error:
         if deadline.passed and not deadline.ended_first:
             raise TimeLimitExceeded from None
-        if deadline.kept_back and isinstance(raised, asyncio.CancelledError):
+        if deadline.kept_back and isinstance(error, asyncio.CancelledError):
             raise asyncio.CancelledError(*deadline.kept_back[-1]) from None  # it names its owner
         raise
     finally:
@@ -110,20 +110,20 @@ async def _bounded(work: Coroutine[Any, Any, Any], pending: Any, deadline: _Dead
 class _StopGate(asyncio.Future[None]):
     """A future that a task waits for and that knows who cancelled it.
 
-    The canceller is either within the tool that has the list `own`, or outside it.
+    The canceller is either within the tool that has the list `works`, or outside it.
     """
 
-    own: LeftWork | None = None
-    by: Context | None = None
+    works: LeftWork | None = None
+    canceller: Context | None = None
 
     def cancel(self, msg: Any = None) -> bool:
         if not self.is_cancelled_within():
-            self.by = copy_context()
+            self.canceller = copy_context()
         return super().cancel(msg)
 
     def is_cancelled_within(self) -> bool:
-        call: Leaves | None = None if self.by is None else self.by.get(CALLING)
-        while call is not None and call.works is not self.own:
+        call: Leaves | None = None if self.canceller is None else self.canceller.get(CALLING)
+        while call is not None and call.works is not self.works:
             call = call.outer
         return call is not None
 
@@ -168,9 +168,9 @@ class _Deadline:
         self.left = None if call is None else call.works
         self._limit: asyncio.TimerHandle | None = None
         if seconds is not None:
-            around = copy_context()
-            around.run(CALLING.set, call)  # so that the canceller is known to be this time limit
-            self._limit = self._loop.call_later(seconds, self._pass, context=around)
+            context = copy_context()
+            context.run(CALLING.set, call)  # so that the canceller is known to be this time limit
+            self._limit = self._loop.call_later(seconds, self._reach_limit, context=context)
         self._grace: asyncio.TimerHandle | None = None
         self._gate: _StopGate | None = None
         self.kept_back: list[tuple[Any, ...]] = []
@@ -208,10 +208,10 @@ class _Deadline:
 
         A tool that was told to stop counts as told there, too.
         """
-        told = self._is_cancelled()
-        if told and self.passed and self._task is not None:
+        is_cancelled = self._is_cancelled()
+        if is_cancelled and self.passed and self._task is not None:
             self._task.uncancel()
-        self._task, self._requests = task, -told
+        self._task, self._requests = task, -is_cancelled
 
     def cancelled(self, gate: _StopGate | None = None) -> bool:
         """Return whether a CancelledError is for the tool.
@@ -219,15 +219,15 @@ class _Deadline:
         If the task was cancelled, this begins the tool's grace. Within the grace the error is for
         the tool only if it came from within the tool.
         """
-        _take_back(self._work)
+        _take_back_cancellation(self._work)
         if not self._is_cancelled():
             return True
         if self.stopping and self._is_cancelled(before=1):  # the earlier request was not taken back
-            return gate is None or gate.by is None or gate.is_cancelled_within()
+            return gate is None or gate.canceller is None or gate.is_cancelled_within()
         self.stopping = True
         if self._grace is not None:
             self._grace.cancel()
-        self._grace = self._loop.call_later(GRACE, self._lapse)
+        self._grace = self._loop.call_later(GRACE, self._end_grace)
         return True
 
     def until_done(self, pending: asyncio.Future[Any] | None) -> Generator[Any, Any, None]:
@@ -238,31 +238,31 @@ class _Deadline:
         """
         if pending is None:
             self._loop.call_soon(self._wake, None)
-            yield from self._gated(None)
+            yield from self._wait_at_gate(None)
             return
         pending._asyncio_future_blocking = False  # noqa: SLF001  marks it awaited, as a task does
         pending.add_done_callback(self._wake)
         try:
             while not pending.done() and not self.is_ignored():
-                yield from self._gated(pending)
+                yield from self._wait_at_gate(pending)
         finally:
             pending.remove_done_callback(self._wake)
 
-    def _gated(self, pending: asyncio.Future[Any] | None) -> Generator[Any, Any, None]:
+    def _wait_at_gate(self, pending: asyncio.Future[Any] | None) -> Generator[Any, Any, None]:
         """Wait until something wakes this, and pass on a cancellation that is for the tool."""
         gate = self._gate = _StopGate(loop=self._loop)
-        gate.own = self.left
+        gate.works = self.left
         try:
             yield from gate
         except asyncio.CancelledError as error:
             if not self.cancelled(gate):
                 self._keep_back(error.args)
                 return
-            passed_on = False
+            is_passed_on = False
             if pending is not None:
-                by = copy_context() if gate.by is None else gate.by
-                passed_on = by.run(pending.cancel, *error.args)
-            if not passed_on:
+                context = copy_context() if gate.canceller is None else gate.canceller
+                is_passed_on = context.run(pending.cancel, *error.args)
+            if not is_passed_on:
                 raise
         finally:
             self._gate = None
@@ -271,7 +271,7 @@ class _Deadline:
         """Return whether the task is asked to stop, not counting its last `before` requests."""
         return self._task is not None and self._task.cancelling() - before > self._requests
 
-    def _pass(self) -> None:
+    def _reach_limit(self) -> None:
         self.overdue = self._is_cancelled()  # somebody else cancelled first
         if self.overdue:
             if self.left is not None:
@@ -286,7 +286,7 @@ class _Deadline:
         if self.kept_back and not self._is_cancelled():
             self.ask_again()
         if self.overdue:
-            self._pass()
+            self._reach_limit()
 
     def ask_again(self) -> None:
         """Cancel the task with the requests that were kept back."""
@@ -300,7 +300,7 @@ class _Deadline:
             self._task.uncancel()
             self.kept_back.append(message)
 
-    def _lapse(self) -> None:
+    def _end_grace(self) -> None:
         self._grace = None
         self._wake(None)
 
@@ -310,7 +310,7 @@ class _Deadline:
 
 
 @coroutine
-def _driven(
+def _drive(
     work: Coroutine[Any, Any, Any], pending: Any, deadline: _Deadline
 ) -> Generator[Any, Any, Any]:
     """Drive a coroutine that was stepped once and waits for `pending`. Raises StillRunning.
@@ -331,47 +331,47 @@ def _driven(
             deadline.kept_back.clear()
             work.close()
             raise
-        except asyncio.CancelledError as cancelled:
+        except asyncio.CancelledError as cancellation:
             deadline.cancelled()
-            error = cancelled
-        except BaseException as failed:  # noqa: BLE001  raised by what it waited for
-            error = failed
+            error = cancellation
+        except BaseException as raised:  # noqa: BLE001  raised by what it waited for
+            error = raised
         if error is None and deadline.is_ignored():
             _leave_behind(work, pending, deadline.left)
             raise StillRunning(late=deadline.passed)
         try:
             pending = work.send(None) if error is None else work.throw(error)
-        except StopIteration as finished:
-            return finished.value
+        except StopIteration as stop:
+            return stop.value
         except GeneratorExit:
-            raise _exit_of_its_own() from None
+            raise _generator_exit_error() from None
         finally:
             error = None  # its traceback holds this frame
 
 
 def _leave_behind(
-    work: Coroutine[Any, Any, Any], pending: asyncio.Future[Any] | None, left: LeftWork | None
+    work: Coroutine[Any, Any, Any], pending: asyncio.Future[Any] | None, works: LeftWork | None
 ) -> None:
     """Let the work continue in a task that nobody waits for.
 
     It was told to stop and is not told again: that would cut its clean-up short. It may be waiting
-    for a call that it makes itself, so `left` belongs to the work's own call, not to the call in
+    for a call that it makes itself, so `works` belongs to the work's own call, not to the call in
     the current context.
     """
     if pending is not None and not pending.done():
         pending._asyncio_future_blocking = True  # noqa: SLF001  as `await` does
-    counted = Work()
-    counted.give_up(left)
-    task: Any = asyncio.ensure_future(_unheard(work, pending))
+    left_work = Work()
+    left_work.give_up(works)
+    task: Any = asyncio.ensure_future(_resume_to_ending(work, pending))
     task._log_destroy_pending = False  # noqa: SLF001  if its loop closes, the record says so
-    _left_behind[task] = counted
+    _left_behind[task] = left_work
     for frame in _frames(work):
-        if frame.f_code is _driven.__code__:
+        if frame.f_code is _drive.__code__:
             frame.f_locals["deadline"].move(task)
 
     def ended(_: asyncio.Task[Ending]) -> None:
         _left_behind.pop(task, None)
-        counted.end(_ending(task))
+        left_work.end(_ending(task))
 
     task.add_done_callback(ended)
 
@@ -388,24 +388,26 @@ def left_running() -> int:
     return Work.left_behind
 
 
-async def _unheard(work: Coroutine[Any, Any, Any], pending: asyncio.Future[Any] | None) -> Ending:
+async def _resume_to_ending(
+    work: Coroutine[Any, Any, Any], pending: asyncio.Future[Any] | None
+) -> Ending:
     """Return the value or the exception, because asyncio would log an unretrieved one."""
     try:
-        return await _resumed(work, None if pending is None or pending.done() else pending), None
+        return await _resume(work, None if pending is None or pending.done() else pending), None
     except GeneratorExit:
         raise  # the loop is gone
-    except BaseException as raised:  # noqa: BLE001  nobody waits for it
-        return None, raised
+    except BaseException as error:  # noqa: BLE001  nobody waits for it
+        return None, error
 
 
 def _ending(task: asyncio.Task[Ending]) -> Ending:
     if task.cancelled():
         return None, asyncio.CancelledError()
-    raised = task.exception()
-    return task.result() if raised is None else (None, raised)
+    error = task.exception()
+    return task.result() if error is None else (None, error)
 
 
-def _take_back(work: Any) -> None:
+def _take_back_cancellation(work: Any) -> None:
     """Take back a cancellation that a task group within the coroutine requested of its task.
 
     A group whose child fails while it waits for the others cancels its task. Before Python 3.13 it
@@ -423,26 +425,33 @@ def _take_back(work: Any) -> None:
             task.uncancel()
 
 
-_SUSPENDED = {
+_FRAME_AND_AWAITED = {
     CoroutineType: ("cr_frame", "cr_await"),
     AsyncGeneratorType: ("ag_frame", "ag_await"),
     GeneratorType: ("gi_frame", "gi_yieldfrom"),
 }
 
 
-def _frames(steps: Any) -> Iterator[FrameType]:
+def _frames(awaitable: Any) -> Iterator[FrameType]:
     """Yield the frames of a suspended coroutine and of what it awaits, the outermost first."""
-    while steps is not None:
-        names = _SUSPENDED.get(steps.__class__)
+    while awaitable is not None:
+        names = _FRAME_AND_AWAITED.get(awaitable.__class__)
         if names is None:  # a step of an async generator does not name its generator
-            steps = next((s for s in gc.get_referents(steps) if s.__class__ in _SUSPENDED), None)
+            awaitable = next(
+                (
+                    referent
+                    for referent in gc.get_referents(awaitable)
+                    if referent.__class__ in _FRAME_AND_AWAITED
+                ),
+                None,
+            )
             continue
-        frame, steps = (getattr(steps, name) for name in names)
+        frame, awaitable = (getattr(awaitable, name) for name in names)
         if frame is None:
             return
         yield frame
-        if frame.f_code in (_driven.__code__, _resumed.__code__):
-            steps = frame.f_locals["work"]
+        if frame.f_code in (_drive.__code__, _resume.__code__):
+            awaitable = frame.f_locals["work"]
 
 
 async def until_done(future: asyncio.Future[Any]) -> asyncio.CancelledError | None:
@@ -453,17 +462,17 @@ async def until_done(future: asyncio.Future[Any]) -> asyncio.CancelledError | No
     cancelled = None
     while not future.done():
         gate = future.get_loop().create_future()
-        opened = partial(_open, gate)
-        future.add_done_callback(opened)
+        open_gate = partial(_open_gate, gate)
+        future.add_done_callback(open_gate)
         try:
             await gate
         except asyncio.CancelledError as error:
             cancelled = asyncio.CancelledError(*error.args)
-            future.remove_done_callback(opened)
+            future.remove_done_callback(open_gate)
     return cancelled
 
 
-def _open(gate: asyncio.Future[None], _done: object) -> None:
+def _open_gate(gate: asyncio.Future[None], _done: object) -> None:
     if not gate.done():
         gate.set_result(None)
 
@@ -485,11 +494,11 @@ async def own(steps: Steps) -> Any:
     """
     try:
         pending = steps.send(None)
-    except StopIteration as finished:
-        return finished.value
+    except StopIteration as stop:
+        return stop.value
     except GeneratorExit:
-        raise _exit_of_its_own() from None
-    return await _resumed(steps, pending)
+        raise _generator_exit_error() from None
+    return await _resume(steps, pending)
 
 
 def called(work: Callable[[], T]) -> T:
@@ -497,19 +506,19 @@ def called(work: Callable[[], T]) -> T:
     try:
         return work()
     except GeneratorExit:
-        raise _exit_of_its_own() from None
+        raise _generator_exit_error() from None
 
 
-async def awaited(thing: Any) -> Any:
+async def awaited(value: Any) -> Any:
     """Return the value itself, or what awaiting it gives."""
-    if thing.__class__ is CoroutineType:
-        return await own(thing)
-    if thing.__class__ in _VALUES:
-        return thing
-    return await thing if inspect.isawaitable(thing) else thing
+    if value.__class__ is CoroutineType:
+        return await own(value)
+    if value.__class__ in _UNAWAITABLE:
+        return value
+    return await value if inspect.isawaitable(value) else value
 
 
-_VALUES = frozenset((dict, list, tuple, str, int, float, bool, NoneType))
+_UNAWAITABLE = frozenset((dict, list, tuple, str, int, float, bool, NoneType))
 """The classes of most results: these need no check whether they can be awaited."""
 
 
@@ -519,9 +528,9 @@ async def _from_thread(work: Callable[[], Any]) -> Any:
 
 
 @coroutine
-def _resumed(work: Steps, pending: Any) -> Generator[Any, Any, Any]:
+def _resume(work: Steps, pending: Any) -> Generator[Any, Any, Any]:
     """Drive a coroutine that was stepped once and waits for `pending` to its end."""
-    given: Any
+    argument: Any
     while True:
         try:
             sent = yield pending
@@ -530,19 +539,19 @@ def _resumed(work: Steps, pending: Any) -> Generator[Any, Any, Any]:
             raise
         except BaseException as error:  # noqa: BLE001  cancellation goes to the tool, too
             if isinstance(error, asyncio.CancelledError):
-                _take_back(work)
-            step, given = work.throw, error
+                _take_back_cancellation(work)
+            step, argument = work.throw, error
         else:
-            step, given = work.send, sent
+            step, argument = work.send, sent
         try:
-            pending = step(given)
-        except StopIteration as finished:
-            return finished.value
+            pending = step(argument)
+        except StopIteration as stop:
+            return stop.value
         except GeneratorExit:
-            raise _exit_of_its_own() from None
+            raise _generator_exit_error() from None
         finally:
-            given = None  # its traceback holds this frame
+            argument = None  # its traceback holds this frame
 
 
-def _exit_of_its_own() -> RuntimeError:
+def _generator_exit_error() -> RuntimeError:
     return RuntimeError("GeneratorExit was raised by the tool")
