@@ -374,7 +374,7 @@ class Call(Veiled, msgspec.Struct):
         except Stopped as stopped:
             facts.notes += stopped.notes
             outcome = self.ended(stopped.error, stopped.told)
-            self.left_behind = None if stopped.body is None else (stopped.body, stopped.late)
+            self.left_behind = None if stopped.work is None else (stopped.work, stopped.late)
             if self.question is not None and self.state != "begun":
                 self.question.keep_end(outcome)
             return outcome
@@ -414,7 +414,9 @@ class Call(Veiled, msgspec.Struct):
             try:
                 value = await setup.executor.run(plan, hydrated, self)
             except BaseException as raised:  # noqa: BLE001  a tool may raise anything
-                raise setup.executor.ended(raised, plan, hydrated, works, cancels=cancels) from None
+                raise setup.executor.end_of(
+                    raised, plan, hydrated, works, cancels=cancels
+                ) from None
             seconds = time.monotonic() - start
             if plan.limit is not None and seconds > plan.limit and not works.put_off:
                 facts.notes += ("over_time_limit",)  # something blocked the event loop

@@ -64,25 +64,25 @@ from toolcrib.values.record import CallError, Completed, Failed, Outcome
 _STILL_RUNNING = (
     "The tool was told to stop but did not. It was left running, and its outcome is unknown."
 )
-_LOOK_FIRST = " It may still finish: check whether it did before you call it again."
-_LOOK = 0.05  # seconds between checks whether the loop has closed
+_CHECK_FIRST = " It may still finish: check whether it did before you call it again."
+_POLL_SECONDS = 0.05  # seconds between checks whether the loop has closed
 
 
-Made: TypeAlias = tuple[PerCall, tuple[Need, ...]]
+FactoryNeeds: TypeAlias = tuple[PerCall, tuple[Need, ...]]
 
 
 class ToolPlan(msgspec.Struct, frozen=True, eq=False):
     """Holds what is known about a tool's calls in advance, worked out when a runner is made.
 
     `limit` is the seconds that a call may take, `fixed` is injected unchanged into each call, and
-    `made` holds the needs that each factory fills. `plain` is True if that is everything: no
+    `factories` holds the needs that each factory fills. `plain` is True if that is everything: no
     context, nothing made, no parts, no process. If `emulated`, the tool's code is never started.
     """
 
     tool: Tool[..., Any]
     limit: float | None
     fixed: Mapping[str, object]
-    made: tuple[Made, ...]
+    factories: tuple[FactoryNeeds, ...]
     plain: bool
     emulated: bool = False
 
@@ -90,20 +90,20 @@ class ToolPlan(msgspec.Struct, frozen=True, eq=False):
 def plan_of(entry: Entry, timeout: float | None) -> ToolPlan:
     """Return the plan of one tool; `timeout` holds for a tool that sets none."""
     fixed: dict[str, object] = {}
-    made: dict[PerCall, list[Need]] = {}
+    needs_by_factory: dict[PerCall, list[Need]] = {}
     tool = entry.tool
     for need in tool.needs:
-        bound = entry.bindings.get(need.interface, need.default)
-        if isinstance(bound, PerCall):
-            made.setdefault(bound, []).append(need)
+        implementation = entry.bindings.get(need.interface, need.default)
+        if isinstance(implementation, PerCall):
+            needs_by_factory.setdefault(implementation, []).append(need)
         else:
-            fixed[need.parameter] = bound
+            fixed[need.parameter] = implementation
     return ToolPlan(
         tool,
         tool.definition.annotations.timeout or timeout,
         fixed,
-        tuple((factory, tuple(needs)) for factory, needs in made.items()),
-        not (made or tool.context_parameter or tool.streaming or tool.subprocess),
+        tuple((factory, tuple(needs)) for factory, needs in needs_by_factory.items()),
+        not (needs_by_factory or tool.context_parameter or tool.streaming or tool.subprocess),
     )
 
 
@@ -154,7 +154,7 @@ class Executor:
     def run(self, plan: ToolPlan, hydrated: Hydrated, call: CallToRun) -> Awaitable[Any]:
         """Return an awaitable of the tool's value.
 
-        What this call, or awaiting its result, raises must leave the call as `ended` says.
+        What this call, or awaiting its result, raises must leave the call as `end_of` says.
         """
         instance = instance_of(hydrated, plan.tool)
         if plan.plain:
@@ -176,11 +176,11 @@ class Executor:
             call.around(),
         )
         try:
-            return await self._with(context, plan, hydrated, instance)
+            return await self._run_with(context, plan, hydrated, instance)
         finally:
             watch.over = True
 
-    async def _with(
+    async def _run_with(
         self, context: CallContext, plan: ToolPlan, hydrated: Hydrated, instance: Any
     ) -> Any:
         tool, limit = plan.tool, plan.limit
@@ -193,50 +193,52 @@ class Executor:
         if tool.streaming:
             definition, watch = hydrated.definition, context.observer
             parts = Parts(context.call_id, definition.visible, watch, self._max_bytes)
-        if plan.made:
+        if plan.factories:
             return await execute_scoped(plan, instance, injected, context=context, parts=parts)
         if parts is not None:
             return await limited(parts.last(tool.invoke(instance, injected)), limit)
         return await limited(started(tool, instance, injected), limit)
 
-    def ended(
+    def end_of(
         self,
         raised: BaseException,
         plan: ToolPlan,
         hydrated: Hydrated,
-        left: LeftWork,
+        works: LeftWork,
         *,
         cancels: int,
     ) -> BaseException:
         """Return the exception that a call ends with after its tool or its surroundings `raised`.
 
         That is Stopped, Suspended, or CancelledError if this task was asked to stop more than
-        `cancels` times. If the tool does more than read, work that it has `left` running makes its
-        outcome unknown.
+        `cancels` times. If the tool does more than read, work that it left running (`works`)
+        makes its outcome unknown.
         """
-        call, what = hydrated.call, f"tool '{hydrated.definition.name}'"
+        call, tool_label = hydrated.call, f"tool '{hydrated.definition.name}'"
         marks = hydrated.definition.annotations
-        again = marks.idempotent or marks.read_only  # otherwise it may have taken effect
+        may_repeat = marks.idempotent or marks.read_only  # otherwise it may have taken effect
         match raised:
             case StillRunning():
-                return _left_behind(left.own, again=again, late=raised.late)
+                return _left_behind(works.own, may_repeat=may_repeat, late=raised.late)
             case TimeLimitExceeded() | asyncio.CancelledError() | CapabilityFailed() if (
-                left and not marks.read_only
+                works and not marks.read_only
             ):
-                self._tell(raised, call, what)
-                late = isinstance(raised, TimeLimitExceeded)
-                stopped = late or cancel_requests() > cancels
+                self._report_capability(raised, call, tool_label)
+                is_late = isinstance(raised, TimeLimitExceeded)
+                is_stopped = is_late or cancel_requests() > cancels
                 return _left_behind(
-                    _body(raised, plan, left, stopped=stopped), again=again, late=late
+                    _work_to_follow(raised, plan, works, is_stopped=is_stopped),
+                    may_repeat=may_repeat,
+                    late=is_late,
                 )
             case TimeLimitExceeded():
-                return Stopped(CallError.of(ErrorCode.TIMEOUT, retryable=again))
+                return Stopped(CallError.of(ErrorCode.TIMEOUT, retryable=may_repeat))
             case asyncio.CancelledError():
                 raised.__context__ = None  # what the tool was handling at that moment
                 if cancel_requests() > cancels:
                     return raised
-                self._reporter.raised(what, call, raised)  # an error of the tool's own
-                return Stopped(CallError.of(ErrorCode.TOOL_ERROR, retryable=again))
+                self._reporter.raised(tool_label, call, raised)  # an error of the tool's own
+                return Stopped(CallError.of(ErrorCode.TOOL_ERROR, retryable=may_repeat))
             case KeyboardInterrupt() | GeneratorExit() | Suspended():
                 return raised
             case Unusable():
@@ -247,34 +249,36 @@ class Executor:
                     CallError.of(ErrorCode.NOT_RUNNABLE, f"The call did not run: {raised}.")
                 )
             case CapabilityFailed():
-                self._tell(raised, call, what)
-                return Stopped(raised.error(again=again), told=model_text(raised.raised))
-        self._reporter.raised(what, call, raised)
-        return Stopped(safe_error(raised, again=again), told=model_text(raised))
+                self._report_capability(raised, call, tool_label)
+                return Stopped(raised.error(may_repeat=may_repeat), told=model_text(raised.raised))
+        self._reporter.raised(tool_label, call, raised)
+        return Stopped(safe_error(raised, may_repeat=may_repeat), told=model_text(raised))
 
-    def _tell(self, raised: BaseException, call: ToolCall, what: str) -> None:
+    def _report_capability(self, raised: BaseException, call: ToolCall, tool_label: str) -> None:
         if isinstance(raised, CapabilityFailed):
-            self._reporter.raised(f"a capability of {what}", call, raised.raised)
+            self._reporter.raised(f"a capability of {tool_label}", call, raised.raised)
 
 
-def _left_behind(body: Work | None, *, again: bool, late: bool) -> Stopped:
-    text = _STILL_RUNNING if again else _STILL_RUNNING + _LOOK_FIRST
-    error = CallError.of(ErrorCode.OUTCOME_UNKNOWN, text, retryable=again)
-    return Stopped(error, left=True, body=body, late=late)
+def _left_behind(work: Work | None, *, may_repeat: bool, late: bool) -> Stopped:
+    text = _STILL_RUNNING if may_repeat else _STILL_RUNNING + _CHECK_FIRST
+    error = CallError.of(ErrorCode.OUTCOME_UNKNOWN, text, retryable=may_repeat)
+    return Stopped(error, left=True, work=work, late=late)
 
 
-def _body(raised: BaseException, plan: ToolPlan, left: LeftWork, *, stopped: bool) -> Work | None:
+def _work_to_follow(
+    raised: BaseException, plan: ToolPlan, works: LeftWork, *, is_stopped: bool
+) -> Work | None:
     """Return the work whose end ends the call; None if closing what was opened may undo it.
 
-    A tool that has itself ended did so because it was `stopped`, or by a CancelledError of its own,
-    and only calls that it made still run.
+    A tool that has itself ended was stopped, or raised a CancelledError of its own, and only calls
+    that it made still run.
     """
-    if plan.made:
+    if plan.factories:
         return None
-    if left.own is not None:
-        return left.own
+    if works.own is not None:
+        return works.own
     own = RuntimeError("CancelledError was raised by the tool")
-    return Work.after(left, (None, raised if stopped else own))
+    return Work.after(works, (None, raised if is_stopped else own))
 
 
 Exit: TypeAlias = Callable[[BaseException | None], Awaitable[object]]
@@ -283,26 +287,26 @@ Exit: TypeAlias = Callable[[BaseException | None], Awaitable[object]]
 class CapabilityFailed(Exception):  # noqa: N818  an outcome; it never leaves the runner
     """An implementation could not be made for a call, or not closed after it; `raised` is why.
 
-    Only when closing fails has the tool `begun`, and may have taken effect.
+    Only when closing fails is `has_begun` true: the tool may have taken effect.
     """
 
-    def __init__(self, raised: BaseException, *, begun: bool) -> None:
+    def __init__(self, raised: BaseException, *, has_begun: bool) -> None:
         super().__init__()
         self.raised = raised
-        self._begun = begun
+        self._has_begun = has_begun
 
-    def error(self, *, again: bool) -> CallError:
-        """Return the error of the call; `again` says that a begun call may be repeated."""
-        again = again or not self._begun
+    def error(self, *, may_repeat: bool) -> CallError:
+        """Return the error of the call; `may_repeat` says that a begun call may be repeated."""
+        may_repeat = may_repeat or not self._has_begun
         if isinstance(self.raised, MissingExtraError):
-            return safe_error(self.raised, again=again)
+            return safe_error(self.raised, may_repeat=may_repeat)
         if isinstance(self.raised, ToolError):
-            unknown = self._begun and isinstance(self.raised, OutcomeUnknown)
-            kind = OutcomeUnknown if unknown else CapabilityError
+            is_unknown = self._has_begun and isinstance(self.raised, OutcomeUnknown)
+            kind = OutcomeUnknown if is_unknown else CapabilityError
             words = words_of(self.raised)
-            told = kind(words.text, retryable=words.retryable and again)
-            return safe_error(told, again=again)
-        return CallError.of(ErrorCode.CAPABILITY_ERROR, retryable=again)
+            public_error = kind(words.text, retryable=words.retryable and may_repeat)
+            return safe_error(public_error, may_repeat=may_repeat)
+        return CallError.of(ErrorCode.CAPABILITY_ERROR, retryable=may_repeat)
 
 
 async def execute_scoped(
@@ -319,17 +323,22 @@ async def execute_scoped(
     """
     tool = plan.tool
 
-    async def whole() -> Any:
+    async def run_all() -> Any:
         thread = CallThread() if tool.blocking else None
-        opened = Opened(thread, plan.limit)
+        capabilities = Opened(thread, plan.limit)
         value, outcome = None, None
         try:
-            given = {**injected, **await opened.all(plan.made, context, tool.definition.name)}
-            begun = await opened.run(lambda: tool.invoke(instance, given), keeps_end=True)
-            value = await (awaited(begun) if parts is None else parts.last(begun))
+            arguments = {
+                **injected,
+                **await capabilities.all(plan.factories, context, tool.definition.name),
+            }
+            pending = await capabilities.run(
+                lambda: tool.invoke(instance, arguments), keeps_end=True
+            )
+            value = await (awaited(pending) if parts is None else parts.last(pending))
         except BaseException as raised:  # noqa: BLE001  what was opened is closed in any case
             outcome = raised
-        outcome = await opened.close(outcome)
+        outcome = await capabilities.close(outcome)
         if thread is not None:
             thread.close()
         try:
@@ -339,7 +348,7 @@ async def execute_scoped(
             outcome = None  # its traceback holds this frame
         return value
 
-    return await limited(whole(), plan.limit)
+    return await limited(run_all(), plan.limit)
 
 
 class Opened:
@@ -352,25 +361,25 @@ class Opened:
         self._cancels = cancel_requests()
 
     async def all(
-        self, made: tuple[Made, ...], context: CallContext, tool: str
+        self, factories: tuple[FactoryNeeds, ...], context: CallContext, tool: str
     ) -> dict[str, object]:
         """Open everything, and return the implementations by parameter. Raises CapabilityFailed."""
-        given: dict[str, object] = {}
+        implementations: dict[str, object] = {}
         try:
-            for factory, needs in made:
+            for factory, needs in factories:
                 implementation = await self._open(factory, context)
                 if cancel_requests() > self._cancels:
                     raise asyncio.CancelledError  # the factory caught it; the tool does not begin
                 for need in needs:
                     check_implements(need.interface, implementation, tool)
-                    given[need.parameter] = implementation
+                    implementations[need.parameter] = implementation
         except NOT_ITS_OWN:
             raise
         except BaseException as raised:  # a factory may raise anything
             if is_stop(raised, self._cancels):
                 raise
-            raise CapabilityFailed(raised, begun=False) from None
-        return given
+            raise CapabilityFailed(raised, has_begun=False) from None
+        return implementations
 
     async def close(self, outcome: BaseException | None) -> BaseException | None:
         """Close everything, the last first; return the exception that the call ends with, if any.
@@ -378,12 +387,12 @@ class Opened:
         After a stopped call, each gets the time limit again: what hung may hang in closing too.
         """
         while self._exits:
-            stopped = isinstance(outcome, asyncio.CancelledError)
+            is_stopped = isinstance(outcome, asyncio.CancelledError)
             try:
-                async with asyncio.timeout(self._seconds if stopped else None):
+                async with asyncio.timeout(self._seconds if is_stopped else None):
                     await self._exits.pop()(outcome)
             except BaseException as raised:  # noqa: BLE001  the others are still closed
-                outcome = self._settled(outcome, raised)
+                outcome = self._later_end(outcome, raised)
         return outcome
 
     async def run(self, work: Callable[[], Any], *, keeps_end: bool = False) -> Any:
@@ -392,37 +401,46 @@ class Opened:
             return called(work)
         return await self._thread.run(work, keeps_end=keeps_end)
 
-    def _settled(self, outcome: BaseException | None, raised: BaseException) -> BaseException:
+    def _later_end(self, outcome: BaseException | None, raised: BaseException) -> BaseException:
         if outcome is not None and raised is _cause(outcome):
             return outcome
         if is_stop(raised, self._cancels) or isinstance(raised, NOT_ITS_OWN):
             return raised
         if outcome is None:
-            return CapabilityFailed(raised, begun=True)
+            return CapabilityFailed(raised, has_begun=True)
         has_text = isinstance(outcome, ToolError | CapabilityFailed)
         if isinstance(raised, ToolError) and isinstance(outcome, Exception) and not has_text:
-            return CapabilityFailed(raised, begun=True)
+            return CapabilityFailed(raised, has_begun=True)
         return outcome
 
     async def _open(self, factory: PerCall, context: CallContext) -> object:
-        made = await self.run(lambda: factory.make(context))
-        if not (hasattr(type(made), "__aenter__") or hasattr(type(made), "__enter__")):
-            made = await awaited(made)
-        kind: Any = type(made)
+        implementation = await self.run(lambda: factory.make(context))
+        if not (
+            hasattr(type(implementation), "__aenter__")
+            or hasattr(type(implementation), "__enter__")
+        ):
+            implementation = await awaited(implementation)
+        kind: Any = type(implementation)
         if hasattr(kind, "__aenter__"):
-            entered = await awaited(kind.__aenter__(made))
-            self._exits.append(lambda outcome: awaited(kind.__aexit__(made, *_details(outcome))))
-            return entered
-        return await self._enter(kind, made) if hasattr(kind, "__enter__") else made
+            entered_value = await awaited(kind.__aenter__(implementation))
+            self._exits.append(
+                lambda outcome: awaited(kind.__aexit__(implementation, *_exit_arguments(outcome)))
+            )
+            return entered_value
+        return (
+            await self._enter(kind, implementation)
+            if hasattr(kind, "__enter__")
+            else implementation
+        )
 
-    async def _enter(self, kind: Any, made: Any) -> object:
+    async def _enter(self, kind: Any, manager: Any) -> object:
         """Enter a context manager; one given up on in a thread that still enters is left again."""
-        entered: list[object] = []
+        entered_values: list[object] = []
 
         async def leave(outcome: BaseException | None) -> None:
             def exit_() -> None:
-                if entered:
-                    kind.__exit__(made, *_details(outcome))
+                if entered_values:
+                    kind.__exit__(manager, *_exit_arguments(outcome))
 
             if self._thread is not None and self._thread.busy:
                 self._thread.submit(exit_)  # the abandoned work still runs; this runs after it
@@ -430,15 +448,15 @@ class Opened:
                 await self.run(exit_, keeps_end=True)
 
         self._exits.append(leave)
-        await self.run(lambda: entered.append(kind.__enter__(made)))
-        return entered[0]
+        await self.run(lambda: entered_values.append(kind.__enter__(manager)))
+        return entered_values[0]
 
 
 def _cause(outcome: BaseException) -> BaseException:
     return outcome.raised if isinstance(outcome, CapabilityFailed) else outcome
 
 
-def _details(outcome: BaseException | None) -> tuple[Any, Any, Any]:
+def _exit_arguments(outcome: BaseException | None) -> tuple[Any, Any, Any]:
     """Return the arguments of `__exit__`: the tool's exception, or the capability's own."""
     if outcome is None:
         return None, None, None
@@ -476,9 +494,9 @@ class Parts(msgspec.Struct, frozen=True):
             raise
 
     def _tell(self, value: object) -> None:
-        plain = as_json(value, self.max_bytes)
+        json_value = as_json(value, self.max_bytes)
         if self.observer is not None:
-            self.observer.progress(self.call_id, project(plain, self.visible))
+            self.observer.progress(self.call_id, project(json_value, self.visible))
 
 
 async def _close(generator: AsyncGenerator[Any, None]) -> None:
@@ -590,35 +608,35 @@ class EmulatingExecutor(Executor):
             spares=self.spares,
         )
 
-    async def _with(
+    async def _run_with(
         self, context: CallContext, plan: ToolPlan, hydrated: Hydrated, instance: Any
     ) -> Any:
         if self.spares(plan.tool):
-            return await super()._with(context, plan, hydrated, instance)
+            return await super()._run_with(context, plan, hydrated, instance)
         definition = hydrated.definition
         parts = Parts(context.call_id, definition.visible, context.observer, self._max_bytes)
         return await limited(self._value(plan, hydrated, parts), plan.limit)
 
     async def _value(self, plan: ToolPlan, hydrated: Hydrated, parts: Parts) -> Any:
-        made = called(lambda: self.stand_in(hydrated.definition, hydrated.arguments))
-        made = await awaited(made)
-        if inspect.isgenerator(made) or isinstance(made, AsyncIterator):
-            return await parts.last(_each(made)) if plan.tool.streaming else await _last(made)
-        return await parts.last(_each(iter([made]))) if plan.tool.streaming else made
+        value = called(lambda: self.stand_in(hydrated.definition, hydrated.arguments))
+        value = await awaited(value)
+        if inspect.isgenerator(value) or isinstance(value, AsyncIterator):
+            return await parts.last(_iterate(value)) if plan.tool.streaming else await _last(value)
+        return await parts.last(_iterate(iter([value]))) if plan.tool.streaming else value
 
 
-async def _each(made: Any) -> AsyncGenerator[Any, None]:
-    if isinstance(made, AsyncIterator):
-        async for part in made:
+async def _iterate(parts: Any) -> AsyncGenerator[Any, None]:
+    if isinstance(parts, AsyncIterator):
+        async for part in parts:
             yield part
     else:
-        for part in made:
+        for part in parts:
             yield part
 
 
-async def _last(made: Any) -> Any:
+async def _last(parts: Any) -> Any:
     last = None
-    async for last in _each(made):  # noqa: B007
+    async for last in _iterate(parts):  # noqa: B007
         pass
     return last
 
@@ -630,27 +648,27 @@ async def _last(made: Any) -> Any:
 
 
 def follow(
-    body: Work,
+    work: Work,
     read: Callable[[Ending], Completed | Failed],
     add: Callable[[Completed | Failed], Awaitable[bool]],
 ) -> None:
-    """Add the end of a left-behind tool to its call once its `body` is over.
+    """Add the end of a left-behind tool to its call once its `work` is over.
 
     `read` returns the call's outcome, and is called once because reading may use up a value. `add`
     returns False if the end could not be written.
     """
     loop = asyncio.get_running_loop()
 
-    def heard(value: Any, raised: BaseException | None) -> None:
-        ended: list[Completed | Failed] = []
-        added: list[bool] = []
-        over = threading.Event()
+    def add_end(value: Any, raised: BaseException | None) -> None:
+        outcomes: list[Completed | Failed] = []
+        were_written: list[bool] = []
+        over_event = threading.Event()
         tasks = []  # a loop holds its tasks weakly
 
         async def end() -> None:
-            if not ended:
-                ended.append(read((value, raised)))
-            added.append(await add(ended[0]))
+            if not outcomes:
+                outcomes.append(read((value, raised)))
+            were_written.append(await add(outcomes[0]))
 
         ending = end()
 
@@ -658,21 +676,21 @@ def follow(
             try:
                 await ending
             finally:
-                over.set()
+                over_event.set()
 
-        driving = in_loop()
+        loop_work = in_loop()
         with suppress(RuntimeError):  # the loop has closed
-            loop.call_soon_threadsafe(lambda: tasks.append(loop.create_task(driving)))
-        while not (over.wait(_LOOK) or loop.is_closed()):
+            loop.call_soon_threadsafe(lambda: tasks.append(loop.create_task(loop_work)))
+        while not (over_event.wait(_POLL_SECONDS) or loop.is_closed()):
             if not threading.main_thread().is_alive():
                 break  # the process ends, and nobody drives the loop
-        for each in (driving, ending):  # they may wait in a closed loop, or not have begun
+        for unfinished in (loop_work, ending):  # they may wait in a closed loop, or not have begun
             with suppress(ValueError):
-                each.close()
-        if not any(added):
+                unfinished.close()
+        if not any(were_written):
             asyncio.run(end())
 
-    body.tell(heard)
+    work.tell(add_end)
 
 
 def late_end(
@@ -683,16 +701,16 @@ def late_end(
     `late` says that it had run out of time; otherwise its caller was cancelled.
     """
     value, raised = ending
-    made = inspect.isawaitable(value)
-    if raised is None and not made:
+    is_awaitable = inspect.isawaitable(value)
+    if raised is None and not is_awaitable:
         return None
     if inspect.iscoroutine(value):
         value.close()  # a coroutine that nobody will await any more
-    told = made or not plan.tool.blocking  # it was told to stop; a thread cannot be told
-    if told and late and isinstance(raised, asyncio.CancelledError | TimeoutError | None):
+    is_told = is_awaitable or not plan.tool.blocking  # it was told to stop; a thread cannot be told
+    if is_told and late and isinstance(raised, asyncio.CancelledError | TimeoutError | None):
         raised = TimeLimitExceeded()
-    if raised is not None and not (told and isinstance(raised, asyncio.CancelledError)):
-        ended = executor.ended(raised, plan, hydrated, LeftWork(), cancels=cancel_requests())
-        if isinstance(ended, Stopped):
-            return ended
+    if raised is not None and not (is_told and isinstance(raised, asyncio.CancelledError)):
+        end = executor.end_of(raised, plan, hydrated, LeftWork(), cancels=cancel_requests())
+        if isinstance(end, Stopped):
+            return end
     return Stopped(CallError.of(ErrorCode.CANCELLED))

@@ -179,9 +179,9 @@ class ToolRunner:
 
     def _with(self, **changes: Any) -> ToolRunner:
         """Return a runner with these changes of its `Setup`, which shares everything else."""
-        made = copy(self)
-        made._setup = replace(self._setup, **changes)  # noqa: SLF001  a copy made here
-        return made
+        changed = copy(self)
+        changed._setup = replace(self._setup, **changes)  # noqa: SLF001  a copy made here
+        return changed
 
     def over(self, tools: Catalog | Tools) -> ToolRunner:
         """Return a runner of these tools only, which shares everything but the tools.
@@ -198,12 +198,12 @@ class ToolRunner:
 
         Raises what a runner with all these sinks would raise.
         """
-        every = (*self._sinks, *checked_sinks(sinks))
-        write_ahead = WriteAhead(every if self._keeps_ledger else ())
-        recorder = Recorder(every, write_ahead.ledger)
-        made = self._with(write_ahead=write_ahead, recorder=recorder)
-        made._sinks = every  # noqa: SLF001  a copy made here
-        return made
+        all_sinks = (*self._sinks, *checked_sinks(sinks))
+        write_ahead = WriteAhead(all_sinks if self._keeps_ledger else ())
+        recorder = Recorder(all_sinks, write_ahead.ledger)
+        runner = self._with(write_ahead=write_ahead, recorder=recorder)
+        runner._sinks = all_sinks  # noqa: SLF001  a copy made here
+        return runner
 
     def or_sinks(self, sinks: Sequence[Sink]) -> ToolRunner:
         """Return this runner if it has sinks, otherwise one that writes to these sinks."""
@@ -216,22 +216,28 @@ class ToolRunner:
         if the other does. Of two ledgers it keeps its own, even where its tools are emulated and no
         ledger is asked.
         """
-        made = self.emulated_as(other)
-        own, others = (WriteAhead(each).ledger for each in (self._sinks, other._sinks))
-        known = [*self._sinks, *([] if own is None else [others])]
-        more = [each for each in other._sinks if not any(each is one for one in known)]
-        made = made.with_sinks(*more) if more else made
-        if made.approver is None and other.approver is not None:
-            made = made.with_approver(other.approver)
-        return made
+        runner = self.emulated_as(other)
+        ledger, other_ledger = (
+            WriteAhead(candidate).ledger for candidate in (self._sinks, other._sinks)
+        )
+        known_sinks = [*self._sinks, *([] if ledger is None else [other_ledger])]
+        new_sinks = [
+            candidate
+            for candidate in other._sinks
+            if not any(candidate is known_sink for known_sink in known_sinks)
+        ]
+        runner = runner.with_sinks(*new_sinks) if new_sinks else runner
+        if runner.approver is None and other.approver is not None:
+            runner = runner.with_approver(other.approver)
+        return runner
 
     def with_approver(self, approver: Approver) -> ToolRunner:
         """Return a runner that asks this approver, and shares everything else."""
         check_approver(approver)
         rules = None if self.emulates else _rules_of(approver, self._setup.rules)
-        made = self._with(approver=approver, rules=rules)
-        made._keeper = _keeper(approver)  # noqa: SLF001  a copy made here
-        return made
+        runner = self._with(approver=approver, rules=rules)
+        runner._keeper = _keeper(approver)  # noqa: SLF001  a copy made here
+        return runner
 
     def emulated(
         self, stand_in: StandIn, *, spares: Callable[[Tool[..., Any]], bool]
@@ -253,9 +259,9 @@ class ToolRunner:
             spares=spares,
         )
         cache = IdempotencyCache(REMEMBERED)
-        made = self._with(executor=executor, reserving=(), rules=None, cache=cache)
-        made._keeps_ledger = False  # noqa: SLF001  a copy made here
-        return made.with_sinks()
+        runner = self._with(executor=executor, reserving=(), rules=None, cache=cache)
+        runner._keeps_ledger = False  # noqa: SLF001  a copy made here
+        return runner.with_sinks()
 
     def emulated_as(self, other: ToolRunner) -> ToolRunner:
         """Return a runner emulated like another one; this runner if there is nothing to change."""
@@ -329,8 +335,8 @@ class ToolRunner:
         them says 0.
         """
         ledger = self._setup.write_ahead.ledger
-        closed = ledger is None or getattr(ledger, "closed", False)
-        return left_running() + (0 if closed else self._setup.cache.unwritten)
+        is_closed = ledger is None or getattr(ledger, "closed", False)
+        return left_running() + (0 if is_closed else self._setup.cache.unwritten)
 
     def never_allows(self, definition: ToolDefinition, context: PolicyContext) -> Deny | None:
         """Return the Deny that every call of this tool would get in the rest of a run.
@@ -344,8 +350,8 @@ class ToolRunner:
 
         This is about the rest of the run. Without calls, it is about the agent's next reply.
         """
-        own = self.catalog[tool].get_definition()
-        return has_spent_within(self._setup.policies, own, calls, context)
+        definition = self.catalog[tool].get_definition()
+        return has_spent_within(self._setup.policies, definition, calls, context)
 
     async def foreseen(
         self, calls: Iterable[HydrationResult], context: PolicyContext
@@ -355,15 +361,15 @@ class ToolRunner:
         Each call is judged as if the run had counted those before it, except in counts that a
         policy keeps itself. Nothing is counted, and nobody is asked.
         """
-        ahead, decided = context.run.copied(), list[Decision | None]()
+        tally, decisions = context.run.copied(), list[Decision | None]()
         for call in calls:
             decision = None
             if isinstance(call, Hydrated):
-                decision = await self._foreseen(call, PolicyContext(context.caller, ahead))
+                decision = await self._foreseen(call, PolicyContext(context.caller, tally))
             if isinstance(call, Hydrated) and not isinstance(decision, Deny):
-                ahead.count(call.definition.name, call.definition.annotations.cost)
-            decided.append(decision)
-        return decided
+                tally.count(call.definition.name, call.definition.annotations.cost)
+            decisions.append(decision)
+        return decisions
 
     async def _foreseen(self, call: Hydrated, context: PolicyContext) -> Decision:
         setup = self._setup
@@ -421,17 +427,17 @@ class ToolRunner:
                     pinned = setup.cache.pinned(scope.tally.run_id, call, caller.id)
                 keeper = self._keeper if scope.approver is None else _keeper(scope.approver)
                 if pinned is None and keeper is not None:
-                    pinned = await self._kept(keeper, call, caller, scope)
+                    pinned = await self._pinned_by(keeper, call, caller, scope)
                 hook = self._hook
                 hydrated = hydrate(call, setup.catalog, pinned=pinned, on_exception=hook)
             parent = CALLING.get()
             if parent is not None and is_tainted_here():
                 scope.tally.tainted = True
             facts = setup.recorder.facts(hydrated, caller, scope, parent)
-            prepared = Call(setup, facts, PolicyContext(caller, scope.tally), scope, pinned)
+            to_run = Call(setup, facts, PolicyContext(caller, scope.tally), scope, pinned)
             if scope.suspended:
-                keep_place(facts, prepared.account)
-            return await prepared.run(task, cancels, None if hydrated is call else self._repairer)
+                keep_place(facts, to_run.account)
+            return await to_run.run(task, cancels, None if hydrated is call else self._repairer)
         except BaseException as raised:
             check_stop(raised, cancels)
             raise
@@ -454,10 +460,10 @@ class ToolRunner:
         planned = check_each("plan", plan, (Hydrated, Rejected), _PLANS)
         scope = CallScope(RunTally())
         if isinstance(plan, Plan):
-            asked = plan.request
-            digest = "" if asked is None else prompt_of(asked.messages, asked.tools).digest
-            told = plan.reply
-            origin = Origin(model=told.model, provider=told.provider, prompt_digest=digest)
+            request = plan.request
+            digest = "" if request is None else prompt_of(request.messages, request.tools).digest
+            reply = plan.reply
+            origin = Origin(model=reply.model, provider=reply.provider, prompt_digest=digest)
             scope = CallScope(RunTally(), origin=origin)
         recorder = self._setup.recorder
         await _to_the_last(recorder.plan(hydrated, caller, scope) for hydrated in planned)
@@ -521,15 +527,15 @@ class ToolRunner:
         """
         calls = check_each("calls", calls, _CALLS, "a list of ToolCall, or of results of hydrate")
         scope = CallScope(RunTally(started=time.monotonic())) if scope is None else scope
-        given, begun, cancels = list(calls), set[int](), cancel_requests()
-        if len(given) == 1:
-            return [await self.exec(given[0], caller=caller, scope=scope)]
+        call_list, begun_indexes, cancels = list(calls), set[int](), cancel_requests()
+        if len(call_list) == 1:
+            return [await self.exec(call_list[0], caller=caller, scope=scope)]
 
-        async def one(at: int) -> Outcome:
-            begun.add(at)
-            return await self.exec(given[at], caller=caller, scope=scope)
+        async def run_one(index: int) -> Outcome:
+            begun_indexes.add(index)
+            return await self.exec(call_list[index], caller=caller, scope=scope)
 
-        tasks = [asyncio.ensure_future(one(at)) for at in range(len(given))]
+        tasks = [asyncio.ensure_future(run_one(index)) for index in range(len(call_list))]
         together = asyncio.gather(*tasks)
         # otherwise asyncio prints an error that a cancellation overtook
         together.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -540,13 +546,13 @@ class ToolRunner:
                 task.cancel()
             with suppress(asyncio.CancelledError):  # cancelled again; it is over when all tasks are
                 await asyncio.gather(*tasks, return_exceptions=True)
-            left = (
+            unbegun = (
                 self._hydrated(call) if isinstance(call, ToolCall) else call
-                for at, call in enumerate(given)
-                if at not in begun
+                for index, call in enumerate(call_list)
+                if index not in begun_indexes
             )
-            ended = self.refuse_all(left, caller=caller, scope=scope, code=ErrorCode.CANCELLED)
-            await record_end(ended, raised, cancels)
+            refusal = self.refuse_all(unbegun, caller=caller, scope=scope, code=ErrorCode.CANCELLED)
+            await record_end(refusal, raised, cancels)
             check_stop(raised, cancels)
             raise
 
@@ -562,10 +568,10 @@ class ToolRunner:
         entry = self.catalog.by_name.get(call.name)
         if entry is None or not entry.tool.has_factories:
             return self._hydrated(call)
-        told = Provenance(call.provider_id, call.arguments, notes=call.notes)
-        return Rejected(call, (), told, entry.tool.definition)
+        provenance = Provenance(call.provider_id, call.arguments, notes=call.notes)
+        return Rejected(call, (), provenance, entry.tool.definition)
 
-    async def _kept(
+    async def _pinned_by(
         self, keeper: KeepingApprover, call: ToolCall, caller: Caller, scope: CallScope
     ) -> Pinned:
         """Return what was kept with the question about a call.
@@ -583,9 +589,9 @@ class ToolRunner:
             if isinstance(raised, Exception) and not isinstance(raised, SourceError):
                 self._setup.reporter.raised(f"the approver of tool '{call.name}'", call, raised)
                 return None
-            refused = [self._hydrated(call)]
-            ended = self.refuse_all(refused, caller=caller, scope=scope, code=ErrorCode.CANCELLED)
-            await record_end(ended, raised, cancels)
+            calls = [self._hydrated(call)]
+            refusal = self.refuse_all(calls, caller=caller, scope=scope, code=ErrorCode.CANCELLED)
+            await record_end(refusal, raised, cancels)
             raise
 
 
@@ -622,14 +628,14 @@ def checked_sinks(sinks: Iterable[Sink]) -> tuple[Sink, ...]:
     """Return the sinks. Raises ToolcribError for an object that is not one, before any call."""
     if not isinstance(sinks, Iterable):
         raise ToolcribError("sinks is a list: sinks=[sink]")
-    given = tuple(sinks)
-    for sink in given:
+    sink_list = tuple(sinks)
+    for sink in sink_list:
         if isinstance(sink, type) or not callable(getattr(sink, "write", None)):
             kind = sink if isinstance(sink, type) else type(sink)
             raise ToolcribError(
                 f"a sink must be an object with a method write(record): {kind.__name__} is not"
             )
-    return given
+    return sink_list
 
 
 def check_hook(hook: object) -> None:
@@ -637,24 +643,27 @@ def check_hook(hook: object) -> None:
 
     What an async hook raised would be lost.
     """
-    wrong = isinstance(hook, type) or inspect.iscoroutinefunction(hook) or not callable(hook)
-    if hook is not None and wrong:
+    is_wrong = isinstance(hook, type) or inspect.iscoroutinefunction(hook) or not callable(hook)
+    if hook is not None and is_wrong:
         raise ToolcribError("on_exception is a plain function: hook(call, raised)")
 
 
 def _check_suspended(call: ToolCall, scope: CallScope) -> None:
-    suspended, own = scope.suspended.get(call.id), OuterCall(scope.tally.run_id, call.id, call.name)
-    if suspended is not None and suspended.call != own:
-        of = suspended.call
+    suspended, this_call = (
+        scope.suspended.get(call.id),
+        OuterCall(scope.tally.run_id, call.id, call.name),
+    )
+    if suspended is not None and suspended.call != this_call:
+        other = suspended.call
         raise SourceError(
-            f"suspended[{call.id!r}] belongs to another call: {of.call_id!r} of run {of.run_id!r}, tool"
-            f" {of.tool!r}"
+            f"suspended[{call.id!r}] belongs to another call: {other.call_id!r} of run {other.run_id!r}, tool"
+            f" {other.tool!r}"
         )
 
 
 async def _to_the_last(steps: Iterable[Awaitable[object]]) -> None:
     """Await all of them, one after the other, then raise the first failure, or the cancellation."""
-    trouble: BaseException | None = None
+    first_error: BaseException | None = None
     cancels = cancel_requests()
     for step in steps:
         try:
@@ -662,15 +671,15 @@ async def _to_the_last(steps: Iterable[Awaitable[object]]) -> None:
         except NOT_ITS_OWN:
             raise
         except BaseException as raised:  # noqa: BLE001  raised below
-            trouble = trouble or raised
-    if trouble is not None:
-        check_stop(trouble, cancels)
-        raise trouble
+            first_error = first_error or raised
+    if first_error is not None:
+        check_stop(first_error, cancels)
+        raise first_error
 
 
 def _check_seconds(name: str, value: object) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 0 < value < math.inf:  # type: ignore[operator]
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 < value < math.inf:  # type: ignore[operator]
         raise ToolcribError(f"{name} is a number of seconds above 0")
 
 

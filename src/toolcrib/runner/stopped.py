@@ -43,9 +43,9 @@ class Reporter:
     def __init__(self, hook: ExceptionHook | None = None) -> None:
         self._hook = hook
 
-    def raised(self, what: str, call: ToolCall, raised: BaseException) -> None:
-        """Log and report an exception; `what` names the code that raised it: `tool 'pay'`."""
-        log_raised(what, raised)
+    def raised(self, label: str, call: ToolCall, raised: BaseException) -> None:
+        """Log and report an exception; `label` names the code that raised it: `tool 'pay'`."""
+        log_raised(label, raised)
         self.debug(call, raised)
 
     def debug(self, call: ToolCall, raised: BaseException) -> None:
@@ -56,8 +56,8 @@ class Reporter:
             self._hook(call, raised)
         except KeyboardInterrupt:
             raise
-        except BaseException as failed:  # noqa: BLE001  the author's code
-            log_raised("on_exception", failed)
+        except BaseException as hook_error:  # noqa: BLE001  the author's code
+            log_raised("on_exception", hook_error)
 
 
 class Stopped(Exception):  # noqa: N818  carries an outcome out of the pipeline, never further
@@ -66,7 +66,7 @@ class Stopped(Exception):  # noqa: N818  carries an outcome out of the pipeline,
     `asked_digest` is the digest of the definition in an earlier question. `edited_by` is who
     approved it with something that cannot be arguments. `told` is what the model reads in place of
     the error's text. `left` says that work of its tool is still running; the call is over when its
-    `body` is, if it has one. `late` says that it was stopped at its time limit; otherwise its
+    `work` is, if it has one. `late` says that it was stopped at its time limit; otherwise its
     caller was cancelled.
     """
 
@@ -78,7 +78,7 @@ class Stopped(Exception):  # noqa: N818  carries an outcome out of the pipeline,
         edited_by: str = "",
         told: str = "",
         left: bool = False,
-        body: Work | None = None,
+        work: Work | None = None,
         late: bool = False,
     ) -> None:
         super().__init__(error.code)
@@ -87,7 +87,7 @@ class Stopped(Exception):  # noqa: N818  carries an outcome out of the pipeline,
         self.edited_by = edited_by
         self.told = told
         self.notes = (LEFT_BEHIND,) if left else ()
-        self.body = body
+        self.work = work
         self.late = late
 
 
@@ -121,14 +121,14 @@ def as_failure(raised: BaseException) -> BaseException:
     return raised
 
 
-def raise_stop(stop: BaseException, failed: BaseException) -> NoReturn:
+def raise_stop(stop: BaseException, failure: BaseException) -> NoReturn:
     """Raise the stop from outside, not what a sink or an observer raised in the meantime.
 
     Whoever cancels a task waits for its CancelledError. The failure becomes its cause, and is
     logged.
     """
-    log_raised("a sink or an observer", failed)
-    raise stop from failed
+    log_raised("a sink or an observer", failure)
+    raise stop from failure
 
 
 def check_stop(raised: BaseException, cancels: int) -> None:
@@ -140,17 +140,17 @@ def check_stop(raised: BaseException, cancels: int) -> None:
         raise_stop(asyncio.CancelledError(), raised)
 
 
-async def record_end(ended: Awaitable[object], raised: BaseException, cancels: int) -> None:
+async def record_end(recording: Awaitable[object], raised: BaseException, cancels: int) -> None:
     """Await the recording of calls that were ended by `raised`.
 
     If `raised` is a stop, it is raised in place of any failure in recording.
     """
     try:
-        await ended
-    except BaseException as failed:
-        if isinstance(raised, STOPS) and not isinstance(failed, STOPS):
-            raise_stop(raised, failed)
-        check_stop(failed, cancels)
+        await recording
+    except BaseException as failure:
+        if isinstance(raised, STOPS) and not isinstance(failure, STOPS):
+            raise_stop(raised, failure)
+        check_stop(failure, cancels)
         raise
 
 
@@ -167,10 +167,10 @@ def model_text(raised: BaseException) -> str:
     return sentence(words_of(raised).model_text)
 
 
-def safe_error(raised: BaseException, *, again: bool) -> CallError:
+def safe_error(raised: BaseException, *, may_repeat: bool) -> CallError:
     """Return what may be said of an exception: an author's safe text, else the code's sentence.
 
-    `again` says whether the call may be made again, if the author does not say so.
+    `may_repeat` says whether the call may be made again, if the author does not say so.
     """
     if isinstance(raised, ToolError):
         words, code = words_of(raised), ErrorCode.TOOL_ERROR
@@ -178,8 +178,8 @@ def safe_error(raised: BaseException, *, again: bool) -> CallError:
             code = ErrorCode.CAPABILITY_ERROR
         elif isinstance(raised, OutcomeUnknown):
             code = ErrorCode.OUTCOME_UNKNOWN
-        retryable = again if words.retryable is None else words.retryable
+        retryable = may_repeat if words.retryable is None else words.retryable
         return CallError.of(code, sentence(words.text) or None, retryable=retryable)
     if isinstance(raised, MissingExtraError):
         return CallError.of(ErrorCode.NOT_RUNNABLE, raised.advice)
-    return CallError.of(ErrorCode.TOOL_ERROR, retryable=again)
+    return CallError.of(ErrorCode.TOOL_ERROR, retryable=may_repeat)
