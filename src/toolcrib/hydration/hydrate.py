@@ -82,7 +82,7 @@ def hydrate(
         entry = offered.by_name.get(call.name)
         tool = ErrorCode.UNKNOWN_TOOL if entry is None else entry.tool
     elif isinstance(offered, Offer):
-        offer, tool = offered, _offered(call.name, offered)
+        offer, tool = offered, _find_offered(call.name, offered)
     else:
         return hydrate(call, Catalog(offered), pinned=pinned, on_exception=on_exception)
     if not isinstance(tool, Tool):
@@ -91,13 +91,15 @@ def hydrate(
     parsed = read_short(call.arguments) or read_arguments(call.arguments)
     if not isinstance(parsed, Parsed):
         return _reject(call, started, parsed.code, parsed.message, definition=definition)
-    judged = parsed if offer is None else _restored(offer, tool, call, parsed)
-    before = None if pinned is None else FactoryValues.of(pinned)
-    undeclared = () if definition.closed else _undeclared(tool, judged.value)
-    about = (call, tool, on_exception)
-    made, errors, retryable = built(tool, judged, before, _failed_call, about)
-    notes, validator = call.notes + judged.notes + undeclared, tool.validator
-    if made is not None and made.normalised:
+    restored = parsed if offer is None else _restore(offer, tool, call, parsed)
+    earlier_values = None if pinned is None else FactoryValues.of(pinned)
+    undeclared = () if definition.closed else _undeclared(tool, restored.value)
+    report_arguments = (call, tool, on_exception)
+    result, errors, retryable = built(
+        tool, restored, earlier_values, _report_failed_call, report_arguments
+    )
+    notes, validator = call.notes + restored.notes + undeclared, tool.validator
+    if result is not None and result.normalised:
         notes = (*notes, "normalised")
     provenance = Provenance(
         call.provider_id,
@@ -110,11 +112,11 @@ def hydrate(
         notes,
         definition.no_schema_mode,
     )
-    if made is None or errors:
+    if result is None or errors:
         return Rejected(call, errors, provenance, definition, retryable)
-    data, canonical, values = judged.data, made.canonical, made.factory_values
-    building = _Build(tool, data, canonical, made, values, made.normalised)
-    return Hydrated(call, definition, canonical, provenance, building, made.defaults)
+    sent, canonical, values = restored.data, result.canonical, result.factory_values
+    building = _Build(tool, sent, canonical, result, values, result.normalised)
+    return Hydrated(call, definition, canonical, provenance, building, result.defaults)
 
 
 _PINNED = (Mapping, FactoryValues, NoneType)
@@ -193,10 +195,10 @@ class _Build(Veiled, msgspec.Struct, eq=False):
 
     def anew(self, tool: Tool[..., Any]) -> BuiltArguments:
         values = self._factory_values
-        made = tool.make(self.sent, None if values is None else values.again())
-        if made.canonical != self._canonical:
+        result = tool.make(self.sent, None if values is None else values.again())
+        if result.canonical != self._canonical:
             raise OtherArguments("the tool reads a different value from these arguments each time")
-        return made
+        return result
 
 
 def instance_of(hydrated: Hydrated, tool: Tool[..., Any]) -> Any:
@@ -211,12 +213,12 @@ def instance_of(hydrated: Hydrated, tool: Tool[..., Any]) -> Any:
     building = hydrated.building
     if not isinstance(building, _Build):
         raise OtherArguments("only a call that was hydrated can run")
-    made, building._unseen = building._unseen, None  # noqa: SLF001  hand it out only once
-    if made is None or tool is not building._tool:  # noqa: SLF001
-        made = building.anew(tool)
-    if made.canonical != hydrated.canonical:
+    result, building._unseen = building._unseen, None  # noqa: SLF001  hand it out only once
+    if result is None or tool is not building._tool:  # noqa: SLF001
+        result = building.anew(tool)
+    if result.canonical != hydrated.canonical:
         raise OtherArguments("these are not the arguments that were decided on")
-    return made.instance
+    return result.instance
 
 
 def added_to(hydrated: Hydrated) -> AddedDefaults:
@@ -227,11 +229,11 @@ def added_to(hydrated: Hydrated) -> AddedDefaults:
         raise OtherArguments("only a hydrated call that has not run yet can be edited")
     unseen, values = building._unseen, building._factory_values  # noqa: SLF001
     parameters: list[Noted] = [((None, steps_of(p)[0]), None, None) for p in hydrated.defaults]
-    asked = [] if values is None else values.asked
-    return AddedDefaults.of(unseen.noted or parameters, asked, unseen.sets, unseen.given)
+    factory_values = [] if values is None else values.asked
+    return AddedDefaults.of(unseen.noted or parameters, factory_values, unseen.sets, unseen.given)
 
 
-def _restored(offer: Offer, tool: Tool[..., Any], call: ToolCall, parsed: Parsed) -> Parsed:
+def _restore(offer: Offer, tool: Tool[..., Any], call: ToolCall, parsed: Parsed) -> Parsed:
     """Translate arguments for a provider's view into the author's terms.
 
     Translated arguments get the note `restored`.
@@ -239,35 +241,35 @@ def _restored(offer: Offer, tool: Tool[..., Any], call: ToolCall, parsed: Parsed
     The view is tried first, because arguments wrapped for it could happen to fit the author's
     schema too. Arguments that a model sent in the author's terms anyway are accepted as they are.
     """
-    restorer, validator, sent = offer.restorers.get(call.name), tool.validator, parsed.value
+    restorer, validator, arguments = offer.restorers.get(call.name), tool.validator, parsed.value
     if restorer is None or validator is None:
         return parsed
-    restored = restorer.restore(sent)
-    if not isinstance(restored, dict) or restored == sent:
+    restored = restorer.restore(arguments)
+    if not isinstance(restored, dict) or restored == arguments:
         return parsed
     try:
-        if validator.is_valid(sent) and not validator.is_valid(restored):
+        if validator.is_valid(arguments) and not validator.is_valid(restored):
             return parsed
     except KeyboardInterrupt:
         raise
     except BaseException:  # noqa: BLE001, S110  validation follows, and fails again
         pass
-    apart = None if parsed.apart is None else restorer.restore(parsed.apart)
-    return Parsed(restored, to_json(restored), (*parsed.notes, "restored"), apart)
+    unrounded = None if parsed.apart is None else restorer.restore(parsed.apart)
+    return Parsed(restored, to_json(restored), (*parsed.notes, "restored"), unrounded)
 
 
-def _offered(name: str, offer: Offer) -> Tool[..., Any] | ErrorCode:
-    thing = offer.tools.get(name)
-    if thing is not None:
-        return tool_of(thing)
+def _find_offered(name: str, offer: Offer) -> Tool[..., Any] | ErrorCode:
+    offered_tool = offer.tools.get(name)
+    if offered_tool is not None:
+        return tool_of(offered_tool)
     return ErrorCode.NOT_OFFERED if name in offer.known else ErrorCode.UNKNOWN_TOOL
 
 
 def _undeclared(tool: Tool[..., Any], arguments: JsonObject) -> tuple[str, ...]:
     """Return the note on arguments that the schema accepts but does not name. No record shows
     them."""
-    number = len(arguments.keys() - tool.definition.properties)
-    return (f"undeclared:{number}",) if number and tool.validator is not None else ()
+    count = len(arguments.keys() - tool.definition.properties)
+    return (f"undeclared:{count}",) if count and tool.validator is not None else ()
 
 
 _VALIDATE, _INSTANTIATE = Stage.VALIDATE, Stage.INSTANTIATE  # reading them from the class is slow
@@ -276,15 +278,15 @@ _VALIDATE, _INSTANTIATE = Stage.VALIDATE, Stage.INSTANTIATE  # reading them from
 def built(
     tool: Tool[..., Any],
     parsed: Parsed,
-    before: FactoryValues | None,
-    failed: Callable[..., None],
-    about: tuple[Any, ...] = (),
+    earlier_values: FactoryValues | None,
+    report: Callable[..., None],
+    report_arguments: tuple[Any, ...] = (),
 ) -> tuple[BuiltArguments | None, tuple[HydrationError, ...], bool | None]:
     """Validate arguments, parse them once, and compare the value with what was sent.
 
     Return what was built, or errors, and whether the author said that the call may be retried. A
     failure of the author's code, or ours, is an `unusable_tool` error; it is also reported to
-    `failed`, which is a `Failed` that takes the items of `about` first.
+    `report`, which is a `Failed` that takes the items of `report_arguments` first.
     """
     definition, validator, arguments = tool.definition, tool.validator, parsed.value
     stage = _VALIDATE
@@ -294,53 +296,59 @@ def built(
             if errors:
                 return None, errors, None
         stage = _INSTANTIATE
-        made = tool.make(arguments, before)
-        if made.normalised:
+        result = tool.make(arguments, earlier_values)
+        if result.normalised:
             stage = _VALIDATE
-            if validator is not None and not validator.is_valid(_without(made)):
-                return made, _normalised(tool, parsed, made, partial(failed, *about)), None
+            if validator is not None and not validator.is_valid(_without_defaults(result)):
+                return (
+                    result,
+                    _errors_of_validators(tool, parsed, result, partial(report, *report_arguments)),
+                    None,
+                )
     except KeyboardInterrupt:
         raise
     except BaseException as raised:  # noqa: BLE001  the author's code, or a panic in Rust
         cause = raised.__cause__ if isinstance(raised, FactoryFailed) else raised
         retryable = words_of(cause or raised).retryable
-        tell = partial(failed, *about)
+        report_failure = partial(report, *report_arguments)
         if stage is Stage.VALIDATE or not isinstance(raised, _REFUSALS):
-            return None, _failed(raised, stage, tell), retryable
-        return None, _refused(raised, tool, fresh(parsed.data), tell), retryable
+            return None, _report_failure(raised, stage, report_failure), retryable
+        return None, _errors_of_refusal(raised, tool, fresh(parsed.data), report_failure), retryable
     if parsed.apart is None:
-        return made, (), None
-    values = None if made.factory_values is None else made.factory_values.again()
-    apart = Parsed(parsed.apart, parsed.data)
-    return made, *built(tool, apart, values, failed, about)[1:]
+        return result, (), None
+    values = None if result.factory_values is None else result.factory_values.again()
+    unrounded = Parsed(parsed.apart, parsed.data)
+    return result, *built(tool, unrounded, values, report, report_arguments)[1:]
 
 
-def _failed_call(
+def _report_failed_call(
     call: ToolCall,
     tool: Tool[..., Any],
     on_exception: Callable[[ToolCall, BaseException], None] | None,
-    what: str,
+    part: str,
     raised: BaseException,
 ) -> None:
-    log_raised(f"tool '{tool.definition.name}', {what},", raised)
+    log_raised(f"tool '{tool.definition.name}', {part},", raised)
     if on_exception is not None:
         on_exception(call, raised)
 
 
-def _failed(raised: BaseException, stage: Stage, failed: Failed) -> tuple[HydrationError, ...]:
+def _report_failure(
+    raised: BaseException, stage: Stage, report: Failed
+) -> tuple[HydrationError, ...]:
     """Report to the author what their code, or ours, raised. Return the error for the model, which
     never blames its arguments."""
-    what = "its validator" if stage is Stage.VALIDATE else "when it was given its arguments"
-    said = ErrorCode.UNUSABLE_TOOL.info.text
+    part = "its validator" if stage is Stage.VALIDATE else "when it was given its arguments"
+    message = ErrorCode.UNUSABLE_TOOL.info.text
     if isinstance(raised, FactoryFailed):
-        what = f"the default factory of '{raised.field}'"
-        said = f"The tool cannot be used: the default of '{raised.field}' could not be made."
+        part = f"the default factory of '{raised.field}'"
+        message = f"The tool cannot be used: the default of '{raised.field}' could not be made."
         raised = raised.__cause__ or raised
-    failed(what, raised)
+    report(part, raised)
     if isinstance(raised, MissingExtraError):
-        said = raised.advice
-    said = sentence(words_of(raised).text) or said
-    return (HydrationError(stage, ErrorCode.UNUSABLE_TOOL, said),)
+        message = raised.advice
+    message = sentence(words_of(raised).text) or message
+    return (HydrationError(stage, ErrorCode.UNUSABLE_TOOL, message),)
 
 
 def _violations(
@@ -354,16 +362,16 @@ def _violations(
     ) or (error_of(ErrorCode.INVALID_ARGUMENTS),)
 
 
-def _without(made: BuiltArguments) -> JsonObject:
+def _without_defaults(result: BuiltArguments) -> JsonObject:
     """Return the arguments as validators changed them, without defaults, which no schema judges."""
-    arguments = fresh(made.canonical)
-    for pointer in reversed(made.defaults):  # backwards, so that array indexes stay valid
+    arguments = fresh(result.canonical)
+    for pointer in reversed(result.defaults):  # backwards, so that array indexes stay valid
         remove_at(arguments, pointer)
     return arguments
 
 
-def _normalised(
-    tool: Tool[..., Any], parsed: Parsed, made: BuiltArguments, failed: Failed
+def _errors_of_validators(
+    tool: Tool[..., Any], parsed: Parsed, result: BuiltArguments, report: Failed
 ) -> tuple[HydrationError, ...]:
     """Return the errors for values that validators produced and the schema does not accept.
 
@@ -371,19 +379,23 @@ def _normalised(
     schema accepts the value that was sent.
     """
     text = "the tool's own validator turns this value into one that does not fit the tool's schema"
-    sent, taken = fresh(parsed.data), _without(made)
-    others = [path for path in made.normalised if _is_other(_at(sent, path), _at(taken, path))]
-    for path in others:
-        above, _, last = path.rpartition("/")
-        holder = _at(taken, above)
-        holder[int(last) if isinstance(holder, list) else steps_of(f"/{last}")[0]] = _at(sent, path)
-    by_code = bool(others and tool.validator is not None and tool.validator.is_valid(taken))
+    sent, produced = fresh(parsed.data), _without_defaults(result)
+    retyped = [
+        path for path in result.normalised if _is_other(_at(sent, path), _at(produced, path))
+    ]
+    for path in retyped:
+        parent, _, step = path.rpartition("/")
+        holder = _at(produced, parent)
+        holder[int(step) if isinstance(holder, list) else steps_of(f"/{step}")[0]] = _at(sent, path)
+    by_code = bool(retyped and tool.validator is not None and tool.validator.is_valid(produced))
     faults = tuple(
-        (tuple(steps_of(path)), text) for path in (others if by_code else made.normalised)
+        (tuple(steps_of(path)), text) for path in (retyped if by_code else result.normalised)
     )
-    code = dict.fromkeys(name for where, _ in faults for name in tool.code_at("".join(where[:1])))
-    error = NotAcceptedError(faults, tuple(code), by_code=by_code)
-    return _refused(error, tool, sent, failed)
+    functions = dict.fromkeys(
+        name for location, _ in faults for name in tool.code_at("".join(location[:1]))
+    )
+    error = NotAcceptedError(faults, tuple(functions), by_code=by_code)
+    return _errors_of_refusal(error, tool, sent, report)
 
 
 def _at(value: Any, pointer: str) -> Any:
@@ -396,8 +408,8 @@ def _at(value: Any, pointer: str) -> Any:
     return value
 
 
-def _is_other(sent: Any, made: Any) -> bool:
-    return sent is not ... and made is not ... and not same_kind(sent, made)
+def _is_other(sent: Any, produced: Any) -> bool:
+    return sent is not ... and produced is not ... and not same_kind(sent, produced)
 
 
 _MOST_NAMED = 3
@@ -405,21 +417,21 @@ _MOST_WARNED = 100
 _WARNED: WeakKeyDictionary[Tool[..., Any], set[str]] = WeakKeyDictionary()
 
 
-def _warn(tool: Tool[..., Any], places: Iterable[str], code: tuple[str, ...]) -> None:
+def _warn(tool: Tool[..., Any], places: Iterable[str], functions: tuple[str, ...]) -> None:
     """Warn the author, once for each place, that their code may be why a valid value is refused."""
-    said = _said(re.sub(r"/[0-9]+(?![^/])", "/*", place) for place in places)
-    warned = _WARNED.setdefault(tool, set())
-    if said not in warned and len(warned) < _MOST_WARNED:
-        warned.add(said)
-        log_refused(tool.definition.name, said, code[:_MOST_NAMED])
+    description = _places_text(re.sub(r"/[0-9]+(?![^/])", "/*", place) for place in places)
+    descriptions = _WARNED.setdefault(tool, set())
+    if description not in descriptions and len(descriptions) < _MOST_WARNED:
+        descriptions.add(description)
+        log_refused(tool.definition.name, description, functions[:_MOST_NAMED])
 
 
-def _said(places: Iterable[str]) -> str:
+def _places_text(places: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(place or "the top" for place in places))
 
 
-def _refused(
-    raised: _Refusal, tool: Tool[..., Any], arguments: JsonObject, failed: Failed
+def _errors_of_refusal(
+    raised: _Refusal, tool: Tool[..., Any], arguments: JsonObject, report: Failed
 ) -> tuple[HydrationError, ...]:
     """Return the errors from an author's own checks, which no schema can state.
 
@@ -429,17 +441,18 @@ def _refused(
     if isinstance(raised, TooMuchWorkError):
         return (error_of(ErrorCode.TOO_LARGE, raised.text),)
     if isinstance(raised, ToolError):
-        said = sentence(words_of(raised).text) or ErrorCode.INVALID_ARGUMENTS.info.text
-        return (HydrationError(Stage.INSTANTIATE, ErrorCode.INVALID_ARGUMENTS, said),)
+        message = sentence(words_of(raised).text) or ErrorCode.INVALID_ARGUMENTS.info.text
+        return (HydrationError(Stage.INSTANTIATE, ErrorCode.INVALID_ARGUMENTS, message),)
     faults = raised.faults if isinstance(raised, NotAcceptedError) else value_faults(raised)
     places = [_path(where, arguments, tool.definition) for where, _ in faults]
     if isinstance(raised, NotAcceptedError) and raised.by_code:
-        named = " or ".join(raised.code[:_MOST_NAMED] or A_VALIDATOR)
-        otherwise = MadeOtherwise(
-            f"{named} turned the valid value at {_said(places)} into one that the tool cannot take: a"
-            " validator must return its value, and only a validator of a single field may change it"
+        functions = " or ".join(raised.code[:_MOST_NAMED] or A_VALIDATOR)
+        error = MadeOtherwise(
+            f"{functions} turned the valid value at {_places_text(places)} into one that the tool"
+            " cannot take: a validator must return its value, and only a validator of a single field may"
+            " change it"
         )
-        return _failed(otherwise, Stage.INSTANTIATE, failed)
+        return _report_failure(error, Stage.INSTANTIATE, report)
     if isinstance(raised, NotAcceptedError) and raised.code:
         _warn(tool, places, raised.code)
     return tuple(
@@ -457,17 +470,17 @@ def _path(
     """
     declared = definition.input_schema_json or ""
     node: Any = arguments
-    shown = []
+    tokens = []
     for step in location:
         if isinstance(node, dict) and step in node:
-            shown.append(escape_pointer(step) if f'"{step}"' in declared else "*")
+            tokens.append(escape_pointer(step) if f'"{step}"' in declared else "*")
         elif isinstance(node, list) and str(step).isdecimal() and int(step) < len(node):
             step = int(step)  # noqa: PLW2901
-            shown.append(str(step))
+            tokens.append(str(step))
         else:
             continue
         node = node[step]
-    return "".join(f"/{token}" for token in shown)
+    return "".join(f"/{token}" for token in tokens)
 
 
 def _reject(

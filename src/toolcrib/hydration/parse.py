@@ -160,8 +160,8 @@ def read_short(text: str) -> Parsed | None:
     except orjson.JSONDecodeError:
         return None
     data, written = text.encode(), orjson.dumps(value)
-    same = written == data or written.replace(b" ", b"") == data.replace(b" ", b"")
-    return Parsed(value, data) if same and value.__class__ is dict else None
+    is_unchanged = written == data or written.replace(b" ", b"") == data.replace(b" ", b"")
+    return Parsed(value, data) if is_unchanged and value.__class__ is dict else None
 
 
 @names_wrong_types
@@ -187,11 +187,11 @@ def read_arguments(text: str) -> Parsed | ParseFailure:
         return _too_large(f"they are longer than {MAX_BYTES} bytes")
     if not data or data.isspace():
         return Parsed({}, b"{}", ("empty_arguments",))
-    value, apart, failure = _read(data)
+    value, unrounded, failure = _read(data)
     if failure is not None:
         return _single_quoted(text) or failure
     if isinstance(value, dict):
-        return Parsed(value, data, (), apart)
+        return Parsed(value, data, (), unrounded)
     return _unwrapped(value)
 
 
@@ -213,9 +213,9 @@ def _unwrapped(value: JsonValue) -> Parsed | ParseFailure:
         return Parsed({}, b"{}", ("empty_arguments",))
     if isinstance(value, str):
         data = value.encode()
-        inner, apart, failure = _read(data)
+        inner, unrounded, failure = _read(data)
         if failure is None and isinstance(inner, dict):
-            return Parsed(inner, data, ("double_encoded",), apart)
+            return Parsed(inner, data, ("double_encoded",), unrounded)
     return ParseFailure(
         ErrorCode.INVALID_JSON, f"the arguments must be one JSON object, got {kind_of(value)}"
     )
@@ -230,16 +230,16 @@ def _read(data: bytes) -> tuple[JsonValue, Any, ParseFailure | None]:
         value: JsonValue = orjson.loads(data)
     except orjson.JSONDecodeError as error:
         # It reports deep, large and malformed texts in the same words.
-        _, found = _read_carefully(data)
-        where = f"not valid JSON at character {error.pos}"
-        return None, None, found or ParseFailure(ErrorCode.INVALID_JSON, where)
-    written, shallow = written_again(value, data)
-    small = shallow and _has_few_nodes(data)
+        _, careful_failure = _read_carefully(data)
+        message = f"not valid JSON at character {error.pos}"
+        return None, None, careful_failure or ParseFailure(ErrorCode.INVALID_JSON, message)
+    written, is_shallow = written_again(value, data)
+    is_small = is_shallow and _has_few_nodes(data)
     if is_same(written, data):
-        return value, None, None if small else _walk(value)
+        return value, None, None if is_small else _walk(value)
     del value  # keeping both would double the garbage collector's work
-    ordinary = small and not may_hold_wide_integer(data)  # orjson refuses infinite numbers
-    value, failure = _read_carefully(data, ordinary=ordinary)
+    is_ordinary = is_small and not may_hold_wide_integer(data)  # orjson refuses infinite numbers
+    value, failure = _read_carefully(data, ordinary=is_ordinary)
     return value, None if failure is not None else kept_apart(data), failure
 
 
@@ -262,23 +262,25 @@ def _has_few_nodes(data: bytes) -> bool:
     more."""
     if len(data) < 2 * MAX_NODES:
         return True
-    opened = data.count(b"{") + data.count(b"[")
-    return 2 * (data.count(b",") + opened) + 2 <= MAX_NODES
+    bracket_count = data.count(b"{") + data.count(b"[")
+    return 2 * (data.count(b",") + bracket_count) + 2 <= MAX_NODES
 
 
 def _jiter_failure(message: str) -> ParseFailure:
     """Translate jiter's message. It repeats keys of the text, so only its kind and position are
     kept."""
-    place = re.search(r" at line (\d+) column (\d+)$", message)
-    where = f" at line {place[1]}, column {place[2]}" if place else ""
+    position = re.search(r" at line (\d+) column (\d+)$", message)
+    position_text = f" at line {position[1]}, column {position[2]}" if position else ""
     if "duplicate key" in message:
-        return ParseFailure(ErrorCode.INVALID_JSON, f"the same key appears twice{where}")
+        return ParseFailure(ErrorCode.INVALID_JSON, f"the same key appears twice{position_text}")
     if "recursion limit" in message:
         return _too_large(f"they are nested deeper than {MAX_DEPTH}")
     if "out of range" in message:
-        return _too_large(f"a number is too long{where}")
-    reason = next((f": {said}" for kind, said in _REASONS.items() if message.startswith(kind)), "")
-    return ParseFailure(ErrorCode.INVALID_JSON, f"not valid JSON{where}{reason}")
+        return _too_large(f"a number is too long{position_text}")
+    reason = next(
+        (f": {wording}" for kind, wording in _REASONS.items() if message.startswith(kind)), ""
+    )
+    return ParseFailure(ErrorCode.INVALID_JSON, f"not valid JSON{position_text}{reason}")
 
 
 def _walk(value: JsonValue) -> ParseFailure | None:
@@ -287,14 +289,14 @@ def _walk(value: JsonValue) -> ParseFailure | None:
     nodes = 0
     for _ in range(MAX_DEPTH + 1):
         nodes += len(level)
-        below: list[Any] = []
+        next_level: list[Any] = []
         for node in level:
             kind = node.__class__
             if kind is list:
-                below += node
+                next_level += node
             elif kind is dict:
                 nodes += len(node)
-                below += node.values()
+                next_level += node.values()
             elif kind is float and isinf(node):
                 reason = "a number is out of the range of a double"
                 return ParseFailure(ErrorCode.INVALID_JSON, reason)
@@ -302,9 +304,9 @@ def _walk(value: JsonValue) -> ParseFailure | None:
                 return _too_large(f"an integer has more than {MAX_DIGITS} digits")
         if nodes > MAX_NODES:
             return _too_large(f"they hold more than {MAX_NODES} values")
-        if not below:
+        if not next_level:
             return None
-        level = below
+        level = next_level
     return _too_large(f"they are nested deeper than {MAX_DEPTH}")
 
 
@@ -315,11 +317,11 @@ def _single_quoted(text: str) -> Parsed | None:
     if text.count("'") != len(_SINGLE_QUOTED.findall(text)):
         return None
     data = text.replace("'", '"').encode()
-    value, apart, failure = _read(data)
+    value, unrounded, failure = _read(data)
     if failure is not None or not isinstance(value, dict):
         return None
-    return Parsed(value, data, ("single_quotes",), apart)
+    return Parsed(value, data, ("single_quotes",), unrounded)
 
 
-def _too_large(why: str) -> ParseFailure:
-    return ParseFailure(ErrorCode.TOO_LARGE, f"the arguments are too large: {why}")
+def _too_large(reason: str) -> ParseFailure:
+    return ParseFailure(ErrorCode.TOO_LARGE, f"the arguments are too large: {reason}")

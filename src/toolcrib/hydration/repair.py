@@ -123,27 +123,27 @@ async def repair(
     if text is None:
         return rejected
     if not isinstance(text, str):
-        judged: HydrationResult = rejected
+        result: HydrationResult = rejected
         provenance = rejected.provenance
     else:
         text = str.__str__(text)  # a subclass of str may override anything
-        again = msgspec.structs.replace(rejected.call, arguments=text)
-        judged = hydrate(again, offered, pinned=pinned, on_exception=on_exception)
+        repaired_call = msgspec.structs.replace(rejected.call, arguments=text)
+        result = hydrate(repaired_call, offered, pinned=pinned, on_exception=on_exception)
         provenance = msgspec.structs.replace(
-            judged.provenance,
+            result.provenance,
             arguments=rejected.provenance.arguments,
             repaired=True,
             repaired_arguments=text,
         )
     seconds = rejected.provenance.seconds + time.perf_counter() - started
     provenance = msgspec.structs.replace(provenance, repaired_by=name, seconds=seconds)
-    if isinstance(judged, Hydrated):
-        return msgspec.structs.replace(judged, call=rejected.call, provenance=provenance)
+    if isinstance(result, Hydrated):
+        return msgspec.structs.replace(result, call=rejected.call, provenance=provenance)
     # The model has never seen the repaired text, so the position of a fault in it would not help.
-    unread = judged.provenance.sent is None
-    said = rejected if unread else judged
-    errors = (error_of(ErrorCode.INVALID_REPAIR), *said.errors)
-    return Rejected(rejected.call, errors, provenance, definition, said.retryable)
+    is_unread = result.provenance.sent is None
+    reported = rejected if is_unread else result
+    errors = (error_of(ErrorCode.INVALID_REPAIR), *reported.errors)
+    return Rejected(rejected.call, errors, provenance, definition, reported.retryable)
 
 
 async def _text_of(repairer: Repairer, request: RepairRequest) -> object:
@@ -201,8 +201,8 @@ class ModelRepairer:
         if len(request.call.arguments) > _LONGEST:
             return None
         messages = (Message.system(_INSTRUCTIONS), Message.user(_question(request)))
-        asked = ChatRequest(messages, settings=self._settings, id_prefix="repair_")
-        return _answer(await self._client.chat(asked))
+        chat_request = ChatRequest(messages, settings=self._settings, id_prefix="repair_")
+        return _answer(await self._client.chat(chat_request))
 
 
 def _question(request: RepairRequest) -> str:

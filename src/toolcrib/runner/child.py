@@ -58,23 +58,23 @@ from toolcrib.values.definition import ALL
 from toolcrib.values.json import JsonValue, encodable, json_copy, sentence, sha256_hex
 from toolcrib.values.record import Outcome
 
-_MAIN = "__toolcrib_main__"  # name of the program's own file once loaded: not "__main__"
+_MAIN_MODULE = "__toolcrib_main__"  # name of the program's own file once loaded: not "__main__"
 
 
 def main() -> None:
     incoming, outgoing = os.dup(0), os.dup(1)
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for standard in (0, 1, 2):
-        os.dup2(nowhere, standard)
+    devnull = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(devnull, descriptor)
     with open(incoming, "rb", closefd=False) as pipe:
         request = msgspec.json.decode(pipe.readline(), type=ProcessRequest)
-    watch = threading.Thread(target=_end_with_parent, args=(incoming,), daemon=True)
-    watch.start()
+    watcher = threading.Thread(target=_end_with_parent, args=(incoming,), daemon=True)
+    watcher.start()
     if sys.platform == "linux":
         _let_the_kernel_end_it(incoming)
     answers = _Answers(outgoing, request.max_bytes)
-    answers.end(*_answer(request, answers))
-    watch.join()
+    answers.end(*_result_frame(request, answers))
+    watcher.join()
 
 
 def _end_with_parent(incoming: int) -> None:
@@ -99,7 +99,7 @@ class _Answers:
         self._pipe = open(outgoing, "wb")  # noqa: SIM115  for as long as the process lives
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
-        self._over = False
+        self._is_over = False
 
     def progress(self, _call_id: str, part: JsonValue) -> None:
         self._send(PART, json_text(part, self._max_bytes))
@@ -118,13 +118,13 @@ class _Answers:
 
     def _send(self, kind: bytes, body: bytes, *, over: bool = False) -> None:
         with self._lock:
-            if not self._over:
-                self._over = over
+            if not self._is_over:
+                self._is_over = over
                 self._pipe.write(frame(kind, body))
                 self._pipe.flush()
 
 
-def _answer(request: ProcessRequest, answers: _Answers) -> tuple[bytes, bytes]:
+def _result_frame(request: ProcessRequest, answers: _Answers) -> tuple[bytes, bytes]:
     try:
         value = _run(request, answers)
         content = ToolContent.of(value)
@@ -151,15 +151,15 @@ def _ending(raised: BaseException) -> Ending:
     words = words_of(raised)
     match raised:
         case ToolError() if words.text or isinstance(raised, CapabilityError | OutcomeUnknown):
-            said = sentence(words.text)
-            return SafeText(said, words.retryable, _kind_of(raised), sentence(words.model_text))
+            text = sentence(words.text)
+            return SafeText(text, words.retryable, _kind_of(raised), sentence(words.model_text))
         case MissingExtraError():
             return ExtraMissing(str(raised.extra), str(raised.feature))
         case Unusable():
             return NoResult(raised.why, encodable(raised.kind), raised.path)
-    places = own_places(raised.__traceback__)
-    where = places[-1] if places else "an unknown place"
-    return Broken(encodable(f"{type(raised).__name__} was raised at {where}"))
+    locations = own_places(raised.__traceback__)
+    location = locations[-1] if locations else "an unknown place"
+    return Broken(encodable(f"{type(raised).__name__} was raised at {location}"))
 
 
 def _kind_of(raised: ToolError) -> Literal["ToolError", "CapabilityError", "OutcomeUnknown"]:
@@ -170,12 +170,12 @@ def _kind_of(raised: ToolError) -> Literal["ToolError", "CapabilityError", "Outc
 
 def _run(request: ProcessRequest, answers: _Answers) -> Any:
     process.while_loading = answers.unguarded
-    module = _loaded(request)
+    module = _load_module(request)
     process.while_loading = None
-    tool = _found(module, request)
-    given = {}
+    tool = _find_tool(module, request)
+    injected = {}
     if tool.context_parameter is not None:
-        given[tool.context_parameter] = CallContext(
+        injected[tool.context_parameter] = CallContext(
             request.call_id,
             request.run_id,
             request.idempotency_key,
@@ -183,33 +183,35 @@ def _run(request: ProcessRequest, answers: _Answers) -> Any:
             request.deadline,
             answers,
         )
-    made = tool.make(from_json(request.arguments), FactoryValues.of_json(from_json(request.pinned)))
-    if sha256_hex(made.canonical) != request.effective_sha256:
+    built = tool.make(
+        from_json(request.arguments), FactoryValues.of_json(from_json(request.pinned))
+    )
+    if sha256_hex(built.canonical) != request.effective_sha256:
         raise ToolcribError(
             "the tool's process read other arguments than those that were decided on"
         )
-    return tool.invoke(made.instance, given)
+    return tool.invoke(built.instance, injected)
 
 
-def _found(module: ModuleType, request: ProcessRequest) -> Tool[..., Any]:
+def _find_tool(module: ModuleType, request: ProcessRequest) -> Tool[..., Any]:
     """Return the tool, or build one from the function if the program made its tool elsewhere."""
-    thing: Any = module
+    target: Any = module
     for name in request.qualname.split("."):
-        thing = getattr(thing, name)
-    if isinstance(thing, Tool):
-        return thing
+        target = getattr(target, name)
+    if isinstance(target, Tool):
+        return target
     schema = None if request.input_schema is None else json_copy(request.input_schema)
     options = ToolOptions(
         visible=ALL, input_schema=schema, allow_no_schema=True, no_schema_mode="full", lazy=True
     )
-    return make_function_tool(thing, options, {})
+    return make_function_tool(target, options, {})
 
 
-def _loaded(request: ProcessRequest) -> ModuleType:
+def _load_module(request: ProcessRequest) -> ModuleType:
     """Import the module by its name, or load its file if it cannot be imported."""
-    if request.module != "__main__" and _importable(request.module):
+    if request.module != "__main__" and _is_importable(request.module):
         return importlib.import_module(request.module)
-    name = _MAIN if request.module == "__main__" else request.module
+    name = _MAIN_MODULE if request.module == "__main__" else request.module
     loader = SourceFileLoader(name, request.file)
     spec = importlib.util.spec_from_loader(name, loader)
     if spec is None:
@@ -222,7 +224,7 @@ def _loaded(request: ProcessRequest) -> ModuleType:
     return module
 
 
-def _importable(module: str) -> bool:
+def _is_importable(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):

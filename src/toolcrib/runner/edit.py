@@ -64,20 +64,20 @@ def edited_call(
     something else than `edited` says.
     """
     left = LeftDefaults(edited, hydrated)
-    failed: list[Rejected | CallError] = []
+    failures: list[Rejected | CallError] = []
     for base in _bases(left, hydrated, catalog):
         reader = _Reader(base, catalog, left)
-        first = reader.read(edited, None if failed else hook)
+        first = reader.read(edited, None if failures else hook)
         if isinstance(first, Hydrated):
             return first
         second = reader.read_as_written(edited)
         if isinstance(second, Hydrated):
             return second
-        failed += [first, second]
-    rejected = [one for one in failed[:2] if isinstance(one, Rejected)]
+        failures += [first, second]
+    rejected = [failure for failure in failures[:2] if isinstance(failure, Rejected)]
     if rejected:
         return rejected[0]
-    errors = [one for one in failed if isinstance(one, CallError)]
+    errors = [failure for failure in failures if isinstance(failure, CallError)]
     raise Stopped(errors[0] if errors else left.error)
 
 
@@ -175,137 +175,151 @@ class _Edit:
         self.shown = shown
         self._origins = shown.origins
         pointers = map(pointer_of, shown.above)
-        self._special = set(pointers).union(*map(_with_those_above, shown.whole))
-        sent = set(map(canonical_json, _marks_in(shown.sent)))
-        told = set(map(canonical_json, _marks_in(shown.arguments)))
-        defaults = {canonical_json(shown.at(at)) for at in shown.origins}
-        self._marks = told - (sent - defaults)
+        self._default_pointers = set(pointers).union(*map(_with_those_above, shown.whole))
+        sent_marks = set(map(canonical_json, _marks_in(shown.sent)))
+        shown_marks = set(map(canonical_json, _marks_in(shown.arguments)))
+        defaults = {canonical_json(shown.at(path)) for path in shown.origins}
+        self._marks = shown_marks - (sent_marks - defaults)
         # the places where factories are called again, and where their values were shown
         self._left_out: dict[Steps, Steps] = {}
         if as_written:
-            made = self._written(self._without_marks(edited, ()))
+            arguments = self._checked_for_marks(self._without_marks(edited, ()))
         else:
-            made = self._sent(edited, shown.arguments, shown.sent, (), ())
-        self.arguments = cast("JsonObject", made)
+            arguments = self._to_send_for(edited, shown.arguments, shown.sent, (), ())
+        self.arguments = cast("JsonObject", arguments)
 
-    def _sent(self, edited: Any, shown: Any, sent: Any, was: Steps, at: Steps) -> Any:
-        """Return what is sent for what was at `was` and is now at `at`; `ABSENT` for a default."""
-        place, is_left = pointer_of(was), self.shown.same(edited, shown)
+    def _to_send_for(self, edited: Any, shown: Any, sent: Any, old_path: Steps, path: Steps) -> Any:
+        """Return what is sent for what was at `old_path`, now at `path`; `ABSENT` for a default."""
+        pointer, is_left = pointer_of(old_path), self.shown.same(edited, shown)
         if is_left:
             edited = shown
-            if was in self._to_send:
-                return self._written(self._to_send[was])
-            if was in self._origins:
-                if isinstance(self._origins[was], Made):
-                    self._left_out[at] = was
+            if old_path in self._to_send:
+                return self._checked_for_marks(self._to_send[old_path])
+            if old_path in self._origins:
+                if isinstance(self._origins[old_path], Made):
+                    self._left_out[path] = old_path
                 return ABSENT
-            if sent is not ABSENT and (place not in self._special or place in self.shown.whole):
-                self._leave_out_below(was, at)
+            if sent is not ABSENT and (
+                pointer not in self._default_pointers or pointer in self.shown.whole
+            ):
+                self._leave_out_below(old_path, path)
                 return sent
-        elif place not in self._special or place in self.shown.whole or was in self._origins:
-            return self._written(edited)
+        elif (
+            pointer not in self._default_pointers
+            or pointer in self.shown.whole
+            or old_path in self._origins
+        ):
+            return self._checked_for_marks(edited)
         if isinstance(edited, dict) and isinstance(shown, dict) and isinstance(sent, dict):
             names = (name for name in (*sent, *edited) if name in edited)  # in the order sent
-            named = {name: sent.get(name, ABSENT) for name in names}
-            made = {
-                name: self._sent(edited[name], shown[name], before, (*was, name), (*at, name))
+            sent_parts = {name: sent.get(name, ABSENT) for name in names}
+            parts = {
+                name: self._to_send_for(
+                    edited[name], shown[name], sent_part, (*old_path, name), (*path, name)
+                )
                 if name in shown
-                else self._written(edited[name])
-                for name, before in named.items()
+                else self._checked_for_marks(edited[name])
+                for name, sent_part in sent_parts.items()
             }
-            return {name: part for name, part in made.items() if part is not ABSENT}
+            return {name: part for name, part in parts.items() if part is not ABSENT}
         if isinstance(edited, list) and isinstance(shown, list) and isinstance(sent, list):
-            return self._list(edited, shown, sent, was, at)
-        return sent if is_left and sent is not ABSENT else self._written(edited)
+            return self._list_to_send(edited, shown, sent, old_path, path)
+        return sent if is_left and sent is not ABSENT else self._checked_for_marks(edited)
 
-    def _list(self, edited: Any, shown: Any, sent: Any, was: Steps, at: Steps) -> list[Any]:
+    def _list_to_send(
+        self, edited: Any, shown: Any, sent: Any, old_path: Steps, path: Steps
+    ) -> list[Any]:
         """Return the same for a list, of which only the last items may be left out."""
-        places, made = self.shown.places(edited, shown, was), list[Any]()
+        old_steps, items = self.shown.places(edited, shown, old_path), list[Any]()
         for index, part in enumerate(edited):
-            old = places.get(index)
-            if old is None:
-                made.append(self._written(part))
+            old_step = old_steps.get(index)
+            if old_step is None:
+                items.append(self._checked_for_marks(part))
                 continue
-            before, steps = part_at(sent, old), ((*was, old), (*at, index))
-            made.append(self._sent(part, shown[old], before, *steps))
-        while made and made[-1] is ABSENT:  # the last fields of a NamedTuple
-            made.pop()
-        for index, part in enumerate(made):
+            sent_part, paths = part_at(sent, old_step), ((*old_path, old_step), (*path, index))
+            items.append(self._to_send_for(part, shown[old_step], sent_part, *paths))
+        while items and items[-1] is ABSENT:  # the last fields of a NamedTuple
+            items.pop()
+        for index, part in enumerate(items):
             if part is ABSENT:
-                self._left_out.pop((*at, index), None)
-                made[index] = self._written(edited[index])
-        return made
+                self._left_out.pop((*path, index), None)
+                items[index] = self._checked_for_marks(edited[index])
+        return items
 
-    def _leave_out_below(self, was: Steps, at: Steps) -> None:
-        """Note the factory-made defaults in what was shown at `was` and is now at `at`."""
-        for place, made in self._origins.items():
-            if isinstance(made, Made) and place[: len(was)] == was:
-                self._left_out[*at, *place[len(was) :]] = place
+    def _leave_out_below(self, old_path: Steps, path: Steps) -> None:
+        """Note the factory-made defaults in what was shown at `old_path` and is now at `path`."""
+        for default_path, value in self._origins.items():
+            if isinstance(value, Made) and default_path[: len(old_path)] == old_path:
+                self._left_out[*path, *default_path[len(old_path) :]] = default_path
 
-    def _written(self, edited: Any) -> Any:
+    def _checked_for_marks(self, edited: Any) -> Any:
         """Return a value that is sent as it was written. Raises Stopped if it contains a mark."""
         marks = map(canonical_json, _marks_in(edited)) if self._marks else ()
         if not self._marks.isdisjoint(marks):
             raise Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH, _STANDS_FOR))
         return edited
 
-    def _without_marks(self, edited: Any, at: Steps) -> Any:
+    def _without_marks(self, edited: Any, path: Steps) -> Any:
         """Return an edit without the marks that are in their places."""
-        if at in self._origins and is_mark(edited) and edited == self.shown.at(at):
-            if isinstance(self._origins[at], Made):
-                self._left_out[at] = at
+        if path in self._origins and is_mark(edited) and edited == self.shown.at(path):
+            if isinstance(self._origins[path], Made):
+                self._left_out[path] = path
             return ABSENT
         if isinstance(edited, dict):
-            made = {name: self._without_marks(one, (*at, name)) for name, one in edited.items()}
-            return {name: one for name, one in made.items() if one is not ABSENT}
+            parts = {
+                name: self._without_marks(part, (*path, name)) for name, part in edited.items()
+            }
+            return {name: part for name, part in parts.items() if part is not ABSENT}
         if isinstance(edited, list):
-            items = (self._without_marks(one, (*at, i)) for i, one in enumerate(edited))
-            return [one for one in items if one is not ABSENT]
+            items = (self._without_marks(part, (*path, i)) for i, part in enumerate(edited))
+            return [part for part in items if part is not ABSENT]
         return edited
 
     def factory_values(self) -> FactoryValues:
         """Return what factories are to give if they are called in the same order as before."""
-        left = {id(self._origins[was]) for was in self._left_out.values()}
-        left.update(map(id, self._unplaced))
+        left_ids = {id(self._origins[old_path]) for old_path in self._left_out.values()}
+        left_ids.update(map(id, self._unplaced))
         queues: dict[str, deque[Made | None]] = {}
-        for made in self.shown.asked:
-            if id(made) in left:
-                queues.setdefault(made.key, deque()).append(made)
+        for value in self.shown.asked:
+            if id(value) in left_ids:
+                queues.setdefault(value.key, deque()).append(value)
         return FactoryValues(queues)
 
     @cached_property
     def _unplaced(self) -> list[Made]:
         """Factory values without a known place, such as those inside what a validator made."""
-        placed = {id(made) for made in self._origins.values()}
-        return [made for made in self.shown.asked if id(made) not in placed]
+        placed_ids = {id(value) for value in self._origins.values()}
+        return [value for value in self.shown.asked if id(value) not in placed_ids]
 
     def in_their_places(self, added: AddedDefaults) -> FactoryValues | None:
         """Return factory values that give each place its own; None if they already did.
 
         A new item gets a new value.
         """
-        places = {id(made): at for at, made in added.origins.items()}
+        paths = {id(value): path for path, value in added.origins.items()}
         unplaced = _by_factory(self._unplaced)
-        owns: list[Made | None] = []
-        for asked in added.asked:
-            at = places.get(id(asked))
-            was = None if at is None else self._left_out.get(at)
-            own = _next(unplaced, asked) if at is None else None
-            owns.append(own if was is None else self._origins[was])
-        pairs = list(zip(added.asked, owns, strict=True))
-        if all(asked.source is own for asked, own in pairs):
+        own_values: list[Made | None] = []
+        for new_value in added.asked:
+            path = paths.get(id(new_value))
+            old_path = None if path is None else self._left_out.get(path)
+            own_value = _next(unplaced, new_value) if path is None else None
+            own_values.append(own_value if old_path is None else self._origins[old_path])
+        pairs = list(zip(added.asked, own_values, strict=True))
+        if all(new_value.source is own_value for new_value, own_value in pairs):
             return None
-        spare = _by_factory(
-            asked
-            for asked, own in pairs
-            if own is not None and asked.source is None and not asked.has_data
+        spare_values = _by_factory(
+            new_value
+            for new_value, own_value in pairs
+            if own_value is not None and new_value.source is None and not new_value.has_data
         )
         queues: dict[str, deque[Made | None]] = {}
-        for asked, given in pairs:
-            own = given
-            if own is None and not asked.has_data:  # its data may differ now
-                own = asked if asked.source is None else _next(spare, asked)
-            queues.setdefault(asked.key, deque()).append(own)
+        for new_value, assigned in pairs:
+            own_value = assigned
+            if own_value is None and not new_value.has_data:  # its data may differ now
+                own_value = (
+                    new_value if new_value.source is None else _next(spare_values, new_value)
+                )
+            queues.setdefault(new_value.key, deque()).append(own_value)
         return FactoryValues(queues)
 
     def error_of(self, read: Hydrated, read_again: Callable[[], JsonObject]) -> CallError | None:
@@ -315,23 +329,23 @@ class _Edit:
         """
         added = added_to(read)
         check, shown = _Check(self, read, added, read_again), self.shown.arguments
-        found = check.difference(self.edited, read.arguments, self.arguments, shown, ())
-        if found is not None:
-            text = _CHANGED.format(f" at {pointer_of(found)}" if found else "")
+        path = check.difference(self.edited, read.arguments, self.arguments, shown, ())
+        if path is not None:
+            text = _CHANGED.format(f" at {pointer_of(path)}" if path else "")
             return CallError.of(ErrorCode.APPROVAL_MISMATCH, text)
-        moved = self.may_have_moved(added)
-        return CallError.of(ErrorCode.APPROVAL_MISMATCH, _MOVED) if moved else None
+        has_moved = self.may_have_moved(added)
+        return CallError.of(ErrorCode.APPROVAL_MISMATCH, _MOVED) if has_moved else None
 
     def may_have_moved(self, added: AddedDefaults) -> bool:
         """Return whether a default that was left, and has no JSON, may have changed."""
-        for key in {made.key for made in self._unplaced if not made.is_json}:
-            now = [id(made.source) for made in added.asked if made.key == key]
-            if now != [id(made) for made in self.shown.asked if made.key == key]:
+        for key in {value.key for value in self._unplaced if not value.is_json}:
+            source_ids = [id(value.source) for value in added.asked if value.key == key]
+            if source_ids != [id(value) for value in self.shown.asked if value.key == key]:
                 return True
-        for at, was in self._left_out.items():
-            own, given = self._origins[was], added.origins.get(at)
-            source = given.source if isinstance(given, Made) else given
-            if is_mark(self.shown.at(was)) and source is not own:
+        for path, old_path in self._left_out.items():
+            old_value, new_value = self._origins[old_path], added.origins.get(path)
+            source = new_value.source if isinstance(new_value, Made) else new_value
+            if is_mark(self.shown.at(old_path)) and source is not old_value:
                 return True
         return False
 
@@ -352,76 +366,88 @@ class _Check:
         self._read_again = read_again
         self._changed = frozenset(read.building.normalised)
         self._whole = added.sets | self._changed
-        self._above = set[str]().union(*map(_with_those_above, self._changed))
+        self._pointers_above = set[str]().union(*map(_with_those_above, self._changed))
 
-    def difference(self, edited: Any, value: Any, sent: Any, shown: Any, at: Steps) -> Steps | None:
+    def difference(
+        self, edited: Any, value: Any, sent: Any, shown: Any, path: Steps
+    ) -> Steps | None:
         """Return the first place at which the tool would get something else than the edit says."""
         if self._same(edited, value):
             return None
         if shown is not ABSENT and self._same(edited, shown):
-            return at
+            return path
         texts = json_in(edited), json_in(value)
         if None not in texts:
-            return self.difference(*texts, json_in(sent), json_in(shown), at)
-        place = pointer_of(at)
-        as_one = isinstance(edited, list) and place in self._whole
-        if not as_one and _has_parts_of(value, edited, at, self._origins):
-            found = self._difference_in(edited, value, sent, shown, at)
-            if found is None or not self._is_in_another_order(edited, value, shown, place):
-                return found
+            return self.difference(*texts, json_in(sent), json_in(shown), path)
+        pointer = pointer_of(path)
+        is_whole = isinstance(edited, list) and pointer in self._whole
+        if not is_whole and _has_parts_of(value, edited, path, self._origins):
+            inner_path = self._difference_in(edited, value, sent, shown, path)
+            if inner_path is None or not self._is_in_another_order(edited, value, shown, pointer):
+                return inner_path
         is_written = sent is not ABSENT and self._same(sent, edited)
-        return None if is_written and self._may_change(at) else at
+        return None if is_written and self._may_change(path) else path
 
     def _difference_in(
-        self, edited: Any, value: Any, sent: Any, shown: Any, at: Steps
+        self, edited: Any, value: Any, sent: Any, shown: Any, path: Steps
     ) -> Steps | None:
-        places = self._shown.places(edited, shown, None)
+        old_steps = self._shown.places(edited, shown, None)
         parts = (
-            (one, value[step], part_at(sent, step), part_at(shown, places.get(step)), (*at, step))
-            for step, one in steps_of(edited)
+            (
+                edited_part,
+                value[step],
+                part_at(sent, step),
+                part_at(shown, old_steps.get(step)),
+                (*path, step),
+            )
+            for step, edited_part in steps_of(edited)
         )
-        found = (self.difference(*part) for part in parts)
-        return next((place for place in found if place is not None), None)
+        inner_paths = (self.difference(*part) for part in parts)
+        return next((inner_path for inner_path in inner_paths if inner_path is not None), None)
 
-    def _is_in_another_order(self, edited: Any, value: Any, shown: Any, place: str) -> bool:
+    def _is_in_another_order(self, edited: Any, value: Any, shown: Any, pointer: str) -> bool:
         """Return whether validators moved items of a list that still has all items left alone."""
-        if not (isinstance(edited, list) and isinstance(shown, list) and self._is_near(place)):
+        if not (isinstance(edited, list) and isinstance(shown, list) and self._is_near(pointer)):
             return False
-        before, there = set(map(canonical_json, shown)), list(map(canonical_json, value))
-        left = [
-            (step, one) for step, one in enumerate(map(canonical_json, edited)) if one in before
+        shown_items, new_items = set(map(canonical_json, shown)), list(map(canonical_json, value))
+        left_items = [
+            (step, text)
+            for step, text in enumerate(map(canonical_json, edited))
+            if text in shown_items
         ]
-        all_there = Counter(one for _, one in left) <= Counter(there)
-        return all_there and any(there[step] != one for step, one in left)
+        has_all = Counter(text for _, text in left_items) <= Counter(new_items)
+        return has_all and any(new_items[step] != text for step, text in left_items)
 
-    def _is_near(self, place: str) -> bool:
+    def _is_near(self, pointer: str) -> bool:
         """Return whether a validator changed something at a place, around it or within it."""
-        return place in self._above or not self._changed.isdisjoint(_with_those_above(place))
+        return pointer in self._pointers_above or not self._changed.isdisjoint(
+            _with_those_above(pointer)
+        )
 
-    def _may_change(self, at: Steps) -> bool:
+    def _may_change(self, path: Steps) -> bool:
         """Return whether a written value may be read as another value.
 
         It may be brought into a canonical form, and validators may change it if they leave alone
         what was shown.
         """
-        if not self._is_near(pointer_of(at)):
+        if not self._is_near(pointer_of(path)):
             return True
-        again = self._read_again()
+        arguments = self._read_again()
         shown = self._shown.arguments
-        names: Iterable[Any] = at[:1] or shown
-        return all(self._same(again.get(name), shown.get(name)) for name in names)
+        names: Iterable[Any] = path[:1] or shown
+        return all(self._same(arguments.get(name), shown.get(name)) for name in names)
 
 
-def _has_parts_of(value: Any, edited: Any, at: Steps, origins: Mapping[Steps, Any]) -> bool:
+def _has_parts_of(value: Any, edited: Any, path: Steps, origins: Mapping[Steps, Any]) -> bool:
     """Return whether a value has all parts of another one and, beyond them, only defaults."""
     if isinstance(edited, dict) and isinstance(value, dict):
-        more: Iterable[str | int] = value.keys() - edited.keys()
+        extra_steps: Iterable[str | int] = value.keys() - edited.keys()
         has_all = edited.keys() <= value.keys()
     elif isinstance(edited, list) and isinstance(value, list):
-        more, has_all = range(len(edited), len(value)), len(edited) <= len(value)
+        extra_steps, has_all = range(len(edited), len(value)), len(edited) <= len(value)
     else:
         return False
-    return has_all and all((*at, step) in origins for step in more)
+    return has_all and all((*path, step) in origins for step in extra_steps)
 
 
 def _with_those_above(pointer: str) -> Iterator[str]:
@@ -446,13 +472,13 @@ def _marks_in(value: Any) -> Iterator[Any]:
     return filter(is_mark, _parts_of(value))
 
 
-def _by_factory(made: Iterable[Made]) -> dict[int, deque[Made]]:
-    found: dict[int, deque[Made]] = {}
-    for one in made:
-        found.setdefault(id(one.factory), deque()).append(one)
-    return found
+def _by_factory(values: Iterable[Made]) -> dict[int, deque[Made]]:
+    by_factory: dict[int, deque[Made]] = {}
+    for value in values:
+        by_factory.setdefault(id(value.factory), deque()).append(value)
+    return by_factory
 
 
-def _next(made: dict[int, deque[Made]], asked: Made) -> Made | None:
-    same = made.get(id(asked.factory))
-    return same.popleft() if same else None
+def _next(by_factory: dict[int, deque[Made]], value: Made) -> Made | None:
+    queue = by_factory.get(id(value.factory))
+    return queue.popleft() if queue else None

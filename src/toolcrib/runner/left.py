@@ -74,41 +74,43 @@ class Shown:
         self.given = added.given
         self.asked = added.asked
         self.origins = added.origins
-        self.above = {at[:depth] for at in added.origins for depth in range(len(at) + 1)}
+        self.above = {path[:depth] for path in added.origins for depth in range(len(path) + 1)}
         self.whole = added.sets.union(hydrated.building.normalised)
         self.same = SameJson()
 
-    def at(self, place: Steps) -> Any:
+    def at(self, path: Steps) -> Any:
         """Return what was shown at a place."""
-        return reduce(part_at, place, self.arguments)
+        return reduce(part_at, path, self.arguments)
 
-    def places(self, edited: Any, shown: Any, at: Steps | None) -> dict[Any, Any]:
+    def places(self, edited: Any, shown: Any, path: Steps | None) -> dict[Any, Any]:
         """Map the steps in an edit to the old steps of the parts that kept their places.
 
-        The object or list was shown at `at`. A list that ends in a default there is a tuple, whose
+        The object or list was shown at `path`. A list that ends in a default there is a tuple, whose
         items keep their places.
         """
         if isinstance(edited, dict):
             return {name: name for name in edited}
         if not isinstance(shown, list):
             return {}
-        is_tuple = at is not None and (*at, len(shown) - 1) in self.origins
-        shorter, more = min(len(edited), len(shown)), len(shown) - len(edited)
-        if is_tuple or not more:
+        is_tuple = path is not None and (*path, len(shown) - 1) in self.origins
+        shorter, surplus = min(len(edited), len(shown)), len(shown) - len(edited)
+        if is_tuple or not surplus:
             return {index: index for index in range(shorter)}
         head = 0
         while head < shorter and self.same(edited[head], shown[head]):
             head += 1
         tail = len(edited)
-        while tail > max(head, head - more) and self.same(edited[tail - 1], shown[tail - 1 + more]):
+        while tail > max(head, head - surplus) and self.same(
+            edited[tail - 1], shown[tail - 1 + surplus]
+        ):
             tail -= 1
-        moved = {index: index + more for index in range(tail, len(edited))}
+        moved = {index: index + surplus for index in range(tail, len(edited))}
         return {index: index for index in range(head)} | moved
 
 
-def have_parts(one: Any, other: Any) -> bool:
+def have_parts(value: Any, other: Any) -> bool:
     """Return whether both are objects, or both are lists."""
-    return isinstance(one, dict | list) and isinstance(other, one.__class__)
+    return isinstance(value, dict | list) and isinstance(other, value.__class__)
 
 
 def steps_of(value: Any) -> Iterable[tuple[Any, Any]]:
@@ -127,10 +129,10 @@ def part_at(value: Any, step: Any) -> Any:
 def json_in(text: Any) -> Any:
     """Return the object or the list that a string holds as JSON, if it does."""
     try:
-        found = read_text(text) if isinstance(text, str) else None
+        parsed = read_text(text) if isinstance(text, str) else None
     except ValueError:
         return None
-    return found if isinstance(found, dict | list) else None
+    return parsed if isinstance(parsed, dict | list) else None
 
 
 class Besides(Enum):
@@ -163,10 +165,10 @@ class _Pair(NamedTuple):
     old: Any
     new: Any
     shown: Any
-    made: Any
+    new_json: Any
     edited: Any
-    was: Steps
-    at: Steps
+    old_path: Steps
+    path: Steps
 
 
 class _Rule(NamedTuple):
@@ -188,26 +190,30 @@ class LeftDefaults:
         self._shown = shown = Shown(hydrated)
         self._same = shown.same
         self._changed = dict(self._changed_in(edited, shown.arguments, shown.given, ()))
-        self._in_part = {at for at, (_, *both) in self._changed.items() if have_parts(*both)}
-        self._lost_at: Steps = ()
+        self._in_part = {
+            path
+            for path, (_, *shown_and_edited) in self._changed.items()
+            if have_parts(*shown_and_edited)
+        }
+        self._lost_path: Steps = ()
 
     def _changed_in(
-        self, edited: Any, shown: Any, value: Any, at: Steps
+        self, edited: Any, shown: Any, value: Any, path: Steps
     ) -> Iterator[tuple[Steps, _Changed]]:
-        if at not in self._shown.above or self._same(edited, shown):
+        if path not in self._shown.above or self._same(edited, shown):
             return
-        if at in self._shown.origins:
+        if path in self._shown.origins:
             if not is_mark(shown):
-                yield at, _Changed(value, shown, edited)
-        elif have_parts(shown, edited) and pointer_of(at) not in self._shown.whole:
+                yield path, _Changed(value, shown, edited)
+        elif have_parts(shown, edited) and pointer_of(path) not in self._shown.whole:
             parts = parts_by_key(value)
-            for step, was in self._places(edited, shown, at):
-                part = part_at(parts, was)
-                yield from self._changed_in(edited[step], shown[was], part, (*at, was))
+            for step, old_step in self._places(edited, shown, path):
+                part = part_at(parts, old_step)
+                yield from self._changed_in(edited[step], shown[old_step], part, (*path, old_step))
 
-    def _places(self, edited: Any, shown: Any, at: Steps) -> Iterator[tuple[Any, Any]]:
-        places = self._shown.places(edited, shown, at)
-        return (pair for pair in places.items() if part_at(shown, pair[1]) is not ABSENT)
+    def _places(self, edited: Any, shown: Any, path: Steps) -> Iterator[tuple[Any, Any]]:
+        old_steps = self._shown.places(edited, shown, path)
+        return (pair for pair in old_steps.items() if part_at(shown, pair[1]) is not ABSENT)
 
     def to_send(self, besides: Besides) -> dict[Steps, Any]:
         """Return what to send for defaults that the edit changes, so that the tool gets the same.
@@ -215,9 +221,9 @@ class LeftDefaults:
         That is everything their classes do not add by themselves, and what `besides` says.
         """
         return {
-            at: self._to_send(changed, besides)
-            for at, changed in self._changed.items()
-            if besides is not Besides.NOTHING or at in self._in_part
+            path: self._to_send(changed, besides)
+            for path, changed in self._changed.items()
+            if besides is not Besides.NOTHING or path in self._in_part
         }
 
     def _to_send(self, changed: _Changed, besides: Besides) -> Any:
@@ -225,106 +231,109 @@ class LeftDefaults:
         if not isinstance(shown, dict | list):
             return shown
         defaults, parts = defaults_by_key(value), parts_by_key(value)
-        places = self._places(edited, shown, ()) if have_parts(shown, edited) else ()
-        now = {was: edited[step] for step, was in places}
-        made: dict[Any, Any] = {}
-        for step, one in steps_of(shown):
-            then, part = now.get(step, ABSENT), part_at(parts, step)
+        steps = self._places(edited, shown, ()) if have_parts(shown, edited) else ()
+        edited_parts = {old_step: edited[step] for step, old_step in steps}
+        to_send: dict[Any, Any] = {}
+        for step, shown_part in steps_of(shown):
+            edited_part, part = edited_parts.get(step, ABSENT), part_at(parts, step)
             default = defaults.get(step, MISSING)
-            if self._same(then, one):
-                is_sent = besides is Besides.SCALARS and not isinstance(one, dict | list)
+            if self._same(edited_part, shown_part):
+                is_sent = besides is Besides.SCALARS and not isinstance(shown_part, dict | list)
                 is_sent = is_sent or not is_same(part, default)
             else:
-                is_sent = besides is not Besides.NOTHING or have_parts(one, then)
+                is_sent = besides is not Besides.NOTHING or have_parts(shown_part, edited_part)
             if is_sent or default is MISSING:
-                then = then if have_parts(one, then) else one
-                made[step] = self._to_send(_Changed(part, one, then), besides)
-        return made if isinstance(shown, dict) else list(made.values())
+                edited_part = edited_part if have_parts(shown_part, edited_part) else shown_part
+                to_send[step] = self._to_send(_Changed(part, shown_part, edited_part), besides)
+        return to_send if isinstance(shown, dict) else list(to_send.values())
 
     @property
     def error(self) -> CallError:
         """The error if no arguments can reproduce a default of which the edit changes a part."""
-        at = min(self._in_part, key=pointer_of)
-        text = _IN_PART.format(pointer_of(at), pointer_of(self._lost_at or at))
+        path = min(self._in_part, key=pointer_of)
+        text = _IN_PART.format(pointer_of(path), pointer_of(self._lost_path or path))
         return CallError.of(ErrorCode.APPROVAL_MISMATCH, text)
 
     def error_of(self, read: Hydrated) -> CallError | None:
         """Return the error if the call read from the edit has another value for a kept default."""
-        lost = self._lost_in(read, _Rule(is_base=False))
-        if lost is None:
+        lost_path = self._lost_path_of(read, _Rule(is_base=False))
+        if lost_path is None:
             return None
-        return CallError.of(ErrorCode.APPROVAL_MISMATCH, _LOST.format(pointer_of(lost)))
+        return CallError.of(ErrorCode.APPROVAL_MISMATCH, _LOST.format(pointer_of(lost_path)))
 
     def stays_in(self, base: Hydrated) -> bool:
         """Return whether a call with defaults sent is the same except for what the edit changes."""
-        lost = self._lost_in(base, _Rule(is_base=True))
-        self._lost_at = self._lost_at or lost or ()
-        return lost is None
+        lost_path = self._lost_path_of(base, _Rule(is_base=True))
+        self._lost_path = self._lost_path or lost_path or ()
+        return lost_path is None
 
-    def _lost_in(self, read: Hydrated, rule: _Rule) -> Steps | None:
-        shown, given = self._shown, added_to(read).given
-        if shown.given is None or given is None:
+    def _lost_path_of(self, read: Hydrated, rule: _Rule) -> Steps | None:
+        shown, values = self._shown, added_to(read).given
+        if shown.given is None or values is None:
             return None
-        whole = _Pair(shown.given, given, shown.arguments, read.arguments, self._edited, (), ())
-        return self._lost(whole, rule)
+        whole = _Pair(shown.given, values, shown.arguments, read.arguments, self._edited, (), ())
+        return self._lost_path_in(whole, rule)
 
-    def _lost(self, part: _Pair, rule: _Rule) -> Steps | None:
+    def _lost_path_in(self, part: _Pair, rule: _Rule) -> Steps | None:
         """Return the first place at which a call has another value than what was left there."""
-        if part.was in self._shown.origins:
+        if part.old_path in self._shown.origins:
             rule = rule._replace(is_default=True)
         if self._same(part.edited, part.shown):
-            is_told = is_mark(part.shown) and part.was in self._shown.origins
-            if rule.is_default and not is_told:  # an `InitVar` is shown only from what was sent
-                return None if is_same(part.old, part.new) else part.at
-            if rule.is_base and not self._same(part.made, part.shown):
-                return part.at
+            is_shown_mark = is_mark(part.shown) and part.old_path in self._shown.origins
+            # a mark of an `InitVar` is shown only from what was sent
+            if rule.is_default and not is_shown_mark:
+                return None if is_same(part.old, part.new) else part.path
+            if rule.is_base and not self._same(part.new_json, part.shown):
+                return part.path
             if rule.is_default:
                 return None
-        texts = json_in(part.shown), json_in(part.made), json_in(part.edited)
+        texts = json_in(part.shown), json_in(part.new_json), json_in(part.edited)
         if not isinstance(part.old, str) and None not in texts:  # JSON in a string has no defaults
-            shown, made, edited = texts
-            part = part._replace(shown=shown, made=made, edited=edited)
+            shown, new_json, edited = texts
+            part = part._replace(shown=shown, new_json=new_json, edited=edited)
             rule = rule._replace(is_default=True)
-        if not (rule.is_default or part.was in self._shown.above):
+        if not (rule.is_default or part.old_path in self._shown.above):
             return None
-        return self._lost_within(part, rule) if have_parts(part.shown, part.edited) else None
+        return self._lost_path_within(part, rule) if have_parts(part.shown, part.edited) else None
 
-    def _lost_within(self, part: _Pair, rule: _Rule) -> Steps | None:
+    def _lost_path_within(self, part: _Pair, rule: _Rule) -> Steps | None:
         """Return the same for a part that the edit changes in part."""
         if not part.shown and isinstance(part.old, tuple | frozenset):
             return None  # there is nothing to keep
         if isinstance(part.old, set | frozenset):
-            lost = None if _holds_what_was_left(part) else part.at
+            lost_path = None if _holds_what_was_left(part) else part.path
         else:
-            found = (self._lost_at_step(one, rule) for one in self._below(part, rule))
-            lost = next((one for one in found if one is not None), None)
-        if lost is not None or not (rule.is_base and rule.is_default):
-            return lost
-        return None if is_same_around(part.old, part.new, part.shown) else part.at
+            lost_paths = (self._lost_at_step(one, rule) for one in self._below(part, rule))
+            lost_path = next((one for one in lost_paths if one is not None), None)
+        if lost_path is not None or not (rule.is_base and rule.is_default):
+            return lost_path
+        return None if is_same_around(part.old, part.new, part.shown) else part.path
 
     def _below(self, part: _Pair, rule: _Rule) -> Iterator[_Pair]:
         old, new = parts_by_key(part.old), parts_by_key(part.new)
-        for step, was in self._places(part.edited, part.shown, part.was):
-            now = was if rule.is_base else step
-            values = part_at(old, was), part_at(new, now)
-            said = part.shown[was], part_at(part.made, now), part.edited[step]
-            yield _Pair(*values, *said, (*part.was, was), (*part.at, step))
+        for step, old_step in self._places(part.edited, part.shown, part.old_path):
+            new_step = old_step if rule.is_base else step
+            values = part_at(old, old_step), part_at(new, new_step)
+            contents = part.shown[old_step], part_at(part.new_json, new_step), part.edited[step]
+            yield _Pair(*values, *contents, (*part.old_path, old_step), (*part.path, step))
 
     def _lost_at_step(self, part: _Pair, rule: _Rule) -> Steps | None:
         if part.old is not ABSENT and part.new is not ABSENT:
-            return self._lost(part, rule)
-        is_seen = part.old is not ABSENT and part.was in self._shown.above
-        return part.at if rule.is_default or is_seen else None
+            return self._lost_path_in(part, rule)
+        is_around_default = part.old is not ABSENT and part.old_path in self._shown.above
+        return part.path if rule.is_default or is_around_default else None
 
 
 def _holds_what_was_left(part: _Pair) -> bool:
     """Return whether another set still has as many of this set's items as the edit has left."""
     if not isinstance(part.new, set | frozenset):
         return False
-    own = {item: item for item in part.new}
-    there = sum(item in own and is_same(item, own[item]) for item in part.old)
-    left = Counter(map(canonical_json, part.shown)) & Counter(map(canonical_json, part.edited))
-    return there >= left.total()
+    items = {item: item for item in part.new}
+    kept_count = sum(item in items and is_same(item, items[item]) for item in part.old)
+    left_items = Counter(map(canonical_json, part.shown)) & Counter(
+        map(canonical_json, part.edited)
+    )
+    return kept_count >= left_items.total()
 
 
 class SameJson:
@@ -332,31 +341,31 @@ class SameJson:
 
     def __init__(self) -> None:
         # Keyed by identity; holding the two values keeps the identities valid.
-        self._known: dict[tuple[int, int], tuple[bool, Any, Any]] = {}
+        self._compared: dict[tuple[int, int], tuple[bool, Any, Any]] = {}
 
-    def __call__(self, one: Any, other: Any) -> bool:
+    def __call__(self, value: Any, other: Any) -> bool:
         """Return whether two values are the same JSON."""
-        if not (isinstance(one, dict | list) and isinstance(other, one.__class__)):
-            is_one_kind = one.__class__ is other.__class__
-            return same_json(one, other) and (
-                is_one_kind or not any(map(has_rounded, (one, other)))
+        if not (isinstance(value, dict | list) and isinstance(other, value.__class__)):
+            is_same_class = value.__class__ is other.__class__
+            return same_json(value, other) and (
+                is_same_class or not any(map(has_rounded, (value, other)))
             )
-        key = id(one), id(other)
-        if key not in self._known:
-            steps = set(one) if isinstance(one, dict) else range(len(one))
+        key = id(value), id(other)
+        if key not in self._compared:
+            steps = set(value) if isinstance(value, dict) else range(len(value))
             others = set(other) if isinstance(other, dict) else range(len(other))
-            inner = (self(one[step], other[step]) for step in steps)
-            self._known[key] = steps == others and all(inner), one, other
-        return self._known[key][0]
+            comparisons = (self(value[step], other[step]) for step in steps)
+            self._compared[key] = steps == others and all(comparisons), value, other
+        return self._compared[key][0]
 
 
-def is_same(one: Any, other: Any) -> bool:
+def is_same(value: Any, other: Any) -> bool:
     """Return whether another value is and holds the same as this one.
 
     An equal float may stand for a whole number, and pydantic's time zone for one of the same
     offset, because type hints read them so.
     """
-    pending = [(one, other)]
+    pending = [(value, other)]
     seen: dict[tuple[int, int], Any] = {}  # holding the values keeps their identities valid
     try:
         while pending:
@@ -364,35 +373,35 @@ def is_same(one: Any, other: Any) -> bool:
             if pair[0] is pair[1] or (key := (id(pair[0]), id(pair[1]))) in seen:
                 continue
             seen[key] = pair
-            inner = _held(*pair) if len(seen) < _MOST_COMPARED else None
-            if inner is None:
+            pairs = _inner_pairs(*pair) if len(seen) < _MOST_COMPARED else None
+            if pairs is None:
                 return False
-            pending += inner
+            pending += pairs
     except Exception:  # noqa: BLE001  an author's class may raise anything
         return False
     return True
 
 
-def _held(one: Any, other: Any) -> Iterable[tuple[Any, Any]] | None:
+def _inner_pairs(value: Any, other: Any) -> Iterable[tuple[Any, Any]] | None:
     """Return what two values hold, in pairs; None if they differ otherwise."""
-    kind = type(one)
+    kind = type(value)
     if kind is int and type(other) is float:
-        return () if one == other else None
+        return () if value == other else None
     if kind is timezone and type(other) is TzInfo:  # how pydantic reads an offset
-        return () if one.utcoffset(None) == other.utcoffset(None) else None
+        return () if value.utcoffset(None) == other.utcoffset(None) else None
     if kind is not type(other):
         return None
     if kind in _SCALARS:
-        return () if repr(one) == repr(other) else None
+        return () if repr(value) == repr(other) else None
     if kind is dict or kind is set or kind is frozenset:
         names = {name: name for name in other}
-        pairs = [(name, names.get(name, MISSING)) for name in one]
+        pairs = [(name, names.get(name, MISSING)) for name in value]
         if kind is dict:
-            pairs += [(part, other.get(name, MISSING)) for name, part in one.items()]
-        return pairs if len(one) == len(other) else None
+            pairs += [(part, other.get(name, MISSING)) for name, part in value.items()]
+        return pairs if len(value) == len(other) else None
     if kind is not list and kind is not tuple:
-        one, other = _reduced(one), _reduced(other)
-    return zip(one, other, strict=True) if len(one) == len(other) else None
+        value, other = _reduced(value), _reduced(other)
+    return zip(value, other, strict=True) if len(value) == len(other) else None
 
 
 def _reduced(value: Any) -> list[Any]:
@@ -401,14 +410,14 @@ def _reduced(value: Any) -> list[Any]:
     Raises what that raises, and TypeError for an object that is pickled by name only.
     """
     kind: Any = type(value)
-    known = copyreg.dispatch_table.get(kind)
-    made: Any = known(value) if known else kind.__reduce_ex__(value, 4)
-    if not isinstance(made, tuple):
+    reducer = copyreg.dispatch_table.get(kind)
+    reduced: Any = reducer(value) if reducer else kind.__reduce_ex__(value, 4)
+    if not isinstance(reduced, tuple):
         raise TypeError("it has only a name")
-    make, args, state, items, pairs = (*made, None, None, None)[:5]
+    rebuild, args, state, items, pairs = (*reduced, None, None, None)[:5]
     if is_object(value) and (state is None or isinstance(state, dict)):
         state = _attributes(value)
-    return [make, args, state, items and list(items), pairs and dict(pairs)]
+    return [rebuild, args, state, items and list(items), pairs and dict(pairs)]
 
 
 def _attributes(value: Any) -> tuple[dict[str, Any], Any]:
@@ -418,15 +427,19 @@ def _attributes(value: Any) -> tuple[dict[str, Any], Any]:
     computed.
     """
     kind = type(value)
-    held = held_by(value).items()
-    kept = {n: one for n, one in held if not isinstance(getattr(kind, n, None), cached_property)}
-    return kept, getattr(value, "__pydantic_private__", None)
+    attributes = held_by(value).items()
+    own_attributes = {
+        name: attribute
+        for name, attribute in attributes
+        if not isinstance(getattr(kind, name, None), cached_property)
+    }
+    return own_attributes, getattr(value, "__pydantic_private__", None)
 
 
-def is_same_around(one: Any, other: Any, shown: Any) -> bool:
+def is_same_around(value: Any, other: Any, shown: Any) -> bool:
     """Return whether two values are of one class, and equal in what is not shown of them."""
     try:
-        return is_same(_around(one, shown), _around(other, shown))
+        return is_same(_around(value, shown), _around(other, shown))
     except Exception:  # noqa: BLE001  an author's class may raise anything
         return False
 
@@ -435,12 +448,14 @@ def _around(value: Any, shown: Any) -> list[Any]:
     """Return a value's class and what it holds besides what is shown of it."""
     if is_object(value):
         named = {name for key, (name, _) in fields_by_key(value).items() if key in shown}
-        held, private = _attributes(value)
-        hidden = {n: one for n, one in held.items() if n not in named and n not in shown}
+        attributes, private = _attributes(value)
+        hidden = {
+            n: attribute for n, attribute in attributes.items() if n not in named and n not in shown
+        }
         if isinstance(value, classes_of("pydantic.root_model", "RootModel")):
             hidden = {"root": _around(attributes_of(value), shown)}
         return [type(value), hidden, private]
-    make, args, state, *_ = _reduced(value)
+    rebuild, args, state, *_ = _reduced(value)
     names = dict.fromkeys(value) if isinstance(value, dict) else None
     is_of_items = isinstance(value, tuple | set | frozenset)
-    return [type(value), make, () if is_of_items else args, state, names]
+    return [type(value), rebuild, () if is_of_items else args, state, names]

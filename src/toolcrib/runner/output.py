@@ -72,12 +72,14 @@ class Unusable(Exception):  # noqa: N818  an outcome; only `on_exception` sees i
 
     def for_the_log(self, definition: ToolDefinition) -> str:
         """Return the same text, with `*` for names that neither definition nor class declares."""
-        known = [definition.output_schema_json or ""]
+        declared_texts = [definition.output_schema_json or ""]
         for paths in (definition.visible, definition.model_visible):
-            named = paths if isinstance(paths, tuple) else ()
-            known += [f'"{name}"' for path in named for name in split_path(path)]
-        text = "".join(known)
-        return self._told(s.name if s.declared or f'"{s.name}"' in text else "*" for s in self.path)
+            named_paths = paths if isinstance(paths, tuple) else ()
+            declared_texts += [f'"{name}"' for path in named_paths for name in split_path(path)]
+        declared_text = "".join(declared_texts)
+        return self._told(
+            s.name if s.declared or f'"{s.name}"' in declared_text else "*" for s in self.path
+        )
 
     def _told(self, steps: Iterable[str]) -> str:
         if not self.kind:
@@ -133,16 +135,20 @@ def check_output(
     validator = tool.output_validator
     try:
         if validator is not None and not validator.is_valid(checked.value):
-            found = validator.violations(checked.value)
-            said = f"{found[0].path or 'the top'}: {found[0].message}" if found else "it is invalid"
-            return Unusable(said)
+            violations = validator.violations(checked.value)
+            reason = (
+                f"{violations[0].path or 'the top'}: {violations[0].message}"
+                if violations
+                else "it is invalid"
+            )
+            return Unusable(reason)
     except NOT_ITS_OWN:
         raise
     except BaseException as raised:  # noqa: BLE001  the author's validator, or a panic in Rust
         log_raised(f"the result validator of tool '{tool.definition.name}'", raised)
-        failed = Unusable("the result validator failed")
-        failed.__cause__ = raised
-        return failed
+        unusable_validator = Unusable("the result validator failed")
+        unusable_validator.__cause__ = raised
+        return unusable_validator
     return checked
 
 
@@ -156,8 +162,8 @@ def _as_it_is(value: Any, max_bytes: int) -> CheckedOutput | None:
         text = orjson.dumps(value, None, _NOTHING_CONVERTED)
     except TypeError:
         return None
-    copy: JsonValue = orjson.loads(text)
-    return CheckedOutput(copy, text) if copy == value and len(text) <= max_bytes else None
+    parsed: JsonValue = orjson.loads(text)
+    return CheckedOutput(parsed, text) if parsed == value and len(text) <= max_bytes else None
 
 
 def _with_parts(content: ToolContent[Any], max_bytes: int) -> CheckedOutput:
@@ -187,14 +193,14 @@ def views(
 
     The error is `redaction_missing` if no public view is named.
     """
-    plain, model, error = checked.value, checked.text, None
+    value, model, error = checked.value, checked.text, None
     if definition.model_visible is not ALL:
-        model = json_bytes(project(plain, definition.model_visible))
+        model = json_bytes(project(value, definition.model_visible))
     if definition.visible is not ALL:
-        if redaction_missing(plain, definition.visible):
+        if redaction_missing(value, definition.visible):
             error = CallError.of(ErrorCode.REDACTION_MISSING)
-        plain = project(plain, definition.visible)
-    public = canonical_bytes(plain)
+        value = project(value, definition.visible)
+    public = canonical_bytes(value)
     return model, model if public == model else public, error  # equal texts are kept once
 
 
@@ -218,11 +224,11 @@ def not_json(value: object) -> Unusable:
     try:
         while len(path) < _DEEPEST:
             parts = ((step, part) for step, part in _parts(value) if not _has_a_form(part))
-            found = next(parts, None)
-            if found is None:
+            unconvertible = next(parts, None)
+            if unconvertible is None:
                 break
-            path.append(found[0])
-            value = found[1]
+            path.append(unconvertible[0])
+            value = unconvertible[1]
     except NOT_ITS_OWN:
         raise
     except BaseException:  # noqa: BLE001, S110  an author's code may raise anything
@@ -242,7 +248,7 @@ def _parts(value: object) -> Iterator[tuple[PathStep, object]]:
     if isinstance(value, Mapping):
         yield from ((PathStep(str(key), declared=False), part) for key, part in value.items())
     elif isinstance(value, list | tuple | set | frozenset):
-        yield from ((PathStep(str(at), declared=True), part) for at, part in enumerate(value))
+        yield from ((PathStep(str(index), declared=True), part) for index, part in enumerate(value))
     else:
         kind = type(value)
         names = getattr(kind, "__struct_fields__", None) or getattr(kind, "model_fields", None)
@@ -333,8 +339,8 @@ def project(value: JsonValue, visible: Visibility | None) -> JsonValue:
     tree, rows = _named(visible or ())
     if rows is not None:
         with suppress(msgspec.ValidationError):  # a part is not an object or array
-            kept: JsonValue = msgspec.convert(value, rows)
-            return kept
+            projected: JsonValue = msgspec.convert(value, rows)
+            return projected
     return _keep(value, tree)
 
 
@@ -369,7 +375,7 @@ def public_arguments(definition: ToolDefinition, arguments: JsonObject) -> JsonO
 
 
 def public_view(call: HydrationResult) -> tuple[msgspec.Raw, tuple[str, ...]]:
-    """Return the public arguments as canonical JSON, and the places of defaults in them.
+    """Return the public arguments as canonical JSON, and the JSON Pointers of defaults in them.
 
     A rejected call has no effective arguments: `null`. With a closed schema nothing undeclared can
     be sent, but the author's defaults may be undeclared.
@@ -380,24 +386,26 @@ def public_view(call: HydrationResult) -> tuple[msgspec.Raw, tuple[str, ...]]:
     is_plain = not definition.secret and definition.closed
     if is_plain and (not defaults or definition.pointers.issuperset(defaults)):
         return msgspec.Raw(call.canonical), defaults
-    places = public_pointers(definition, defaults)
-    if is_plain and len(places) == len(defaults):
+    pointers = public_pointers(definition, defaults)
+    if is_plain and len(pointers) == len(defaults):
         return msgspec.Raw(call.canonical), defaults
-    shown = public_arguments(definition, _BY_NAME.decode(call.canonical))
-    return msgspec.Raw(msgspec.json.encode(shown)), places
+    arguments = public_arguments(definition, _BY_NAME.decode(call.canonical))
+    return msgspec.Raw(msgspec.json.encode(arguments)), pointers
 
 
-def public_pointers(definition: ToolDefinition | None, places: tuple[str, ...]) -> tuple[str, ...]:
+def public_pointers(
+    definition: ToolDefinition | None, pointers: tuple[str, ...]
+) -> tuple[str, ...]:
     """Return the JSON Pointers that lead to public arguments."""
-    if not places or definition is None:
+    if not pointers or definition is None:
         return ()
     declared = definition.properties
-    shown = []
-    for place in places:
-        name, _ = _argument_at(place)
-        if name in declared and not _is_below_secret(definition, place):
-            shown.append(place)
-    return tuple(shown)
+    public = []
+    for pointer in pointers:
+        name, _ = _argument_at(pointer)
+        if name in declared and not _is_below_secret(definition, pointer):
+            public.append(pointer)
+    return tuple(public)
 
 
 def masked_arguments(definition: ToolDefinition, arguments: JsonObject) -> JsonObject:
@@ -411,18 +419,22 @@ def arguments_for_model(hydrated: Hydrated) -> JsonObject:
     Left out are the author's defaults that the model's schema does not name.
     """
     definition = hydrated.definition
-    own = {_argument_at(place)[0] for place in hydrated.defaults if place.count("/") == 1}
-    shown = masked_arguments(definition, hydrated.arguments)
-    return {n: v for n, v in shown.items() if n in definition.properties or n not in own}
+    defaulted_names = {
+        _argument_at(pointer)[0] for pointer in hydrated.defaults if pointer.count("/") == 1
+    }
+    masked = masked_arguments(definition, hydrated.arguments)
+    return {
+        n: v for n, v in masked.items() if n in definition.properties or n not in defaulted_names
+    }
 
 
-def masked_pointers(definition: ToolDefinition, places: tuple[str, ...]) -> tuple[str, ...]:
+def masked_pointers(definition: ToolDefinition, pointers: tuple[str, ...]) -> tuple[str, ...]:
     """Return the JSON Pointers that exist in masked arguments: none leads below a secret one."""
-    return tuple(place for place in places if not _is_below_secret(definition, place))
+    return tuple(pointer for pointer in pointers if not _is_below_secret(definition, pointer))
 
 
-def _is_below_secret(definition: ToolDefinition, place: str) -> bool:
-    name, is_below = _argument_at(place)
+def _is_below_secret(definition: ToolDefinition, pointer: str) -> bool:
+    name, is_below = _argument_at(pointer)
     return is_below and is_masked(definition, name)
 
 
@@ -433,24 +445,26 @@ def is_masked(definition: ToolDefinition, name: str) -> bool:
     return name in secret or name not in definition.properties
 
 
-def _argument_at(place: str) -> tuple[str, bool]:
+def _argument_at(pointer: str) -> tuple[str, bool]:
     """Return the name of the argument that a JSON Pointer leads to, and whether it leads below it.
 
     The name is unescaped for comparison: a pointer writes `a/b` as `a~1b`.
     """
-    top, _, below = place[1:].partition("/")
-    return top.replace("~1", "/").replace("~0", "~"), bool(below)
+    top, _, rest = pointer[1:].partition("/")
+    return top.replace("~1", "/").replace("~0", "~"), bool(rest)
 
 
-def name_at(place: str) -> str:
+def name_at(pointer: str) -> str:
     """Return the name of the argument that a JSON Pointer leads to, or into."""
-    return _argument_at(place)[0]
+    return _argument_at(pointer)[0]
 
 
 def unmasked(definition: ToolDefinition, edited: JsonObject, original: JsonObject) -> JsonObject:
     """Return edited arguments, with the original of each secret one that came back masked."""
-    hidden = {n for n in original if edited.get(n) == MASK and is_masked(definition, n)}
-    return {name: original[name] if name in hidden else value for name, value in edited.items()}
+    masked_names = {n for n in original if edited.get(n) == MASK and is_masked(definition, n)}
+    return {
+        name: original[name] if name in masked_names else value for name, value in edited.items()
+    }
 
 
 def masks_a_part(definition: ToolDefinition, edited: JsonObject) -> bool:
@@ -466,7 +480,7 @@ def masks_a_part(definition: ToolDefinition, edited: JsonObject) -> bool:
 
 def _holds_mask(value: JsonValue) -> bool:
     if isinstance(value, dict):
-        return any(MASK in name or _holds_mask(below) for name, below in value.items())
+        return any(MASK in name or _holds_mask(inner) for name, inner in value.items())
     if isinstance(value, list):
         return any(map(_holds_mask, value))
     return isinstance(value, str) and MASK in value
@@ -479,8 +493,8 @@ def own_copy(value: _Json) -> _Json:
     """Copy a JSON value with every digit; the copy shares no list and no object with it."""
     if not isinstance(value, _CONTAINERS):
         return value
-    copied: _Json = msgspec.to_builtins(value)
-    return copied
+    value_copy: _Json = msgspec.to_builtins(value)
+    return value_copy
 
 
 @lru_cache(maxsize=4096)
@@ -504,10 +518,10 @@ def _type_of(tree: _Tree) -> Any:
     """Return a type, null included, that keeps only what a tree names."""
     if not tree:
         return Any
-    made: Any = TypedDict
-    fields = {name: _type_of(below) for name, below in tree.items() if name != EACH}
-    shape = made("Shown", fields, total=False) | None
-    return shape | list[_type_of(tree[EACH])] if EACH in tree else shape  # type: ignore[misc]
+    typed_dict: Any = TypedDict
+    fields = {name: _type_of(child) for name, child in tree.items() if name != EACH}
+    object_type = typed_dict("Shown", fields, total=False) | None
+    return object_type | list[_type_of(tree[EACH])] if EACH in tree else object_type  # type: ignore[misc]
 
 
 def _keep(value: JsonValue, tree: _Tree) -> JsonValue:
@@ -518,6 +532,6 @@ def _keep(value: JsonValue, tree: _Tree) -> JsonValue:
             if name in tree and name != EACH  # no path names a field called that
         }
     if isinstance(value, list) and EACH in tree:
-        below = tree[EACH]
-        return [child if not below else _keep(child, below) for child in value]
+        child_tree = tree[EACH]
+        return [child if not child_tree else _keep(child, child_tree) for child in value]
     return None

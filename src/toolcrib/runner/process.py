@@ -36,7 +36,7 @@ from toolcrib.values.content import Part, ToolContent
 from toolcrib.values.context import CallContext
 from toolcrib.values.json import Veiled, sha256_hex
 
-_START = (
+_CHILD_PROGRAM = (
     "import sys; sys.path[:] = sys.argv[1:]; del sys.argv[1:]; "
     "from toolcrib.runner.child import main; main()"
 )
@@ -59,13 +59,13 @@ async def run_in_process(
     request = msgspec.json.encode(_request(tool, hydrated, context, max_bytes))
     # those that this Python was started with (`-O`, …), as multiprocessing gives them
     flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001
-    talk = _Talk(context, max_bytes)
+    protocol = _ParentProtocol(context, max_bytes)
     transport, _ = await asyncio.get_running_loop().subprocess_exec(
-        lambda: talk,
+        lambda: protocol,
         sys.executable,
         *flags,
         "-c",
-        _START,
+        _CHILD_PROGRAM,
         *[path for path in sys.path if isinstance(path, str)],
         stdin=PIPE,
         stdout=PIPE,
@@ -75,17 +75,17 @@ async def run_in_process(
     try:
         to_child = cast("asyncio.WriteTransport", transport.get_pipe_transport(0))
         to_child.write(request + b"\n")
-        found = await talk.outcome
+        result = await protocol.outcome
     except GeneratorExit:
-        talk.kill()  # the loop is gone: nothing can be awaited any more
+        protocol.kill()  # the loop is gone: nothing can be awaited any more
         raise
     except BaseException:
-        await talk.end()
+        await protocol.end()
         raise
-    await talk.end()
-    if isinstance(found, Exception):
-        raise found
-    return found
+    await protocol.end()
+    if isinstance(result, Exception):
+        raise result
+    return result
 
 
 def _request(
@@ -113,7 +113,7 @@ def _request(
     )
 
 
-class _Talk(asyncio.SubprocessProtocol):
+class _ParentProtocol(asyncio.SubprocessProtocol):
     """The parent's side of the two pipes. `outcome` is the value, or the exception to raise."""
 
     _transport: asyncio.SubprocessTransport
@@ -134,14 +134,14 @@ class _Talk(asyncio.SubprocessProtocol):
             return
         try:
             for kind, body in self._frames.feed(data):
-                self._take(kind, body)
+                self._handle_frame(kind, body)
         except (msgspec.DecodeError, UnicodeError):
             self._settle(ProcessFailed(GARBLED))
-        except Exception as wrong:  # noqa: BLE001  asyncio would log it, with what was received
-            self._settle(wrong)
+        except Exception as error:  # noqa: BLE001  asyncio would log it, with what was received
+            self._settle(error)
 
-    def _take(self, kind: bytes, body: bytearray) -> None:
-        """Take one frame. Raises Unusable, and what an observer raises."""
+    def _handle_frame(self, kind: bytes, body: bytearray) -> None:
+        """Handle one frame. Raises Unusable, and what an observer raises."""
         if kind == PART:
             part = read_json(body)
             if not self.outcome.done():
@@ -161,8 +161,8 @@ class _Talk(asyncio.SubprocessProtocol):
     def process_exited(self) -> None:
         self.kill()  # whatever it left running
         code = self._transport.get_returncode() or 0
-        how = f"ended with status {code}" if code >= 0 else f"was ended by {_signal(-code)}"
-        self._settle(ProcessFailed(f"its process {how} and gave no result"))
+        ending = f"ended with status {code}" if code >= 0 else f"was ended by {_signal(-code)}"
+        self._settle(ProcessFailed(f"its process {ending} and gave no result"))
         self._exited = True
         self._transport.close()
 
@@ -184,9 +184,9 @@ class _Talk(asyncio.SubprocessProtocol):
         if cancelled is not None:
             raise cancelled
 
-    def _settle(self, found: object) -> None:
+    def _settle(self, result: object) -> None:
         if not self.outcome.done():
-            self.outcome.set_result(found)
+            self.outcome.set_result(result)
 
 
 def _signal(number: int) -> str:
@@ -197,7 +197,7 @@ def _signal(number: int) -> str:
 
 
 PART, RESULT, CONTENT, ENDING = b"p", b"r", b"c", b"e"
-_HEAD = struct.Struct(">cQ")
+_FRAME_HEADER = struct.Struct(">cQ")
 _ENDING_BYTES = 1_048_576  # an ending is a sentence, whatever the limit for results
 
 
@@ -277,14 +277,14 @@ class ProcessFailed(Explained):
 
 
 GARBLED = "its process sent data that cannot be read"
-_TELLING = {kind.__name__: kind for kind in (ToolError, CapabilityError, OutcomeUnknown)}
+_ERRORS_WITH_TEXT = {kind.__name__: kind for kind in (ToolError, CapabilityError, OutcomeUnknown)}
 
 
 def error_of(ending: Ending) -> Exception:
     """Return the exception that the tool would have raised in this process."""
     match ending:
         case SafeText():
-            kind = _TELLING[ending.kind]
+            kind = _ERRORS_WITH_TEXT[ending.kind]
             return kind(ending.text, retryable=ending.retryable, model_text=ending.model_text)
         case ExtraMissing():
             return MissingExtraError(ending.extra, ending.feature)
@@ -295,7 +295,7 @@ def error_of(ending: Ending) -> Exception:
 
 
 def frame(kind: bytes, body: bytes) -> bytes:
-    return _HEAD.pack(kind, len(body)) + body
+    return _FRAME_HEADER.pack(kind, len(body)) + body
 
 
 class PipeFrames:
@@ -303,7 +303,7 @@ class PipeFrames:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._held = bytearray()
+        self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[tuple[bytes, bytearray]]:
         """Yield whole frames.
@@ -311,18 +311,18 @@ class PipeFrames:
         Raises Unusable if a frame announces more than the limit, and ProcessFailed for a malformed
         frame.
         """
-        self._held += data
-        while len(self._held) >= _HEAD.size:
-            kind, length = _HEAD.unpack_from(self._held)
+        self._buffer += data
+        while len(self._buffer) >= _FRAME_HEADER.size:
+            kind, length = _FRAME_HEADER.unpack_from(self._buffer)
             if kind not in (PART, RESULT, CONTENT, ENDING) or (
                 kind == ENDING and length > _ENDING_BYTES
             ):
                 raise ProcessFailed(GARBLED)
             if length > self._max_bytes and kind != ENDING:
                 raise too_large(self._max_bytes)
-            end = _HEAD.size + length
-            if len(self._held) < end:
+            end = _FRAME_HEADER.size + length
+            if len(self._buffer) < end:
                 return
-            body = self._held[_HEAD.size : end]
-            del self._held[:end]
+            body = self._buffer[_FRAME_HEADER.size : end]
+            del self._buffer[:end]
             yield kind, body

@@ -217,14 +217,12 @@ class ToolRunner:
         ledger is asked.
         """
         runner = self.emulated_as(other)
-        ledger, other_ledger = (
-            WriteAhead(candidate).ledger for candidate in (self._sinks, other._sinks)
-        )
+        ledger, other_ledger = (WriteAhead(each).ledger for each in (self._sinks, other._sinks))
         known_sinks = [*self._sinks, *([] if ledger is None else [other_ledger])]
         new_sinks = [
-            candidate
-            for candidate in other._sinks
-            if not any(candidate is known_sink for known_sink in known_sinks)
+            each
+            for each in other._sinks
+            if not any(each is known_sink for known_sink in known_sinks)
         ]
         runner = runner.with_sinks(*new_sinks) if new_sinks else runner
         if runner.approver is None and other.approver is not None:
@@ -656,8 +654,8 @@ def _check_suspended(call: ToolCall, scope: CallScope) -> None:
     if suspended is not None and suspended.call != this_call:
         other = suspended.call
         raise SourceError(
-            f"suspended[{call.id!r}] belongs to another call: {other.call_id!r} of run {other.run_id!r}, tool"
-            f" {other.tool!r}"
+            f"suspended[{call.id!r}] belongs to another call: {other.call_id!r} of run"
+            f" {other.run_id!r}, tool {other.tool!r}"
         )
 
 

@@ -75,20 +75,20 @@ CALLING: ContextVar[Calling | None] = CALLING_HERE
 """The call whose tool is running here, if there is one."""
 
 
-def leave_call(entered: Calling) -> None:
+def leave_call(ended: Calling) -> None:
     """Note that a call is over, or left behind.
 
     Afterwards a call within it may be the one that runs here. Work that it has left behind also
     counts as left behind by the call whose tool made it.
     """
-    entered.left = True  # work that its tool left running may still have it in its context
-    if entered.works and entered.outer is not None:
-        entered.outer.works.extend(entered.works)
+    ended.left = True  # work that its tool left running may still have it in its context
+    if ended.works and ended.outer is not None:
+        ended.outer.works.extend(ended.works)
     call = CALLING.get()
-    while call is not None and call is not entered:
+    while call is not None and call is not ended:
         call = call.outer
-    if call is entered:
-        CALLING.set(entered.outer)
+    if call is ended:
+        CALLING.set(ended.outer)
 
 
 @contextmanager
@@ -142,7 +142,7 @@ class Limiter:
         self._limit = limit
         self._running = 0
         self._lent = 0
-        self._alone = False
+        self._exclusive = False
         self._queue: deque[_Ticket] = deque()
         self._lock = threading.Lock()
 
@@ -151,10 +151,14 @@ class Limiter:
         together = 1 if exclusive else self._limit
         self._lock.acquire()  # `with` takes twice as long
         try:
-            if self._queue or self._alone or self._running + (exclusive and self._lent) >= together:
+            if (
+                self._queue
+                or self._exclusive
+                or self._running + (exclusive and self._lent) >= together
+            ):
                 return False
             self._running += 1
-            self._alone = exclusive
+            self._exclusive = exclusive
         finally:
             self._lock.release()
         return True
@@ -164,10 +168,10 @@ class Limiter:
 
         Raises Stopped for an exclusive call by such a tool.
         """
-        if self._is_within():
+        if self._is_within_slot():
             if exclusive:
-                text = "The tool runs alone, so another tool cannot call it."
-                raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE, text))
+                message = "The tool runs alone, so another tool cannot call it."
+                raise Stopped(CallError.of(ErrorCode.NOT_RUNNABLE, message))
             return False
         ticket: _Ticket = (exclusive, asyncio.get_running_loop().create_future())
         with self._lock:
@@ -211,13 +215,13 @@ class Limiter:
                 self._lent -= 1
             else:
                 self._running -= 1
-            self._alone = False  # this call ran alone, or none does
+            self._exclusive = False  # this call ran alone, or none does
             if self._queue:
                 self._wake()
         finally:
             self._lock.release()
 
-    def _is_within(self) -> bool:
+    def _is_within_slot(self) -> bool:
         call = CALLING.get()
         while call is not None and (call.limiter is not self or call.left):
             call = call.outer
@@ -226,7 +230,7 @@ class Limiter:
     def _fits(self, exclusive: bool) -> bool:
         if exclusive:
             return not (self._running or self._lent)
-        return self._running < self._limit and not self._alone
+        return self._running < self._limit and not self._exclusive
 
     def _give_back(self, ticket: _Ticket) -> None:
         """Remove a call that stopped waiting from the queue, or release its new slot."""
@@ -235,7 +239,7 @@ class Limiter:
                 self._queue.remove(ticket)
             except ValueError:
                 self._running -= 1
-                self._alone = False
+                self._exclusive = False
             self._wake()
 
     def _wake(self) -> None:
@@ -243,7 +247,7 @@ class Limiter:
 
         An exclusive call keeps others waiting, but not while it waits for a lent slot.
         """
-        waits = deque[_Ticket]()
+        waiting = deque[_Ticket]()
         while self._queue:
             exclusive, ticket = self._queue[0]
             fits = self._fits(exclusive)
@@ -251,29 +255,29 @@ class Limiter:
                 break
             self._queue.popleft()
             if not fits:
-                waits.append((exclusive, ticket))
+                waiting.append((exclusive, ticket))
                 continue
             with suppress(RuntimeError):
-                _tell_in_its_loop(ticket)
+                _wake_in_its_loop(ticket)
                 self._running += 1
-                self._alone = exclusive
-        self._queue.extendleft(reversed(waits))
+                self._exclusive = exclusive
+        self._queue.extendleft(reversed(waiting))
 
 
-def _tell_in_its_loop(ticket: asyncio.Future[None]) -> None:
+def _wake_in_its_loop(ticket: asyncio.Future[None]) -> None:
     """Wake the ticket in its loop, without the system call if that loop is running here.
 
     Raises RuntimeError if the loop is closed.
     """
-    loop, here = ticket.get_loop(), None
+    loop, running_loop = ticket.get_loop(), None
     with suppress(RuntimeError):  # raised if no loop is running
-        here = asyncio.get_running_loop()
-    if here is loop:
-        _tell(ticket)
+        running_loop = asyncio.get_running_loop()
+    if running_loop is loop:
+        _wake_ticket(ticket)
     else:
-        loop.call_soon_threadsafe(_tell, ticket)
+        loop.call_soon_threadsafe(_wake_ticket, ticket)
 
 
-def _tell(ticket: asyncio.Future[None]) -> None:
+def _wake_ticket(ticket: asyncio.Future[None]) -> None:
     if not ticket.done():
         ticket.set_result(None)
