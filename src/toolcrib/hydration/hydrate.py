@@ -449,8 +449,8 @@ def _errors_of_refusal(
         functions = " or ".join(raised.code[:_MOST_NAMED] or A_VALIDATOR)
         error = MadeOtherwise(
             f"{functions} turned the valid value at {_places_text(places)} into one that the tool"
-            " cannot take: a validator must return its value, and only a validator of a single field may"
-            " change it"
+            " cannot take: a validator must return its value, and only a validator of a single field"
+            " may change it"
         )
         return _report_failure(error, Stage.INSTANTIATE, report)
     if isinstance(raised, NotAcceptedError) and raised.code:
