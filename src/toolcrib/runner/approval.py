@@ -26,7 +26,7 @@ from toolcrib.errors import ApprovalError, ErrorCode, SourceError, Stage
 from toolcrib.failures import Explained
 from toolcrib.hydration import ParseFailure, parse_arguments
 from toolcrib.runner.edit import edited_call
-from toolcrib.runner.execute import own
+from toolcrib.runner.execute import guarded
 from toolcrib.runner.output import (
     MASK,
     is_masked,
@@ -142,21 +142,21 @@ def approval_request(
 
 
 def as_asked_before(
-    request: ApprovalRequest, asked: ApprovalRequest, *, answered: bool
+    request: ApprovalRequest, earlier: ApprovalRequest, *, answered: bool
 ) -> ApprovalRequest:
-    """Return a request as it was `asked` before, with the same expiry time.
+    """Return a request as it was asked `earlier`, with the same expiry time.
 
     Once the question is answered, a rule covers what the answer was given to. Until then, it covers
     what both requests say.
     """
-    both = tuple(name for name in request.asked_by if name in asked.asked_by)
+    both = tuple(name for name in request.asked_by if name in earlier.asked_by)
     return msgspec.structs.replace(
         request,
-        asked_at=asked.asked_at,
-        expires_at=asked.expires_at,
-        always=asked.always and (answered or request.always),
-        asked_by=asked.asked_by if answered else both,
-        untrusted=asked.untrusted and (answered or request.untrusted),
+        asked_at=earlier.asked_at,
+        expires_at=earlier.expires_at,
+        always=earlier.always and (answered or request.always),
+        asked_by=earlier.asked_by if answered else both,
+        untrusted=earlier.untrusted and (answered or request.untrusted),
     )
 
 
@@ -385,9 +385,9 @@ async def _ask_now(
     return await _ask(approver, own_request(request), failed)
 
 
-def _check_same(asked: ApprovalRequest, request: ApprovalRequest, digest: str = "") -> None:
+def _check_same(earlier: ApprovalRequest, request: ApprovalRequest, digest: str = "") -> None:
     """Raise Stopped, with this `asked_digest`, if what was asked is another question."""
-    differences = differing(asked, request)
+    differences = differing(earlier, request)
     if differences:
         raise Stopped(CallError.of(mismatch(differences)), digest)
 
@@ -437,14 +437,14 @@ def approved_call(
     return approved
 
 
-def _request_about(approved: Hydrated, asked: ApprovalRequest) -> ApprovalRequest:
+def _request_about(hydrated: Hydrated, request: ApprovalRequest) -> ApprovalRequest:
     """Return the question as if it had been asked about the edited arguments."""
-    definition = approved.definition
+    definition = hydrated.definition
     return msgspec.structs.replace(
-        asked,
-        arguments=masked_arguments(definition, approved.arguments),
-        defaults=masked_pointers(definition, approved.defaults),
-        arguments_digest="" if definition.secret else f"sha256:{sha256_hex(approved.canonical)}",
+        request,
+        arguments=masked_arguments(definition, hydrated.arguments),
+        defaults=masked_pointers(definition, hydrated.defaults),
+        arguments_digest="" if definition.secret else f"sha256:{sha256_hex(hydrated.canonical)}",
     )
 
 
@@ -463,14 +463,14 @@ def _other_answered_request(request: ApprovalRequest, scope: CallScope) -> Appro
 
 
 async def rule_for(
-    rules: KeepsRules, asked: CallToApprove, failed: Callable[[BaseException], None]
+    rules: KeepsRules, call: CallToApprove, failed: Callable[[BaseException], None]
 ) -> ApprovalRule | None:
     """Return a rule that approves a call; None if there is none, or the store cannot be used.
 
     With None, somebody is asked. `failed` is called with what the store raised. Raises Stopped if a
     rule was changed.
     """
-    stored = await _from_store(lambda: rules.rule_for(asked), failed)
+    stored = await _from_store(lambda: rules.rule_for(call), failed)
     if isinstance(stored, ApprovalError):
         raise Stopped(CallError.of(stored.code))
     return None if isinstance(stored, BaseException) else stored
@@ -515,7 +515,7 @@ def check_always(asked: ApprovalRequest, answer: Approve) -> None:
 
 async def stored_rule(
     rules: KeepsRules | None,
-    asked: CallToApprove,
+    call: CallToApprove,
     answer: Approve,
     failed: Callable[[BaseException], None],
 ) -> ApprovalRule | None:
@@ -525,11 +525,11 @@ async def stored_rule(
     whoever gave it would rely on it. `failed` is called with the reason.
     """
     rule: ApprovalRule | BaseException | None
-    if rules is None or answer.always is None or not asked.request.always:
+    if rules is None or answer.always is None or not call.request.always:
         rule = ApprovalError(NO_RULE)
         failed(rule)
     else:
-        store_rule = functools.partial(rules.keep_rule, asked, answer.always, answer.by)
+        store_rule = functools.partial(rules.keep_rule, call, answer.always, answer.by)
         rule = await _from_store(store_rule, failed)
     if not isinstance(rule, BaseException):
         return rule
@@ -581,7 +581,7 @@ async def _ask(
     answer: Answer | None = None
     try:
         with slots_lent():
-            answer = await own(_call_approver(approver, request))
+            answer = await guarded(_call_approver(approver, request))
     except ApprovalError as error:
         code = error.code
         if code not in _RAISABLE:

@@ -225,7 +225,7 @@ class Call(Veiled, msgspec.Struct):
                 self._settle(facts.failed(CallError.of(ErrorCode.CANCELLED)))
             raise
         except NotRecorded as not_recorded:
-            await self.finalize(self.ended(CallError.of(ErrorCode.NOT_RECORDED)))
+            await self.finalize(self.failure_of(CallError.of(ErrorCode.NOT_RECORDED)))
             raise not_recorded.raised from None
         except BaseException as raised:
             to_raise = await self._end_interrupted(raised, cancels)
@@ -243,7 +243,7 @@ class Call(Veiled, msgspec.Struct):
             raise asyncio.CancelledError  # the tool caught it; its outcome is recorded
         return outcome
 
-    def ended(self, error: CallError, told: str = "") -> Failed:
+    def failure_of(self, error: CallError, told: str = "") -> Failed:
         """Return the outcome of a call that ends with this error in its present state."""
         facts, call_id = self.facts, self.facts.hydrated.call.id
         is_resumed = call_id in self.scope.suspended and self.state in _UNBEGUN_STATES
@@ -307,7 +307,7 @@ class Call(Veiled, msgspec.Struct):
         ledger = self.setup.write_ahead.ledger
         if ledger is None:
             return
-        failure = self.ended(CallError.of(ErrorCode.CANCELLED))
+        failure = self.failure_of(CallError.of(ErrorCode.CANCELLED))
         end, stop = await self._as_ledger_knows(failure, ledger)
         if end is failure:
             stop.check()
@@ -373,7 +373,7 @@ class Call(Veiled, msgspec.Struct):
             return self._suspend(suspended)
         except Stopped as stopped:
             facts.notes += stopped.notes
-            outcome = self.ended(stopped.error, stopped.told)
+            outcome = self.failure_of(stopped.error, stopped.told)
             self.left_behind = None if stopped.work is None else (stopped.work, stopped.late)
             if self.question is not None and self.state != "begun":
                 self.question.keep_end(outcome)
@@ -463,7 +463,7 @@ class Call(Veiled, msgspec.Struct):
         marks = Annotations() if definition is None else definition.annotations
         self.runs_again = is_cut_off and (marks.idempotent or marks.read_only)
         await record_end(
-            self.finalize(self.ended(_CUT_OFF if is_cut_off else error)), to_raise, cancels
+            self.finalize(self.failure_of(_CUT_OFF if is_cut_off else error)), to_raise, cancels
         )
         return to_raise
 
@@ -506,7 +506,7 @@ class Call(Veiled, msgspec.Struct):
         except asyncio.CancelledError:
             if self.state != "begun" or not self.scope.called_off():
                 raise
-            return self.ended(CallError.of(ErrorCode.CANCELLED))
+            return self.failure_of(CallError.of(ErrorCode.CANCELLED))
 
     def _take_step_outcome(self, step: CallStep) -> Outcome | AlreadyCompleted:
         """Return the outcome that a step has stored, and count its share of the run's spending."""

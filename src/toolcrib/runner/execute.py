@@ -51,7 +51,7 @@ class TimeLimitExceeded(Exception):  # noqa: N818  an outcome; it never leaves t
     """The tool did not finish in time, and was cancelled (or, in a thread, left behind)."""
 
 
-def started(
+def start_tool(
     tool: Tool[..., Any], instance: Any, injected: Mapping[str, Any]
 ) -> Coroutine[Any, Any, Any]:
     """Return what to await for the tool's own value. Raises what the tool raises immediately."""
@@ -64,10 +64,10 @@ def started(
     if work.__class__ is CoroutineType:
         coroutine_: Coroutine[Any, Any, Any] = work
         return coroutine_
-    return awaited(work)
+    return value_of(work)
 
 
-async def limited(work: Coroutine[Any, Any, Any], seconds: float | None) -> Any:
+async def run_limited(work: Coroutine[Any, Any, Any], seconds: float | None) -> Any:
     """Return the value of `work`.
 
     Raises TimeLimitExceeded if it was stopped at its limit, and StillRunning if it did not stop. If
@@ -487,7 +487,7 @@ class Steps(Protocol):
     def close(self) -> None: ...
 
 
-async def own(steps: Steps) -> Any:
+async def guarded(steps: Steps) -> Any:
     """Return the value of a coroutine, and turn a GeneratorExit that it raises into an error.
 
     Only a GeneratorExit from outside means that the event loop is gone and nothing can be awaited.
@@ -501,7 +501,7 @@ async def own(steps: Steps) -> Any:
     return await _resume(steps, pending)
 
 
-def called(work: Callable[[], T]) -> T:
+def call_guarded(work: Callable[[], T]) -> T:
     """Return the result of `work`, and turn a GeneratorExit that it raises into an error."""
     try:
         return work()
@@ -509,10 +509,10 @@ def called(work: Callable[[], T]) -> T:
         raise _generator_exit_error() from None
 
 
-async def awaited(value: Any) -> Any:
+async def value_of(value: Any) -> Any:
     """Return the value itself, or what awaiting it gives."""
     if value.__class__ is CoroutineType:
-        return await own(value)
+        return await guarded(value)
     if value.__class__ in _UNAWAITABLE:
         return value
     return await value if inspect.isawaitable(value) else value
@@ -524,7 +524,7 @@ _UNAWAITABLE = frozenset((dict, list, tuple, str, int, float, bool, NoneType))
 
 async def _from_thread(work: Callable[[], Any]) -> Any:
     """Run a plain function in a thread; one that wraps a coroutine function gives an awaitable."""
-    return await awaited(await in_thread(work, keeps_end=True))
+    return await value_of(await in_thread(work, keeps_end=True))
 
 
 @coroutine

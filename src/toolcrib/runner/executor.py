@@ -34,11 +34,11 @@ from toolcrib.hydration import OtherArguments, instance_of
 from toolcrib.runner.execute import (
     StillRunning,
     TimeLimitExceeded,
-    awaited,
-    called,
-    limited,
-    own,
-    started,
+    call_guarded,
+    guarded,
+    run_limited,
+    start_tool,
+    value_of,
 )
 from toolcrib.runner.output import MAX_RESULT_BYTES, Unusable, as_json, project, report_unusable
 from toolcrib.runner.process import run_in_process
@@ -158,7 +158,7 @@ class Executor:
         """
         instance = instance_of(hydrated, plan.tool)
         if plan.plain:
-            return limited(started(plan.tool, instance, plan.fixed), plan.limit)
+            return run_limited(start_tool(plan.tool, instance, plan.fixed), plan.limit)
         return self._in_context(plan, hydrated, instance, call)
 
     async def _in_context(
@@ -186,7 +186,7 @@ class Executor:
         tool, limit = plan.tool, plan.limit
         if tool.subprocess:
             work = run_in_process(tool, hydrated, context, self._max_bytes)
-            return await limited(work, limit)
+            return await run_limited(work, limit)
         injected, parts = plan.fixed, None
         if tool.context_parameter is not None:
             injected = {**injected, tool.context_parameter: context}
@@ -196,8 +196,8 @@ class Executor:
         if plan.factories:
             return await execute_scoped(plan, instance, injected, context=context, parts=parts)
         if parts is not None:
-            return await limited(parts.last(tool.invoke(instance, injected)), limit)
-        return await limited(started(tool, instance, injected), limit)
+            return await run_limited(parts.last(tool.invoke(instance, injected)), limit)
+        return await run_limited(start_tool(tool, instance, injected), limit)
 
     def end_of(
         self,
@@ -319,13 +319,13 @@ async def execute_scoped(
 ) -> Any:
     """Return the tool's own value.
 
-    Raises what `limited` raises, what the tool raises, and CapabilityFailed.
+    Raises what `run_limited` raises, what the tool raises, and CapabilityFailed.
     """
     tool = plan.tool
 
     async def run_all() -> Any:
         thread = CallThread() if tool.blocking else None
-        capabilities = Opened(thread, plan.limit)
+        capabilities = OpenCapabilities(thread, plan.limit)
         value, outcome = None, None
         try:
             arguments = {
@@ -335,7 +335,7 @@ async def execute_scoped(
             pending = await capabilities.run(
                 lambda: tool.invoke(instance, arguments), keeps_end=True
             )
-            value = await (awaited(pending) if parts is None else parts.last(pending))
+            value = await (value_of(pending) if parts is None else parts.last(pending))
         except BaseException as raised:  # noqa: BLE001  what was opened is closed in any case
             outcome = raised
         outcome = await capabilities.close(outcome)
@@ -348,10 +348,10 @@ async def execute_scoped(
             outcome = None  # its traceback holds this frame
         return value
 
-    return await limited(run_all(), plan.limit)
+    return await run_limited(run_all(), plan.limit)
 
 
-class Opened:
+class OpenCapabilities:
     """Holds what one call has opened, and closes it. Blocking work goes to the call's thread."""
 
     def __init__(self, thread: CallThread | None, seconds: float | None) -> None:
@@ -398,7 +398,7 @@ class Opened:
     async def run(self, work: Callable[[], Any], *, keeps_end: bool = False) -> Any:
         """Run code of the tool or a capability, in the call's thread if the tool blocks."""
         if self._thread is None:
-            return called(work)
+            return call_guarded(work)
         return await self._thread.run(work, keeps_end=keeps_end)
 
     def _later_end(self, outcome: BaseException | None, raised: BaseException) -> BaseException:
@@ -419,12 +419,12 @@ class Opened:
             hasattr(type(implementation), "__aenter__")
             or hasattr(type(implementation), "__enter__")
         ):
-            implementation = await awaited(implementation)
+            implementation = await value_of(implementation)
         kind: Any = type(implementation)
         if hasattr(kind, "__aenter__"):
-            entered_value = await awaited(kind.__aenter__(implementation))
+            entered_value = await value_of(kind.__aenter__(implementation))
             self._exits.append(
-                lambda outcome: awaited(kind.__aexit__(implementation, *_exit_arguments(outcome)))
+                lambda outcome: value_of(kind.__aexit__(implementation, *_exit_arguments(outcome)))
             )
             return entered_value
         return (
@@ -481,7 +481,7 @@ class Parts(msgspec.Struct, frozen=True):
         try:
             while True:
                 try:
-                    value = await own(anext(generator))
+                    value = await guarded(anext(generator))
                 except StopAsyncIteration:
                     return value
                 if ToolContent.of(value) is None:
@@ -502,7 +502,7 @@ class Parts(msgspec.Struct, frozen=True):
 async def _close(generator: AsyncGenerator[Any, None]) -> None:
     """Close a generator; what that raises does not replace the call's own end."""
     try:
-        await own(generator.aclose())
+        await guarded(generator.aclose())
     except NOT_ITS_OWN:
         raise
     except BaseException:  # noqa: BLE001, S110  a generator may raise anything, or yield once more
@@ -615,11 +615,11 @@ class EmulatingExecutor(Executor):
             return await super()._run_with(context, plan, hydrated, instance)
         definition = hydrated.definition
         parts = Parts(context.call_id, definition.visible, context.observer, self._max_bytes)
-        return await limited(self._value(plan, hydrated, parts), plan.limit)
+        return await run_limited(self._value(plan, hydrated, parts), plan.limit)
 
     async def _value(self, plan: ToolPlan, hydrated: Hydrated, parts: Parts) -> Any:
-        value = called(lambda: self.stand_in(hydrated.definition, hydrated.arguments))
-        value = await awaited(value)
+        value = call_guarded(lambda: self.stand_in(hydrated.definition, hydrated.arguments))
+        value = await value_of(value)
         if inspect.isgenerator(value) or isinstance(value, AsyncIterator):
             return await parts.last(_iterate(value)) if plan.tool.streaming else await _last(value)
         return await parts.last(_iterate(iter([value]))) if plan.tool.streaming else value

@@ -168,13 +168,13 @@ class EndedByAnswer(NamedTuple):
     """How a call ended by the answer to its question, before its tool began, and `by` whom.
 
     `edited` says that the answer had other arguments. A call that began with that answer and waits
-    has its record in `begun`.
+    has its record in `begun_record`.
     """
 
     error: CallError
     by: str | None
     edited: bool = False
-    begun: ToolInvocationRecord | None = None
+    begun_record: ToolInvocationRecord | None = None
 
     @property
     def edit(self) -> EditState:

@@ -185,7 +185,7 @@ def warn_of_misspelt(policies: Iterable[Policy], tool_names: Collection[str]) ->
                 )
 
 
-def apart(policies: Sequence[Policy]) -> tuple[tuple[Policy, ...], tuple[LookingPolicy, ...]]:
+def split_async(policies: Sequence[Policy]) -> tuple[tuple[Policy, ...], tuple[LookingPolicy, ...]]:
     """Return the policies that decide at once, and the async ones, which may look something up."""
     at_once = tuple(policy for policy in policies if not _is_async(policy))
     looking = (policy for policy in policies if _is_async(policy))

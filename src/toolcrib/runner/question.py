@@ -99,9 +99,9 @@ class CallQuestion(msgspec.Struct):
     request: ApprovalRequest
     rules: KeepsRules | None = None  # the rules that may answer it
     yes: Approve | None = None
-    answered: bool = False  # answered in advance
+    answered_in_advance: bool = False
     by_rule: bool = False
-    gives_rule: Approve | None = None
+    answer_with_rule: Approve | None = None
 
     @staticmethod
     def of(
@@ -171,7 +171,7 @@ class CallQuestion(msgspec.Struct):
             error = rejection(approved)  # no call of the model can fix what a person wrote
             raise Stopped(msgspec.structs.replace(error, retryable=False))
         if isinstance(answer, Approve):
-            self.gives_rule = None if answer.always is None else answer
+            self.answer_with_rule = None if answer.always is None else answer
             self.yes = Approve(answer.by, answer.arguments, answer.for_run)
         return approved
 
@@ -214,10 +214,10 @@ class CallQuestion(msgspec.Struct):
 
         Raises Stopped if it cannot be stored.
         """
-        if self.gives_rule is None:
+        if self.answer_with_rule is None:
             return False
         call = asked_call(approved, self.request, self.facts.scope.tally)
-        rule = await stored_rule(self.setup.rules, call, self.gives_rule, self._failed)
+        rule = await stored_rule(self.setup.rules, call, self.answer_with_rule, self._failed)
         if rule is not None:
             self.facts.rule = AppliedRule(rule.id, rule.by, rule.given_at)
             self.facts.notes += (ALWAYS,)
@@ -228,15 +228,15 @@ class CallQuestion(msgspec.Struct):
         facts, request = self.facts, self.request
         if request.id not in facts.scope.answers or request.call_id in facts.scope.suspended:
             return
-        self.answered = True
+        self.answered_in_advance = True
         cached = self.setup.cache.answered.get(request.id)
         ended = cached or await self.setup.write_ahead.answered(request.id, facts)
         if ended is None:
             return
-        if ended.begun is None:
+        if ended.begun_record is None:
             facts.take_earlier_answer(ended.by, ended.edit)
         else:
-            facts.take_begun(ended.begun)
+            facts.take_begun(ended.begun_record)
         raise Stopped(ended.error)
 
     def _failed(self, error: BaseException) -> None:
@@ -260,7 +260,7 @@ class CallQuestion(msgspec.Struct):
     def keep_end(self, outcome: Failed) -> None:
         """Remember how the call ended by an answer given in advance, before its tool began."""
         record = outcome.record
-        if self.answered and is_final(record):
+        if self.answered_in_advance and is_final(record):
             ended = EndedByAnswer(outcome.error, record.approved_by, record.edited)
             self.setup.cache.keep_answered(record.approval_id, ended)
 
@@ -275,7 +275,7 @@ class CallQuestion(msgspec.Struct):
         request, yes, tally = self.request, self.yes, self.facts.scope.tally
         if yes is None:
             return None
-        begun = EndedByAnswer(_WAITS_WITHIN, yes.by, begun=self.facts.record("started"))
+        begun = EndedByAnswer(_WAITS_WITHIN, yes.by, begun_record=self.facts.record("started"))
         tally.approved = tuple(each for each in tally.approved if each.id != request.id)
         self.setup.cache.keep_answered(request.id, begun)
         expires_at = max(each.expires_at for each in (request, *requests))

@@ -81,7 +81,7 @@ class CallFacts(msgspec.Struct, gc=False):
     hydrated: HydrationResult
     scope: CallScope
     initial: ToolInvocationRecord
-    clock: float
+    start_clock: float
     parent: Calling | None = None
     decision: Decision | None = None
     approved_by: str | None = None
@@ -90,8 +90,8 @@ class CallFacts(msgspec.Struct, gc=False):
     # What an approver put in place of the arguments; `unread` if the call ended before it was read.
     edit: EditState = "none"
     # The record of a call that is known to have begun elsewhere.
-    begun: ToolInvocationRecord | None = None
-    unsure: bool = False  # whether `begun` may be of another call: nobody can compare them
+    begun_record: ToolInvocationRecord | None = None
+    unsure: bool = False  # whether `begun_record` may be of another call: nobody can compare them
     key: str = ""
     # For a call resumed after it waited: how many times, and the key that claims it.
     claim: tuple[int, str] | tuple[()] = ()
@@ -146,7 +146,11 @@ class CallFacts(msgspec.Struct, gc=False):
         That is its arguments, how they were validated, and who approved it. What its tool has
         marked as secret by now is masked.
         """
-        self.begun, self.unsure, self.edit = record, unsure, "taken" if record.edited else "none"
+        self.begun_record, self.unsure, self.edit = (
+            record,
+            unsure,
+            "taken" if record.edited else "none",
+        )
         self.approved_by, self.approval_id = record.approved_by, record.approval_id
         self.rule, self.refusal = record.rule, record.refusal
         if ALWAYS in record.notes and ALWAYS not in self.notes:
@@ -169,7 +173,7 @@ class CallFacts(msgspec.Struct, gc=False):
         self.take_begun(record)
         self.decision = record.decision
         if record.started_at is not None:
-            self.clock -= max(0.0, self.initial.started_at - record.started_at)
+            self.start_clock -= max(0.0, self.initial.started_at - record.started_at)
             self.initial = msgspec.structs.replace(self.initial, started_at=record.started_at)
 
     def take_suspended(self, suspended: SuspendedCall) -> None:
@@ -217,7 +221,7 @@ class CallFacts(msgspec.Struct, gc=False):
         hydrated = self.hydrated
         if self.edit == "none":
             return ""
-        if self.begun is not None:
+        if self.begun_record is not None:
             return edit_notice(self.initial.arguments or {}, self.initial.defaulted)
         if error is not None and not self.key and error.code in _MAY_HAVE_RUN:
             return _EDITED
@@ -258,7 +262,7 @@ class CallFacts(msgspec.Struct, gc=False):
             notes=provenance.notes + self.notes,
             idempotency_key=self.key if key is None else key,
             ended_at=time.time() if is_over else None,
-            seconds=time.perf_counter() - self.clock if is_over else None,
+            seconds=time.perf_counter() - self.start_clock if is_over else None,
         )
         if (
             self.approval_id

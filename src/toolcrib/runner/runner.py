@@ -29,7 +29,6 @@ from toolcrib.runner.idempotency import IdempotencyCache, WriteAhead
 from toolcrib.runner.output import MAX_RESULT_BYTES
 from toolcrib.runner.policy import (
     Policy,
-    apart,
     counting,
     decide,
     has_spent_within,
@@ -38,6 +37,7 @@ from toolcrib.runner.policy import (
     never_allowed,
     paying,
     reserving,
+    split_async,
     warn_of_misspelt,
     with_standard,
 )
@@ -146,7 +146,7 @@ class ToolRunner:
         write_ahead = WriteAhead(sinks)
         policies = with_standard(policy)
         warn_of_misspelt(policies, catalog.names)
-        at_once, looking = apart(policies)
+        at_once, looking = split_async(policies)
         reporter = Reporter(on_exception)
         self._hook = reporter.debug
         self._setup = Setup(
@@ -274,7 +274,7 @@ class ToolRunner:
         Of equally strict decisions the first is reported. The policy must not count or reserve.
         """
         policies = (policy, *self._setup.policies)
-        at_once, looking = apart(policies)
+        at_once, looking = split_async(policies)
         return self._with(policies=policies, at_once=at_once, looking=looking)
 
     @property
@@ -494,7 +494,7 @@ class ToolRunner:
             error = CallError.of(code)
             if isinstance(call, Rejected) and began is None:  # a waiting call was well-formed
                 error = rejection(call)
-            await refused.finalize(refused.ended(error))
+            await refused.finalize(refused.failure_of(error))
 
         await _to_the_last(map(refuse, calls))
 
