@@ -575,9 +575,12 @@ async def to_the_end(work: Callable[[], Awaitable[object] | object]) -> SinkResu
         pending = work()
         if pending is None:
             return DONE
-        if not inspect.isawaitable(pending):
+        if isinstance(pending, asyncio.Future):  # from an audit log: it needs no task
+            future: asyncio.Future[object] = pending
+        elif inspect.isawaitable(pending):
+            future = asyncio.ensure_future(pending)
+        else:
             return SinkResult(pending)
-        future = asyncio.ensure_future(pending)
         cancelled = await until_done(future)
         value = future.result()
     except NOT_ITS_OWN:
