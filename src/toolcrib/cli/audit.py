@@ -77,8 +77,8 @@ from toolcrib.values.record import (
 
 # What happened to a call and where it came from, in sentences made from the log alone.
 
-_BEFORE_ALL = (Stage.PARSE, Stage.RESOLVE, Stage.VALIDATE, Stage.INSTANTIATE)
-_NOT_RUN = {
+_CHECK_STAGES = (Stage.PARSE, Stage.RESOLVE, Stage.VALIDATE, Stage.INSTANTIATE)
+_NOT_RUN_REASONS = {
     ErrorCode.APPROVAL_REQUIRED: "nobody could be asked for approval",
     ErrorCode.APPROVAL_EXPIRED: "the answer came too late",
     ErrorCode.APPROVAL_FAILED: "asking for approval failed",
@@ -97,9 +97,9 @@ _NOT_RUN = {
 _MOST_CALLERS = 20
 CHANGED = "not as written, or the log has a different key"
 HIDDEN = "the entry that says how it ended is missing here, or cannot be checked"
-_SHOWN = 5
-_PLANS = ("planned", "rejected")
-_WHOSE = {
+_MOST_CANDIDATES = 5
+_PLAN_STATUSES = ("planned", "rejected")
+_IDENTITY_FIELDS = {
     "name": "tool",
     "caller": "caller",
     "caller_roles": "roles",
@@ -107,7 +107,8 @@ _WHOSE = {
     "parent_run_id": "calling run",
     "parent_call_id": "calling call",
 }
-"""Fields in which an attempt may differ from the record that the story is told by, and their words."""
+"""Fields in which an attempt may differ from the record that the story is told by, and how the
+output calls them."""
 
 
 class StoryLine(NamedTuple):
@@ -150,14 +151,14 @@ class CallStory:
         self.whole = whole
         self._records = [entry.record for entry in self.entries]
         self.record = standing(self._records)
-        self._own = [one for one in self._records if same_call(one, self.record)]
+        self._own_records = [record for record in self._records if same_call(record, self.record)]
 
     @property
     def changed(self) -> list[AuditEntry]:
         """The entries that are not as they were written, including those of the calls that made
         this one."""
-        own = [entry for entry in self.entries if not entry.intact]
-        return own + [entry for caller in self.callers for entry in caller.changed]
+        changed = [entry for entry in self.entries if not entry.intact]
+        return changed + [entry for caller in self.callers for entry in caller.changed]
 
     @property
     def attempts(self) -> list[Attempt]:
@@ -166,13 +167,16 @@ class CallStory:
         The entries of one attempt have the same start, arguments, tool, definition, caller and
         calling call.
         """
-        found: dict[tuple[Any, ...], list[AuditEntry]] = {}
+        groups: dict[tuple[Any, ...], list[AuditEntry]] = {}
         for entry in self.entries:  # entries of two processes may be interleaved
-            one = entry.record
-            asked = (one.started_at, one.arguments_sha256, one.arguments_mac)
-            whose = (getattr(one, field) for field in _WHOSE)
-            found.setdefault((*asked, *whose), []).append(entry)
-        return [Attempt(each, _differing(each[0].record, self.record)) for each in found.values()]
+            record = entry.record
+            request = (record.started_at, record.arguments_sha256, record.arguments_mac)
+            identity = (getattr(record, field) for field in _IDENTITY_FIELDS)
+            groups.setdefault((*request, *identity), []).append(entry)
+        return [
+            Attempt(entries, _differing(entries[0].record, self.record))
+            for entries in groups.values()
+        ]
 
     @property
     def began(self) -> bool:
@@ -182,49 +186,60 @@ class CallStory:
         if error is not None and error.code is ErrorCode.NOT_RECORDED:
             return False
         ran = ("started", "completed")
-        return any(has_begun(record) or record.status in ran for record in self._own)
+        return any(has_begun(record) or record.status in ran for record in self._own_records)
 
     @property
     def others_began(self) -> bool:
         """Whether a call under this id other than the one that the story is told by may have begun."""
-        return any(has_begun(one) and not same_call(one, self.record) for one in self._records)
+        return any(
+            has_begun(record) and not same_call(record, self.record) for record in self._records
+        )
 
     def why(self) -> str:
         """Return one sentence that says why the call ran or did not run."""
         record = self.record
-        if record.status in _PLANS:
-            return f"It has not run: {_planned(record)}."
-        if SUSPENDED in self._own[-1].notes and not is_final(record):
+        if record.status in _PLAN_STATUSES:
+            return f"It has not run: {_plan_text(record)}."
+        if SUSPENDED in self._own_records[-1].notes and not is_final(record):
             return "It has begun, and waits for an answer to its question."
         if record.status == "waiting":
-            return f"It has not run: {_decided(record.decision)}, and nobody has answered yet."
+            return (
+                f"It has not run: {_decision_text(record.decision)}, and nobody has answered yet."
+            )
         if not self.began:
-            return f"It did not run: {_stopped(record).rstrip('.')}."
+            return f"It did not run: {_stop_reason(record).rstrip('.')}."
         if not is_final(record):  # only why it was started is known
-            record = next((one for one in self._own if one.status == "started"), record)
-        because = _decided(record.decision) or "the log does not say who decided"
+            record = next(
+                (candidate for candidate in self._own_records if candidate.status == "started"),
+                record,
+            )
+        reason = _decision_text(record.decision) or "the log does not say who decided"
         if record.approved_by is not None:
-            changed = " and changed its arguments" if record.edited else ""
-            because = f"{record.approved_by} approved it{changed}, after {because}"
+            edited = " and changed its arguments" if record.edited else ""
+            reason = f"{record.approved_by} approved it{edited}, after {reason}"
         if record.emulated:
-            return f"It did not run (an emulator gave the result), because {because}."
+            return f"It did not run (an emulator gave the result), because {reason}."
         unknown = "" if is_final(record) else ", and the log does not say how it ended"
-        return f"It ran because {because}{unknown}."
+        return f"It ran because {reason}{unknown}."
 
     def lines(self) -> Iterator[StoryLine]:
         """Yield the lines that say when the call was asked for, what was decided and by whom, and
         how it ended."""
-        ended = (e.seq for e in self.entries if has_begun(e.record) and is_final(e.record))
-        end = next(ended, None)
+        final_seqs = (e.seq for e in self.entries if has_begun(e.record) and is_final(e.record))
+        final_seq = next(final_seqs, None)
         for number, attempt in enumerate(self.attempts):
-            over = end is not None and end < attempt.entries[0].seq
-            yield from _attempt(attempt, again=number > 0, over=over)
+            is_after_end = final_seq is not None and final_seq < attempt.entries[0].seq
+            yield from _attempt_lines(attempt, is_repeated=number > 0, is_after_end=is_after_end)
         facts = tuple(_facts(self.record, self.attachments))
         yield from (StoryLine("", what, text) for what, text in facts if text)
         for caller in self.callers:
-            made = caller.record
-            other = "; or another call under this id" if caller.others_began else ""
-            yield StoryLine("", "called by", f"{made.name}  {ids_of(made)}: {outcome(made)}{other}")
+            caller_record = caller.record
+            other_call = "; or another call under this id" if caller.others_began else ""
+            yield StoryLine(
+                "",
+                "called by",
+                f"{caller_record.name}  {ids_of(caller_record)}: {outcome(caller_record)}{other_call}",
+            )
         yield StoryLine("", "why", self.why())
         for entry in self.changed:
             yield StoryLine("", "changed", f"entry {entry.seq} is {CHANGED}")
@@ -232,11 +247,11 @@ class CallStory:
             yield StoryLine("", "changed", HIDDEN)
 
 
-def _differing(one: ToolInvocationRecord, told: ToolInvocationRecord) -> dict[str, Any]:
+def _differing(record: ToolInvocationRecord, story_record: ToolInvocationRecord) -> dict[str, Any]:
     return {
-        field: getattr(one, field)
-        for field in _WHOSE
-        if getattr(one, field) != getattr(told, field)
+        field: getattr(record, field)
+        for field in _IDENTITY_FIELDS
+        if getattr(record, field) != getattr(story_record, field)
     }
 
 
@@ -245,7 +260,7 @@ def stories(entries: Iterable[AuditEntry]) -> list[CallStory]:
     calls: dict[tuple[str, str], list[AuditEntry]] = {}
     for entry in entries:
         calls.setdefault((entry.record.run_id, entry.record.id), []).append(entry)
-    return [CallStory(found) for found in calls.values()]
+    return [CallStory(call_entries) for call_entries in calls.values()]
 
 
 async def whole_stories(log: AuditLog, entries: Iterable[AuditEntry]) -> list[CallStory]:
@@ -253,17 +268,19 @@ async def whole_stories(log: AuditLog, entries: Iterable[AuditEntry]) -> list[Ca
 
     Raises SourceError for an attachment that is not as it was written.
     """
-    whole = []
-    for known in stories(entries):
-        story, complete = await _with_the_end(log, known)
-        referred = [digest for entry in story.entries for digest in _referred(entry.record)]
-        attachments = await log.attachments(referred)
+    complete_stories = []
+    for story_so_far in stories(entries):
+        story, is_whole = await _with_final_record(log, story_so_far)
+        digests = [
+            digest for entry in story.entries for digest in _attachment_digests(entry.record)
+        ]
+        attachments = await log.attachments(digests)
         callers = await _callers(log, story)
-        whole.append(CallStory(story.entries, attachments, callers, whole=complete))
-    return whole
+        complete_stories.append(CallStory(story.entries, attachments, callers, whole=is_whole))
+    return complete_stories
 
 
-async def _with_the_end(log: AuditLog, story: CallStory) -> tuple[CallStory, bool]:
+async def _with_final_record(log: AuditLog, story: CallStory) -> tuple[CallStory, bool]:
     """Read a call's entries again if there may be more by now. Also return whether the record that
     the log's sealed index names as the final one is among those found by their columns.
 
@@ -274,38 +291,38 @@ async def _with_the_end(log: AuditLog, story: CallStory) -> tuple[CallStory, boo
         return story, True  # an entry is marked already, or the index has nothing about this call
     for _ in range(2):
         try:
-            stands = await log.find(story.record)
+            final_record = await log.find(story.record)
         except UnreachableError:
             raise
         except SourceError:
             break
-        if stands is None or stands in (entry.record for entry in story.entries):
+        if final_record is None or final_record in (entry.record for entry in story.entries):
             return story, True
-        of_call = AuditFilter(run_id=story.record.run_id, call_id=story.record.id)
-        story = CallStory(await log.entries(of_call) or story.entries)
-        if stands in (entry.record for entry in story.entries):
+        call_filter = AuditFilter(run_id=story.record.run_id, call_id=story.record.id)
+        story = CallStory(await log.entries(call_filter) or story.entries)
+        if final_record in (entry.record for entry in story.entries):
             return story, True
     return story, bool(story.changed)
 
 
 async def _callers(log: AuditLog, story: CallStory) -> list[CallStory]:
     """Return the calls whose tools made a call, the nearest first, as far as the log has them."""
-    found: list[CallStory] = []
+    callers: list[CallStory] = []
     record, seen = story.record, {(story.record.run_id, story.record.id)}
-    while record.parent_call_id and len(found) < _MOST_CALLERS:
-        asked = (record.parent_run_id, record.parent_call_id)
-        if asked in seen:
+    while record.parent_call_id and len(callers) < _MOST_CALLERS:
+        caller_ids = (record.parent_run_id, record.parent_call_id)
+        if caller_ids in seen:
             break
-        seen.add(asked)
-        entries = await log.entries(AuditFilter(run_id=asked[0], call_id=asked[1]))
+        seen.add(caller_ids)
+        entries = await log.entries(AuditFilter(run_id=caller_ids[0], call_id=caller_ids[1]))
         if not entries:
             break
-        found.append(CallStory(entries))
-        record = found[-1].record
-    return found
+        callers.append(CallStory(entries))
+        record = callers[-1].record
+    return callers
 
 
-def _referred(record: ToolInvocationRecord) -> tuple[str, ...]:
+def _attachment_digests(record: ToolInvocationRecord) -> tuple[str, ...]:
     """Return the digests of the attachments that a record refers to."""
     origin = record.origin or Origin()
     return record.definition_digest, origin.prompt_digest, origin.choice_digest
@@ -313,22 +330,22 @@ def _referred(record: ToolInvocationRecord) -> tuple[str, ...]:
 
 def run_line(run: RunRecord) -> str:
     """Return how a run ended, or that it waits: `run run_1 by shop 1.2, for ada: completed, …`."""
-    agent = _agent(run)
-    ended = f"{run.status} ({run.limit})" if run.limit else run.status
+    agent = _agent_name(run)
+    status = f"{run.status} ({run.limit})" if run.limit else run.status
     tokens = f"{run.usage.input_tokens}+{run.usage.output_tokens} tokens"
-    took = "" if run.seconds is None else f", {run.seconds:.1f} s"
+    duration = "" if run.seconds is None else f", {run.seconds:.1f} s"
     forked = (
         f", forked from {run.forked_from} after turn {run.forked_turn}" if run.forked_from else ""
     )
     return (
-        f"run {run.run_id}{f' by {agent}' if agent else ''}{forked}, for {run.caller}: {ended}, "
-        f"turns: {run.turns}, calls begun: {run.calls}, {tokens}{took}"
+        f"run {run.run_id}{f' by {agent}' if agent else ''}{forked}, for {run.caller}: {status}, "
+        f"turns: {run.turns}, calls begun: {run.calls}, {tokens}{duration}"
     )
 
 
-def _agent(of: RunRecord | Origin) -> str:
+def _agent_name(run_or_origin: RunRecord | Origin) -> str:
     """Return an agent's name and version, as far as they are known."""
-    return " ".join(text for text in (of.agent, of.agent_version) if text)
+    return " ".join(text for text in (run_or_origin.agent, run_or_origin.agent_version) if text)
 
 
 def ids_of(record: ToolInvocationRecord) -> str:
@@ -350,53 +367,61 @@ def decision_of(record: ToolInvocationRecord) -> str:
     decision = record.decision
     if decision is None:
         return ""
-    said = f"{_WORDS[type(decision)]} by {decision.policy or 'a policy without a name'}"
-    return f"{said}, {answered(record)}" if record.approved_by else said
+    text = f"{_DECISION_WORDS[type(decision)]} by {decision.policy or 'a policy without a name'}"
+    return f"{text}, {answered(record)}" if record.approved_by else text
 
 
-_WORDS = {Allow: "allow", Ask: "ask", Deny: "deny"}
-_FOR_RUN = {
+_DECISION_WORDS = {Allow: "allow", Ask: "ask", Deny: "deny"}
+_SCOPE_TEXTS = {
     FOR_RUN: ", for the whole run",
     FOR_RUN_EXACTLY: ", for the same arguments in the whole run",
     ALWAYS: ", as a rule for such calls",
 }
-_VERBS = {Allow: "allowed it", Ask: "asked for an approval", Deny: "denied it"}
+_DECISION_VERBS = {Allow: "allowed it", Ask: "asked for an approval", Deny: "denied it"}
 
 
-def _attempt(attempt: Attempt, *, again: bool, over: bool) -> Iterator[StoryLine]:
+def _attempt_lines(
+    attempt: Attempt, *, is_repeated: bool, is_after_end: bool
+) -> Iterator[StoryLine]:
     record = attempt.entries[-1].record
-    given = "arguments that did not validate"
+    arguments = "arguments that did not validate"
     if record.arguments is not None:
-        marked = f" (defaults: {', '.join(record.defaulted)})" if record.defaulted else ""
-        given = f"{short_json(record.arguments)}{marked}"
-    yield StoryLine(when(record.started_at), "asked again" if again else "asked", given)
+        defaults = f" (defaults: {', '.join(record.defaulted)})" if record.defaulted else ""
+        arguments = f"{short_json(record.arguments)}{defaults}"
+    yield StoryLine(when(record.started_at), "asked again" if is_repeated else "asked", arguments)
     if attempt.differs:
-        yield StoryLine("", "differs", "; ".join(_other(*each) for each in attempt.differs.items()))
+        yield StoryLine(
+            "",
+            "differs",
+            "; ".join(_difference_text(*difference) for difference in attempt.differs.items()),
+        )
     if record.decision is not None:
         reason = f": {record.decision.reason}" if record.decision.reason else ""
         policy = record.decision.policy or "a policy without a name"
-        yield StoryLine("", "decided", f"{_WORDS[type(record.decision)]} by {policy}{reason}")
+        yield StoryLine(
+            "", "decided", f"{_DECISION_WORDS[type(record.decision)]} by {policy}{reason}"
+        )
     if record.approved_by:
-        edited = ", with other arguments" if record.edited else ""
-        edited += "".join(told for note, told in _FOR_RUN.items() if note in record.notes)
+        details = ", with other arguments" if record.edited else ""
+        details += "".join(scope for note, scope in _SCOPE_TEXTS.items() if note in record.notes)
         if record.rule is not None and ALWAYS not in record.notes:
-            edited += f", by the rule {record.rule.id} of {when(record.rule.given_at)}"
-        yield StoryLine("", "answered", f"{answered(record)}{edited}{_question(record)}")
+            details += f", by the rule {record.rule.id} of {when(record.rule.given_at)}"
+        yield StoryLine("", "answered", f"{answered(record)}{details}{_question_note(record)}")
     for entry in attempt.entries:
-        yield _event(entry)
-    if record.status == "started" and over:
+        yield _outcome_line(entry)
+    if record.status == "started" and is_after_end:
         yield StoryLine("", "over", "it had already ended, so it did not run again")
     elif record.status == "started":
         yield StoryLine("", "unknown", "the log does not say how it ended")
 
 
-def _other(field: str, value: str | tuple[str, ...]) -> str:
+def _difference_text(field: str, value: str | tuple[str, ...]) -> str:
     """Return one differing field of an attempt in words: `tool refund`, `no caller`."""
     text = value if isinstance(value, str) else ", ".join(value)
-    return f"{_WHOSE[field]} {text}" if text else f"no {_WHOSE[field]}"
+    return f"{_IDENTITY_FIELDS[field]} {text}" if text else f"no {_IDENTITY_FIELDS[field]}"
 
 
-def _event(entry: AuditEntry) -> StoryLine:
+def _outcome_line(entry: AuditEntry) -> StoryLine:
     record = entry.record
     match record.status:
         case "started":
@@ -404,32 +429,36 @@ def _event(entry: AuditEntry) -> StoryLine:
         case "planned":
             return StoryLine(when(entry.at), "planned", "")
         case "waiting":
-            return StoryLine(when(record.ended_at), "waits", f"for an answer{_question(record)}")
-    took = f" ({milliseconds(record)})" if record.seconds is not None else ""
+            return StoryLine(
+                when(record.ended_at), "waits", f"for an answer{_question_note(record)}"
+            )
+    duration = f" ({milliseconds(record)})" if record.seconds is not None else ""
     texts = [short_json(result_with_parts(record))] if record.status == "completed" else []
     texts += [] if record.error is None else [one_line(str(record.error))]
-    return StoryLine(when(record.ended_at or entry.at), record.status, f"{'; '.join(texts)}{took}")
+    return StoryLine(
+        when(record.ended_at or entry.at), record.status, f"{'; '.join(texts)}{duration}"
+    )
 
 
 def _facts(
     record: ToolInvocationRecord, attachments: Mapping[str, Attachment]
 ) -> Iterator[tuple[str, str]]:
     yield "repaired", f"by {record.repaired_by or 'a repairer'}" if record.repaired else ""
-    yield "read with", ", ".join(note for note in record.notes if note not in _FOR_RUN)
+    yield "read with", ", ".join(note for note in record.notes if note not in _SCOPE_TEXTS)
     validator = record.validator
-    checked = "" if validator is None else f"by {validator.name} {validator.version}"
+    validation = "" if validator is None else f"by {validator.name} {validator.version}"
     if validator is not None:
-        checked += f", compiled {when(validator.compiled_at)}"
+        validation += f", compiled {when(validator.compiled_at)}"
     mode = f" (mode {record.no_schema_mode})" if record.no_schema_mode else ""
-    yield "validated", checked if record.validated else f"no{mode}"
-    definition = _attached(attachments, record.definition_digest)
-    described = f": {definition['description']}" if definition.get("description") else ""
-    yield "definition", f"{record.definition_digest}{shortened(described)}"
+    yield "validated", validation if record.validated else f"no{mode}"
+    definition = _attachment_content(attachments, record.definition_digest)
+    description = f": {definition['description']}" if definition.get("description") else ""
+    yield "definition", f"{record.definition_digest}{shortened(description)}"
     yield "key", f"{record.idempotency_key} ({record.key_scope})" if record.idempotency_key else ""
-    yield from _background(record, attachments)
+    yield from _origin_facts(record, attachments)
 
 
-def _background(
+def _origin_facts(
     record: ToolInvocationRecord, attachments: Mapping[str, Attachment]
 ) -> Iterator[tuple[str, str]]:
     """Yield caller, agent, model and prompt; of a text that is not in the log, only the digest."""
@@ -439,88 +468,94 @@ def _background(
         return
     turn = f"turn {origin.turn}" if origin.turn else ""
     forked = f"forked from run {origin.forked_from}" if origin.forked_from else ""
-    yield "agent", ", ".join(text for text in (_agent(origin), turn, forked) if text)
-    at = f" ({origin.provider})" if origin.provider else ""
-    yield "model", f"{origin.model}{at}"
+    yield "agent", ", ".join(text for text in (_agent_name(origin), turn, forked) if text)
+    provider = f" ({origin.provider})" if origin.provider else ""
+    yield "model", f"{origin.model}{provider}"
     if record.payload is not None:
-        said = f"call {record.payload.position} of {record.payload.size} bytes"
-        yield "answer", f"{said}, sha256:{record.payload.digest}"
+        position = f"call {record.payload.position} of {record.payload.size} bytes"
+        yield "answer", f"{position}, sha256:{record.payload.digest}"
     yield "prompt", origin.prompt_digest
-    for message in _attached(attachments, origin.prompt_digest).get("messages", ()):
+    for message in _attachment_content(attachments, origin.prompt_digest).get("messages", ()):
         yield "", f"{message['role']}: {shortened(message['content'])}"
-    yield from _offered(record, attachments)
+    yield from _choice_facts(record, attachments)
 
 
-def _offered(
+def _choice_facts(
     record: ToolInvocationRecord, attachments: Mapping[str, Attachment]
 ) -> Iterator[tuple[str, str]]:
     """Yield why the model was offered this tool, and which others were offered or left out."""
     origin = record.origin or Origin()
     if record.picked is not None:
-        yield "picked", _candidate(record.picked)
-    choice = _attached(attachments, origin.choice_digest)
-    if not choice:
+        yield "picked", _candidate_text(record.picked)
+    content = _attachment_content(attachments, origin.choice_digest)
+    if not content:
         yield "choice", origin.choice_digest
         return
-    chosen = msgspec.convert(choice, Choice)
-    others = [candidate for candidate in chosen.offered if candidate.name != record.name]
-    late = ", in catalog order, because no score was ready in time" if chosen.timed_out else ""
-    yield "choice", f"by {chosen.scorer or 'no scorer'}{late}"
-    for candidate in others[:_SHOWN]:
-        yield "  offered", _candidate(candidate)
-    if len(others) > _SHOWN:
-        yield "  offered", f"and {len(others) - _SHOWN} more"
-    for candidate in chosen.excluded[:_SHOWN]:
-        yield "  left out", _candidate(candidate)
-    if chosen.excluded_count > _SHOWN:
-        yield "  left out", f"and {chosen.excluded_count - _SHOWN} more"
+    choice = msgspec.convert(content, Choice)
+    others = [candidate for candidate in choice.offered if candidate.name != record.name]
+    timeout_note = (
+        ", in catalog order, because no score was ready in time" if choice.timed_out else ""
+    )
+    yield "choice", f"by {choice.scorer or 'no scorer'}{timeout_note}"
+    for candidate in others[:_MOST_CANDIDATES]:
+        yield "  offered", _candidate_text(candidate)
+    if len(others) > _MOST_CANDIDATES:
+        yield "  offered", f"and {len(others) - _MOST_CANDIDATES} more"
+    for candidate in choice.excluded[:_MOST_CANDIDATES]:
+        yield "  left out", _candidate_text(candidate)
+    if choice.excluded_count > _MOST_CANDIDATES:
+        yield "  left out", f"and {choice.excluded_count - _MOST_CANDIDATES} more"
 
 
-def _candidate(candidate: Candidate) -> str:
+def _candidate_text(candidate: Candidate) -> str:
     score = "" if candidate.score is None else f" {candidate.score:.3f}"
     return f"{candidate.name}{score}{f': {candidate.reason}' if candidate.reason else ''}"
 
 
-def _attached(attachments: Mapping[str, Attachment], digest: str) -> dict[str, Any]:
+def _attachment_content(attachments: Mapping[str, Attachment], digest: str) -> dict[str, Any]:
     """Return the content of an attachment, or nothing if the log does not have it."""
     attachment = attachments.get(digest)
     return {} if attachment is None else msgspec.json.decode(attachment.text, type=dict[str, Any])
 
 
-def _decided(decision: Decision | None) -> str:
+def _decision_text(decision: Decision | None) -> str:
     if decision is None:
         return ""
     policy = f"the policy '{decision.policy}'" if decision.policy else "a policy"
     reason = f" ({decision.reason})" if decision.reason else ""
-    return f"{policy} {_VERBS[type(decision)]}{reason}"
+    return f"{policy} {_DECISION_VERBS[type(decision)]}{reason}"
 
 
-def _planned(record: ToolInvocationRecord) -> str:
+def _plan_text(record: ToolInvocationRecord) -> str:
     if record.status == "rejected" and record.error is not None:
         return f"it was planned, and rejected: {one_line(str(record.error))}".rstrip(".")
     return "it was only planned, never started"
 
 
-def _stopped(record: ToolInvocationRecord) -> str:
-    error, decided = record.error, _decided(record.decision)
+def _stop_reason(record: ToolInvocationRecord) -> str:
+    error, decision = record.error, _decision_text(record.decision)
     if error is None:
         return "the log does not say why"
-    unfit = error.stage in _BEFORE_ALL or error.code is ErrorCode.APPROVAL_MISMATCH
-    if record.edited and unfit:
+    is_invalid = error.stage in _CHECK_STAGES or error.code is ErrorCode.APPROVAL_MISMATCH
+    if record.edited and is_invalid:
         return f"{record.approved_by} changed its arguments: {one_line(str(error))}"
-    if error.stage in _BEFORE_ALL:
+    if error.stage in _CHECK_STAGES:
         return one_line(str(error))
     if isinstance(record.decision, Deny):
-        return decided
+        return decision
     if error.code is ErrorCode.APPROVAL_REFUSED:
-        who = record.approved_by or "whoever was asked"
-        why = f" ({record.refusal})" if record.refusal else ""
-        return f"{who} refused it{why}, after {decided}" if decided else f"{who} refused it{why}"
-    stopped = _NOT_RUN.get(error.code) or one_line(str(error))
-    return f"{decided}, and {stopped}" if isinstance(record.decision, Ask) else stopped
+        answerer = record.approved_by or "whoever was asked"
+        refusal = f" ({record.refusal})" if record.refusal else ""
+        return (
+            f"{answerer} refused it{refusal}, after {decision}"
+            if decision
+            else f"{answerer} refused it{refusal}"
+        )
+    reason = _NOT_RUN_REASONS.get(error.code) or one_line(str(error))
+    return f"{decision}, and {reason}" if isinstance(record.decision, Ask) else reason
 
 
-def _question(record: ToolInvocationRecord) -> str:
+def _question_note(record: ToolInvocationRecord) -> str:
     return f" (question {record.approval_id})" if record.approval_id else ""
 
 
@@ -558,18 +593,18 @@ def list_calls(  # noqa: PLR0913  the options of a command line
     column is the number of the entry, for `show --entry`. Entries that are not as they were written
     are marked, and the exit code is then 1.
     """
-    named = AuditFilter(run_id=run, call_id=call, tool=tool, caller=caller, limit=limit)
-    which = narrowed(named, status=status, code=code, since=since, until=until)
-    which = msgspec.structs.replace(which, newest=True, latest=True)
-    opened = log_to_read(log, key_file)
-    rows = of_log(log, opened, lambda audit: audit.entries(which))
+    base_filter = AuditFilter(run_id=run, call_id=call, tool=tool, caller=caller, limit=limit)
+    audit_filter = narrowed(base_filter, status=status, code=code, since=since, until=until)
+    audit_filter = msgspec.structs.replace(audit_filter, newest=True, latest=True)
+    audit_log = log_to_read(log, key_file)
+    entries = of_log(log, audit_log, lambda audit: audit.entries(audit_filter))
     if as_json:
-        print_json([to_plain(entry) for entry in rows])
-    elif not rows and out.is_terminal:
+        print_json([to_plain(entry) for entry in entries])
+    elif not entries and out.is_terminal:
         out.print("No calls match.")
     else:
-        print_rows([_row(entry) for entry in rows], _COLUMNS)
-    exit_if_changed(sum(not entry.intact for entry in rows))
+        print_rows([_entry_cells(entry) for entry in entries], _COLUMNS)
+    exit_if_changed(sum(not entry.intact for entry in entries))
 
 
 @app.command("show")
@@ -590,59 +625,67 @@ def show(
     definition in force, and the call whose tool made it. Entries that are not as they were written
     are marked, and the exit code is then 1.
     """
-    named = named_entry(wanted, seq)
+    subject = named_entry(wanted, seq)
 
-    async def read(opened: AuditLog) -> tuple[list[CallStory], list[tuple[RunRecord, bool]]]:
+    async def read(audit_log: AuditLog) -> tuple[list[CallStory], list[tuple[RunRecord, bool]]]:
         if wanted is None:
-            return await whole_stories(opened, await _with_entry(opened, seq or 0)), []
-        entries = await _entries_of(opened, wanted)
-        return await whole_stories(opened, entries), await opened.checked_runs(wanted)
+            return await whole_stories(audit_log, await _with_entry(audit_log, seq or 0)), []
+        entries = await _entries_of(audit_log, wanted)
+        return await whole_stories(audit_log, entries), await audit_log.checked_runs(wanted)
 
     calls, runs = of_log(log, log_to_read(log, key_file), read)
     if not calls and not runs:
-        raise UnusableError(f"{without_password(log)}: it has no {named}")
+        raise UnusableError(f"{without_password(log)}: it has no {subject}")
     if as_json:
         print_json(
             {
                 "id": wanted or "",
                 "entry": seq,
                 "runs": [{**to_plain(run), "intact": intact} for run, intact in runs],
-                "calls": [_story(call) for call in calls],
+                "calls": [_story_json(call) for call in calls],
             }
         )
     else:
         _print_stories(calls, runs)
-    changed = {entry.seq for call in calls for entry in call.changed}
-    hidden = sum(not call.whole for call in calls)
-    exit_if_changed(len(changed) + hidden + sum(not intact for _, intact in runs))
+    changed_seqs = {entry.seq for call in calls for entry in call.changed}
+    hidden_count = sum(not call.whole for call in calls)
+    exit_if_changed(len(changed_seqs) + hidden_count + sum(not intact for _, intact in runs))
 
 
-async def _entries_of(log: AuditLog, wanted: str) -> list[AuditEntry]:
+async def _entries_of(log: AuditLog, ids: str) -> list[AuditEntry]:
     """Return the entries of a run, of calls with that id, and of RUN/CALL.
 
     Ids come from providers: an id may look like RUN/CALL or contain a slash, and hides nothing
     then. An id that is a number is an id, never the number of an entry. An empty id is that of a
     call, since calls that no agent made have no run.
     """
-    filters = [AuditFilter(call_id=wanted), *[AuditFilter(run_id=wanted)] * (wanted != "")]
-    slashes = [at for at, character in enumerate(wanted) if character == "/"]
-    filters += [AuditFilter(run_id=wanted[:at], call_id=wanted[at + 1 :]) for at in slashes if at]
-    entries = {entry.seq: entry for asked in filters for entry in await log.entries(asked)}
+    filters = [AuditFilter(call_id=ids), *[AuditFilter(run_id=ids)] * (ids != "")]
+    slashes = [position for position, character in enumerate(ids) if character == "/"]
+    filters += [
+        AuditFilter(run_id=ids[:position], call_id=ids[position + 1 :])
+        for position in slashes
+        if position
+    ]
+    entries = {
+        entry.seq: entry for audit_filter in filters for entry in await log.entries(audit_filter)
+    }
     return [entries[seq] for seq in sorted(entries)]
 
 
 async def _with_entry(log: AuditLog, seq: int) -> list[AuditEntry]:
     """Return the entries of the call that one entry is about."""
-    found = await log.entry(seq)
-    if found is None:
+    entry = await log.entry(seq)
+    if entry is None:
         return []
-    one = found.record
-    others = await log.entries(AuditFilter(run_id=one.run_id, call_id=one.id))
-    if one.id:
-        return others or [found]
+    record = entry.record
+    others = await log.entries(AuditFilter(run_id=record.run_id, call_id=record.id))
+    if record.id:
+        return others or [entry]
     # calls without an id have nothing else in common
-    whose = (one.idempotency_key, one.started_at)
-    return [e for e in others if (e.record.idempotency_key, e.record.started_at) == whose]
+    key = (record.idempotency_key, record.started_at)
+    return [
+        other for other in others if (other.record.idempotency_key, other.record.started_at) == key
+    ]
 
 
 def _print_stories(calls: list[CallStory], runs: list[tuple[RunRecord, bool]]) -> None:
@@ -651,51 +694,51 @@ def _print_stories(calls: list[CallStory], runs: list[tuple[RunRecord, bool]]) -
         out.print(one_line(f"{run_line(run)}{mark}"))
     if runs and calls:
         out.print()
-    for number, call in enumerate(calls):
-        if number:
+    for index, story in enumerate(calls):
+        if index:
             out.print()
-        _print_story(call)
+        _print_story(story)
 
 
-def _row(entry: AuditEntry) -> tuple[str, ...]:
+def _entry_cells(entry: AuditEntry) -> tuple[str, ...]:
     record = entry.record
     ids = (record.run_id, record.id, record.name)
-    ended = (outcome(record), decision_of(record), milliseconds(record))
+    outcome_cells = (outcome(record), decision_of(record), milliseconds(record))
     number = f"{entry.seq}" if entry.intact else f"{entry.seq} ({CHANGED})"
-    return tuple(map(_cell, (when(record.started_at), *ids, *ended, number)))
+    return tuple(map(_cell, (when(record.started_at), *ids, *outcome_cells, number)))
 
 
 def _cell(text: str) -> str:
     return shortened(one_line(text))
 
 
-def _story(call: CallStory) -> dict[str, Any]:
-    record = call.record
-    attached = {
-        digest: {"kind": found.kind, "text": json.loads(found.text)}
-        for digest, found in call.attachments.items()
+def _story_json(story: CallStory) -> dict[str, Any]:
+    record = story.record
+    attachments = {
+        digest: {"kind": attachment.kind, "text": json.loads(attachment.text)}
+        for digest, attachment in story.attachments.items()
     }
     return {
         "run_id": record.run_id,
         "id": record.id,
         "name": record.name,
-        "why": call.why(),
-        "entries": [to_plain(entry) for entry in call.entries],
+        "why": story.why(),
+        "entries": [to_plain(entry) for entry in story.entries],
         "attempts": [
             {"entries": [entry.seq for entry in attempt.entries], "differs": attempt.differs}
-            for attempt in call.attempts
+            for attempt in story.attempts
         ],
-        "whole": call.whole,
-        "attachments": attached,
-        "called_by": [_story(caller) for caller in call.callers],
+        "whole": story.whole,
+        "attachments": attachments,
+        "called_by": [_story_json(caller) for caller in story.callers],
     }
 
 
-def _print_story(call: CallStory) -> None:
-    title = Text().append(_cell(call.record.name), style="bold")
-    title.append(_cell(f"  {ids_of(call.record)}"), style="dim")
+def _print_story(story: CallStory) -> None:
+    title = Text().append(_cell(story.record.name), style="bold")
+    title.append(_cell(f"  {ids_of(story.record)}"), style="dim")
     out.print(title)
-    for line in call.lines():
+    for line in story.lines():
         text = Text().append(f"  {line.at:<24}  ", style="dim")
         text.append(f"{line.what:<11} ", style="bold")
         text.append(one_line(line.text))

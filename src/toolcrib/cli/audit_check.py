@@ -136,14 +136,16 @@ def checkpoint(
     With --after, the command signs only if the log still begins with what that checkpoint covers.
     """
     key = SigningKey.load(signing_key)
-    new = None if rotates_to is None else SigningKey.load(rotates_to)
-    earlier = None if after is None else read_checkpoint("--after", after)
-    opened = log_to_read(log, key_file)
-    note = of_log(log, opened, lambda a: a.checkpoint(key, after=earlier, rotates_to=new))
-    _give(note, file, Checkpoint.read, as_json=as_json)
+    new_key = None if rotates_to is None else SigningKey.load(rotates_to)
+    earlier_note = None if after is None else read_checkpoint("--after", after)
+    audit_log = log_to_read(log, key_file)
+    note = of_log(
+        log, audit_log, lambda audit: audit.checkpoint(key, after=earlier_note, rotates_to=new_key)
+    )
+    _write_output(note, file, Checkpoint.read, as_json=as_json)
     if as_json:
-        made = Checkpoint.read(note)
-        print_json({"log": without_password(log), "size": made.size, "checkpoint": note})
+        signed = Checkpoint.read(note)
+        print_json({"log": without_password(log), "size": signed.size, "checkpoint": note})
 
 
 def prove(
@@ -165,22 +167,22 @@ def prove(
     it."""
     if seq is not None and file is None and wanted:  # the only argument is the file
         file, wanted = Path(wanted), None
-    named = named_entry(wanted, seq)
+    subject = named_entry(wanted, seq)
     note = read_checkpoint("--checkpoint", kept)
 
-    async def proved(audit: AuditLog) -> str:
+    async def prove_entry(audit: AuditLog) -> str:
         if wanted is None:
             return await audit.prove(seq or 0, note)
-        last = await audit.last(wanted)
-        if last is None:
-            raise UnusableError(f"{without_password(log)}: it has no {named}")
-        return await audit.prove(last.seq, note)
+        last_entry = await audit.last(wanted)
+        if last_entry is None:
+            raise UnusableError(f"{without_password(log)}: it has no {subject}")
+        return await audit.prove(last_entry.seq, note)
 
-    proof = of_log(log, log_to_read(log, key_file), proved)
-    _give(proof, file, Proof.parse, as_json=as_json)
+    proof = of_log(log, log_to_read(log, key_file), prove_entry)
+    _write_output(proof, file, Proof.parse, as_json=as_json)
     if as_json:
-        about = {"log": without_password(log), "id": wanted or "", "entry": seq}
-        print_json({**about, "proof": proof})
+        identity = {"log": without_password(log), "id": wanted or "", "entry": seq}
+        print_json({**identity, "proof": proof})
 
 
 def check_inclusion(
@@ -200,7 +202,7 @@ def check_inclusion(
         out.print(json_text(entry))
 
 
-def opened_checkpoint(file: Path | None, keys: list[str] | None) -> Checkpoint | None:
+def verified_checkpoint(file: Path | None, keys: list[str] | None) -> Checkpoint | None:
     """Read a checkpoint and check its signatures. Return None if no file is given."""
     if file is None:
         if keys:
@@ -217,12 +219,12 @@ def public_keys(texts: list[str] | None) -> list[PublicKey]:
     return [_public_key(text) for text in texts]
 
 
-def _public_key(given: str) -> PublicKey:
-    text = given if "+" in given else read_text(Path(given), "--public-key ")
+def _public_key(key_or_file: str) -> PublicKey:
+    text = key_or_file if "+" in key_or_file else read_text(Path(key_or_file), "--public-key ")
     try:
         return PublicKey.parse(text)
     except SourceError as error:
-        raise UnusableError(f"--public-key {given}: {error}") from None
+        raise UnusableError(f"--public-key {key_or_file}: {error}") from None
 
 
 def read_checkpoint(option: str, file: Path) -> str:
@@ -246,12 +248,14 @@ def read_text(file: Path, option: str = "") -> str:
         raise UnusableError(f"{option}{file}: it is not UTF-8 text") from None
 
 
-def _give(text: str, file: Path | None, parse: Callable[[str], object], *, as_json: bool) -> None:
+def _write_output(
+    text: str, file: Path | None, parse: Callable[[str], object], *, as_json: bool
+) -> None:
     """Write a text to its file, or to stdout if nothing else is printed there.
 
     Raises UnusableError if the file holds something that `parse` does not accept.
     """
-    file = _named(file)
+    file = _output_file(file)
     if file is None:
         if not as_json:
             typer.echo(text, nl=False)
@@ -270,7 +274,7 @@ def _give(text: str, file: Path | None, parse: Callable[[str], object], *, as_js
         raise SourceError(f"{file}: {error.strerror}") from None
 
 
-def _named(file: Path | None) -> Path | None:
+def _output_file(file: Path | None) -> Path | None:
     """Return the file to write to, or None for stdout, which `-` names, too."""
     return None if str(file) == "-" else file
 
@@ -308,30 +312,47 @@ def verify(
     """
     if filtered and jsonl is None:
         raise UnusableError("--filtered needs --jsonl FILE")
-    kept = None if head is None else head_of(head)
+    expected_head = None if head is None else head_of(head)
     try:
-        signed = opened_checkpoint(checkpoint, public_key)
+        signed_checkpoint = verified_checkpoint(checkpoint, public_key)
     except MissingExtraError as error:
         raise UncheckedError(str(error)) from None
-    if signed is not None and jsonl is not None:
+    if signed_checkpoint is not None and jsonl is not None:
         raise UnusableError("--checkpoint checks a log, not an export: leave out --jsonl")
     if jsonl is not None:
-        where, found = str(jsonl), _verify_file(jsonl, key_file, kept, filtered=filtered)
+        log_name, verification = (
+            str(jsonl),
+            _verify_file(jsonl, key_file, expected_head, filtered=filtered),
+        )
     else:
-        where, opened = without_password(log), log_to_read(log, key_file, damaged=True)
-        found = of_log(log, opened, lambda audit: audit.verify(head=kept, checkpoint=signed))
+        log_name, audit_log = without_password(log), log_to_read(log, key_file, damaged=True)
+        verification = of_log(
+            log,
+            audit_log,
+            lambda audit: audit.verify(head=expected_head, checkpoint=signed_checkpoint),
+        )
     if as_json:
-        about = {"log": where, "ok": found.ok, "sealed": found.sealed or filtered}
-        print_json({**about, **to_plain(found)})
+        summary = {
+            "log": log_name,
+            "ok": verification.ok,
+            "sealed": verification.sealed or filtered,
+        }
+        print_json({**summary, **to_plain(verification)})
     else:
-        _say(where, found, filtered=filtered, kept=kept)
-        if found.ok and signed is not None and signed.rotates_to is not None:
+        _print_verification(log_name, verification, filtered=filtered, expected_head=expected_head)
+        if (
+            verification.ok
+            and signed_checkpoint is not None
+            and signed_checkpoint.rotates_to is not None
+        ):
             out.print(
-                printable(f"after this checkpoint, checkpoints are signed with {signed.rotates_to}")
+                printable(
+                    f"after this checkpoint, checkpoints are signed with {signed_checkpoint.rotates_to}"
+                )
             )
-    if not found.ok:
+    if not verification.ok:
         raise typer.Exit(1)
-    if not found.sealed and not filtered:
+    if not verification.sealed and not filtered:
         raise typer.Exit(UNSEALED)
 
 
@@ -339,22 +360,22 @@ def head(
     *, log: LogOption = DATABASE, key_file: KeyFileOption = None, as_json: JsonOption = False
 ) -> None:
     """Print the head without checking the whole log. Keep it elsewhere, for a later --head."""
-    found = of_log(log, log_to_read(log, key_file), lambda audit: audit.head())
+    current_head = of_log(log, log_to_read(log, key_file), lambda audit: audit.head())
     if as_json:
-        print_json({"log": without_password(log), **to_plain(found)})
+        print_json({"log": without_password(log), **to_plain(current_head)})
     else:
-        out.print(f"{found.seq}:{found.hash}")
+        out.print(f"{current_head.seq}:{current_head.hash}")
 
 
 def migrate(
     *, log: LogOption = DATABASE, key_file: KeyFileOption = None, as_json: JsonOption = False
 ) -> None:
     """Verify an older log and bring it to the newest format, which seals its start and its end."""
-    done = of_log(log, log_to_read(log, key_file), lambda audit: audit.migrate())
+    was_migrated = of_log(log, log_to_read(log, key_file), lambda audit: audit.migrate())
     if as_json:
-        print_json({"log": without_password(log), "migrated": done})
+        print_json({"log": without_password(log), "migrated": was_migrated})
     else:
-        state = "is sealed from here on" if done else "already has the newest format"
+        state = "is sealed from here on" if was_migrated else "already has the newest format"
         out.print(printable(f"{without_password(log)}: {state}"))
 
 
@@ -379,24 +400,26 @@ def export(  # noqa: PLR0913  the options of a command line
     `verify --jsonl FILE` checks them. With --json, the output is JSON about what was written to
     FILE.
     """
-    named = AuditFilter(run_id=run, call_id=call, tool=tool, caller=caller, limit=limit)
-    which = narrowed(named, status=status, code=code, since=since, until=until)
-    file = _named(file)
+    base_filter = AuditFilter(run_id=run, call_id=call, tool=tool, caller=caller, limit=limit)
+    audit_filter = narrowed(base_filter, status=status, code=code, since=since, until=until)
+    file = _output_file(file)
     if file is None and as_json:
         raise UnusableError("--json needs a FILE to write the export to")
     if file is not None and _is_part_of(file, log):
         raise UnusableError(f"{file}: it is the log itself: name another file")
-    opened = log_to_read(log, key_file)
+    audit_log = log_to_read(log, key_file)
     if file is None:
         exit_if_changed(
-            of_log(log, opened, lambda audit: _print_lines(audit.checked_export(which)))
+            of_log(log, audit_log, lambda audit: _print_lines(audit.checked_export(audit_filter)))
         )
         return
-    written, changed = of_log(log, opened, lambda a: _write_lines(a.checked_export(which), file))
+    written, changed = of_log(
+        log, audit_log, lambda a: _write_lines(a.checked_export(audit_filter), file)
+    )
     if as_json:
         print_json({"file": str(file), "entries": written, "changed": changed})
     else:
-        out.print(printable(f"{file}: {_entries(written)} written"))
+        out.print(printable(f"{file}: {_entry_count(written)} written"))
     exit_if_changed(changed)
 
 
@@ -414,50 +437,56 @@ def prune(
     as_json: JsonOption = False,
 ) -> None:
     """Remove the oldest entries for good. An entry in the log's chain says that this was done."""
-    limit = moment("--before", before)
-    opened = log_to_read(log, key_file)
+    cutoff = moment("--before", before)
+    audit_log = log_to_read(log, key_file)
     if not yes:
         if as_json or sys.stdin is None or not sys.stdin.isatty():
             raise UnusableError("there is no terminal to confirm at: pass --yes")
-        typer.confirm(f"Remove all entries before {when(limit)} from the log?", abort=True)
-    removed = of_log(log, opened, lambda audit: audit.prune(before=limit))
+        typer.confirm(f"Remove all entries before {when(cutoff)} from the log?", abort=True)
+    removed = of_log(log, audit_log, lambda audit: audit.prune(before=cutoff))
     if as_json:
-        print_json({"log": without_password(log), "before": limit, "removed": removed})
+        print_json({"log": without_password(log), "before": cutoff, "removed": removed})
     else:
-        out.print(printable(f"{without_password(log)}: {_entries(removed)} removed"))
+        out.print(printable(f"{without_password(log)}: {_entry_count(removed)} removed"))
 
 
-def _say(where: str, found: Verification, *, filtered: bool, kept: Head | None) -> None:
-    if kept is not None and not kept.seq and found.head.seq:
+def _print_verification(
+    log_name: str, verification: Verification, *, filtered: bool, expected_head: Head | None
+) -> None:
+    if expected_head is not None and not expected_head.seq and verification.head.seq:
         out.print("--head 0 belongs to an empty log, so it proves nothing about this log")
-    if found.fault is None:
-        torn = "; the last line is incomplete and is not counted" if found.torn else ""
-        out.print(printable(f"{where}: {_entries(found.checked)}, all as written{torn}"))
+    if verification.fault is None:
+        torn_note = "; the last line is incomplete and is not counted" if verification.torn else ""
+        out.print(
+            printable(
+                f"{log_name}: {_entry_count(verification.checked)}, all as written{torn_note}"
+            )
+        )
         if filtered:
             out.print(
                 "each entry was checked alone: in a filtered export, missing entries cannot be "
                 "detected"
             )
-        elif found.format == 1:
+        elif verification.format == 1:
             out.print(
                 "format 1: the start and end of the log are not sealed; `toolcrib audit migrate` "
                 "seals them"
             )
-        out.print(f"head {found.head.seq}:{found.head.hash}")
+        out.print(f"head {verification.head.seq}:{verification.head.hash}")
         return
-    place = "" if found.fault.seq is None else f"entry {found.fault.seq}: "
-    out.print(one_line(f"{where}: {place}{found.fault.what}"))
-    out.print(f"{_entries(found.checked)} checked before it")
+    location = "" if verification.fault.seq is None else f"entry {verification.fault.seq}: "
+    out.print(one_line(f"{log_name}: {location}{verification.fault.what}"))
+    out.print(f"{_entry_count(verification.checked)} checked before it")
 
 
 def _verify_file(
-    file: Path, key_file: Path | None, kept: Head | None, *, filtered: bool
+    file: Path, key_file: Path | None, expected_head: Head | None, *, filtered: bool
 ) -> Verification:
     try:
         check_no_pipe(file)
         # a line that is not UTF-8 is reported as no entry
         with file.open(encoding="utf-8", errors="surrogateescape", newline="\n") as lines:
-            return verify_jsonl(lines, key=key_of(key_file), head=kept, filtered=filtered)
+            return verify_jsonl(lines, key=key_of(key_file), head=expected_head, filtered=filtered)
     except OSError as error:
         raise UnusableError(f"--jsonl {file}: {error.strerror}") from None
 
@@ -465,8 +494,12 @@ def _verify_file(
 def _is_part_of(file: Path, url: str) -> bool:
     """Return whether a file is that of a SQLite database, its write-ahead log or its shared memory."""
     log = existing_file(url)
-    own = () if log is None else (f"{os.path.realpath(log)}{end}" for end in ("", "-wal", "-shm"))
-    return os.path.realpath(file) in own
+    database_files = (
+        ()
+        if log is None
+        else (f"{os.path.realpath(log)}{suffix}" for suffix in ("", "-wal", "-shm"))
+    )
+    return os.path.realpath(file) in database_files
 
 
 def exit_if_changed(count: int) -> None:
@@ -474,7 +507,7 @@ def exit_if_changed(count: int) -> None:
     says so. Return if there are none."""
     if count:
         err.print(
-            f"toolcrib: {_entries(count)} not as written, or the log has a different key:"
+            f"toolcrib: {_entry_count(count)} not as written, or the log has a different key:"
             " run `toolcrib audit verify`"
         )
         raise typer.Exit(1)
@@ -489,8 +522,8 @@ async def _print_lines(lines: AsyncIterator[tuple[str, bool]]) -> int:
     if sys.stdout is None:
         raise UnusableError("stdout is closed: name a FILE to write to")
     async for line, intact in lines:
-        shown = f"{json_text(json.loads(line))}\n" if out.is_terminal else line
-        sys.stdout.buffer.write(shown.encode())
+        text = f"{json_text(json.loads(line))}\n" if out.is_terminal else line
+        sys.stdout.buffer.write(text.encode())
         changed += not intact
     sys.stdout.flush()
     return changed
@@ -500,7 +533,7 @@ async def _write_lines(lines: AsyncIterator[tuple[str, bool]], target: Path) -> 
     """Write the lines to a file; return how many entries were written, and how many changed."""
     written = changed = 0
     try:
-        with _opened(target) as file:
+        with _replacing(target) as file:
             async for line, intact in lines:
                 file.write(line.encode())
                 changed += not intact
@@ -511,30 +544,32 @@ async def _write_lines(lines: AsyncIterator[tuple[str, bool]], target: Path) -> 
 
 
 @contextlib.contextmanager
-def _opened(target: Path) -> Iterator[BinaryIO]:
+def _replacing(target: Path) -> Iterator[BinaryIO]:
     """Open a new file in the target's folder that replaces the target in one step at the end.
 
     Only the owner can read the new file. A pipe or a device is written to and not replaced.
     """
     if target.exists() and not target.is_file():
-        with target.open("wb") as other:
-            yield other
+        with target.open("wb") as device:
+            yield device
         return
-    place = Path(os.path.realpath(target))  # a symbolic link is kept
-    handle, name = tempfile.mkstemp(prefix=".export.", suffix=".part", dir=place.parent)
+    real_path = Path(os.path.realpath(target))  # a symbolic link is kept
+    descriptor, part_name = tempfile.mkstemp(
+        prefix=".export.", suffix=".part", dir=real_path.parent
+    )
     try:
-        with os.fdopen(handle, "wb") as part:
-            yield part
-            if place.exists() and os.name == "posix":
-                os.fchmod(handle, mode_of(place))  # it gets the old file's mode
-            part.flush()
-            os.fsync(part.fileno())
-        Path(name).replace(place)
+        with os.fdopen(descriptor, "wb") as part_file:
+            yield part_file
+            if real_path.exists() and os.name == "posix":
+                os.fchmod(descriptor, mode_of(real_path))  # it gets the old file's mode
+            part_file.flush()
+            os.fsync(part_file.fileno())
+        Path(part_name).replace(real_path)
     except BaseException:
         with contextlib.suppress(OSError):
-            Path(name).unlink()
+            Path(part_name).unlink()
         raise
 
 
-def _entries(count: int) -> str:
+def _entry_count(count: int) -> str:
     return f"{count} entr{'y' if count == 1 else 'ies'}"

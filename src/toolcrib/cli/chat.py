@@ -18,7 +18,7 @@ from typing import Annotated, Any, NamedTuple, Protocol, TypeAlias
 import typer
 
 from toolcrib.agent import Agent, RunStream, Session
-from toolcrib.cli.conversation import CALLER, go_on
+from toolcrib.cli.conversation import CALLER, continued_conversation
 from toolcrib.cli.doctor import found_keys, found_servers
 from toolcrib.cli.listening import TOKEN, leave, listening_at, named, serve_app, stop_work
 from toolcrib.cli.options import (
@@ -67,11 +67,18 @@ from toolcrib.values.json import canonical_json, to_plain
 from toolcrib.values.message import LLMClient
 from toolcrib.values.run import Event, RunResult, RunState
 
-_MOST_OFFERED = 3  # models listed in one line
-_GRACE = 5.0  # seconds that calls of durable runs get to end
-_RESUME = "/resume"  # typed to go on with a turn that failed
-_ENDS = ("/quit", "/exit")  # typed to end the conversation, like Ctrl-D
-_REPORTED = ("status", "text", "limit", "records", "usage", "pending")  # of a result, with --json
+_MOST_LISTED = 3  # models listed in one line
+_GRACE_SECONDS = 5.0  # seconds that calls of durable runs get to end
+_RESUME_WORD = "/resume"  # typed to go on with a turn that failed
+_END_WORDS = ("/quit", "/exit")  # typed to end the conversation, like Ctrl-D
+_REPORTED_FIELDS = (
+    "status",
+    "text",
+    "limit",
+    "records",
+    "usage",
+    "pending",
+)  # of a result, with --json
 
 _Prompt: TypeAlias = Annotated[
     str | None, typer.Argument(help="What to ask. Without it, a conversation starts.")
@@ -166,36 +173,46 @@ def chat(  # noqa: PLR0913  the options of a command
         raise UnusableError("--store needs --durable")
     options = pick_options(pick, scorer)
     asker = _Asker(approver(consent))
-    where = store_of_runs(store)
-    key = state_key(where) if durable else None
-    log, keeps = log_to_write(audit, key_file), rules_in(rules, consent)
+    store_url = store_of_runs(store)
+    key = state_key(store_url) if durable else None
+    log, rule_store = log_to_write(audit, key_file), rules_in(rules, consent)
     sinks = () if log is None else (log,)
     catalog = load_catalog(tools, database=database)
-    asks = None if durable else asker
+    runner_approver = None if durable else asker
     hook = exception_hook()
-    runner = ToolRunner(catalog, approver=asks, rules=keeps, sinks=sinks, on_exception=hook)
+    runner = ToolRunner(
+        catalog, approver=runner_approver, rules=rule_store, sinks=sinks, on_exception=hook
+    )
     if err.is_terminal and not as_json:
         err.print(who_answers(model))
-    held = (log, keeps)
-    opened = _opened(
-        model, runner, options, cassette_file=cassette_file, record=record, held=held, key=key
+    resources = (log, rule_store)
+    agent_context = _opened_agent(
+        model,
+        runner,
+        options,
+        cassette_file=cassette_file,
+        record=record,
+        resources=resources,
+        key=key,
     )
-    with opened as (loop, agent):
-        left: list[Turn] = []
-        begin: Callable[[str], Turn]
+    with agent_context as (loop, agent):
+        open_turns: list[Turn] = []
+        new_turn: Callable[[str], Turn]
         if durable:
-            made = canonical_json(
+            options_json = canonical_json(
                 [str(Path.cwd()), model, *(tools or (None,)), str(database), pick, scorer]
             )
-            conversation, unfinished = loop.run(go_on(agent, asker, where, made, prompt))
-            session, begin, left = conversation.session, conversation.turn, [*unfinished]
+            conversation, unfinished = loop.run(
+                continued_conversation(agent, asker, store_url, options_json, prompt)
+            )
+            session, new_turn, open_turns = conversation.session, conversation.turn, [*unfinished]
         else:
             session = Session(agent)
-            begin = functools.partial(_Turn, session)
-        terminal = _Terminal(loop, session, begin, asker, model, as_json)
+            new_turn = functools.partial(_Turn, session)
+        terminal = _Terminal(loop, session, new_turn, asker, model, as_json)
         if prompt is None:
-            return _converse(terminal, left)
-        result = _answer(terminal, left[-1] if left else begin(prompt))
+            return _converse(terminal, open_turns)
+        result = _answer(terminal, open_turns[-1] if open_turns else new_turn(prompt))
         return 0 if result.status == "completed" else 1
 
 
@@ -211,20 +228,20 @@ def who_answers(model: str) -> str:
         text = "The embedded model answers, without Needle (toolcrib local install)."
     if not others:
         return text
-    more = f" and {len(others) - _MOST_OFFERED} more" if len(others) > _MOST_OFFERED else ""
-    shown = " or ".join(printable(name) for name in others[:_MOST_OFFERED])
-    return f"{text} Also available: --model {shown}{more} (toolcrib doctor)."
+    more_note = f" and {len(others) - _MOST_LISTED} more" if len(others) > _MOST_LISTED else ""
+    listed = " or ".join(printable(name) for name in others[:_MOST_LISTED])
+    return f"{text} Also available: --model {listed}{more_note} (toolcrib doctor)."
 
 
 @contextlib.contextmanager
-def _opened(
+def _opened_agent(
     model: str,
     runner: ToolRunner,
     pick: PickOptions | None,
     *,
     cassette_file: Path | None,
     record: bool,
-    held: Sequence[Closing | None],
+    resources: Sequence[Closing | None],
     key: bytes | None,
 ) -> Iterator[tuple[asyncio.Runner, Agent]]:
     """Open an agent and the event loop that it runs in. Close both at the end."""
@@ -238,7 +255,7 @@ def _opened(
         client = client_of(model, transport)
         agent = Agent(client, runner, pick=pick, search_tools=searches, state_key=key)
         loop = stack.enter_context(asyncio.Runner())
-        stack.callback(lambda: loop.run(close_all(*held)))
+        stack.callback(lambda: loop.run(close_all(*resources)))
         stack.callback(lambda: loop.run(client.aclose()))
         yield loop, agent
 
@@ -276,7 +293,7 @@ class _Terminal(NamedTuple):
 
     loop: asyncio.Runner
     session: Session[Agent]
-    turn: Callable[[str], Turn]
+    new_turn: Callable[[str], Turn]
     asker: _Asker
     model: str
     as_json: bool
@@ -306,7 +323,7 @@ def client_of(model: str, transport: Transport | None = None) -> LLMClient:
         raise UnusableError(f"--model: {error}") from None
 
 
-def _converse(terminal: _Terminal, left: list[Turn]) -> int:
+def _converse(terminal: _Terminal, open_turns: list[Turn]) -> int:
     """Finish open turns, then converse until stdin ends or a turn waits for an answer. Return 0, or
     for a script the highest exit code of a turn.
 
@@ -316,92 +333,96 @@ def _converse(terminal: _Terminal, left: list[Turn]) -> int:
         raise UnusableError("stdin is closed: give a prompt")
     names = ", ".join(terminal.session.agent.runner.catalog.names)
     err.print(f"{printable(terminal.model)}, with {names}. Ctrl-D ends.")
-    typed, worst = sys.stdin.isatty(), 0
-    if typed:
+    is_typed, exit_code = sys.stdin.isatty(), 0
+    if is_typed:
         # without readline a terminal cuts lines after 4,095 bytes
         with contextlib.suppress(ImportError):
             import_module("readline")
-    failed: RunState | None = None
+    failed_state: RunState | None = None
     while True:
         try:
-            turn = left.pop(0) if left else _asked(terminal, failed, typed=typed)
+            turn = (
+                open_turns.pop(0)
+                if open_turns
+                else _next_turn(terminal, failed_state, is_typed=is_typed)
+            )
         except EOFError:
-            if typed:
+            if is_typed:
                 print()  # noqa: T201  the shell's prompt starts on a new line
-            return 0 if typed else worst
+            return 0 if is_typed else exit_code
         try:
             status = _answer(terminal, turn).status
         except KeyboardInterrupt:
             continue
         except ToolcribError as error:
             err.print(f"toolcrib: {printable(str(error))}")
-            worst = 1
-            known = error.state if isinstance(error, ClientError) else None
-            failed = known if isinstance(known, RunState) else None
-            if failed is not None:
-                err.print(f"{_RESUME} continues from there; tools that ran are not run again.")
+            exit_code = 1
+            state = error.state if isinstance(error, ClientError) else None
+            failed_state = state if isinstance(state, RunState) else None
+            if failed_state is not None:
+                err.print(f"{_RESUME_WORD} continues from there; tools that ran are not run again.")
             continue
-        failed = None
+        failed_state = None
         if status == "waiting":
             return 1
-        worst = max(worst, 0 if status == "completed" else 1)
+        exit_code = max(exit_code, 0 if status == "completed" else 1)
 
 
-def _asked(terminal: _Terminal, failed: RunState | None, *, typed: bool) -> Turn:
-    """Return a turn for the next text on stdin, or one that goes on with the turn that has
-    `failed`. Raises EOFError at the end of stdin."""
+def _next_turn(terminal: _Terminal, failed_state: RunState | None, *, is_typed: bool) -> Turn:
+    """Return a turn for the next text on stdin, or one that goes on from `failed_state`, the state of
+    a turn that failed. Raises EOFError at the end of stdin."""
     while True:
         try:
-            text = input("> " if typed else "").strip()
+            text = input("> " if is_typed else "").strip()
         except UnicodeDecodeError:
             raise SourceError("stdin is not UTF-8") from None
-        if typed and text in _ENDS:
+        if is_typed and text in _END_WORDS:
             raise EOFError
-        if text == _RESUME and failed is not None:
-            return _Turn(terminal.session, text, failed)
+        if text == _RESUME_WORD and failed_state is not None:
+            return _Turn(terminal.session, text, failed_state)
         if text:
-            return terminal.turn(text)
+            return terminal.new_turn(text)
 
 
-def _finish(loop: asyncio.Runner) -> None:
+def _cancel_leftovers(loop: asyncio.Runner) -> None:
     """Cancel what is left of a turn that Ctrl-C interrupted, and wait for its end. The conversation
     then has what it did, and the next turn finds nothing unfinished."""
 
-    async def others() -> None:
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in left:
+    async def cancel_others() -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     with contextlib.suppress(KeyboardInterrupt):
-        loop.run(others())
+        loop.run(cancel_others())
 
 
 def _answer(terminal: _Terminal, turn: Turn) -> RunResult:
     loop, as_json = terminal.loop, terminal.as_json
-    first = terminal.model == "local" and not terminal.session.messages
-    screen = Screen("loading the embedded model …" if first else "thinking …")
+    is_first = terminal.model == "local" and not terminal.session.messages
+    screen = Screen("loading the embedded model …" if is_first else "thinking …")
     show = (lambda _event: None) if as_json else screen.show  # then only the end is printed
     terminal.asker.screen = None if as_json else screen
     no_output = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
-    interrupted = False
+    is_interrupted = False
     try:
         with no_output:  # a tool's own output is not part of the one JSON value
             result = loop.run(turn.run(show))
     except KeyboardInterrupt:
         with no_output:
-            _finish(loop)
+            _cancel_leftovers(loop)
             loop.run(turn.rest(show))
             if not as_json:
                 raise
-            result, interrupted = loop.run(turn.result()), True
+            result, is_interrupted = loop.run(turn.result()), True
     finally:
         screen.close()
     if as_json:
-        print_json(to_plain({name: getattr(result, name) for name in _REPORTED}))
-    elif told := next(filter(None, map(no_terminal, result.records)), ""):
-        err.print(told)
-    if interrupted:
+        print_json(to_plain({name: getattr(result, name) for name in _REPORTED_FIELDS}))
+    elif hint := next(filter(None, map(no_terminal, result.records)), ""):
+        err.print(hint)
+    if is_interrupted:
         raise InterruptedTurn
     return result
 
@@ -409,19 +430,21 @@ def _answer(terminal: _Terminal, turn: Turn) -> RunResult:
 class _Turn:
     """Holds one run. Its result can be read even after Ctrl-C cancelled the run and its tools."""
 
-    def __init__(self, session: Session[Agent], text: str, failed: RunState | None = None) -> None:
+    def __init__(
+        self, session: Session[Agent], text: str, failed_state: RunState | None = None
+    ) -> None:
         self._session = session
         self._text = text
-        self._failed = failed
+        self._failed_state = failed_state
         self._stream: RunStream | None = None
 
-    def _begun(self) -> RunStream:
-        if self._failed is not None:
-            return self._session.resume_stream(self._failed)
+    def _open_stream(self) -> RunStream:
+        if self._failed_state is not None:
+            return self._session.resume_stream(self._failed_state)
         return self._session.stream(self._text, caller=CALLER)
 
     async def run(self, show: Callable[[Event], None]) -> RunResult:
-        async with self._begun() as self._stream:
+        async with self._open_stream() as self._stream:
             async for event in self._stream:
                 show(event)
             return await self._stream.result()
@@ -483,53 +506,55 @@ def serve(  # noqa: PLR0913  the options of a command
     Everybody who has the address may ask. Ctrl-C ends the server, and runs under way are stored as
     cancelled. With --durable they go on when the same command runs again, however the server ended.
     """
-    where = store_of_runs(store) if durable else store or DATABASE
-    check_url(where)
-    key = state_key(where) if durable else None
+    store_url = store_of_runs(store) if durable else store or DATABASE
+    check_url(store_url)
+    key = state_key(store_url) if durable else None
     token = os.environ.get(TOKEN) or secrets.token_urlsafe()
     options = pick_options(pick, scorer)
     chat = import_module("toolcrib.chat")  # needs the extra `chat`
     try:
-        who = chat.bearer(token)
+        authenticate = chat.bearer(token)
     except ValueError as error:
         raise UnusableError(f"${TOKEN}: {error}") from None
-    log, keeps = log_to_write(audit, key_file), rules_in(rules)
+    log, rule_store = log_to_write(audit, key_file), rules_in(rules)
     catalog = load_catalog(tools, database=database)
     sinks = () if log is None else (log,)
-    runner = ToolRunner(catalog, rules=keeps, sinks=sinks, on_exception=exception_hook())
+    runner = ToolRunner(catalog, rules=rule_store, sinks=sinks, on_exception=exception_hook())
     searches = options is not None and model.partition(":")[0] != "local"
     agent = Agent(client_of(model), runner, pick=options, search_tools=searches, state_key=key)
     runs = (
-        import_module("toolcrib.durable").DurableAgents(where, {"chat": agent}) if durable else None
+        import_module("toolcrib.durable").DurableAgents(store_url, {"chat": agent})
+        if durable
+        else None
     )
     try:
-        with_open(chat.ThreadStore(where), lambda threads: threads.list(""))
+        with_open(chat.ThreadStore(store_url), lambda threads: threads.list(""))
     except SourceError as error:
-        raise UnusableError(f"--store {without_password(where)}: {error}") from None
-    listening = listening_at(host, port, given=f"--host {host} --port {port}", free="--port 0")
-    app = chat.chat_app(agent, store=where, authenticate=who, durable=runs)
+        raise UnusableError(f"--store {without_password(store_url)}: {error}") from None
+    listener = listening_at(host, port, given=f"--host {host} --port {port}", free="--port 0")
+    app = chat.chat_app(agent, store=store_url, authenticate=authenticate, durable=runs)
     err.print(f"{who_answers(model)} Tools: {printable(', '.join(catalog.names))}.")
-    address = f"http://{named(host)}:{listening.getsockname()[1]}/#token={token}"
+    address = f"http://{named(host)}:{listener.getsockname()[1]}/#token={token}"
     err.print(f"{address}\nCtrl-C ends.", soft_wrap=True, highlight=False)
     if opens:
         webbrowser.open(address)
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_serve(app, listening, agent, (log, keeps), runs))
+        asyncio.run(_serve(app, listener, agent, (log, rule_store), runs))
     return 0
 
 
 async def _serve(
-    app: Any, listening: socket.socket, agent: Agent, held: Sequence[Closing | None], runs: Any
+    app: Any, listener: socket.socket, agent: Agent, resources: Sequence[Closing | None], runs: Any
 ) -> None:
     """Serve until Ctrl-C. Then cancel what runs, store it, and close everything. Durable runs are
     not cancelled: calls under way get time to end, and the next server goes on with the runs."""
     async with contextlib.AsyncExitStack() as stack:
         if runs is not None:
             stack.callback(leave)
-        stack.push_async_callback(close_all, *held)
+        stack.push_async_callback(close_all, *resources)
         stack.push_async_callback(agent.client.aclose)
         if runs is not None:
             await runs.__aenter__()
-            stack.push_async_callback(stop_work, runs, _GRACE)
+            stack.push_async_callback(stop_work, runs, _GRACE_SECONDS)
         stack.push_async_callback(app.state.chat.aclose)
-        await serve_app(app, listening, lifespan="off")
+        await serve_app(app, listener, lifespan="off")
