@@ -35,8 +35,8 @@ from toolcrib.cli.render import print_json, printable
 from toolcrib.errors import ToolcribError
 from toolcrib.urls import without_passwords
 
-_NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO))
-_DATABASES = frozenset(("--audit", "--log", "--store"))
+_WRITE_ERRORS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO))
+_DATABASE_OPTIONS = frozenset(("--audit", "--log", "--store"))
 
 # The examples at the end of each command's help. A test parses them all.
 EXAMPLES: dict[str, tuple[str, ...]] = {
@@ -122,8 +122,8 @@ def explain(app: typer.Typer, path: str = "") -> None:
 
 
 UNCHECKED = 4
-_ROOM = 60  # columns that help in boxes needs at least
-_POSSIBLE = re.compile(r" \(Possible options: (.+)\)")  # click's words
+_MIN_COLUMNS = 60  # columns that help in boxes needs at least
+_POSSIBLE_OPTIONS = re.compile(r" \(Possible options: (.+)\)")  # click's words
 INTERRUPTED = 130  # the exit code of a shell for a program that Ctrl-C ended
 
 app = typer.Typer(
@@ -153,8 +153,8 @@ explain(app)
 
 def _version(wanted: bool) -> None:
     if wanted:
-        found = doctor.version_of("toolcrib")
-        typer.echo(f"toolcrib {found}" if found else "toolcrib, run from source, not installed")
+        version = doctor.version_of("toolcrib")
+        typer.echo(f"toolcrib {version}" if version else "toolcrib, run from source, not installed")
         raise typer.Exit
 
 
@@ -182,21 +182,21 @@ def _command(*, narrow: bool) -> Callable[..., object]:
 def run(arguments: list[str] | None = None) -> int:
     """Run one command line and return its exit code. `--debug` may stand before or after the
     command."""
-    given = sys.argv[1:] if arguments is None else arguments
-    end = (*given, "--").index("--")
-    options, rest = given[:end], given[end:]
+    argv = sys.argv[1:] if arguments is None else arguments
+    options_end = (*argv, "--").index("--")
+    options, rest = argv[:options_end], argv[options_end:]
     debug, as_json = "--debug" in options, "--json" in options
     arguments = [*(option for option in options if option != "--debug"), *rest]
     _let_streams_take_all_text()
-    before = SHOWS_TRACEBACKS.set(debug)
+    token = SHOWS_TRACEBACKS.set(debug)
     try:
         code = _run(arguments)
     except UnusableError as error:
-        return _failed(error, 2, debug=debug, as_json=as_json)
+        return _report_failure(error, 2, debug=debug, as_json=as_json)
     except UncheckedError as error:
-        return _failed(error, UNCHECKED, debug=debug, as_json=as_json)
+        return _report_failure(error, UNCHECKED, debug=debug, as_json=as_json)
     except ToolcribError as error:
-        return _failed(error, 1, debug=debug, as_json=as_json)
+        return _report_failure(error, 1, debug=debug, as_json=as_json)
     except InterruptedTurn:
         return INTERRUPTED
     except (KeyboardInterrupt, typer.Abort, asyncio.CancelledError):
@@ -206,9 +206,9 @@ def run(arguments: list[str] | None = None) -> int:
             sys.stderr.close()
         return 1
     except Exception as error:  # noqa: BLE001  the last line of defence: one line, no traceback
-        return _unexpected(error, debug=debug, as_json=as_json)
+        return _report_unexpected(error, debug=debug, as_json=as_json)
     finally:
-        SHOWS_TRACEBACKS.reset(before)
+        SHOWS_TRACEBACKS.reset(token)
     if code == INTERRUPTED and as_json:
         _print_error("KeyboardInterrupt", "cancelled")
     return code if isinstance(code, int) else 0
@@ -216,15 +216,15 @@ def run(arguments: list[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> Any:
     """Run a command, then close everything that it has opened."""
-    narrow = shutil.get_terminal_size().columns < _ROOM
-    with ExitStack() as opened:
-        before = OPENED.set(opened)
+    narrow = shutil.get_terminal_size().columns < _MIN_COLUMNS
+    with ExitStack() as stack:
+        token = OPENED.set(stack)
         try:
             code = _command(narrow=narrow)(
                 args=arguments, prog_name="toolcrib", standalone_mode=False
             )
         finally:
-            OPENED.reset(before)
+            OPENED.reset(token)
         if code == INTERRUPTED:  # typer's code for Ctrl-C: whatever is open must stop, not wait
             raise KeyboardInterrupt
     return code
@@ -237,39 +237,41 @@ def _let_streams_take_all_text() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _unexpected(error: Exception, *, debug: bool, as_json: bool) -> int:
+def _report_unexpected(error: Exception, *, debug: bool, as_json: bool) -> int:
     usage = getattr(error, "format_message", None)  # a method of click, in typer's copy or not
-    if isinstance(error, OSError) and error.filename is None and error.errno in _NO_ROOM:
-        told = ToolcribError(f"could not write the output or a file: {error.strerror}")
-        return _failed(told, 1, debug=debug, as_json=as_json)
+    if isinstance(error, OSError) and error.filename is None and error.errno in _WRITE_ERRORS:
+        write_error = ToolcribError(f"could not write the output or a file: {error.strerror}")
+        return _report_failure(write_error, 1, debug=debug, as_json=as_json)
     if usage is None:
-        return _failed(error, 1, debug=debug, as_json=as_json)
+        return _report_failure(error, 1, debug=debug, as_json=as_json)
     if not usage():  # no command was given, and the help was shown already
         return 2
     if type(error).__name__ == "NoArgsIsHelpError":  # the same, but the help was not shown
         typer.echo(usage(), err=True)
         return 2
-    _name_databases(error)
-    text = _POSSIBLE.sub(r" (did you mean \1?)", usage()).removesuffix(".")
+    _suggest_database_options(error)
+    text = _POSSIBLE_OPTIONS.sub(r" (did you mean \1?)", usage()).removesuffix(".")
     unusable = UnusableError(f"{text}{'' if text.endswith('?') else '.'} Try --help.")
-    return _failed(unusable, 2, debug=debug, as_json=as_json)
+    return _report_failure(unusable, 2, debug=debug, as_json=as_json)
 
 
-def _name_databases(error: Any) -> None:
+def _suggest_database_options(error: Any) -> None:
     """Add to an error the command's own database options where another command's option was given."""
-    if getattr(error, "option_name", None) in _DATABASES and error.ctx is not None:
-        known = {name for parameter in error.ctx.command.params for name in parameter.opts}
-        error.possibilities = sorted(known.intersection(_DATABASES)) or error.possibilities
+    if getattr(error, "option_name", None) in _DATABASE_OPTIONS and error.ctx is not None:
+        option_names = {name for parameter in error.ctx.command.params for name in parameter.opts}
+        error.possibilities = (
+            sorted(option_names.intersection(_DATABASE_OPTIONS)) or error.possibilities
+        )
 
 
-def _failed(error: Exception, code: int, *, debug: bool, as_json: bool) -> int:
+def _report_failure(error: Exception, code: int, *, debug: bool, as_json: bool) -> int:
     if debug:
         raise error
-    told = without_passwords(str(error))
+    message = without_passwords(str(error))
     if as_json:
-        _print_error(type(error).__name__, told)
+        _print_error(type(error).__name__, message)
     kind = "" if isinstance(error, ToolcribError) else f"{type(error).__name__}: "
-    line = printable(f"{kind}{told}").replace("\n", " ")
+    line = printable(f"{kind}{message}").replace("\n", " ")
     if sys.stderr is not None:
         with suppress(OSError):  # the line cannot be shown; the exit code still tells
             sys.stderr.write(f"toolcrib: {line}\n")

@@ -54,7 +54,7 @@ ArgumentsOption: TypeAlias = Annotated[
     str | None,
     typer.Option("--arguments", metavar="JSON", help="Run it with these arguments instead."),
 ]
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+_SPAN_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 @app.command("list")
@@ -75,7 +75,7 @@ def list_pending(
     arguments, reason, caller, how long ago it was asked, how long until it lapses. Long values are
     shortened and marked as shortened; --json has them in full.
     """
-    requests = _with(store, lambda approvals: approvals.pending(run_id=run, caller=caller))
+    requests = _with_store(store, lambda approvals: approvals.pending(run_id=run, caller=caller))
     if as_json:
         print_json(to_plain(requests))
         return
@@ -138,7 +138,9 @@ def approve(  # noqa: PLR0913  one for each option
                 "--for-run or --for-run-exactly"
             )
         rule = Always(tuple(opened or ()), None if lasts is None else seconds_of(lasts))
-        _give_rule(ids[0], Approve(check_name(by), always=rule), store, sure=yes, as_json=as_json)
+        _answer_always(
+            ids[0], Approve(check_name(by), always=rule), store, is_confirmed=yes, as_json=as_json
+        )
         return
     if opened or lasts is not None or yes:
         raise UnusableError("--open, --for and --yes need --always")
@@ -149,8 +151,8 @@ def approve(  # noqa: PLR0913  one for each option
     edited = None if arguments is None else edited_arguments(arguments)
     if for_run and for_run_exactly:
         raise UnusableError("--for-run already covers any arguments: leave out --for-run-exactly")
-    rest: ForRun = "exactly" if for_run_exactly else for_run
-    _answer(ids, Approve(check_name(by), edited, rest), store, as_json=as_json)
+    for_rest: ForRun = "exactly" if for_run_exactly else for_run
+    _answer(ids, Approve(check_name(by), edited, for_rest), store, as_json=as_json)
 
 
 @app.command("refuse")
@@ -180,19 +182,19 @@ def list_rules(*, store: StoreOption = DATABASE, as_json: JsonOption = False) ->
     In a file or a pipe each rule is one line with columns separated by tabs: id, pattern, who gave
     it, when, until when it is valid.
     """
-    kept = _with(store, lambda approvals: approvals.rules(), keyed=True)
+    stored_rules = _with_store(store, lambda approvals: approvals.rules(), has_rule_key=True)
     if as_json:
-        print_json(to_plain(kept))
+        print_json(to_plain(stored_rules))
         return
-    for each in kept:
-        columns = _rule_columns(each)
+    for stored_rule in stored_rules:
+        columns = _rule_columns(stored_rule)
         if out.is_terminal:
-            name, pattern, by, given, until = columns
-            out.print(f"{name}  given by {by} at {given}, until {until}", style="dim")
+            name, pattern, by, given_at, until = columns
+            out.print(f"{name}  given by {by} at {given_at}, until {until}", style="dim")
             out.print(f"  {pattern}", style="bold")
         else:
             typer.echo("\t".join(columns))
-    if not kept and out.is_terminal:
+    if not stored_rules and out.is_terminal:
         out.print("There are no rules.")
 
 
@@ -217,79 +219,89 @@ def revoke_rules(
         if unknown:
             raise ApprovalError("; ".join(map(str, unknown)), unknown[0].code)
 
-    _with(store, work)
+    _with_store(store, work)
 
 
-def _rule_columns(kept: KeptRule) -> tuple[str, ...]:
-    rule = kept.rule
+def _rule_columns(stored_rule: KeptRule) -> tuple[str, ...]:
+    rule = stored_rule.rule
     if rule is None:
-        told = "it was changed, or signed with a different key: it lets nothing run; revoke it"
-        return _line(kept.id), told, "?", "?", "?"
+        explanation = (
+            "it was changed, or signed with a different key: it lets nothing run; revoke it"
+        )
+        return _cell(stored_rule.id), explanation, "?", "?", "?"
     until = "it is revoked" if rule.expires_at is None else when(rule.expires_at)
-    lapsed = " (lapsed)" if rule.expired() else ""
+    lapsed_note = " (lapsed)" if rule.expired() else ""
     pattern = shown_rule(rule.title, rule.arguments, rule.open, rule.caller)
-    return _line(rule.id), pattern, _line(rule.by), when(rule.given_at), until + lapsed
+    return _cell(rule.id), pattern, _cell(rule.by), when(rule.given_at), until + lapsed_note
 
 
 def seconds_of(span: str) -> float:
     """Return the seconds in a time span such as `90s`, `15min`, `12h` or `30d`. Raises
     UnusableError."""
-    units = {unit: size for size, unit in _UNITS}
-    found = re.fullmatch(r"(\d{1,6})\s*([a-z]+)", span.strip())
-    if found is None or found[2] not in units or not int(found[1]):
+    units = {unit: size for size, unit in _SPAN_UNITS}
+    match = re.fullmatch(r"(\d{1,6})\s*([a-z]+)", span.strip())
+    if match is None or match[2] not in units or not int(match[1]):
         raise UnusableError(f"--for {span!r}: give a time span such as 90s, 15min, 12h or 30d")
-    return float(int(found[1]) * units[found[2]])
+    return float(int(match[1]) * units[match[2]])
 
 
-def _give_rule(request_id: str, answer: Approve, store: str, *, sure: bool, as_json: bool) -> None:
-    """Show a rule's pattern, ask at the terminal whether it is meant unless `sure`, and give it."""
-    pending = _with(store, lambda approvals: approvals.pending(), keyed=True)
-    asked = next((request for request in pending if request.id == request_id), None)
-    opened = () if answer.always is None else answer.always.open
-    if asked is not None:
-        pattern = shown_rule(asked.title, asked.arguments, opened, asked.caller)
+def _answer_always(
+    request_id: str, answer: Approve, store: str, *, is_confirmed: bool, as_json: bool
+) -> None:
+    """Show a rule's pattern, ask at the terminal to confirm it unless `is_confirmed`, and give it."""
+    pending = _with_store(store, lambda approvals: approvals.pending(), has_rule_key=True)
+    request = next(
+        (pending_request for pending_request in pending if pending_request.id == request_id), None
+    )
+    open_arguments = () if answer.always is None else answer.always.open
+    if request is not None:
+        pattern = shown_rule(request.title, request.arguments, open_arguments, request.caller)
         typer.echo(f"always: {pattern}", err=True)
-        if not sure and not sys.stdin.isatty():
+        if not is_confirmed and not sys.stdin.isatty():
             raise UnusableError("there is no terminal to confirm this rule at: pass --yes")
-        if not sure and not typer.confirm("Give this rule?", err=True):
+        if not is_confirmed and not typer.confirm("Give this rule?", err=True):
             raise UnusableError("no rule was given, and the request is still unanswered")
-    _answer([request_id], answer, store, as_json=as_json, keyed=True)
+    _answer([request_id], answer, store, as_json=as_json, has_rule_key=True)
 
 
 def _answer(
-    ids: list[str], answer: Answer, store: str, *, as_json: bool, keyed: bool = False
+    ids: list[str], answer: Answer, store: str, *, as_json: bool, has_rule_key: bool = False
 ) -> None:
     async def work(approvals: ApprovalStore) -> list[ApprovalRequest]:
         pending = await approvals.pending()
         await approvals.answer_all(dict.fromkeys(ids, answer))
         return [request for request in pending if request.id in ids]
 
-    asked = _with(store, work, keyed=keyed)
+    requests = _with_store(store, work, has_rule_key=has_rule_key)
     edited = answer.arguments if isinstance(answer, Approve) else None
     if edited is not None:
-        edited = _masked(edited, asked)
+        edited = _mask_unseen(edited, requests)
         answer = msgspec.structs.replace(answer, arguments=edited)
     if as_json:
         print_json({"ids": list(dict.fromkeys(ids)), "answer": to_plain(answer)})
         return
-    said = "approved" if isinstance(answer, Approve) else "refused"
+    verb = "approved" if isinstance(answer, Approve) else "refused"
     if isinstance(answer, Approve) and answer.always is not None:
-        said = "approved, always"
-    for request in asked:
-        instead = "" if edited is None else f", to run with {shown_arguments(edited)}"
-        out.print(printable(f"{said}: {request.title} {shown_request(request)}{instead}"))
+        verb = "approved, always"
+    for request in requests:
+        edit_note = "" if edited is None else f", to run with {shown_arguments(edited)}"
+        out.print(printable(f"{verb}: {request.title} {shown_request(request)}{edit_note}"))
 
 
-def _masked(edited: JsonObject, asked: list[ApprovalRequest]) -> JsonObject:
+def _mask_unseen(edited: JsonObject, requests: list[ApprovalRequest]) -> JsonObject:
     """Mask the values of an edit that the request did not show, since they may be secret."""
-    known = {n for request in asked for n, value in request.arguments.items() if value != MASK}
-    return {name: value if name in known else MASK for name, value in edited.items()}
+    shown_names = {
+        n for request in requests for n, value in request.arguments.items() if value != MASK
+    }
+    return {name: value if name in shown_names else MASK for name, value in edited.items()}
 
 
-def _with(url: str, work: Callable[[ApprovalStore], Awaitable[T]], *, keyed: bool = False) -> T:
-    """Return the result of `work` on the store, opened with the key of rules if `keyed`."""
+def _with_store(
+    url: str, work: Callable[[ApprovalStore], Awaitable[T]], *, has_rule_key: bool = False
+) -> T:
+    """Return the result of `work` on the store, opened with the key of rules if `has_rule_key`."""
     check_holds("approvals", url, "it holds no approvals")
-    key = state_key(url, make=False) if keyed else None  # a new key has signed nothing
+    key = state_key(url, make=False) if has_rule_key else None  # a new key has signed nothing
     try:
         return with_open(ApprovalStore(url, state_key=key), work)
     except SourceError as error:
@@ -320,8 +332,8 @@ def edited_arguments(text: str) -> JsonObject:
 
 
 def show_request(request: ApprovalRequest) -> None:
-    name, tool, arguments, reason, caller, asked, lapses = _columns(request)
-    out.print(f"{name}  asked {asked} ago, expires in {lapses}", style="dim")
+    request_id, tool, arguments, reason, caller, age, remaining = _columns(request)
+    out.print(f"{request_id}  asked {age} ago, expires in {remaining}", style="dim")
     out.print(f"  {tool} {arguments}", style="bold")
     out.print(f"  for {caller}: {reason}")
 
@@ -329,22 +341,22 @@ def show_request(request: ApprovalRequest) -> None:
 def _columns(request: ApprovalRequest) -> tuple[str, ...]:
     now = time.time()
     return (
-        _line(request.id),
-        _line(request.title),
+        _cell(request.id),
+        _cell(request.title),
         shown_request(request),
-        _line(request.reason),
-        _line(request.caller),
+        _cell(request.reason),
+        _cell(request.caller),
         _span(now - request.asked_at) if request.asked_at else "?",
         _span(request.expires_at - now),
     )
 
 
-def _line(text: str) -> str:
+def _cell(text: str) -> str:
     return " ".join(printable(text).split())
 
 
 def _span(seconds: float) -> str:
     """Return a time span in the largest unit that fits, rounded down, such as `3 h`."""
-    whole = max(0, int(seconds))
-    size, unit = next((u for u in _UNITS if whole >= u[0]), _UNITS[-1])
-    return f"{whole // size} {unit}"
+    whole_seconds = max(0, int(seconds))
+    size, unit = next((u for u in _SPAN_UNITS if whole_seconds >= u[0]), _SPAN_UNITS[-1])
+    return f"{whole_seconds // size} {unit}"

@@ -652,17 +652,20 @@ def show(
     exit_if_changed(len(changed_seqs) + hidden_count + sum(not intact for _, intact in runs))
 
 
-async def _entries_of(log: AuditLog, ids: str) -> list[AuditEntry]:
+async def _entries_of(log: AuditLog, call_or_run: str) -> list[AuditEntry]:
     """Return the entries of a run, of calls with that id, and of RUN/CALL.
 
     Ids come from providers: an id may look like RUN/CALL or contain a slash, and hides nothing
     then. An id that is a number is an id, never the number of an entry. An empty id is that of a
     call, since calls that no agent made have no run.
     """
-    filters = [AuditFilter(call_id=ids), *[AuditFilter(run_id=ids)] * (ids != "")]
-    slashes = [position for position, character in enumerate(ids) if character == "/"]
+    filters = [
+        AuditFilter(call_id=call_or_run),
+        *[AuditFilter(run_id=call_or_run)] * (call_or_run != ""),
+    ]
+    slashes = [position for position, character in enumerate(call_or_run) if character == "/"]
     filters += [
-        AuditFilter(run_id=ids[:position], call_id=ids[position + 1 :])
+        AuditFilter(run_id=call_or_run[:position], call_id=call_or_run[position + 1 :])
         for position in slashes
         if position
     ]

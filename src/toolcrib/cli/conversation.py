@@ -177,8 +177,8 @@ async def continued_conversation(
     """Return the conversation to go on with and turns that go on with its open runs, oldest first,
     and print them. Where none is open, return a new conversation.
 
-    It is the newest conversation that was begun with the same options (`options_json`). With a prompt, it
-    is the one that was asked the same and has no answer yet.
+    It is the newest conversation that was begun with the same options (`options_json`). With a
+    prompt, it is the one that was asked the same and has no answer yet.
     """
     prefix = f"chat_{sha256_hex(options_json)[:8]}_"
     prompts = await _open_runs(store)

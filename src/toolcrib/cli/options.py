@@ -64,17 +64,17 @@ KEY = "TOOLCRIB_AUDIT_KEY"
 LOG = "TOOLCRIB_AUDIT"  # the name of an environment variable
 DATABASE = "sqlite:///crib.db"
 _SQLITE = re.compile(r"sqlite(?:\+[a-z]+)?://(?:/([^?]*))?(?:\?(.*))?", re.DOTALL)
-_FILES = (".db", ".sqlite", ".sqlite3")  # usual endings of a SQLite file's name
+_SQLITE_SUFFIXES = (".db", ".sqlite", ".sqlite3")  # usual endings of a SQLite file's name
 _IN_MEMORY = (None, "", ":memory:", "file:", "file::memory:")
 RUNS = "sqlite:///runs.db"
 STORE_OF_RUNS = "TOOLCRIB_RUNS"  # the name of an environment variable
 STATE_KEY = "TOOLCRIB_STATE_KEY"
-_MAGIC = b"SQLite format 3\0"
-_LISTED = 20
+_SQLITE_MAGIC = b"SQLite format 3\0"
+_MOST_NAMES = 20
 _STATUSES: tuple[RecordStatus, ...] = get_args(RecordStatus)
-_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-_AGO = re.compile(r"([0-9]{1,9})([smhdw])")
-_HEAD = re.compile(r"([0-9]{1,18}):([0-9a-f]{64})")
+_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_AGO_PATTERN = re.compile(r"([0-9]{1,9})([smhdw])")
+_HEAD_PATTERN = re.compile(r"([0-9]{1,18}):([0-9a-f]{64})")
 
 ToolsOption: TypeAlias = Annotated[
     list[str] | None,
@@ -190,9 +190,9 @@ SHOWS_TRACEBACKS: ContextVar[bool] = ContextVar("toolcrib_debug", default=False)
 
 OPENED: ContextVar[ExitStack] = ContextVar("toolcrib_opened")
 """Everything that the command has opened; it is closed when the command ends."""
-_MCP = "mcp:"
-_SILENT = 3.0  # seconds until a person at a terminal is told that a server is waited for
-_OPENAPI = "openapi:"
+_MCP_PREFIX = "mcp:"
+_SILENT_SECONDS = 3.0  # seconds until a person at a terminal is told that a server is waited for
+_OPENAPI_PREFIX = "openapi:"
 
 
 def exception_hook() -> ExceptionHook | None:
@@ -207,8 +207,8 @@ def exception_hook() -> ExceptionHook | None:
 def no_terminal(record: ToolInvocationRecord) -> str:
     """Return how to approve a call for which nobody could be asked at a terminal, else an empty
     string."""
-    needed = record.error is not None and record.error.code is ErrorCode.APPROVAL_REQUIRED
-    if not needed or (sys.stdin is not None and sys.stdin.isatty()):
+    needs_approval = record.error is not None and record.error.code is ErrorCode.APPROVAL_REQUIRED
+    if not needs_approval or (sys.stdin is not None and sys.stdin.isatty()):
         return ""
     return "There is no terminal to ask at: pass --yes to approve it."
 
@@ -218,12 +218,12 @@ def approver(consent: bool | None) -> Approver:
     if consent is None:
         return TerminalApprover()
 
-    async def answered(_request: ApprovalRequest) -> Answer:
+    async def fixed_answer(_request: ApprovalRequest) -> Answer:
         if consent:
             return Approve(by="--yes")
         return Refuse("refused by --no", by="--no")
 
-    return answered
+    return fixed_answer
 
 
 class Listed(msgspec.Struct, frozen=True):
@@ -272,13 +272,13 @@ def load_catalog(tools: list[str] | None, *, database: Path | None = None) -> Ca
 
 
 def _load(where: str) -> Catalog:
-    if where.startswith(_MCP):
-        return _checked(where, lambda: _of_servers(where.removeprefix(_MCP)))
-    if where.startswith(_OPENAPI):
-        module, document = "toolcrib.bridges.openapi.catalog", where.removeprefix(_OPENAPI)
-        return _checked(where, lambda: import_module(module).catalog_of(document))
+    if where.startswith(_MCP_PREFIX):
+        return _load_checked(where, lambda: _catalog_of_servers(where.removeprefix(_MCP_PREFIX)))
+    if where.startswith(_OPENAPI_PREFIX):
+        module, document = "toolcrib.bridges.openapi.catalog", where.removeprefix(_OPENAPI_PREFIX)
+        return _load_checked(where, lambda: import_module(module).catalog_of(document))
     search_beside(where)
-    return _checked(where, lambda: discover(where))
+    return _load_checked(where, lambda: discover(where))
 
 
 def search_beside(where: str) -> None:
@@ -290,36 +290,36 @@ def search_beside(where: str) -> None:
         sys.path.append(folder)  # last, so that no file in it hides a standard module
 
 
-def _checked(where: str, load: Callable[[], Catalog]) -> Catalog:
+def _load_checked(where: str, load: Callable[[], Catalog]) -> Catalog:
     """Load tools; what they print goes to stderr. Raises UnusableError if there are none."""
     try:
         with contextlib.redirect_stdout(sys.stderr):
-            found = load()
+            catalog = load()
     except SourceError as error:
         raise UnusableError(f"--tools {error}") from error
-    if not found:
+    if not catalog:
         raise UnusableError(f"--tools {where}: it has no tools")
-    return found
-
-
-def _of_servers(where: str) -> Catalog:
-    """Start MCP servers in a separate thread until the command ends, and return their tools."""
-    mcp = import_module("toolcrib.bridges.mcp")  # needs the extra `mcp`
-    portals = import_module("anyio.from_thread")
-    opened = OPENED.get()
-    portal = opened.enter_context(portals.start_blocking_portal())
-    servers = mcp.mcp_catalog(where)
-    waiting = threading.Timer(_SILENT, _tell_waiting)
-    waiting.daemon = True
-    waiting.start()
-    try:
-        catalog: Catalog = opened.enter_context(portal.wrap_async_context_manager(servers))
-    finally:
-        waiting.cancel()
     return catalog
 
 
-def _tell_waiting() -> None:
+def _catalog_of_servers(where: str) -> Catalog:
+    """Start MCP servers in a separate thread until the command ends, and return their tools."""
+    mcp = import_module("toolcrib.bridges.mcp")  # needs the extra `mcp`
+    portals = import_module("anyio.from_thread")
+    stack = OPENED.get()
+    portal = stack.enter_context(portals.start_blocking_portal())
+    servers = mcp.mcp_catalog(where)
+    timer = threading.Timer(_SILENT_SECONDS, _print_waiting)
+    timer.daemon = True
+    timer.start()
+    try:
+        catalog: Catalog = stack.enter_context(portal.wrap_async_context_manager(servers))
+    finally:
+        timer.cancel()
+    return catalog
+
+
+def _print_waiting() -> None:
     if sys.stderr.isatty():
         typer.echo(
             "toolcrib: waiting for the MCP server to list its tools (Ctrl-C to stop)", err=True
@@ -335,33 +335,37 @@ def each_source(tools: list[str] | None) -> Iterator[tuple[str, Catalog | list[I
         yield "the kit", load_catalog(None)
     for where in tools or ():
         try:
-            source = None if where.startswith((_MCP, _OPENAPI)) else source_of(where)
-            read = read_definitions(source.path) if isinstance(source, DefinitionsFile) else None
+            source = None if where.startswith((_MCP_PREFIX, _OPENAPI_PREFIX)) else source_of(where)
+            definitions = (
+                read_definitions(source.path) if isinstance(source, DefinitionsFile) else None
+            )
         except SourceError as error:
             raise UnusableError(f"--tools {error}") from error
-        yield where, load_catalog([where]) if read is None else read
+        yield where, load_catalog([where]) if definitions is None else definitions
 
 
-def names_to_try(names: Sequence[str], wanted: str) -> str:
+def names_to_try(names: Sequence[str], unknown_name: str) -> str:
     """List the names of a small catalog, or those of a large one that are most like the unknown
     name."""
-    if len(names) <= _LISTED:
+    if len(names) <= _MOST_NAMES:
         return ", ".join(names)
-    near = difflib.get_close_matches(wanted, names, n=5, cutoff=0.5) or names[:5]
-    return f"{', '.join(near)}, … ({len(names):,} in all)"
+    closest = difflib.get_close_matches(unknown_name, names, n=5, cutoff=0.5) or names[:5]
+    return f"{', '.join(closest)}, … ({len(names):,} in all)"
 
 
 def load_for_picking(tools: list[str] | None) -> tuple[HasDefinition, ...]:
     """Load tools to choose from. A file of definitions is not checked, since none of them will run."""
-    found: list[HasDefinition] = []
-    for where, given in each_source(tools):
-        found += given if isinstance(given, Catalog) else (_listed(one, where) for one in given)
-    return tuple(found)
+    loaded: list[HasDefinition] = []
+    for where, source in each_source(tools):
+        loaded += (
+            source if isinstance(source, Catalog) else (_listed(form, where) for form in source)
+        )
+    return tuple(loaded)
 
 
-def _listed(given: Mapping[str, Any], where: str) -> Listed:
-    given = own_form(given)
-    name, schema = given.get("name"), given.get("input_schema")
+def _listed(form: Mapping[str, Any], where: str) -> Listed:
+    form = own_form(form)
+    name, schema = form.get("name"), form.get("input_schema")
     if not isinstance(name, str) or not name:
         raise DefinitionError(f"--tools {where}: a definition has no name")
     try:
@@ -374,41 +378,43 @@ def _listed(given: Mapping[str, Any], where: str) -> Listed:
     return Listed(
         ToolDefinition(
             name=name,
-            description=str(given.get("description") or ""),
+            description=str(form.get("description") or ""),
             input_schema_json=text,
-            annotations=marks_of_form(given),
+            annotations=marks_of_form(form),
         )
     )
 
 
-def _named(url: str) -> str:
+def _named_url(url: str) -> str:
     """Return a database's URL for an error, with the environment variable that it came from."""
-    held = [f"${name}: " for name in (LOG, STORE_OF_RUNS) if os.environ.get(name) == url]
-    return "".join(held[:1]) + _shown(url)
+    variables = [f"${name}: " for name in (LOG, STORE_OF_RUNS) if os.environ.get(name) == url]
+    return "".join(variables[:1]) + _without_secrets(url)
 
 
-def _shown(url: str) -> str:
+def _without_secrets(url: str) -> str:
     return without_passwords(without_password(url))
 
 
 def check_url(url: str) -> None:
     """Raise UnusableError for text that is no URL, such as a bare file name, and for a database in
     memory, since the next command could not read it."""
-    shown = _named(url)
+    shown_url = _named_url(url)
     if "://" not in url:
-        meant = f"sqlite:///{_shown(url)}" if url.endswith(_FILES) else DATABASE
-        raise UnusableError(f"{shown}: give the URL of a database, such as {meant}")
-    found = _SQLITE.fullmatch(url)
-    if found is not None and (found[1] in _IN_MEMORY or "mode=memory" in (found[2] or "")):
+        example = (
+            f"sqlite:///{_without_secrets(url)}" if url.endswith(_SQLITE_SUFFIXES) else DATABASE
+        )
+        raise UnusableError(f"{shown_url}: give the URL of a database, such as {example}")
+    match = _SQLITE.fullmatch(url)
+    if match is not None and (match[1] in _IN_MEMORY or "mode=memory" in (match[2] or "")):
         raise UnusableError(
-            f"{shown}: an in-memory database is lost when the program ends: give one in a "
+            f"{shown_url}: an in-memory database is lost when the program ends: give one in a "
             f"file, such as {DATABASE}"
         )
 
 
-def store_of_runs(given: str | None) -> str:
-    """Return the database of durable runs: the given one, $TOOLCRIB_RUNS, or a file in this folder."""
-    return given or os.environ.get(STORE_OF_RUNS) or RUNS
+def store_of_runs(url: str | None) -> str:
+    """Return the database of durable runs: `url`, $TOOLCRIB_RUNS, or a file in this folder."""
+    return url or os.environ.get(STORE_OF_RUNS) or RUNS
 
 
 def state_key(url: str, *, make: bool = True) -> bytes:
@@ -419,22 +425,22 @@ def state_key(url: str, *, make: bool = True) -> bytes:
     is no key, and for a database that cannot keep runs.
     """
     check_url(url)
-    given, found = os.fsencode(os.environ.get(STATE_KEY, "")), _SQLITE.fullmatch(url)
-    if given:
+    key, match = os.fsencode(os.environ.get(STATE_KEY, "")), _SQLITE.fullmatch(url)
+    if key:
         try:
-            return check_key(f"${STATE_KEY}", given)
+            return check_key(f"${STATE_KEY}", key)
         except ToolcribError as error:
             raise UnusableError(str(error)) from None
-    if found is None:
-        told = f"the state key of a server database must be set: set ${STATE_KEY}"
-        raise UnusableError(f"{_named(url)}: {told}")
-    file = Path(f"{found[1]}.key")
+    if match is None:
+        message = f"the state key of a server database must be set: set ${STATE_KEY}"
+        raise UnusableError(f"{_named_url(url)}: {message}")
+    file = Path(f"{match[1]}.key")
     if not make and not file.exists():
         raise UnusableError(
             f"{file}: there is no such file: set ${STATE_KEY} to the state_key of the program "
             "that asks for approval, or write that key to the file"
         )
-    return _kept_key(file)
+    return _key_in_file(file)
 
 
 def rules_in(url: str | None, consent: bool | None = None) -> ApprovalStore | None:
@@ -451,7 +457,7 @@ def rules_in(url: str | None, consent: bool | None = None) -> ApprovalStore | No
         raise UnusableError("--rules keeps answers to questions: leave out --yes and --no")
     try:
         rules = ApprovalStore(url, state_key=state_key(url))
-        with_open(rules, lambda opened: opened.rules(caller=""))
+        with_open(rules, lambda store: store.rules(caller=""))
     except UnusableError as error:
         raise UnusableError(f"--rules {error}") from None
     except SourceError as error:
@@ -459,10 +465,10 @@ def rules_in(url: str | None, consent: bool | None = None) -> ApprovalStore | No
     return rules
 
 
-def _kept_key(file: Path) -> bytes:
+def _key_in_file(file: Path) -> bytes:
     try:
-        with contextlib.suppress(FileExistsError), create_private(file, new=True) as opened:
-            opened.write(os.urandom(32).hex().encode())
+        with contextlib.suppress(FileExistsError), create_private(file, new=True) as key_file:
+            key_file.write(os.urandom(32).hex().encode())
         key = file.read_bytes()
     except OSError as error:
         raise UnusableError(f"{file}: {error.strerror}") from None
@@ -477,17 +483,17 @@ def existing_file(url: str) -> Path | None:
     Raises UnusableError if there is no such file.
     """
     check_url(url)
-    found = _SQLITE.fullmatch(url)
-    if found is None or (found[1] or "").startswith("file:"):
+    match = _SQLITE.fullmatch(url)
+    if match is None or (match[1] or "").startswith("file:"):
         return None
-    file = Path(found[1])
+    file = Path(match[1])
     if not file.is_file():
-        absent = "it is a directory" if file.is_dir() else "there is no such file"
-        raise UnusableError(f"{_named(url)}: {absent}")
+        reason = "it is a directory" if file.is_dir() else "there is no such file"
+        raise UnusableError(f"{_named_url(url)}: {reason}")
     return file
 
 
-def check_holds(table: str, url: str, absent: str) -> None:
+def check_holds(table: str, url: str, message: str) -> None:
     """Raise UnusableError as `existing_file` does, and SourceError for a file without that table.
 
     Opening the database of another program would add our tables to it.
@@ -495,19 +501,19 @@ def check_holds(table: str, url: str, absent: str) -> None:
     file = existing_file(url)
     if file is None:
         return
-    shown = _named(url)
+    shown_url = _named_url(url)
     try:
         with file.open("rb") as opened:
-            start = opened.read(len(_MAGIC))
+            start = opened.read(len(_SQLITE_MAGIC))
     except OSError as error:
-        raise SourceError(f"{shown}: {error.strerror}") from None
+        raise SourceError(f"{shown_url}: {error.strerror}") from None
     if not start:
-        raise SourceError(f"{shown}: the file is empty: {absent}")
-    if start != _MAGIC:
-        raise SourceError(f"{shown}: it is not a SQLite database")
+        raise SourceError(f"{shown_url}: the file is empty: {message}")
+    if start != _SQLITE_MAGIC:
+        raise SourceError(f"{shown_url}: it is not a SQLite database")
     tables = _tables(file)
     if tables is not None and table not in tables:
-        raise SourceError(f"{shown}: {absent}")
+        raise SourceError(f"{shown_url}: {message}")
 
 
 def _tables(file: Path) -> list[str] | None:
@@ -526,16 +532,16 @@ def check_was_log(url: str) -> None:
     file = existing_file(url)
     if file is None:
         return
-    absent = "it is not an audit log, or all of the log was erased"
+    message = "it is not an audit log, or all of the log was erased"
     if not file.stat().st_size:
-        raise SourceError(f"{_named(url)}: the file is empty: {absent}")
+        raise SourceError(f"{_named_url(url)}: the file is empty: {message}")
     tables = _tables(file)
     if tables is not None and not any(name.startswith("audit_") for name in tables):
-        raise SourceError(f"{_named(url)}: {absent}")
+        raise SourceError(f"{_named_url(url)}: {message}")
 
 
 def narrowed(
-    which: AuditFilter,
+    audit_filter: AuditFilter,
     *,
     status: str | None,
     code: str | None,
@@ -544,7 +550,7 @@ def narrowed(
 ) -> AuditFilter:
     """Return the filter with what else the options say. Raises UnusableError for unknown values."""
     return msgspec.structs.replace(
-        which,
+        audit_filter,
         status=one_of(
             _STATUSES,
             status,
@@ -560,12 +566,12 @@ def narrowed(
 
 def moment(option: str, text: str) -> float:
     """Return the seconds since the epoch of an ISO 8601 time, or of a time ago: `30m`, `2h`, `3d`."""
-    ago = _AGO.fullmatch(text)
-    if ago is not None:
-        return time.time() - int(ago[1]) * _SECONDS[ago[2]]
+    match = _AGO_PATTERN.fullmatch(text)
+    if match is not None:
+        return time.time() - int(match[1]) * _UNIT_SECONDS[match[2]]
     try:
-        given = datetime.fromisoformat(text)
-        return (given if given.tzinfo else given.replace(tzinfo=UTC)).timestamp()
+        parsed = datetime.fromisoformat(text)
+        return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         raise UnusableError(
             f"{option} {text}: give a time such as 2026-11-22T14:30, or how long ago: 30m, 2h, 3d"
@@ -574,10 +580,10 @@ def moment(option: str, text: str) -> float:
 
 def head_of(text: str) -> Head:
     """Parse `SEQ:HASH`, as `verify` prints it. Raises UnusableError for any other text."""
-    found = _HEAD.fullmatch(text)
-    if found is None:
+    match = _HEAD_PATTERN.fullmatch(text)
+    if match is None:
         raise UnusableError("--head: give SEQ:HASH, as `audit verify` prints it")
-    return Head(int(found[1]), found[2])
+    return Head(int(match[1]), match[2])
 
 
 def log_to_write(url: str | None, key_file: Path | None) -> AuditLog | None:
@@ -614,7 +620,7 @@ def log_to_read(url: str, key_file: Path | None, *, damaged: bool = False) -> Au
     try:
         return AuditLog(url, key=key)
     except SourceError as error:
-        raise UncheckedError(f"{_named(url)}: {error}") from None
+        raise UncheckedError(f"{_named_url(url)}: {error}") from None
 
 
 def of_log(url: str, log: AuditLog, work: Callable[[AuditLog], Awaitable[T]]) -> T:
@@ -623,44 +629,46 @@ def of_log(url: str, log: AuditLog, work: Callable[[AuditLog], Awaitable[T]]) ->
     try:
         return with_open(log, work)
     except (UnreachableError, MissingExtraError) as error:
-        raise UncheckedError(f"{_named(url)}: {error}") from None
+        raise UncheckedError(f"{_named_url(url)}: {error}") from None
     except UnusableError:
         raise  # an error about something else on the command line
     except SourceError as error:
-        raise SourceError(f"{_named(url)}: {error}") from error
+        raise SourceError(f"{_named_url(url)}: {error}") from error
 
 
 def with_open(store: S, work: Callable[[S], Awaitable[T]]) -> T:
     """Return the result of `work` on what a database keeps, and close it."""
 
-    async def opened() -> T:
+    async def run_and_close() -> T:
         async with aclosing(store):
             return await work(store)
 
-    return asyncio.run(opened())
+    return asyncio.run(run_and_close())
 
 
-def one_of(known: Iterable[T], given: str | None, told: str) -> T | None:
-    """Return the known value that is given, if one is given. Raises UnusableError if there is none
-    such, with the text to tell."""
-    found = next((value for value in known if value == given), None)
-    if found is None and given is not None:
-        raise UnusableError(told)
-    return found
+def one_of(choices: Iterable[T], value: str | None, message: str) -> T | None:
+    """Return the choice that equals the value, or None if there is no value. Raises UnusableError
+    with `message` for a value that is not among the choices."""
+    match = next((choice for choice in choices if choice == value), None)
+    if match is None and value is not None:
+        raise UnusableError(message)
+    return match
 
 
-def named_entry(wanted: str | None, seq: int | None) -> str:
+def named_entry(call_or_run: str | None, seq: int | None) -> str:
     """Return the id or the entry that a command line names. Raises UnusableError unless it names
     exactly one.
 
     An id may be a number or empty, so an entry's number has an option of its own.
     """
-    if (wanted is None) == (seq is None):
+    if (call_or_run is None) == (seq is None):
         raise UnusableError("give either an ID or --entry N")
-    if wanted is None:
+    if call_or_run is None:
         return f"entry {seq} of a call"
-    number = wanted.isascii() and wanted.isdecimal()
-    return f"run and no call '{wanted}'" + (f" (for an entry: --entry {wanted})" * number)
+    is_number = call_or_run.isascii() and call_or_run.isdecimal()
+    return f"run and no call '{call_or_run}'" + (
+        f" (for an entry: --entry {call_or_run})" * is_number
+    )
 
 
 def check_no_pipe(file: Path) -> None:
@@ -668,8 +676,8 @@ def check_no_pipe(file: Path) -> None:
 
     A pipe that the shell has opened (`<(…)`, `/dev/stdin`) has a writer, and is read.
     """
-    opened = str(file).startswith(("/dev/", "/proc/"))
-    if not opened and stat.S_ISFIFO(file.stat().st_mode):
+    is_open = str(file).startswith(("/dev/", "/proc/"))
+    if not is_open and stat.S_ISFIFO(file.stat().st_mode):
         raise UnusableError(f"{file}: it is a pipe, not a file")
 
 

@@ -103,12 +103,12 @@ def start(
 ) -> None:
     """Begin a run and print its id. A worker does the rest."""
     check_url(store)
-    started = _with(
+    run_id = _with_agents(
         store,
         lambda durable: durable.start(agent, prompt, caller=Caller(caller), run_id=run),
         _agents(agents),
     )
-    _say_begun(started, as_json=as_json)
+    _print_run_id(run_id, as_json=as_json)
 
 
 @app.command("fork")
@@ -142,21 +142,26 @@ def fork(  # noqa: PLR0913  one for each option
 ) -> None:
     """Begin a run that goes on from an earlier turn of another one, and print its id."""
     check_url(store)
-    wanted = one_of(get_args(Repeat), repeat, "--repeat must be one of deny, ask, allow")
-    made: dict[str, Any] = {"turn": turn, "prompt": prompt, "reopen": reopen, "repeat": wanted}
-    forked = _with(
+    repeat_choice = one_of(get_args(Repeat), repeat, "--repeat must be one of deny, ask, allow")
+    fork_options: dict[str, Any] = {
+        "turn": turn,
+        "prompt": prompt,
+        "reopen": reopen,
+        "repeat": repeat_choice,
+    }
+    new_run_id = _with_agents(
         store,
-        lambda durable: durable.fork(run, agent=agent, fork_id=fork_id, **made),
+        lambda durable: durable.fork(run, agent=agent, fork_id=fork_id, **fork_options),
         _agents(agents),
     )
-    _say_begun(forked, as_json=as_json)
+    _print_run_id(new_run_id, as_json=as_json)
 
 
-def _say_begun(run: str, *, as_json: bool) -> None:
+def _print_run_id(run_id: str, *, as_json: bool) -> None:
     if as_json:
-        print_json({"run": run})
+        print_json({"run": run_id})
     else:
-        typer.echo(printable(run))
+        typer.echo(printable(run_id))
 
 
 _COLUMNS = dict.fromkeys(("run", "status", "agent", "caller", "since"), False) | {"why": True}
@@ -174,39 +179,44 @@ def list_runs(
 ) -> None:
     """List the runs, oldest first: id, status, agent, caller, since when, and why it ended."""
     statuses = import_module("toolcrib.durable").STATUSES
-    wanted = one_of(statuses, status, f"--status must be one of {', '.join(statuses)}")
-    found = _stored(store, lambda durable: durable.list(wanted))
+    status_filter = one_of(statuses, status, f"--status must be one of {', '.join(statuses)}")
+    runs = _with_existing(store, lambda durable: durable.list(status_filter))
     if as_json:
-        print_json([_told(run) for run in found])
+        print_json([_run_summary(run) for run in runs])
         return
-    if not found and out.is_terminal:
+    if not runs and out.is_terminal:
         out.print("No runs match.")
         return
-    told = ((r.id, r.status, r.agent, r.caller, when(r.updated_at), r.reason) for r in found)
-    rows = [[" ".join(printable(column).split()) for column in columns] for columns in told]
+    table = ((r.id, r.status, r.agent, r.caller, when(r.updated_at), r.reason) for r in runs)
+    rows = [[" ".join(printable(text).split()) for text in texts] for texts in table]
     print_rows(rows, _COLUMNS)
 
 
 @app.command("show")
 def show(run: RunArgument, *, store: StoreOption = RUNS, as_json: JsonOption = False) -> None:
     """Show a run: its status, its calls, those with an unknown outcome, its questions, its answer."""
-    found, unknown = _stored(store, lambda durable: _shown(durable, run))
-    state = found.last
-    pending = state.pending if found.status == "waiting" else ()
+    stored_run, unknown_calls = _with_existing(
+        store, lambda durable: _run_with_unknown_calls(durable, run)
+    )
+    state = stored_run.last
+    pending = state.pending if stored_run.status == "waiting" else ()
     if as_json:
-        asked = {"pending": pending, "unknown": [each.id for each in unknown]}
-        told = {"calls": state.records, **asked, "text": found.text}
-        print_json({**_told(found), **to_plain(told)})
+        questions = {"pending": pending, "unknown": [call.id for call in unknown_calls]}
+        details = {"calls": state.records, **questions, "text": stored_run.text}
+        print_json({**_run_summary(stored_run), **to_plain(details)})
         return
-    out.print(printable(f"{found.id}: {found.status} {found.reason}".rstrip()), style="bold")
+    out.print(
+        printable(f"{stored_run.id}: {stored_run.status} {stored_run.reason}".rstrip()),
+        style="bold",
+    )
     for record in state.records:
         out.print(call_line(record))
-    for record in unknown:
+    for record in unknown_calls:
         out.print(printable(f"outcome unknown: {record.name}, call {record.id}"))
     for request in pending:
         show_request(request)
-    if found.text:
-        out.print(printable(found.text), highlight=False)
+    if stored_run.text:
+        out.print(printable(stored_run.text), highlight=False)
 
 
 @app.command("replay")
@@ -227,25 +237,25 @@ def replay(
     waited or stopped.
     """
     if run.endswith(".json"):
-        state = _saved(Path(run))
+        state = _saved_state(Path(run))
     else:
-        state = _stored(store, lambda durable: durable.show(run)).last
+        state = _with_existing(store, lambda durable: durable.show(run)).last
     turns = replayed(state)
     pending = state.pending
     if as_json:
         fork = None if state.fork is None else {"run": state.fork.run_id, "turn": state.fork.turn}
-        told = {"run": state.run_id, "caller": state.caller.id, "forked_from": fork}
-        print_json({**told, **to_plain({"turns": turns, "pending": pending})})
+        summary = {"run": state.run_id, "caller": state.caller.id, "forked_from": fork}
+        print_json({**summary, **to_plain({"turns": turns, "pending": pending})})
         return
-    head = f"{state.run_id}, for {state.caller.id}"
+    title = f"{state.run_id}, for {state.caller.id}"
     if state.fork is not None:
-        head += f", forked from {state.fork.run_id} after turn {state.fork.turn}"
-    out.print(one_line(head), style="bold")
+        title += f", forked from {state.fork.run_id} after turn {state.fork.turn}"
+    out.print(one_line(title), style="bold")
     for turn in turns:
         _show_turn(turn)
     if not turns:
-        said = next((m.content for m in reversed(state.messages) if m.by_user), "")
-        out.print(f"user: {_indented(said)}\nnone of its turns is saved yet")
+        prompt = next((m.content for m in reversed(state.messages) if m.by_user), "")
+        out.print(f"user: {_indented(prompt)}\nnone of its turns is saved yet")
     for request in pending:
         show_request(request)
 
@@ -271,8 +281,8 @@ def answer(
         raise UnusableError("--arguments needs --yes")
     edited = None if arguments is None else edited_arguments(arguments)
     name = check_name(by)
-    given: Answer = Approve(name, edited) if yes else Refuse(reason, name)
-    run = _stored(store, lambda durable: durable.answer(question, given))
+    given_answer: Answer = Approve(name, edited) if yes else Refuse(reason, name)
+    run = _with_existing(store, lambda durable: durable.answer(question, given_answer))
     if as_json:
         print_json({"id": question, "run": run, "answer": "approve" if yes else "refuse"})
     else:
@@ -283,14 +293,14 @@ def answer(
 def cancel(run: RunArgument, *, store: StoreOption = RUNS) -> None:
     """Cancel a run, in whichever process it is. The outcome of a call that is interrupted is not
     known."""
-    _stored(store, lambda durable: durable.cancel(run))
+    _with_existing(store, lambda durable: durable.cancel(run))
     out.print(printable(f"cancelled: {run}"))
 
 
 @app.command("resume")
 def resume(run: RunArgument, *, store: StoreOption = RUNS) -> None:
     """Resume a run that failed, was cancelled or reached a limit, from where it stopped."""
-    _stored(store, lambda durable: durable.resume(run))
+    _with_existing(store, lambda durable: durable.resume(run))
     out.print(printable(f"{run} continues"))
 
 
@@ -312,9 +322,13 @@ def resolve(
     ] = None,
 ) -> None:
     """Record in the log what a person knows about the outcome of a call that was interrupted."""
-    known = {} if agents is None else _agents(agents)
+    agents_by_name = {} if agents is None else _agents(agents)
     name = check_name(by)
-    _stored(store, lambda durable: durable.resolve(run, call, happened=happened, by=name), known)
+    _with_existing(
+        store,
+        lambda durable: durable.resolve(run, call, happened=happened, by=name),
+        agents_by_name,
+    )
     out.print(printable(f"{call}: it {'was' if happened else 'was not'} done, according to {name}"))
 
 
@@ -347,38 +361,38 @@ def worker(
     check_url(store)
     if workers > 1:
         options = ("--agents", agents, "--store", store, "--slots", str(slots))
-        return _several(workers, (*options, "--grace", str(grace)))
+        return _run_workers(workers, (*options, "--grace", str(grace)))
     durable = import_module("toolcrib.durable").DurableAgents(store, _agents(agents), slots=slots)
-    asyncio.run(_work(durable, grace))
+    asyncio.run(_work_until_signal(durable, grace))
     return 0
 
 
-async def _work(durable: DurableAgents, grace: float) -> None:
+async def _work_until_signal(durable: DurableAgents, grace: float) -> None:
     """Work until a signal comes and the calls under way have ended or were interrupted."""
-    over = asyncio.Event()
+    stopped = asyncio.Event()
     await durable.__aenter__()
-    with ended_by_signals(lambda _number: over.set()):
+    with ended_by_signals(lambda _number: stopped.set()):
         err.print("Worker started. Ctrl-C ends it.")
-        await over.wait()
+        await stopped.wait()
         await stop_work(durable, grace)
         leave()
 
 
-def _several(count: int, options: tuple[str, ...]) -> int:
+def _run_workers(count: int, options: tuple[str, ...]) -> int:
     """Start several worker processes, and end when they have ended."""
     command = [sys.executable, "-m", "toolcrib", "runs", "worker", *options]
-    running = [subprocess.Popen(command) for _ in range(count)]  # noqa: S603  this program itself
+    processes = [subprocess.Popen(command) for _ in range(count)]  # noqa: S603  this program itself
 
-    def end(number: int, _frame: object) -> None:
-        for process in running:
-            process.send_signal(number)
+    def end(signal_number: int, _frame: object) -> None:
+        for process in processes:
+            process.send_signal(signal_number)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, end)
-    return max(process.wait() for process in running)
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signal_number, end)
+    return max(process.wait() for process in processes)
 
 
-def _saved(path: Path) -> RunState:
+def _saved_state(path: Path) -> RunState:
     """Return the state in a file. Raises UnusableError, or SourceError if it is no saved state."""
     try:
         return RunState.from_json(path.read_bytes())
@@ -395,12 +409,12 @@ def _indented(text: str) -> str:
 
 def _show_turn(turn: ReplayedTurn) -> None:
     """Show what was said before a turn, and what the turn did."""
-    for said in turn.before:
-        out.print(f"user: {_indented(said)}")
-    took = "" if turn.seconds is None else f" · {turn.seconds:.1f} s"
-    used = turn.usage
-    tokens = "" if used is None else f" · {used.input_tokens}+{used.output_tokens} tokens"
-    out.print(f"turn {turn.turn}{took}{tokens}", style="dim")
+    for prompt in turn.before:
+        out.print(f"user: {_indented(prompt)}")
+    duration = "" if turn.seconds is None else f" · {turn.seconds:.1f} s"
+    usage = turn.usage
+    tokens = "" if usage is None else f" · {usage.input_tokens}+{usage.output_tokens} tokens"
+    out.print(f"turn {turn.turn}{duration}{tokens}", style="dim")
     if turn.text:
         out.print(f"  {_indented(turn.text)}")
     for record in turn.calls:
@@ -409,29 +423,29 @@ def _show_turn(turn: ReplayedTurn) -> None:
         out.print(f"… {one_line(call.name)}  {one_line(call.code)}")
 
 
-async def _shown(
+async def _run_with_unknown_calls(
     durable: DurableAgents, run: str
 ) -> tuple[StoredRun, Sequence[ToolInvocationRecord]]:
-    found = await durable.show(run)
-    under_way = found.status in ("queued", "running")
-    return found, () if under_way else await durable.unknown_calls(run)
+    stored_run = await durable.show(run)
+    is_active = stored_run.status in ("queued", "running")
+    return stored_run, () if is_active else await durable.unknown_calls(run)
 
 
-def _told(run: StoredRun) -> dict[str, Any]:
-    hidden = ("began", "state", "cut", "answers", "text", "ended")
-    return {name: getattr(run, name) for name in run.__struct_fields__ if name not in hidden}
+def _run_summary(run: StoredRun) -> dict[str, Any]:
+    hidden_fields = ("began", "state", "cut", "answers", "text", "ended")
+    return {name: getattr(run, name) for name in run.__struct_fields__ if name not in hidden_fields}
 
 
-def _stored(
+def _with_existing(
     url: str,
     work: Callable[[DurableAgents], Awaitable[T]],
     agents: Mapping[str, Agent] | None = None,
 ) -> T:
     check_holds("durable_runs", url, "it holds no runs")
-    return _with(url, work, agents or {})
+    return _with_agents(url, work, agents or {})
 
 
-def _with(
+def _with_agents(
     url: str, work: Callable[[DurableAgents], Awaitable[T]], agents: Mapping[str, Agent]
 ) -> T:
     durable: DurableAgents = import_module("toolcrib.durable").DurableAgents(url, agents)
@@ -453,9 +467,11 @@ def _agents(where: str) -> dict[str, Agent]:
         raise SourceError(f"--agents {error}") from error
     if not hasattr(module, name):
         raise UnusableError(f"--agents {where}: it has no '{name}': name a dict of agents by name")
-    found = getattr(module, name)
-    if isinstance(found, Agent):
-        found = {found.name or "agent": found}
-    if not isinstance(found, Mapping) or not all(isinstance(a, Agent) for a in found.values()):
+    agents = getattr(module, name)
+    if isinstance(agents, Agent):
+        agents = {agents.name or "agent": agents}
+    if not isinstance(agents, Mapping) or not all(
+        isinstance(agent, Agent) for agent in agents.values()
+    ):
         raise UnusableError(f"--agents {where}: '{name}' is not a dict of agents by name")
-    return dict(found)
+    return dict(agents)

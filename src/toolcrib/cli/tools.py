@@ -75,7 +75,7 @@ _NARROW = 40
 _Row: TypeAlias = tuple[Finding, list[str]]
 _STYLES = {"refused": "red", "lost": "yellow", "doubtful": "cyan"}
 LOCK_FILE = "toolcrib.lock"
-_MOST_LINES = 10  # lines that each trust one tool
+_MOST_TRUST_LINES = 10  # lines that each trust one tool
 
 app = typer.Typer(no_args_is_help=True, help="List, show, check and lock the tools of a catalog.")
 
@@ -126,18 +126,18 @@ def show_tool(
             f"{names_to_try(catalog.names, name)}"
         )
     tool = catalog[name]
-    whole = _whole(tool)
+    tool_json = _tool_json(tool)
     if as_json:
-        print_json(whole)
+        print_json(tool_json)
         return
-    out.print(f"{name}  {whole['digest']}")
+    out.print(f"{name}  {tool_json['digest']}")
     imported = tool_of(tool).imported
     if imported is not None:
-        del whole["trust_digest"]
+        del tool_json["trust_digest"]
         out.print("imported. To trust it:")
         show_trust({name: imported})
-    out.print(printable(str(whole["description"])))
-    for title, value in whole.items():
+    out.print(printable(str(tool_json["description"])))
+    for title, value in tool_json.items():
         if title not in ("name", "description", "digest") and value not in ([], None, {}):
             out.print(f"\n{title}")
             show_json(value)
@@ -160,7 +160,7 @@ def _digests(tool: HasDefinition) -> dict[str, str]:
     return digests if imported is None else digests | {"trust_digest": imported.origin}
 
 
-def _whole(tool: HasDefinition) -> JsonObject:
+def _tool_json(tool: HasDefinition) -> JsonObject:
     definition = tool.get_definition()
     visible = definition.visible
     return {
@@ -178,7 +178,7 @@ def _whole(tool: HasDefinition) -> JsonObject:
 def _marks(definition: ToolDefinition) -> list[str]:
     """Return the marks that deserve a reader's attention."""
     marks = definition.annotations
-    said = {
+    conditions = {
         "read-only": marks.read_only,
         "not safe": not marks.safe,
         "asks": marks.requires_approval or marks.threat_level == "high",
@@ -187,7 +187,7 @@ def _marks(definition: ToolDefinition) -> list[str]:
         "background": marks.background,
         "no schema": definition.input_schema_json is None,
     }
-    return [mark for mark, holds in said.items() if holds]
+    return [mark for mark, holds in conditions.items() if holds]
 
 
 @app.command("check")
@@ -211,63 +211,70 @@ def check(
 
     Broken definitions in a file are reported one by one, and the others are still checked.
     """
-    given = _given(given_once(where, tools))
-    imported = _imported(given)
+    definitions = _unchecked_tools(given_once(where, tools))
+    imported = _imported_asking(definitions)
     try:
-        findings = check_tools(given, provider or None)
+        findings = check_tools(definitions, provider or None)
     except RequestError as error:
         raise UnusableError(f"--provider: {error}") from None
     if as_json:
         plain = [to_plain(finding) for finding in findings]
-        told = {"tools": len(given), "counts": _counts(findings), "findings": plain}
-        origins = {name: one.origin for name, one in imported.items()}
-        print_json(told | ({"imported": origins} if origins else {}))
+        report = {"tools": len(definitions), "counts": _counts(findings), "findings": plain}
+        origins = {name: tool.origin for name, tool in imported.items()}
+        print_json(report | ({"imported": origins} if origins else {}))
     else:
         _show_findings(findings)
-        _show_trust(imported, whole=len(imported) == len(given))
-        out.print(_closing(findings, len(given)))
+        _show_trust(imported, are_all=len(imported) == len(definitions))
+        out.print(_closing_line(findings, len(definitions)))
     if any(finding.effect == "refused" for finding in findings):
         raise typer.Exit(1)
 
 
-def _given(tools: list[str] | None) -> Sequence[Any]:
+def _unchecked_tools(tools: list[str] | None) -> Sequence[Any]:
     """Read files of definitions unchecked. Load anything else as a catalog."""
-    found: list[Any] = []
-    for where, given in each_source(tools):
-        if not given:
+    definitions: list[Any] = []
+    for where, source_tools in each_source(tools):
+        if not source_tools:
             raise UnusableError(f"--tools {where}: it has no tools")
-        found += given
-    return found
+        definitions += source_tools
+    return definitions
 
 
-def _imported(given: Sequence[Any]) -> dict[str, Imported]:
+def _imported_asking(definitions: Sequence[Any]) -> dict[str, Imported]:
     """Return, by name, what is known of each imported tool that asks for approval."""
-    found: dict[str, Imported] = {}
-    for tool in tools_in(given):
+    imported: dict[str, Imported] = {}
+    for tool in tools_in(definitions):
         with contextlib.suppress(DefinitionError):  # the findings report it
-            made = tool_from_dict(tool, {}, ()) if isinstance(tool, Mapping) else tool_of(tool)
-            if made.imported is not None and made.definition.annotations.requires_approval:
-                found[made.definition.name] = made.imported
-    return found
+            loaded_tool = (
+                tool_from_dict(tool, {}, ()) if isinstance(tool, Mapping) else tool_of(tool)
+            )
+            if (
+                loaded_tool.imported is not None
+                and loaded_tool.definition.annotations.requires_approval
+            ):
+                imported[loaded_tool.definition.name] = loaded_tool.imported
+    return imported
 
 
-def _show_trust(imported: Mapping[str, Imported], *, whole: bool) -> None:
+def _show_trust(imported: Mapping[str, Imported], *, are_all: bool) -> None:
     """Print the code that trusts the imported tools, to be pasted. It is not shortened on a
     terminal.
 
-    `whole` says that there are no other tools, so that a single line can trust all of many.
+    `are_all` says that there are no other tools, so that a single line can trust all of many.
     """
     if not imported:
         return
-    one = len(imported) == 1
-    asks = "tool asks and taints" if one else "tools ask and taint"
-    if len(imported) <= _MOST_LINES:
-        out.print(f"{len(imported)} imported {asks}. To trust {'it' if one else 'a tool'}:")
+    is_single = len(imported) == 1
+    subject = "tool asks and taints" if is_single else "tools ask and taint"
+    if len(imported) <= _MOST_TRUST_LINES:
+        out.print(
+            f"{len(imported)} imported {subject}. To trust {'it' if is_single else 'a tool'}:"
+        )
         show_trust(imported)
         return
-    names = "catalog.names" if whole else f"[{', '.join(json.dumps(name) for name in imported)}]"
+    names = "catalog.names" if are_all else f"[{', '.join(json.dumps(name) for name in imported)}]"
     out.print(
-        f"{len(imported)} imported {asks}. To trust all of them as they are now, read them, write "
+        f"{len(imported)} imported {subject}. To trust all of them as they are now, read them, write "
         f"{LOCK_FILE} (`toolcrib tools lock`), and:"
     )
     typer.echo(
@@ -278,23 +285,23 @@ def _show_trust(imported: Mapping[str, Imported], *, whole: bool) -> None:
 
 def show_trust(imported: Mapping[str, Imported]) -> None:
     """Print the line that trusts each imported tool, with the digest that trust is bound to."""
-    for name, one in imported.items():
-        trust = "ReadOnly" if one.claims else "Trusted"
-        typer.echo(f'    trust={{"{name}": {trust}("{one.origin}")}}')
+    for name, tool in imported.items():
+        trust = "ReadOnly" if tool.claims else "Trusted"
+        typer.echo(f'    trust={{"{name}": {trust}("{tool.origin}")}}')
 
 
 def _show_findings(findings: list[Finding]) -> None:
     """Print a table on a terminal, and a line for each row in a file or on a narrow terminal."""
-    for tool, own in groupby(findings, key=lambda finding: finding.tool):
+    for tool, tool_findings in groupby(findings, key=lambda finding: finding.tool):
         out.print(Text(printable(tool) or "all tools together", style="bold"))
-        rows = _merged(own)
+        rows = _merged(tool_findings)
         if out.is_terminal and out.width >= _NARROW:
             out.print(_table(rows))
             continue
         for finding, providers in rows:
-            where = _where(finding, providers)
+            place = _place_and_providers(finding, providers)
             message = printable(finding.message).replace("\n", " ")
-            out.print(f"  {finding.effect} {finding.rule}: {message}{where and f' ({where})'}")
+            out.print(f"  {finding.effect} {finding.rule}: {message}{place and f' ({place})'}")
 
 
 def _table(rows: list[_Row]) -> Table:
@@ -304,9 +311,9 @@ def _table(rows: list[_Row]) -> Table:
     table.add_column(overflow="fold")
     for finding, providers in rows:
         text = Text(printable(finding.message))
-        where = _where(finding, providers)
-        if where:
-            text.append(f"\n{where}", style="dim")
+        place = _place_and_providers(finding, providers)
+        if place:
+            text.append(f"\n{place}", style="dim")
         effect = Text(f"  {finding.effect}", style=_STYLES[finding.effect])
         table.add_row(effect, finding.rule, text)
     return table
@@ -321,12 +328,12 @@ def _merged(findings: Iterable[Finding]) -> list[_Row]:
             providers.append(f.provider)
     rows: dict[tuple[object, ...], list[_Row]] = {}
     for f, providers in merged.values():
-        what = f.message.partition(": ")[2] if f.rule == "schema" else (f.pointer, f.message)
-        rows.setdefault((f.effect, f.rule, what, *providers), []).append((f, providers))
-    return [_together(several) for several in rows.values()]
+        shared_part = f.message.partition(": ")[2] if f.rule == "schema" else (f.pointer, f.message)
+        rows.setdefault((f.effect, f.rule, shared_part, *providers), []).append((f, providers))
+    return [_as_one_row(row_group) for row_group in rows.values()]
 
 
-def _together(rows: list[_Row]) -> _Row:
+def _as_one_row(rows: list[_Row]) -> _Row:
     """Make one row: `maximum, minimum: …` at the first place, and the number of further places."""
     (first, providers), *others = rows
     if not others:
@@ -339,10 +346,10 @@ def _together(rows: list[_Row]) -> _Row:
     ), providers
 
 
-def _where(finding: Finding, providers: list[str]) -> str:
+def _place_and_providers(finding: Finding, providers: list[str]) -> str:
     """Return the place of a finding and the providers that it is about."""
-    whom = "every provider" if len(providers) == len(FORMS) else ", ".join(providers)
-    return "  ".join(part for part in (printable(finding.pointer), whom) if part)
+    provider_names = "every provider" if len(providers) == len(FORMS) else ", ".join(providers)
+    return "  ".join(part for part in (printable(finding.pointer), provider_names) if part)
 
 
 def _counts(findings: list[Finding]) -> dict[str, int]:
@@ -350,11 +357,15 @@ def _counts(findings: list[Finding]) -> dict[str, int]:
     return {effect: counts[effect] for effect in _STYLES}
 
 
-def _closing(findings: list[Finding], tools: int) -> str:
+def _closing_line(findings: list[Finding], tools: int) -> str:
     """Return the last line, which counts rows as shown: one for several providers."""
-    shown = [f for _, own in groupby(findings, key=lambda f: f.tool) for f, _ in _merged(own)]
-    said = ", ".join(f"{number} {effect}" for effect, number in _counts(shown).items())
-    return f"{tools} tool{'' if tools == 1 else 's'}: {said if shown else 'no findings'}"
+    shown_findings = [
+        f
+        for _, tool_findings in groupby(findings, key=lambda f: f.tool)
+        for f, _ in _merged(tool_findings)
+    ]
+    counts = ", ".join(f"{number} {effect}" for effect, number in _counts(shown_findings).items())
+    return f"{tools} tool{'' if tools == 1 else 's'}: {counts if shown_findings else 'no findings'}"
 
 
 @app.command("lock")
@@ -377,21 +388,21 @@ def lock(
 
     With --check, a missing or damaged lock file is a failure, too.
     """
-    now = lock_catalog(load_catalog(given_once(where, tools)))
-    before = read_lock(file) if check else _old(file)
-    changes = (before or Lock({})).changes_to(now)
-    if not check and (changes or before is None or before.format < FORMAT):
-        write_lock(now, file)
+    new_lock = lock_catalog(load_catalog(given_once(where, tools)))
+    old_lock = read_lock(file) if check else _earlier_lock(file)
+    changes = (old_lock or Lock({})).changes_to(new_lock)
+    if not check and (changes or old_lock is None or old_lock.format < FORMAT):
+        write_lock(new_lock, file)
     if as_json:
         plain = [to_plain(change) for change in changes]
-        print_json({"file": str(file), "tools": len(now.tools), "changes": plain})
+        print_json({"file": str(file), "tools": len(new_lock.tools), "changes": plain})
     else:
-        _show_changes(changes, now, file, check=check)
+        _show_changes(changes, new_lock, file, check=check)
     if check and changes:
         raise typer.Exit(1)
 
 
-def _old(file: Path) -> Lock | None:
+def _earlier_lock(file: Path) -> Lock | None:
     """Read the earlier lock. One that cannot be read is replaced, and a line says so.
 
     Raises SourceError for a file that never was a lock, which is not overwritten.
@@ -401,7 +412,7 @@ def _old(file: Path) -> Lock | None:
     try:
         return read_lock(file)
     except SourceError as error:
-        if not _was_a_lock(file):
+        if not _resembles_lock(file):
             raise SourceError(
                 f"{file}: it is not a lock file of toolcrib, so it is not overwritten: name "
                 "another --file"
@@ -410,7 +421,7 @@ def _old(file: Path) -> Lock | None:
         return None
 
 
-def _was_a_lock(file: Path) -> bool:
+def _resembles_lock(file: Path) -> bool:
     """Return whether a file is empty, or an unreadable lock, such as one with merge conflicts."""
     try:
         text = file.read_bytes()
@@ -419,13 +430,13 @@ def _was_a_lock(file: Path) -> bool:
     return not text.strip() or MARK.encode() in text
 
 
-def _show_changes(changes: list[Change], now: Lock, file: Path, *, check: bool) -> None:
+def _show_changes(changes: list[Change], new_lock: Lock, file: Path, *, check: bool) -> None:
     for change in changes:
         out.print(printable(str(change)))
-    tools = f"{len(now.tools)} tool{'' if len(now.tools) == 1 else 's'}"
+    tools = f"{len(new_lock.tools)} tool{'' if len(new_lock.tools) == 1 else 's'}"
     if check:
-        said = "not as locked" if changes else "as locked"
-        out.print(printable(f"{file}: {tools}, {len(changes) or 'all'} {said}"))
+        verdict = "not as locked" if changes else "as locked"
+        out.print(printable(f"{file}: {tools}, {len(changes) or 'all'} {verdict}"))
     else:
         out.print(printable(f"{file}: {tools} locked, {len(changes)} changed"))
 
@@ -451,8 +462,8 @@ def call(
     Exits with 1 if the call does not complete, also if its arguments are wrong.
     """
     log = log_to_write(audit, key_file)
-    written = MemorySink()  # has the outcome of the call after Ctrl-C
-    sinks: tuple[Sink, ...] = (written,) if log is None else (written, log)
+    memory_sink = MemorySink()  # has the outcome of the call after Ctrl-C
+    sinks: tuple[Sink, ...] = (memory_sink,) if log is None else (memory_sink, log)
     catalog = load_catalog(tools, database=database)
     runner = ToolRunner(
         catalog, approver=approver(consent), sinks=sinks, on_exception=exception_hook()
@@ -460,27 +471,27 @@ def call(
     text = _read_stdin() if arguments == "-" else arguments
     _check_object(text)
     # The id becomes the idempotency key: the same command, given twice, makes two calls.
-    asked = ToolCall(f"call_{os.urandom(8).hex()}", tool, text)
+    tool_call = ToolCall(f"call_{os.urandom(8).hex()}", tool, text)
     try:
         with contextlib.redirect_stdout(sys.stderr):  # a tool's own output is not its result
-            outcome = asyncio.run(_run(runner, asked, log))
+            outcome = asyncio.run(_run_call(runner, tool_call, log))
     except KeyboardInterrupt:
-        if not (as_json and written.records):
+        if not (as_json and memory_sink.records):
             raise
-        print_json({"record": to_plain(written.records[-1]), "result": None})
+        print_json({"record": to_plain(memory_sink.records[-1]), "result": None})
         raise InterruptedTurn from None
-    _show(outcome, as_json=as_json)
+    _show_outcome(outcome, as_json=as_json)
     if isinstance(outcome, Completed):
         return 0
-    told = outcome.told if isinstance(outcome, Failed) else ""
-    why = told or _why(outcome.record, catalog, of_kit=not tools)
-    err.print(f"toolcrib: {printable(outcome.record.name)}: {why}")
+    message = outcome.told if isinstance(outcome, Failed) else ""
+    reason = message or _failure_text(outcome.record, catalog, of_kit=not tools)
+    err.print(f"toolcrib: {printable(outcome.record.name)}: {reason}")
     return 1
 
 
-async def _run(runner: ToolRunner, asked: ToolCall, log: AuditLog | None) -> Outcome:
+async def _run_call(runner: ToolRunner, tool_call: ToolCall, log: AuditLog | None) -> Outcome:
     async with contextlib.nullcontext() if log is None else log:
-        return await runner.exec(asked, caller=Caller("cli"))
+        return await runner.exec(tool_call, caller=Caller("cli"))
 
 
 def _check_object(text: str) -> None:
@@ -490,9 +501,11 @@ def _check_object(text: str) -> None:
         raise UnusableError("ARGS must be one JSON object; to read it from a file: - < FILE")
     parsed = parse_arguments(text)
     if not isinstance(parsed, ParseFailure) and "empty_arguments" in parsed.notes:
-        what = "null" if text.strip() else "empty"  # the program that wrote it may have failed
+        found_text = (
+            "null" if text.strip() else "empty"
+        )  # the program that wrote it may have failed
         raise UnusableError(
-            f"the arguments are {what}: leave ARGS out, or give {{}}, if there are none"
+            f"the arguments are {found_text}: leave ARGS out, or give {{}}, if there are none"
         )
 
 
@@ -506,14 +519,14 @@ def _read_stdin() -> str:
         raise SourceError(f"stdin is not UTF-8 at byte {error.start}") from None
 
 
-def _show(outcome: Outcome, *, as_json: bool) -> None:
+def _show_outcome(outcome: Outcome, *, as_json: bool) -> None:
     """Print the result as the model would see it, since whoever runs the command is the application."""
     if as_json:
-        shown = {"record": to_plain(outcome.record), "result": None}
+        body = {"record": to_plain(outcome.record), "result": None}
         if isinstance(outcome, Completed):
-            shown["result"] = outcome.model
-            shown |= {"parts": list(to_plain(outcome.model_parts))} if outcome.model_parts else {}
-        print_json(shown)
+            body["result"] = outcome.model
+            body |= {"parts": list(to_plain(outcome.model_parts))} if outcome.model_parts else {}
+        print_json(body)
     elif isinstance(outcome, Completed):
         if isinstance(outcome.model, str):
             out.print(printable(outcome.model))
@@ -523,19 +536,19 @@ def _show(outcome: Outcome, *, as_json: bool) -> None:
             out.print(printable(text))
 
 
-def _why(record: ToolInvocationRecord, catalog: Catalog, *, of_kit: bool) -> str:
+def _failure_text(record: ToolInvocationRecord, catalog: Catalog, *, of_kit: bool) -> str:
     """Return why a call did not complete, and what can be done about it."""
     if record.error is None:
         return "it is waiting for an approval"
     text = one_line(str(record.error))
     names = catalog.names
     if record.error.code is ErrorCode.UNKNOWN_TOOL:
-        likely = did_you_mean(record.name, names)
-        where, yours = (
+        suggestion = did_you_mean(record.name, names)
+        place, hint = (
             (" in the kit", "; for your own tools use --tools FILE.py") if of_kit else ("", "")
         )
-        said = text.partition(".")[0]  # the rest is meant for models
-        return f"{said}{where}{likely}; available: {names_to_try(names, record.name)}{yours}"
+        sentence = text.partition(".")[0]  # the rest is meant for models
+        return f"{sentence}{place}{suggestion}; available: {names_to_try(names, record.name)}{hint}"
     if record.error.code is ErrorCode.NOT_RUNNABLE and not tool_of(catalog[record.name]).runnable:
         return (
             f"{text} It is a definition without code: pass its handler in "
