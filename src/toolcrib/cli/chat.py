@@ -20,7 +20,7 @@ import typer
 from toolcrib.agent import Agent, RunStream, Session
 from toolcrib.cli.conversation import CALLER, continued_conversation
 from toolcrib.cli.doctor import found_keys, found_servers
-from toolcrib.cli.listening import TOKEN, leave, listening_at, named, serve_app, stop_work
+from toolcrib.cli.listening import TOKEN, leave, listener_at, serve_app, stop_work, url_host
 from toolcrib.cli.options import (
     DATABASE,
     RUNS,
@@ -531,10 +531,10 @@ def serve(  # noqa: PLR0913  the options of a command
         with_open(chat.ThreadStore(store_url), lambda threads: threads.list(""))
     except SourceError as error:
         raise UnusableError(f"--store {without_password(store_url)}: {error}") from None
-    listener = listening_at(host, port, given=f"--host {host} --port {port}", free="--port 0")
+    listener = listener_at(host, port, option=f"--host {host} --port {port}", free_port="--port 0")
     app = chat.chat_app(agent, store=store_url, authenticate=authenticate, durable=runs)
     err.print(f"{who_answers(model)} Tools: {printable(', '.join(catalog.names))}.")
-    address = f"http://{named(host)}:{listener.getsockname()[1]}/#token={token}"
+    address = f"http://{url_host(host)}:{listener.getsockname()[1]}/#token={token}"
     err.print(f"{address}\nCtrl-C ends.", soft_wrap=True, highlight=False)
     if opens:
         webbrowser.open(address)

@@ -32,10 +32,10 @@ from toolcrib.errors import SourceError
 from toolcrib.storage.cache_folder import cache_folder
 
 _PATIENCE = 0.5  # seconds that a server gets to answer; a local one takes milliseconds
-_MOST = 1_048_576  # bytes that an answer may have
-_EXTRA = re.compile(r"""extra == ['"]([a-z0-9-]+)['"]""")
-_NAME = re.compile(r"[A-Za-z0-9._-]+")
-_GROUPS = ("all", "dev")  # extras that only list other extras
+_MAX_BYTES = 1_048_576  # bytes that an answer may have
+_EXTRA_PATTERN = re.compile(r"""extra == ['"]([a-z0-9-]+)['"]""")
+_NAME_PATTERN = re.compile(r"[A-Za-z0-9._-]+")
+_GROUP_EXTRAS = ("all", "dev")  # extras that only list other extras
 
 
 class ModelServer(NamedTuple):
@@ -67,34 +67,34 @@ class Found(NamedTuple):
 def found_servers() -> list[Found]:
     """Return the model servers that run here. All are asked at the same time, for at most half a
     second."""
-    with ThreadPoolExecutor(len(_SERVERS)) as asking:
-        return [found for found in asking.map(_look_at, _SERVERS) if found is not None]
+    with ThreadPoolExecutor(len(_SERVERS)) as pool:
+        return [found for found in pool.map(_server_answer, _SERVERS) if found is not None]
 
 
 def found_keys() -> dict[str, str]:
     """Return the providers that have a key, with the name of the variable that holds it, never the
     key."""
-    found = {}
+    variables = {}
     for provider, names in KEYS.items():
         name = next((name for name in names if os.environ.get(name, "").strip()), None)
         if name is not None:
-            found[provider] = name
-    return found
+            variables[provider] = name
+    return variables
 
 
 def doctor(*, as_json: JsonOption = False) -> None:
     """Say what is installed, which models can be reached, and where the log and the cache are."""
-    told = _told()
+    report = _report()
     if as_json:
-        print_json(told)
+        print_json(report)
         return
-    for what, lines in told.items():
-        out.print(f"{what.replace('_', ' ')}:")
-        for line in _lines(lines):
+    for title, content in report.items():
+        out.print(f"{title.replace('_', ' ')}:")
+        for line in _item_lines(content):
             out.print(f"  {printable(line)}")
 
 
-def _told() -> dict[str, Any]:
+def _report() -> dict[str, Any]:
     file = Path(urlsplit(DATABASE).path.lstrip("/"))
     return {
         "toolcrib": {
@@ -110,33 +110,33 @@ def _told() -> dict[str, Any]:
         "keys": found_keys(),
         "model_servers": {found.server: list(found.models) for found in found_servers()},
         "audit_log": str(file.absolute()) if file.is_file() else "none in this folder",
-        "cache": _folder(cache_folder()),
+        "cache": _folder_text(cache_folder()),
     }
 
 
-def _lines(told: Any) -> Iterable[str]:
+def _item_lines(content: Any) -> Iterable[str]:
     """Yield what is known of one item, a line each."""
-    if isinstance(told, str):
-        return (told,)
-    if not told:
+    if isinstance(content, str):
+        return (content,)
+    if not content:
         return ("none",)
     return (
-        f"{name}: {', '.join(said) or 'none' if isinstance(said, list) else said}"
-        for name, said in told.items()
+        f"{name}: {', '.join(value) or 'none' if isinstance(value, list) else value}"
+        for name, value in content.items()
     )
 
 
 def _extras() -> dict[str, str]:
     """Return for each extra that it is installed, or how to install it."""
-    needed: dict[str, list[str]] = {}
+    requirements: dict[str, list[str]] = {}
     with suppress(PackageNotFoundError):
         for requirement in distribution("toolcrib").requires or ():
-            extra, name = _EXTRA.search(requirement), _NAME.match(requirement)
-            if extra and name and extra[1] not in _GROUPS:
-                needed.setdefault(extra[1], []).append(name[0])
+            extra, name = _EXTRA_PATTERN.search(requirement), _NAME_PATTERN.match(requirement)
+            if extra and name and extra[1] not in _GROUP_EXTRAS:
+                requirements.setdefault(extra[1], []).append(name[0])
     return {
         extra: "installed" if all(map(version_of, names)) else f"pip install 'toolcrib[{extra}]'"
-        for extra, names in sorted(needed.items())
+        for extra, names in sorted(requirements.items())
     }
 
 
@@ -147,38 +147,44 @@ def version_of(name: str) -> str | None:
         return None
 
 
-def _folder(folder: Path) -> str:
+def _folder_text(folder: Path) -> str:
     if not folder.is_dir():
         return f"{folder} (empty)"
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     return f"{folder} ({size / 1e6:.0f} MB)"
 
 
-def _look_at(server: ModelServer) -> Found | None:
+def _server_answer(server: ModelServer) -> Found | None:
     """Ask a server for its models. Return None if it does not answer as such a server does."""
-    given = os.environ.get("OLLAMA_HOST", "").strip() if server.url == OLLAMA_URL else ""
-    url = (given if "://" in given else f"http://{given}") if given else server.url
+    ollama_host = os.environ.get("OLLAMA_HOST", "").strip() if server.url == OLLAMA_URL else ""
+    url = (
+        (ollama_host if "://" in ollama_host else f"http://{ollama_host}")
+        if ollama_host
+        else server.url
+    )
     with suppress(OSError, ValueError, http.client.HTTPException, TypeError, AttributeError):
-        listed = _get(url.rstrip("/") + server.path)[server.listed]
-        names = tuple(str(each[server.called]) for each in listed if server.called in each)
+        listed = _get_json(url.rstrip("/") + server.path)[server.listed]
+        names = tuple(str(model[server.called]) for model in listed if server.called in model)
         models = tuple(server.model.format(url=url.rstrip("/"), model=name) for name in names)
         return Found(server.name, url, models)
     return None
 
 
-def _get(url: str) -> Mapping[str, Any]:
+def _get_json(url: str) -> Mapping[str, Any]:
     """Return a JSON object from a server. Raises whatever the socket, http.client and json raise."""
-    place = urlsplit(url)
-    kind = http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection
-    connection = kind(place.hostname or "", place.port, timeout=_PATIENCE)
+    parts = urlsplit(url)
+    connection_class = (
+        http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    )
+    connection = connection_class(parts.hostname or "", parts.port, timeout=_PATIENCE)
     try:
-        connection.request("GET", place.path)
-        answer = json.loads(connection.getresponse().read(_MOST))
+        connection.request("GET", parts.path)
+        body = json.loads(connection.getresponse().read(_MAX_BYTES))
     finally:
         connection.close()
-    if not isinstance(answer, dict):
+    if not isinstance(body, dict):
         raise ValueError("the answer is not a JSON object")  # noqa: TRY004  the kind of error that json raises
-    return answer
+    return body
 
 
 # `toolcrib local install`: the files of the embedded model.
@@ -209,16 +215,18 @@ def install(
     ) as bar:
         steps = _Steps(bar)
         path = fetch(steps, force=force)
-        missed = ""
+        needle_error = ""
         try:
             fetch(steps, force=force, source=NEEDLE)
         except SourceError as error:
-            missed = str(error)
-    if missed:
-        err.print(f"{missed}. The embedded model works without Needle, but makes more mistakes.")
+            needle_error = str(error)
+    if needle_error:
+        err.print(
+            f"{needle_error}. The embedded model works without Needle, but makes more mistakes."
+        )
     if as_json:
         size = path.stat().st_size
-        needle = None if missed else str(model_path(NEEDLE))
+        needle = None if needle_error else str(model_path(NEEDLE))
         print_json({"path": str(path), "bytes": size, "needle": needle, "fetched": steps.fetched})
     elif steps.fetched:
         out.print(f"Installed the embedded model: {path}")
@@ -231,14 +239,14 @@ class _Steps:
 
     def __init__(self, bar: Progress) -> None:
         self._bar = bar
-        self._what = ""
+        self._current_step = ""
         self._task: TaskID | None = None
         self.fetched = False
 
     def __call__(self, step: Step) -> None:
         self.fetched = self.fetched or step.what == "unpacking"
-        if step.what != self._what:
-            self._what = step.what
+        if step.what != self._current_step:
+            self._current_step = step.what
             if self._task is not None:
                 self._bar.remove_task(self._task)
             text = f"{step.what} the embedded model"

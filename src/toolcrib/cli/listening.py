@@ -20,26 +20,26 @@ if TYPE_CHECKING:
     from toolcrib.durable import DurableAgents
 
 TOKEN = "TOOLCRIB_TOKEN"  # noqa: S105  the name of an environment variable
-_LAST_SECONDS = 2  # seconds that streams get to end
+_SHUTDOWN_SECONDS = 2  # seconds that streams get to end
 
 
-def listening_at(host: str, port: int, *, given: str, free: str) -> socket.socket:
-    """Return a listening socket. Raises UnusableError, which names the option (`given`), and what
-    to write for a free port (`free`)."""
+def listener_at(host: str, port: int, *, option: str, free_port: str) -> socket.socket:
+    """Return a listening socket. Raises UnusableError, which names the `option`, and what
+    to write for a free port (`free_port`)."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family)
     except OSError as error:
-        why = error.strerror or str(error)
-        raise UnusableError(f"{given}: {why}; use {free} for any free port") from None
+        reason = error.strerror or str(error)
+        raise UnusableError(f"{option}: {reason}; use {free_port} for any free port") from None
 
 
-def named(host: str) -> str:
+def url_host(host: str) -> str:
     """Return a host in the form that a URL needs."""
     return f"[{host}]" if ":" in host else host
 
 
-async def serve_app(app: Any, listening: socket.socket, *, lifespan: Literal["on", "off"]) -> None:
+async def serve_app(app: Any, listener: socket.socket, *, lifespan: Literal["on", "off"]) -> None:
     """Serve an ASGI app until Ctrl-C."""
     uvicorn = import_module("uvicorn")
     config = uvicorn.Config(
@@ -48,12 +48,12 @@ async def serve_app(app: Any, listening: socket.socket, *, lifespan: Literal["on
         ws="none",
         log_level="critical",
         server_header=False,
-        timeout_graceful_shutdown=_LAST_SECONDS,
+        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
     )
     server = uvicorn.Server(config)
     server.capture_signals = nullcontext  # else uvicorn raises the signals once more
     with ended_by_signals(lambda number: server.handle_exit(number, None)):
-        await server.serve(sockets=[listening])
+        await server.serve(sockets=[listener])
 
 
 @contextmanager
@@ -63,14 +63,14 @@ def ended_by_signals(end: Callable[[int], object]) -> Iterator[None]:
     signals = (signal.SIGINT, signal.SIGTERM)
     # on Windows Ctrl-C cancels, and open runs are found by their lease
     with suppress(NotImplementedError):
-        for number in signals:
-            loop.add_signal_handler(number, end, number)
+        for signal_number in signals:
+            loop.add_signal_handler(signal_number, end, signal_number)
     try:
         yield
     finally:
         with suppress(NotImplementedError):
-            for number in signals:
-                loop.remove_signal_handler(number)
+            for signal_number in signals:
+                loop.remove_signal_handler(signal_number)
 
 
 async def stop_work(durable: DurableAgents, grace: float) -> None:

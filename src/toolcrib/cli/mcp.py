@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from toolcrib.cli.listening import TOKEN, ended_by_signals, listening_at, named, serve_app
+from toolcrib.cli.listening import TOKEN, ended_by_signals, listener_at, serve_app, url_host
 from toolcrib.cli.options import (
     ConsentOption,
     DataOption,
@@ -33,7 +33,7 @@ from toolcrib.runner import ToolRunner
 from toolcrib.values.decision import Caller
 from toolcrib.values.json import keyed_digest
 
-_EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104  all addresses: no client's name
+_ALL_ADDRESSES = ("0.0.0.0", "::", "")  # noqa: S104  all addresses: no client's name
 
 app = typer.Typer(
     name="mcp", no_args_is_help=True, help="The tools as an MCP server, for any MCP client."
@@ -103,63 +103,65 @@ def serve(  # noqa: PLR0913  the options of a command
     if http is None and (hosts or origins):
         raise UnusableError("--allow-host and --allow-origin need --http HOST:PORT")
     mcp = import_module("toolcrib.bridges.mcp")  # needs the extra `mcp`
-    log, keeps = log_to_write(audit, key_file), rules_in(rules, consent)
+    log, rule_store = log_to_write(audit, key_file), rules_in(rules, consent)
     runner = ToolRunner(
         load_catalog(tools, database=database),
         approver=None if elicit else approver(consent),
-        rules=keeps,
+        rules=rule_store,
         sinks=() if log is None else (log,),
         on_exception=exception_hook(),
     )
-    given = os.environ.get(TOKEN)
+    set_token = os.environ.get(TOKEN)
     server = mcp.mcp_server(
         runner,
         may_approve=anything if elicit else None,
         caller=lambda token: Caller("mcp") if token is None else mcp.caller_of(token),
-        state_key=None if given is None else keyed_digest(given.encode(), "state of MCP requests"),
+        state_key=None
+        if set_token is None
+        else keyed_digest(set_token.encode(), "state of MCP requests"),
     )
     if http is None:
-        asyncio.run(_serve_stdio(server, log, keeps))
+        asyncio.run(_serve_stdio(server, log, rule_store))
         return 0
-    token = given or secrets.token_urlsafe()
+    token = set_token or secrets.token_urlsafe()
     try:
         verifier = mcp.bearer(token)
     except ValueError as error:
         raise UnusableError(f"${TOKEN}: {error}") from None
-    listening, host = _listening(http)
-    reached = [*(hosts or ()), *(() if host in _EVERYWHERE else (named(host),))]
-    served = server.http_app(token_verifier=verifier, hosts=reached, origins=origins or ())
+    listener, host = _listener(http)
+    host_names = [*(hosts or ()), *(() if host in _ALL_ADDRESSES else (url_host(host),))]
+    http_app = server.http_app(token_verifier=verifier, hosts=host_names, origins=origins or ())
     err.print(f"Tools: {printable(', '.join(runner.catalog.names))}.")
-    shown = "localhost" if host in _EVERYWHERE else host
+    shown_host = "localhost" if host in _ALL_ADDRESSES else host
     err.print(
-        f"http://{named(shown)}:{listening.getsockname()[1]}/mcp\n"
-        f"Authorization: Bearer {f'${TOKEN}' if given else token}\nCtrl-C ends.",
+        f"http://{url_host(shown_host)}:{listener.getsockname()[1]}/mcp\n"
+        f"Authorization: Bearer {f'${TOKEN}' if set_token else token}\nCtrl-C ends.",
         soft_wrap=True,
         highlight=False,
     )
-    asyncio.run(_serve_http(served, listening, log, keeps))
+    asyncio.run(_serve_http(http_app, listener, log, rule_store))
     return 0
 
 
-def _listening(given: str) -> tuple[socket.socket, str]:
-    host, colon, port = given.rpartition(":")
+def _listener(address: str) -> tuple[socket.socket, str]:
+    host, colon, port = address.rpartition(":")
     if not colon or not port.isascii() or not port.isdecimal() or int(port) > 65_535:
-        raise UnusableError(f"--http {given}: give HOST:PORT, such as 127.0.0.1:8018")
+        raise UnusableError(f"--http {address}: give HOST:PORT, such as 127.0.0.1:8018")
     host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
-    return listening_at(host, int(port), given=f"--http {given}", free="port 0"), host
+    return listener_at(host, int(port), option=f"--http {address}", free_port="port 0"), host
 
 
-async def _serve_stdio(server: Any, *held: Closing | None) -> None:
+async def _serve_stdio(server: Any, *resources: Closing | None) -> None:
     stop = asyncio.Event()
     try:
         with ended_by_signals(lambda _number: stop.set()):
             await server.run_stdio(stop)
     finally:
-        await close_all(*held)
+        await close_all(*resources)
 
 
-async def _serve_http(served: Any, listening: socket.socket, *held: Closing | None) -> None:
+async def _serve_http(http_app: Any, listener: socket.socket, *resources: Closing | None) -> None:
     try:
-        await serve_app(served, listening, lifespan="on")
+        await serve_app(http_app, listener, lifespan="on")
     finally:
-        await close_all(*held)
+        await close_all(*resources)

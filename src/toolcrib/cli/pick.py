@@ -46,8 +46,8 @@ from toolcrib.pick.scorer import Scorer
 from toolcrib.values.definition import HasDefinition
 from toolcrib.values.json import to_plain
 
-_DEFAULT = PickOptions()
-_HEAD = (
+_DEFAULT_OPTIONS = PickOptions()
+_HEADINGS = (
     "set",
     "tools",
     "questions",
@@ -60,7 +60,7 @@ _HEAD = (
     "CPU ms p50 / p95",
     "wall ms p50 / p95",
 )
-_NOTHING = "–"
+_NO_VALUE = "–"
 
 _Request: TypeAlias = Annotated[str, typer.Argument(help="The request, in plain words.")]
 _Top: TypeAlias = Annotated[int, typer.Option("--top", min=1, help="How many tools to show.")]
@@ -102,13 +102,13 @@ def pick(  # noqa: PLR0913  the options of a command
     query: _Request,
     *,
     tools: ToolsOption = None,
-    top: _Top = _DEFAULT.max_candidates,
+    top: _Top = _DEFAULT_OPTIONS.max_candidates,
     scorer: _Scorer = DEFAULT_SCORER,
-    min_score: _MinScore = _DEFAULT.min_score,
+    min_score: _MinScore = _DEFAULT_OPTIONS.min_score,
     role: _Roles = None,
     tag: _Tags = None,
     max_cost: _MaxCost = None,
-    unsafe: _Unsafe = _DEFAULT.allow_unsafe,
+    unsafe: _Unsafe = _DEFAULT_OPTIONS.allow_unsafe,
     timeout_ms: _Timeout = None,
     explain: _Explain = False,
     as_json: JsonOption = False,
@@ -127,28 +127,28 @@ def pick(  # noqa: PLR0913  the options of a command
         )
     except PickError as error:
         raise UnusableError(str(error)) from error
-    found = load_for_picking(tools)
+    loaded = load_for_picking(tools)
     if explain:
-        report = asyncio.run(explain_pick(query, found, options))
+        report = asyncio.run(explain_pick(query, loaded, options))
         if as_json:
             print_json(report.to_json())
         else:
             out.print(printable(report.text()))
         return
-    results = asyncio.run(pick_tools(query, found, options))
+    results = asyncio.run(pick_tools(query, loaded, options))
     if as_json:
         print_json([_plain_result(result) for result in results])
     else:
-        _show(results)
-        left_out = sum(not tool.get_definition().annotations.safe for tool in found)
+        _show_results(results)
+        left_out = sum(not tool.get_definition().annotations.safe for tool in loaded)
         if left_out and not unsafe:
-            what = "tool is" if left_out == 1 else "tools are"
+            subject = "tool is" if left_out == 1 else "tools are"
             err.print(
-                f"{left_out} {what} marked unsafe and left out: add --unsafe to include them."
+                f"{left_out} {subject} marked unsafe and left out: add --unsafe to include them."
             )
 
 
-def _show(results: list[PickResult]) -> None:
+def _show_results(results: list[PickResult]) -> None:
     if not results:
         err.print("No tool matches.")
         return
@@ -207,7 +207,7 @@ def eval_pick(
     queries: _Questions = None,
     sets: _Sets = None,
     scorer: _Scorers = None,
-    min_score: _Threshold = _DEFAULT.min_score,
+    min_score: _Threshold = _DEFAULT_OPTIONS.min_score,
     limit: _Limit = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -222,7 +222,7 @@ def eval_pick(
     if sets:
         labelled = labelled_sets(sets)
     elif queries is not None:
-        labelled = [_loaded(queries.stem, tools, queries)]
+        labelled = [_labelled_set(queries.stem, tools, queries)]
     else:
         raise UnusableError("name the questions: --queries FILE, or --set FOLDER")
     rows = asyncio.run(_measured(labelled, scorers, EvaluationTerms(limit, min_score)))
@@ -288,21 +288,21 @@ def labelled_sets(folders: Sequence[Path]) -> list[LabelledSet]:
     names = [folder.resolve().name for folder in folders]
     check_distinct("sets", names)
     return [
-        _loaded(name, [str(folder / "tools.jsonl")], folder / "queries.jsonl")
+        _labelled_set(name, [str(folder / "tools.jsonl")], folder / "queries.jsonl")
         for name, folder in zip(names, folders, strict=True)
     ]
 
 
-def _loaded(name: str, tools: list[str] | None, queries: Path) -> LabelledSet:
-    found = load_for_picking(tools)
-    if not found:
+def _labelled_set(name: str, tools: list[str] | None, queries: Path) -> LabelledSet:
+    loaded = load_for_picking(tools)
+    if not loaded:
         raise UnusableError(f"{as_options(tools or [])}: it has no tools")
     try:
-        check_names(found, ", ".join(tools or ["the kit"]))
-        questions = read_questions(queries, {tool.get_definition().name for tool in found})
+        check_names(loaded, ", ".join(tools or ["the kit"]))
+        questions = read_questions(queries, {tool.get_definition().name for tool in loaded})
     except SourceError as error:
         raise UnusableError(str(error)) from error
-    return LabelledSet(name, found, questions)
+    return LabelledSet(name, loaded, questions)
 
 
 async def _measured(
@@ -327,8 +327,8 @@ async def measure(
         for question in questions:
             answers.append(await system.answer(question.query))
             step()
-    found = figures(questions, answers, build_ms=build_ms, min_score=terms.min_score)
-    return Row(of, name, found)
+    reached = figures(questions, answers, build_ms=build_ms, min_score=terms.min_score)
+    return Row(of, name, reached)
 
 
 def progress() -> Progress:
@@ -364,7 +364,9 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
 
     `±` is one standard error. "300 of 2885" says that the first 300 questions of a set were asked.
     """
-    return _lines([_HEAD, *(_cells(row) for row in rows)], right=(1, 2, *range(4, len(_HEAD))))
+    return _table_lines(
+        [_HEADINGS, *(_cells(row) for row in rows)], right=(1, 2, *range(4, len(_HEADINGS)))
+    )
 
 
 def threshold_table(rows: Sequence[Row], min_score: float) -> Iterator[str]:
@@ -372,73 +374,84 @@ def threshold_table(rows: Sequence[Row], min_score: float) -> Iterator[str]:
 
     There is no table if no set has such requests.
     """
-    found = [
+    thresholds = [
         (row, row.figures.threshold)
         for row in rows
         if row.figures.threshold and row.figures.threshold.needless
     ]
-    if not found:
+    if not thresholds:
         return
     yield ""
     yield f"Where no tool is needed, at a min_score of {min_score:g}:"
     yield ""
-    head = ("set", "system", "rightly empty", "right tool lost", "AUC of the best score")
-    cells = [(row.of.name, row.system, *_threshold_cells(threshold)) for row, threshold in found]
-    yield from _lines([head, *cells], right=(2, 3, 4))
+    headings = ("set", "system", "rightly empty", "right tool lost", "AUC of the best score")
+    cells = [
+        (row.of.name, row.system, *_threshold_cells(threshold)) for row, threshold in thresholds
+    ]
+    yield from _table_lines([headings, *cells], right=(2, 3, 4))
 
 
 def plain_row(row: Row) -> dict[str, Any]:
     """Return a row as JSON: the figures of the table, unrounded."""
-    about: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "set": row.of.name,
         "tools": len(row.of.tools),
         "questions_in_set": len(row.of.questions),
         "system": row.system,
     }
-    about.update(to_plain(row.figures))
-    return about
+    fields.update(to_plain(row.figures))
+    return fields
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    found, whole = row.figures, len(row.of.questions)
+    reached, question_count = row.figures, len(row.of.questions)
     return (
         row.of.name,
         str(len(row.of.tools)),
-        str(whole) if found.questions == whole else f"{found.questions} of {whole}",
+        str(question_count)
+        if reached.questions == question_count
+        else f"{reached.questions} of {question_count}",
         row.system,
-        *_quality_cells(found.quality),
-        f"{found.build_ms:.0f}",
-        _spread(found.cpu_ms),
-        _spread(found.wall_ms),
+        *_quality_cells(reached.quality),
+        f"{reached.build_ms:.0f}",
+        _spread(reached.cpu_ms),
+        _spread(reached.wall_ms),
     )
 
 
 def _quality_cells(quality: Quality | None) -> tuple[str, ...]:
     if quality is None:
-        return (_NOTHING,) * 4
-    error = "" if quality.error is None else f" ± {_part(quality.error)}"
-    rest = (quality.recall_at_5, quality.recall_at_10, quality.mrr)
-    return (f"{_part(quality.ndcg_at_10)}{error}", *(_part(value) for value in rest))
+        return (_NO_VALUE,) * 4
+    error = "" if quality.error is None else f" ± {_three_decimals(quality.error)}"
+    others = (quality.recall_at_5, quality.recall_at_10, quality.mrr)
+    return (
+        f"{_three_decimals(quality.ndcg_at_10)}{error}",
+        *(_three_decimals(value) for value in others),
+    )
 
 
-def _threshold_cells(found: Threshold) -> tuple[str, str, str]:
-    auc = _NOTHING if found.auc is None else _part(found.auc)
-    return (f"{found.kept_empty} of {found.needless}", f"{found.lost} of {found.found}", auc)
+def _threshold_cells(threshold: Threshold) -> tuple[str, str, str]:
+    auc = _NO_VALUE if threshold.auc is None else _three_decimals(threshold.auc)
+    return (
+        f"{threshold.kept_empty} of {threshold.needless}",
+        f"{threshold.lost} of {threshold.found}",
+        auc,
+    )
 
 
-def _part(value: float) -> str:
+def _three_decimals(value: float) -> str:
     return f"{value:.3f}".removeprefix("0")
 
 
-def _spread(found: Spread) -> str:
-    return f"{found.p50:.2f} / {found.p95:.2f}"
+def _spread(spread: Spread) -> str:
+    return f"{spread.p50:.2f} / {spread.p95:.2f}"
 
 
-def _lines(rows: Sequence[Sequence[str]], *, right: Sequence[int]) -> Iterator[str]:
+def _table_lines(rows: Sequence[Sequence[str]], *, right: Sequence[int]) -> Iterator[str]:
     escaped = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*escaped, strict=True)]
-    rule = [("-" * (w - 1) + ":") if i in right else "-" * w for i, w in enumerate(widths)]
-    for row in [escaped[0], rule, *escaped[1:]]:
+    separator = [("-" * (w - 1) + ":") if i in right else "-" * w for i, w in enumerate(widths)]
+    for row in [escaped[0], separator, *escaped[1:]]:
         cells = [
             c.rjust(w) if i in right else c.ljust(w)
             for i, (c, w) in enumerate(zip(row, widths, strict=True))

@@ -53,7 +53,7 @@ err = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap
 
 # What a terminal acts upon: C0 and C1 controls without tab and line feed, and what reorders
 # or hide text.
-_ACTED_UPON = re.compile(
+_TERMINAL_CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ud800-\udfff\ufeff"
     "\U000e0000-\U000e007f]"
 )
@@ -63,7 +63,7 @@ _MAX_SHOWN = 400
 def printable(text: str) -> str:
     """Return the text with every character that is invisible, or that a terminal acts upon, escaped
     as `\\x1b`."""
-    return INVISIBLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return INVISIBLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def one_line(text: str) -> str:
@@ -74,7 +74,7 @@ def one_line(text: str) -> str:
 def spoken(text: str) -> str:
     """Escape a model's text, but keep the invisible characters that emoji, Arabic and Indic text
     need."""
-    return _ACTED_UPON.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _TERMINAL_CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def print_json(value: Any) -> None:
@@ -94,7 +94,7 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
     strings."""
     separators = (",", ":") if indent is None else None
     text = json.dumps(value, indent=indent, separators=separators, ensure_ascii=False, default=str)
-    return INVISIBLE.sub(lambda found: json.dumps(found[0])[1:-1], text)
+    return INVISIBLE.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 def print_rows(rows: Sequence[Sequence[str]], columns: Mapping[str, bool]) -> None:
@@ -112,8 +112,8 @@ def print_rows(rows: Sequence[Sequence[str]], columns: Mapping[str, bool]) -> No
             out.print("  ".join(row))
         return
     table = Table(box=None, pad_edge=False)
-    for column, breaks in columns.items():
-        table.add_column(column, overflow="fold", no_wrap=not breaks)
+    for column, may_wrap in columns.items():
+        table.add_column(column, overflow="fold", no_wrap=not may_wrap)
     for row in rows:
         table.add_row(*row)
     out.print(table)
@@ -123,8 +123,8 @@ def _least_width(rows: Sequence[Sequence[str]], columns: Mapping[str, bool]) -> 
     """Return the width of a table whose columns that may be wrapped are as narrow as their headings."""
     texts = zip(columns, *rows, strict=True)
     widths = [
-        max(map(cell_len, column[:1] if breaks else column))
-        for column, breaks in zip(texts, columns.values(), strict=True)
+        max(map(cell_len, column[:1] if may_wrap else column))
+        for column, may_wrap in zip(texts, columns.values(), strict=True)
     ]
     return sum(widths) + 2 * (len(widths) - 1)
 
@@ -140,18 +140,18 @@ def shortened(text: str) -> str:
 
 def call_line(record: ToolInvocationRecord) -> Text:
     """Return a finished call as one line: name, arguments, decision, time, result or error."""
-    done = record.status == "completed"
-    line = Text("✓ " if done else "✗ ", style="green" if done else "red")
+    is_completed = record.status == "completed"
+    line = Text("✓ " if is_completed else "✗ ", style="green" if is_completed else "red")
     line.append(one_line(record.name), style="bold")
     if record.arguments is not None:
         line.append(f" {short_json(record.arguments)}", style="cyan")
-    seconds = f" · {milliseconds(record)}" if record.seconds is not None else ""
-    emulated = " · emulated" if record.emulated else ""
-    line.append(f"  {_decision(record)}{seconds}{emulated}", style="dim")
+    duration = f" · {milliseconds(record)}" if record.seconds is not None else ""
+    emulated_note = " · emulated" if record.emulated else ""
+    line.append(f"  {_decision(record)}{duration}{emulated_note}", style="dim")
     if record.error is not None:
-        cancelled = record.error.code is ErrorCode.CANCELLED
-        ran = " It did not run." if cancelled and not is_cut_short(record) else ""
-        line.append(f" → {one_line(str(record.error))}{ran}", style="red")
+        is_cancelled = record.error.code is ErrorCode.CANCELLED
+        not_run_note = " It did not run." if is_cancelled and not is_cut_short(record) else ""
+        line.append(f" → {one_line(str(record.error))}{not_run_note}", style="red")
     else:
         line.append(f" → {short_json(result_with_parts(record))}")
     return line
@@ -173,8 +173,8 @@ def _decision(record: ToolInvocationRecord) -> str:
 
 def answered(record: ToolInvocationRecord) -> str:
     """Return how a person answered a call's request: `refused by grace`."""
-    refused = record.error is not None and record.error.code is ErrorCode.APPROVAL_REFUSED
-    return f"{'refused' if refused else 'approved'} by {record.approved_by}"
+    is_refused = record.error is not None and record.error.code is ErrorCode.APPROVAL_REFUSED
+    return f"{'refused' if is_refused else 'approved'} by {record.approved_by}"
 
 
 def when(at: float | None) -> str:
@@ -207,8 +207,8 @@ class Screen:
         self._waiting_for = waiting_for
         self._status: Status | None = None
         self._in_text = False
-        self._asked: dict[str, asyncio.Event] = {}
-        self._asking = 0
+        self._announcements: dict[str, asyncio.Event] = {}
+        self._open_questions = 0
         self._started: dict[str, str] = {}  # calls whose end was not shown yet
 
     @contextlib.asynccontextmanager
@@ -221,7 +221,7 @@ class Screen:
             err.print()  # the line of the question was not ended
             raise
         finally:
-            self._asking -= 1
+            self._open_questions -= 1
 
     def show(self, event: Event) -> None:
         match event:
@@ -243,7 +243,7 @@ class Screen:
                 self._progress(part)
             case ApprovalRequested(request=request):
                 self._end_text()
-                self._asking += 1
+                self._open_questions += 1
                 self._announced(request.id).set()
             case Done(result=result):
                 self._end_text()
@@ -301,12 +301,12 @@ class Screen:
             self._status.update(Text(one_line(str(part))[:80]))
 
     def _announced(self, request_id: str) -> asyncio.Event:
-        return self._asked.setdefault(request_id, asyncio.Event())
+        return self._announcements.setdefault(request_id, asyncio.Event())
 
-    def _wait(self, what: str) -> None:
+    def _wait(self, activity: str) -> None:
         self._stop_waiting()
-        if err.is_terminal and not self._asking:  # a spinner would wipe the question away
-            self._status = err.status(Text(what))
+        if err.is_terminal and not self._open_questions:  # a spinner would wipe the question away
+            self._status = err.status(Text(activity))
             self._status.start()
 
     def _stop_waiting(self) -> None:

@@ -85,7 +85,7 @@ def encode(
     With FILE, show the whole request body instead. Exits with 1 if the provider would refuse one of
     the tools, and so the whole request.
     """
-    _check("--wire", wire, FORMS, "wire")
+    _check_known("--wire", wire, FORMS, "wire")
     del as_json  # the output is always JSON, but every command has this option
     messages = None if file is None else _conversation(file)
     catalog = load_catalog(tools)
@@ -95,9 +95,9 @@ def encode(
     if messages is None:
         print_json(encode_tools(wire, catalog))
         return
-    sent = encode_request(wire, ChatRequest(messages, tuple(catalog)), model=model)
-    err.print(printable(f"{sent.method} {sent.path}"))
-    print_json(json.loads(sent.body))
+    request = encode_request(wire, ChatRequest(messages, tuple(catalog)), model=model)
+    err.print(printable(f"{request.method} {request.path}"))
+    print_json(json.loads(request.body))
 
 
 def decode(
@@ -116,27 +116,27 @@ def decode(
     With --tools, calls have the tools' original names where the provider was sent other names.
     """
     if wire is not None:
-        _check("--wire", wire, WIRES, "wire")
+        _check_known("--wire", wire, WIRES, "wire")
     if text_calls is not None:
-        _check("--text-calls", text_calls, SYNTAXES, "syntax")
-    body = _read(file)
+        _check_known("--text-calls", text_calls, SYNTAXES, "syntax")
+    body = _read_bytes(file)
     if body.startswith(b"HTTP/"):
         raise UnusableError(
             "the file begins with HTTP headers: remove them, and keep only the body"
         )
-    spoken = wire_of(wire or _detected(body))
+    named_wire = wire_of(wire or _detected_wire(body))
     offer = None
     if text_calls is not None or tools:
-        spoken = msgspec.structs.replace(spoken, text_calls=text_calls)
+        named_wire = msgspec.structs.replace(named_wire, text_calls=text_calls)
         catalog = load_catalog(tools)
-        views = tool_views(spoken, catalog)
+        views = tool_views(named_wire, catalog)
         offer = Offer.of(catalog, own_names={v.wire_name: v.definition.name for v in views})
-    reply = decode_body(spoken, body, offer=offer)
-    begun = any(len(event) > 1 for event in reply.events)  # a torn frame gives one bracket
-    if reply.finish == "incomplete" and not (begun or reply.text or reply.tool_calls):
-        raise WireError(f"the body has no content of a {spoken.name} reply")
+    reply = decode_body(named_wire, body, offer=offer)
+    has_begun = any(len(event) > 1 for event in reply.events)  # a torn frame gives one bracket
+    if reply.finish == "incomplete" and not (has_begun or reply.text or reply.tool_calls):
+        raise WireError(f"the body has no content of a {named_wire.name} reply")
     if as_json:
-        print_json(_plain(spoken.name, reply))
+        print_json(_reply_json(named_wire.name, reply))
         return
     if reply.text:
         out.print(printable(reply.text))
@@ -148,7 +148,7 @@ def decode(
     err.print(f"finish: {reply.finish} (the provider said {printable(str(reply.provider_finish))})")
 
 
-def _detected(body: bytes) -> str:
+def _detected_wire(body: bytes) -> str:
     try:
         wire = detect(body)
     except WireError as error:
@@ -167,13 +167,13 @@ _CONVERSATION = msgspec.json.Decoder(_Conversation | tuple[Message, ...])
 def _conversation(file: Path) -> tuple[Message, ...]:
     """Return the messages in a file: a list of them, or an object with one, like a saved run."""
     try:
-        found = _CONVERSATION.decode(_read(file).removeprefix(codecs.BOM_UTF8))
+        decoded = _CONVERSATION.decode(_read_bytes(file).removeprefix(codecs.BOM_UTF8))
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise UnusableError(f"{file}: it is not a conversation: {error}") from None
-    return found.messages if isinstance(found, _Conversation) else found
+    return decoded.messages if isinstance(decoded, _Conversation) else decoded
 
 
-def _check(option: str, value: str, known: Iterable[str], kind: str) -> None:
+def _check_known(option: str, value: str, known: Iterable[str], kind: str) -> None:
     if value not in known:
         raise UnusableError(f"{option}: {no_such(kind, value, known)}")
 
@@ -183,11 +183,11 @@ _STYLES: dict[Effect, str] = {"refused": "red", "lost": "yellow", "doubtful": "d
 
 def _loss_line(name: str, loss: Loss) -> str:
     """Return a line such as `book: lost: format at /properties/when: it is said in the description`."""
-    where = f"{loss.keyword} at {loss.pointer}" if loss.pointer else loss.keyword
-    return printable(f"{name}: {loss.effect}: {where}: {loss.message}").replace("\n", " ")
+    place = f"{loss.keyword} at {loss.pointer}" if loss.pointer else loss.keyword
+    return printable(f"{name}: {loss.effect}: {place}: {loss.message}").replace("\n", " ")
 
 
-def _read(file: Path | None) -> bytes:
+def _read_bytes(file: Path | None) -> bytes:
     if (file is None or str(file) == "-") and sys.stdin is None:
         raise UnusableError("stdin is closed: name a file")
     if file is None or str(file) == "-":
@@ -198,7 +198,7 @@ def _read(file: Path | None) -> bytes:
         raise UnusableError(f"{file}: it cannot be read ({error.strerror})") from None
 
 
-def _plain(wire: str, reply: Reply) -> object:
+def _reply_json(wire: str, reply: Reply) -> object:
     return {
         "wire": wire,
         "text": reply.text,
@@ -229,13 +229,15 @@ _NARROW = 90  # a narrower table would break its words
 
 def rows() -> list[list[str]]:
     """Return for each wire its name and what it can be asked, in the order of HEADINGS."""
-    return [[name, *_words(abilities(wire))] for name, wire in WIRES.items()]
+    return [[name, *_ability_words(abilities(wire))] for name, wire in WIRES.items()]
 
 
-def _words(found: Abilities) -> Iterable[str]:
-    images = "data" if found.images and not found.image_urls else found.images
-    told = found._asdict() | {"images": images}
-    return (_word(told[name]) for name in HEADINGS)
+def _ability_words(own_abilities: Abilities) -> Iterable[str]:
+    images = (
+        "data" if own_abilities.images and not own_abilities.image_urls else own_abilities.images
+    )
+    values = own_abilities._asdict() | {"images": images}
+    return (_word(values[name]) for name in HEADINGS)
 
 
 def _word(value: str | bool) -> str:
