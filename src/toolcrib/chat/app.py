@@ -370,7 +370,7 @@ class _Chat:
     async def _ask(self, request: Request, caller: Caller, asked: NewMessage) -> Response:
         self._doors.check_text(asked.text)
         thread_id = _thread(request)
-        with self._live.place(thread_id, caller.id, self._doors.limits.runs):
+        with self._live.count_run(thread_id, caller.id, self._doors.limits.runs):
             turn_id = await self._live.ask(thread_id, caller, asked.text, asked.instead_of)
         return JSONResponse({"turn": turn_id}, 202)
 
@@ -381,7 +381,7 @@ class _Chat:
     async def _answer(self, request: Request, caller: Caller, given: GivenAnswer) -> Response:
         answer = self._answer_of(given, caller)
         thread_id, approval_id = _thread(request), request.path_params["approval_id"]
-        with self._live.place(thread_id, caller.id, self._doors.limits.runs):
+        with self._live.count_run(thread_id, caller.id, self._doors.limits.runs):
             turn_id = await self._live.answer(
                 thread_id,
                 caller,

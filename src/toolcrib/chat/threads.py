@@ -28,8 +28,8 @@ from toolcrib.values.typed import names_wrong_types
 T = TypeVar("T")
 LEASE = 15.0
 """Seconds for which a run stays with its process without a sign of life."""
-_PAUSES = (0.1, 0.3)  # seconds between attempts to ask a database
-_TITLE = 80  # characters of the first question
+_RETRY_PAUSES = (0.1, 0.3)  # seconds between attempts to ask a database
+_MAX_TITLE = 80  # characters of the first question
 NOT_IN_TITLES = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Characters not allowed in titles.
 
@@ -40,16 +40,16 @@ _RECORD = msgspec.json.Decoder(ToolInvocationRecord)
 
 _NEW_THREAD = """INSERT INTO chat_threads (id, owner, title, created_at, updated_at)
     VALUES (:id, :owner, :title, :now, :now)"""
-_THREADS = """SELECT id, title, created_at, updated_at FROM chat_threads
+_LIST_THREADS = """SELECT id, title, created_at, updated_at FROM chat_threads
     WHERE owner IN :owners AND (:like = '' OR lower(title) LIKE :like ESCAPE '!')
     ORDER BY updated_at DESC, id LIMIT :most"""
 _THREAD = "SELECT * FROM chat_threads WHERE id = :id AND owner IN :owners"
 _RENAME = "UPDATE chat_threads SET title = :title WHERE id = :id AND owner IN :owners"
 _TURNS = """SELECT id, run_id, status, view, state, lease FROM chat_turns
     WHERE thread_id = :id ORDER BY seq"""
-_BEFORE = "SELECT before FROM chat_turns WHERE id = :id"
-_RUNNING = """SELECT id FROM chat_turns WHERE thread_id = :id AND status = 'running'"""
-_WAIT = "SELECT id FROM chat_turns WHERE thread_id = :id AND status = 'waiting'"
+_SESSION_BEFORE = "SELECT before FROM chat_turns WHERE id = :id"
+_RUNNING_TURNS = """SELECT id FROM chat_turns WHERE thread_id = :id AND status = 'running'"""
+_WAITING_TURNS = "SELECT id FROM chat_turns WHERE thread_id = :id AND status = 'waiting'"
 _NEW_TURN = """INSERT INTO chat_turns (id, thread_id, seq, run_id, status, view, state, lease, before)
     VALUES (:id, :thread_id, :seq, '', 'running', :view, '', :lease, :before)"""
 _BEGIN_AGAIN = """UPDATE chat_turns SET status = 'running', view = :view, lease = :lease
@@ -57,26 +57,26 @@ _BEGIN_AGAIN = """UPDATE chat_turns SET status = 'running', view = :view, lease 
 _IS_BEGUN = "SELECT id FROM chat_turns WHERE id = :id AND status = 'running' AND lease IN :leases"
 _NAME_RUN = "UPDATE chat_turns SET run_id = :run_id WHERE id = :id"
 # A turn that runs again has the state in which it waited; its earlier carrier has another state.
-_SHOW = """UPDATE chat_turns SET view = :view, lease = :lease
+_SAVE_VIEW = """UPDATE chat_turns SET view = :view, lease = :lease
     WHERE id = :id AND status = 'running' AND state = :was"""
-_END = """UPDATE chat_turns SET status = :status, view = :view, state = :state
+_END_TURN = """UPDATE chat_turns SET status = :status, view = :view, state = :state
     WHERE id = :id AND status = 'running' AND state = :was"""
 _IS_ENDED = "SELECT id FROM chat_turns WHERE id = :id AND state = :state"
-_TOUCH = "UPDATE chat_threads SET updated_at = :now WHERE id = :id"
-_KEEP = "UPDATE chat_threads SET session = :session, updated_at = :now WHERE id = :id"
-_CALL = """INSERT INTO chat_calls (run_id, call_id, record) VALUES (:run_id, :call_id, :record)
+_SAVE_TIME = "UPDATE chat_threads SET updated_at = :now WHERE id = :id"
+_SAVE_SESSION = "UPDATE chat_threads SET session = :session, updated_at = :now WHERE id = :id"
+_SAVE_CALL = """INSERT INTO chat_calls (run_id, call_id, record) VALUES (:run_id, :call_id, :record)
     ON CONFLICT (run_id, call_id) DO UPDATE SET record = excluded.record"""
 _CALLS = "SELECT * FROM chat_calls WHERE run_id = :run_id"
 MOST_WAITING = 50
 """How many waiting runs are stored per caller, for clients that keep the thread themselves."""
-_WAITING = "SELECT state FROM chat_waiting WHERE owner = :owner AND thread = :thread"
-_OVER = "DELETE FROM chat_waiting WHERE expires_at < :now"
-_OLDEST = "SELECT thread FROM chat_waiting WHERE owner = :owner ORDER BY kept_at, thread"
+_WAITING_RUN = "SELECT state FROM chat_waiting WHERE owner = :owner AND thread = :thread"
+_DROP_EXPIRED = "DELETE FROM chat_waiting WHERE expires_at < :now"
+_OLDEST_WAITING = "SELECT thread FROM chat_waiting WHERE owner = :owner ORDER BY kept_at, thread"
 _KEEP_WAITING = """INSERT INTO chat_waiting (owner, thread, state, kept_at, expires_at)
     VALUES (:owner, :thread, :state, :now, :expires_at)
     ON CONFLICT (owner, thread) DO NOTHING"""
-_TAKE = "DELETE FROM chat_waiting WHERE owner = :owner AND thread = :thread"
-_DROP = (
+_DROP_WAITING = "DELETE FROM chat_waiting WHERE owner = :owner AND thread = :thread"
+_DROP_THREAD = (
     """DELETE FROM chat_calls WHERE run_id IN
         (SELECT run_id FROM chat_turns WHERE thread_id = :id)""",
     "DELETE FROM chat_turns WHERE thread_id = :id",
@@ -116,8 +116,8 @@ class StoredThread(msgspec.Struct, frozen=True):
 
     def runs(self, turn: StoredTurn) -> bool:
         """Return whether a turn runs, and has not ended since it was begun in this state."""
-        now = [(each.id, each.state) for each in self.turns if each.status == "running"]
-        return (turn.id, turn.state) in now
+        running = [(stored.id, stored.state) for stored in self.turns if stored.status == "running"]
+        return (turn.id, turn.state) in running
 
 
 def _now() -> float:
@@ -150,7 +150,7 @@ async def asked_again(ask: Callable[[], Awaitable[T]]) -> T:
     It may have been done with only the confirmation lost, so `ask` must have its effect once,
     however often it is called.
     """
-    for pause in _PAUSES:
+    for pause in _RETRY_PAUSES:
         try:
             return await ask()
         except SourceError:
@@ -186,25 +186,25 @@ class ThreadStore(Closing):
         """Return threads, the newest first: id, title, created_at, updated_at (seconds)."""
         escaped = search.lower().replace("!", "!!").replace("%", "!%").replace("_", "!_")
         like = f"%{storable(escaped)}%" if escaped else ""
-        rows = await self._database.read(_THREADS, owners=_owners(owner), like=like, most=most)
+        rows = await self._database.read(_LIST_THREADS, owners=_owners(owner), like=like, most=most)
         return [dict(row) for row in rows]
 
     async def load(self, thread_id: str, owner: str) -> StoredThread | None:
         """Return a thread with its turns in order; None if the owner has no such thread."""
 
         def work(transaction: Transaction) -> StoredThread | None:
-            rows = transaction.rows(_THREAD, **_theirs(thread_id, owner))
+            rows = transaction.rows(_THREAD, **_thread_key(thread_id, owner))
             if not rows:
                 return None
-            turns = tuple(map(_turn, transaction.rows(_TURNS, id=thread_id)))
+            turns = tuple(map(_stored_turn, transaction.rows(_TURNS, id=thread_id)))
             return StoredThread(**{**rows[0], "owner": owner}, turns=turns)
 
         return await self._database.transact(work, write=False)
 
     async def rename(self, thread_id: str, owner: str, title: str) -> bool:
         """Rename a thread; return whether it exists."""
-        named = _theirs(thread_id, owner)
-        return await self._database.write(_RENAME, **named, title=storable(title)) > 0
+        key = _thread_key(thread_id, owner)
+        return await self._database.write(_RENAME, **key, title=storable(title)) > 0
 
     async def delete(
         self, thread_id: str, owner: str, waiting: Collection[str] | None = None
@@ -216,13 +216,15 @@ class ThreadStore(Closing):
         """
 
         def work(transaction: Transaction) -> bool:
-            if not transaction.rows(_THREAD + transaction.for_update, **_theirs(thread_id, owner)):
+            if not transaction.rows(
+                _THREAD + transaction.for_update, **_thread_key(thread_id, owner)
+            ):
                 return False
             _check_idle(transaction, thread_id)
-            now = {row["id"] for row in transaction.rows(_WAIT, id=thread_id)}
-            if waiting is not None and not now.issubset(waiting):
-                raise _gone_on()
-            for statement in _DROP:
+            waiting_ids = {row["id"] for row in transaction.rows(_WAITING_TURNS, id=thread_id)}
+            if waiting is not None and not waiting_ids.issubset(waiting):
+                raise _changed_error()
+            for statement in _DROP_THREAD:
                 transaction.execute(statement, id=thread_id)
             return True
 
@@ -230,7 +232,7 @@ class ThreadStore(Closing):
 
     async def before(self, turn_id: str) -> str | None:
         """Return the conversation as it was before a turn; None if that is not known."""
-        rows = await self._database.read(_BEFORE, id=turn_id)
+        rows = await self._database.read(_SESSION_BEFORE, id=turn_id)
         return rows[0]["before"] if rows else None
 
     async def begin(
@@ -245,29 +247,33 @@ class ThreadStore(Closing):
         view = new_turn(turn_id, asked, instead_of=anew.turn_id if anew else "")
 
         def work(transaction: Transaction) -> StoredTurn | None:
-            rows = transaction.rows(_THREAD + transaction.for_update, **_theirs(thread_id, owner))
+            rows = transaction.rows(
+                _THREAD + transaction.for_update, **_thread_key(thread_id, owner)
+            )
             if not rows:
                 return None
             _check_idle(transaction, thread_id)
-            turns = len(transaction.rows(_TURNS, id=thread_id))
-            if anew is not None and anew.turns != turns:
-                raise _gone_on()
+            turn_count = len(transaction.rows(_TURNS, id=thread_id))
+            if anew is not None and anew.turns != turn_count:
+                raise _changed_error()
             lease = time.time() + LEASE
             transaction.execute(
                 _NEW_TURN,
                 id=turn_id,
                 thread_id=thread_id,
-                seq=turns,
-                view=_text(view),
+                seq=turn_count,
+                view=_view_json(view),
                 lease=lease,
                 before=rows[0]["session"] if anew is None else anew.before,
             )
-            transaction.execute(_TOUCH, id=thread_id, now=time.time())
+            transaction.execute(_SAVE_TIME, id=thread_id, now=time.time())
             if anew is not None:
-                transaction.execute(_KEEP, id=thread_id, session=anew.session, now=time.time())
+                transaction.execute(
+                    _SAVE_SESSION, id=thread_id, session=anew.session, now=time.time()
+                )
             if not rows[0]["title"]:
-                title = NOT_IN_TITLES.sub("?", " ".join(asked.split()))[:_TITLE]
-                transaction.execute(_RENAME, **_theirs(thread_id, owner), title=title)
+                title = NOT_IN_TITLES.sub("?", " ".join(asked.split()))[:_MAX_TITLE]
+                transaction.execute(_RENAME, **_thread_key(thread_id, owner), title=title)
             return StoredTurn(turn_id, "", "running", view, "", lease)
 
         return await self._database.transact(work)
@@ -279,17 +285,19 @@ class ThreadStore(Closing):
         """
 
         def work(transaction: Transaction) -> bool:
-            if not transaction.rows(_THREAD + transaction.for_update, **_theirs(thread_id, owner)):
+            if not transaction.rows(
+                _THREAD + transaction.for_update, **_thread_key(thread_id, owner)
+            ):
                 return False
             if transaction.rows(_IS_BEGUN, id=turn.id, leases=leases):  # by an earlier attempt
                 return True
             _check_idle(transaction, thread_id)
             leases.append(time.time() + LEASE)
-            named = {"id": turn.id, "view": _text(view), "state": turn.state}
-            begun = transaction.execute(_BEGIN_AGAIN, **named, lease=leases[-1]) > 0
-            if begun:  # it waits no more: nobody else begins it
+            values = {"id": turn.id, "view": _view_json(view), "state": turn.state}
+            is_begun = transaction.execute(_BEGIN_AGAIN, **values, lease=leases[-1]) > 0
+            if is_begun:  # it waits no more: nobody else begins it
                 transaction.require([{"id": turn.id}], _IS_BEGUN, id=turn.id, leases=leases)
-            return begun
+            return is_begun
 
         leases: list[float] = []
         return await asked_again(lambda: self._database.transact(work))
@@ -304,13 +312,13 @@ class ThreadStore(Closing):
         Returns False if the turn has ended since it was begun in this state, even if it was begun
         again.
         """
-        named = {"id": turn.id, "view": _text(view), "lease": time.time() + LEASE}
-        return await self._database.write(_SHOW, **named, was=turn.state) > 0
+        values = {"id": turn.id, "view": _view_json(view), "lease": time.time() + LEASE}
+        return await self._database.write(_SAVE_VIEW, **values, was=turn.state) > 0
 
     async def keep_call(self, record: ToolInvocationRecord) -> None:
         """Store the latest record of a call, awaited by a sink's `write` before the call begins."""
         await self._database.write(
-            _CALL,
+            _SAVE_CALL,
             run_id=as_column(record.run_id),
             call_id=as_column(record.id),
             record=msgspec.json.encode(record).decode(),
@@ -319,15 +327,15 @@ class ThreadStore(Closing):
     async def calls(self, run_id: str) -> Mapping[str, ToolInvocationRecord]:
         """Return the latest record of each call of a run, by call id."""
         rows = await self._database.read(_CALLS, run_id=as_column(run_id))
-        found: dict[str, ToolInvocationRecord] = {}
+        calls: dict[str, ToolInvocationRecord] = {}
         for row in rows:
             try:
                 record = _RECORD.decode(row["record"])
             except msgspec.DecodeError:
                 raise SourceError("a stored call cannot be read: it was changed") from None
-            if record.id not in found or row["call_id"] == as_column(record.id):
-                found[record.id] = record  # an older version wrote some ids differently
-        return found
+            if record.id not in calls or row["call_id"] == as_column(record.id):
+                calls[record.id] = record  # an older version wrote some ids differently
+        return calls
 
     async def end(
         self,
@@ -345,13 +353,13 @@ class ThreadStore(Closing):
         """
 
         def work(transaction: Transaction) -> bool:
-            named = {"id": turn.id, "state": state}
-            ended = transaction.execute(
-                _END, **named, status=view["status"], view=_text(view), was=turn.state
+            key = {"id": turn.id, "state": state}
+            ended_rows = transaction.execute(
+                _END_TURN, **key, status=view["status"], view=_view_json(view), was=turn.state
             )
-            if ended and session is not None:
-                transaction.execute(_KEEP, id=thread_id, session=session, now=time.time())
-            return ended > 0 or bool(state and transaction.rows(_IS_ENDED, **named))
+            if ended_rows and session is not None:
+                transaction.execute(_SAVE_SESSION, id=thread_id, session=session, now=time.time())
+            return ended_rows > 0 or bool(state and transaction.rows(_IS_ENDED, **key))
 
         return await self._database.transact(work)
 
@@ -360,41 +368,43 @@ class ThreadStore(Closing):
 
         Returns False if another run of the thread waits. Only a caller's newest runs are stored.
         """
-        saved = state.to_json()
+        state_json = state.to_json()
 
         def work(transaction: Transaction) -> bool:
             now = time.time()
-            transaction.execute(_OVER, now=now)
-            for row in transaction.rows(_WAITING, **place):
-                return bool(row["state"] == saved)  # True if an earlier attempt stored it
-            kept = [row["thread"] for row in transaction.rows(_OLDEST, owner=place["owner"])]
-            for oldest in kept[: max(0, len(kept) + 1 - MOST_WAITING)]:
-                transaction.execute(_TAKE, owner=place["owner"], thread=oldest)
-            until = max((asked.expires_at for asked in state.pending), default=now)
-            named = {"state": saved, "now": now, "expires_at": until}
-            return transaction.execute(_KEEP_WAITING, **place, **named) > 0
+            transaction.execute(_DROP_EXPIRED, now=now)
+            for row in transaction.rows(_WAITING_RUN, **key):
+                return bool(row["state"] == state_json)  # True if an earlier attempt stored it
+            threads = [
+                row["thread"] for row in transaction.rows(_OLDEST_WAITING, owner=key["owner"])
+            ]
+            for oldest in threads[: max(0, len(threads) + 1 - MOST_WAITING)]:
+                transaction.execute(_DROP_WAITING, owner=key["owner"], thread=oldest)
+            expires_at = max((request.expires_at for request in state.pending), default=now)
+            values = {"state": state_json, "now": now, "expires_at": expires_at}
+            return transaction.execute(_KEEP_WAITING, **key, **values) > 0
 
-        place = _place(owner, thread)
+        key = _waiting_key(owner, thread)
         return await asked_again(lambda: self._database.transact(work))
 
     async def waiting(self, owner: str, thread: str) -> RunState | None:
         """Return the run that waits in a thread that its client keeps."""
-        place = _place(owner, thread)
-        rows = await self._database.read(_WAITING, **place)
+        key = _waiting_key(owner, thread)
+        rows = await self._database.read(_WAITING_RUN, **key)
         return RunState.from_json(rows[0]["state"]) if rows else None
 
     async def take_waiting(self, owner: str, thread: str, state: RunState) -> bool:
         """Take that run out to continue it; return False if somebody else has."""
 
         def work(transaction: Transaction) -> bool:
-            rows = transaction.rows(_WAITING + transaction.for_update, **place)
+            rows = transaction.rows(_WAITING_RUN + transaction.for_update, **key)
             if not rows or RunState.from_json(rows[0]["state"]) != state:
                 return False
-            transaction.execute(_TAKE, **place)
-            transaction.require([], _WAITING, **place)  # otherwise somebody else takes it, too
+            transaction.execute(_DROP_WAITING, **key)
+            transaction.require([], _WAITING_RUN, **key)  # otherwise somebody else takes it, too
             return True
 
-        place = _place(owner, thread)
+        key = _waiting_key(owner, thread)
         return await self._database.transact(work)
 
     async def aclose(self) -> None:
@@ -404,15 +414,15 @@ class ThreadStore(Closing):
 
 def _check_idle(transaction: Transaction, thread_id: str) -> None:
     """Raise BusyError while a turn runs, whoever carries it."""
-    if transaction.rows(_RUNNING, id=thread_id):
+    if transaction.rows(_RUNNING_TURNS, id=thread_id):
         raise BusyError(BUSY)
 
 
-def _gone_on() -> BusyError:
+def _changed_error() -> BusyError:
     return BusyError("this thread has changed in the meantime: load it again")
 
 
-def _turn(row: Row) -> StoredTurn:
+def _stored_turn(row: Row) -> StoredTurn:
     try:
         view: Any = msgspec.json.decode(row["view"])
     except msgspec.DecodeError:
@@ -420,16 +430,16 @@ def _turn(row: Row) -> StoredTurn:
     return StoredTurn(row["id"], row["run_id"], row["status"], view, row["state"], row["lease"])
 
 
-def _text(view: Json) -> str:
+def _view_json(view: Json) -> str:
     return msgspec.json.encode(view).decode()
 
 
-def _place(owner: str, thread: str) -> dict[str, object]:
+def _waiting_key(owner: str, thread: str) -> dict[str, object]:
     """Return the key of a waiting run whose thread its client keeps."""
     return {"owner": as_column(owner), "thread": as_column(thread)}
 
 
-def _theirs(thread_id: str, owner: str) -> dict[str, object]:
+def _thread_key(thread_id: str, owner: str) -> dict[str, object]:
     return {"id": as_column(thread_id), "owners": _owners(owner)}
 
 

@@ -53,13 +53,13 @@ LARGEST_RESULT: Final = 64 * 1024
 Of a larger one it gets the beginning, as text.
 """
 _MOST_PROGRESS = 50
-_LIMITED = "The run was stopped: {}."
+_LIMIT_NOTE = "The run was stopped: {}."
 BrokenOff: TypeAlias = Literal["interrupted", "failed"]
-_BROKEN_OFF: Final[Mapping[BrokenOff, str]] = {
+_BROKEN_OFF_NOTES: Final[Mapping[BrokenOff, str]] = {
     "interrupted": "The server stopped while this ran.",
     "failed": "The server could not save how this ended.",
 }
-_UNKNOWN = (
+_UNKNOWN_OUTCOME = (
     "It had begun when the run was interrupted, so its outcome is unknown. It does not run again."
 )
 _NOT_BEGUN = "It had not begun when the run was interrupted."
@@ -231,7 +231,7 @@ def line_of(turns: Iterable[Json]) -> list[Json]:
     """
     line: list[Json] = []
     for turn in turns:
-        ids = [each["id"] for each in line]
+        ids = [continued["id"] for continued in line]
         if turn.get("instead_of") in ids:
             del line[ids.index(turn["instead_of"]) :]
         line.append(turn)
@@ -253,8 +253,8 @@ def own_id(run_id: str, shown: str) -> str:
 
 def calls_of(turn: Json) -> dict[str, Json]:
     """Return the calls that are shown in a turn, by their ids within its run."""
-    shown = (part for part in turn["parts"] if part["kind"] == "call")
-    return {own_id(turn["run_id"], part["id"]): part for part in shown}
+    parts = (part for part in turn["parts"] if part["kind"] == "call")
+    return {own_id(turn["run_id"], part["id"]): part for part in parts}
 
 
 class TurnView:
@@ -271,12 +271,12 @@ class TurnView:
         self._limited = limited
         self._parts: list[Json] = turn["parts"]
         self._calls = {
-            own_id(turn["run_id"], part["id"]): at
-            for at, part in enumerate(self._parts)
+            own_id(turn["run_id"], part["id"]): index
+            for index, part in enumerate(self._parts)
             if part["kind"] == "call"
         }
-        self._pieces: list[str] = []  # of the last part's text, not joined yet
-        self._speaks = False  # whether the last part is a text of an unfinished reply
+        self._unjoined: list[str] = []  # of the last part's text, not joined yet
+        self._is_in_text = False  # whether the last part is a text of an unfinished reply
         self._questions: dict[str, Json] = {}  # by call, as long as the turn runs
 
     def snapshot(self) -> Json:
@@ -286,10 +286,10 @@ class TurnView:
 
     def ended(self, result: RunResult) -> tuple[TurnView, list[Operation]]:
         """Return the view after the end of the run, and the changes; this view is not changed."""
-        later = TurnView(self.snapshot(), self._definitions, limited=self._limited)
-        later._questions = dict(self._questions)
-        later._speaker = self._speaker
-        return later, later.take(Done(result))
+        ended_view = TurnView(self.snapshot(), self._definitions, limited=self._limited)
+        ended_view._questions = dict(self._questions)
+        ended_view._speaker = self._speaker
+        return ended_view, ended_view.take(Done(result))
 
     def take(self, event: Event) -> list[Operation]:
         """Take the next event; return what it changes."""
@@ -298,17 +298,17 @@ class TurnView:
                 self._speaker = agent
                 return [self._set(["run_id"], run_id), self._set(["status"], "running")]
             case TextDelta(text=text):
-                return self._say("text", text)
+                return self._append_text("text", text)
             case ReasoningDelta(text=text):
-                return self._say("reasoning", text)
+                return self._append_text("reasoning", text)
             case ReplyFinished():
-                return self._reply(event)
+                return self._add_reply(event)
             case UsageReported(usage=usage):
                 return [self._set(["usage"], to_plain(usage))]
             case RunError(message=message):
                 return [self._set(["note"], encodable(message))]
             case Done(result=result):
-                return self._end(result)
+                return self._show_end(result)
             case HandedOver(agent=agent):
                 self._speaker = agent
                 return []
@@ -327,19 +327,22 @@ class TurnView:
     ) -> list[Operation]:
         match event:
             case ToolArgumentsDelta(id=call_id, name=name, text=text):
-                return [*self._call(call_id, name), self._append(call_id, text)]
+                return [*self._add_call(call_id, name), self._append_arguments(call_id, text)]
             case ToolCallStarted(id=call_id, name=name, arguments=arguments):
                 changes = {"state": "called", "arguments": bounded(arguments)}
-                return [*self._call(call_id, name), *self._change(call_id, changes)]
-            case ApprovalRequested(request=asked, schema=schema):
-                call_id = asked.call_in(self.turn["run_id"])
-                self._questions[call_id] = self._question(asked, schema)
-                begun = self._call(call_id, asked.tool)
-                return [*begun, *self._change(call_id, {"state": "waiting"})]
+                return [*self._add_call(call_id, name), *self._change(call_id, changes)]
+            case ApprovalRequested(request=request, schema=schema):
+                call_id = request.call_in(self.turn["run_id"])
+                self._questions[call_id] = self._question(request, schema)
+                added = self._add_call(call_id, request.tool)
+                return [*added, *self._change(call_id, {"state": "waiting"})]
             case ToolCallProgress(id=call_id, part=part):
-                return self._progress(call_id, part)
+                return self._add_progress(call_id, part)
             case ToolCallFinished(record=record):
-                return [*self._call(record.id, record.name, record.origin), *self._finish(record)]
+                return [
+                    *self._add_call(record.id, record.name, record.origin),
+                    *self._show_outcome(record),
+                ]
             case _:
                 assert_never(event)
 
@@ -348,14 +351,14 @@ class TurnView:
 
         Other questions come back when it waits again.
         """
-        made = [self._set(["status"], "running")]
-        for asked, at in self._calls.items():
-            if self._parts[at]["approval"] is not None:
-                self._questions[asked] = self._parts[at]["approval"]
-                made += self._change(asked, {"approval": None})
+        operations = [self._set(["status"], "running")]
+        for asked_id, index in self._calls.items():
+            if self._parts[index]["approval"] is not None:
+                self._questions[asked_id] = self._parts[index]["approval"]
+                operations += self._change(asked_id, {"approval": None})
         self._questions.pop(call_id, None)
         changes = {"state": "called", "approved_by": by}
-        return [*made, *(self._change(call_id, changes) if call_id in self._calls else ())]
+        return [*operations, *(self._change(call_id, changes) if call_id in self._calls else ())]
 
     def break_off(
         self, records: Mapping[str, ToolInvocationRecord], status: BrokenOff
@@ -364,33 +367,37 @@ class TurnView:
 
         A call that began and has no end there is unknown; any other call had not begun.
         """
-        made: list[Operation] = []
+        operations: list[Operation] = []
         for call_id, record in records.items():
-            made += self._call(call_id, record.name, record.origin)
-        for call_id, at in self._calls.items():
-            if self._parts[at]["state"] not in _OPEN:
+            operations += self._add_call(call_id, record.name, record.origin)
+        for call_id, index in self._calls.items():
+            if self._parts[index]["state"] not in _OPEN_STATES:
                 continue
-            known = records.get(call_id)
-            if known is not None and known.status in ("completed", "failed"):
-                made += self._finish(known)
+            last_record = records.get(call_id)
+            if last_record is not None and last_record.status in ("completed", "failed"):
+                operations += self._show_outcome(last_record)
                 continue
             state, code, text = (
-                ("unknown", "outcome_unknown", _UNKNOWN)
-                if known is not None and known.status == "started"
+                ("unknown", "outcome_unknown", _UNKNOWN_OUTCOME)
+                if last_record is not None and last_record.status == "started"
                 else ("cancelled", "cancelled", _NOT_BEGUN)
             )
             changes = {
                 "state": state,
                 "error": {"code": code, "message": text},
                 "approval": None,
-                **({} if known is None else {"arguments": bounded(known.arguments)}),
+                **({} if last_record is None else {"arguments": bounded(last_record.arguments)}),
             }
-            made += self._change(call_id, changes)
-        return [*made, self._set(["status"], status), self._set(["note"], _BROKEN_OFF[status])]
+            operations += self._change(call_id, changes)
+        return [
+            *operations,
+            self._set(["status"], status),
+            self._set(["note"], _BROKEN_OFF_NOTES[status]),
+        ]
 
-    def _reply(self, event: ReplyFinished) -> list[Operation]:
+    def _add_reply(self, event: ReplyFinished) -> list[Operation]:
         self._join()
-        self._speaks = False
+        self._is_in_text = False
         reply = {
             "turn": event.turn,
             "model": event.model,
@@ -399,31 +406,31 @@ class TurnView:
         }
         replies = self.turn.setdefault("replies", [])  # a turn of an older version has none
         replies.append(reply)
-        made = [_operation("set", ["replies", str(len(replies) - 1)], deepcopy(reply))]
+        operations = [_operation("set", ["replies", str(len(replies) - 1)], deepcopy(reply))]
         if self.turn["model"] != event.model:
-            made.append(self._set(["model"], event.model))
-        return made
+            operations.append(self._set(["model"], event.model))
+        return operations
 
-    def _say(self, kind: str, text: str) -> list[Operation]:
+    def _append_text(self, kind: str, text: str) -> list[Operation]:
         text = encodable(text)
-        if self._speaks and self._parts and self._parts[-1]["kind"] == kind:
-            self._pieces.append(text)
-            at = str(len(self._parts) - 1)
-            return [_operation("append-text", ["parts", at, "text"], text)]
-        self._speaks = True
-        return [self._add({"kind": kind, "text": text})]
+        if self._is_in_text and self._parts and self._parts[-1]["kind"] == kind:
+            self._unjoined.append(text)
+            index = str(len(self._parts) - 1)
+            return [_operation("append-text", ["parts", index, "text"], text)]
+        self._is_in_text = True
+        return [self._add_part({"kind": kind, "text": text})]
 
-    def _add(self, part: Json) -> Operation:
+    def _add_part(self, part: Json) -> Operation:
         self._join()
         self._parts.append(part)
         return _operation("set", ["parts", str(len(self._parts) - 1)], deepcopy(part))
 
     def _join(self) -> None:
-        if self._pieces:
-            self._parts[-1]["text"] += "".join(self._pieces)
-            self._pieces.clear()
+        if self._unjoined:
+            self._parts[-1]["text"] += "".join(self._unjoined)
+            self._unjoined.clear()
 
-    def _call(self, call_id: str, name: str, origin: Origin | None = None) -> list[Operation]:
+    def _add_call(self, call_id: str, name: str, origin: Origin | None = None) -> list[Operation]:
         """Return the operation that adds a call, if it is not there.
 
         The call is the current speaker's, if its record does not name the agent.
@@ -431,12 +438,12 @@ class TurnView:
         if call_id in self._calls:
             return []
         self._calls[call_id] = len(self._parts)
-        by = self._speaker if origin is None else origin.agent
-        definition = self._definitions(name, by)
+        agent = self._speaker if origin is None else origin.agent
+        definition = self._definitions(name, agent)
         marks = {} if definition is None else definition.annotations.marks
         show = marks.get("show")
         return [
-            self._add(
+            self._add_part(
                 {
                     "kind": "call",
                     "id": encodable(shown_id(self.turn["run_id"], call_id)),
@@ -463,15 +470,15 @@ class TurnView:
         path = self._path(call_id)
         return [self._set([*path, name], value) for name, value in changes.items()]
 
-    def _progress(self, call_id: str, part: JsonValue) -> list[Operation]:
+    def _add_progress(self, call_id: str, part: JsonValue) -> list[Operation]:
         if call_id not in self._calls:
             return []
         parts = self._parts[self._calls[call_id]]["progress"]
-        at = str(min(len(parts), _MOST_PROGRESS - 1))
+        index = str(min(len(parts), _MOST_PROGRESS - 1))
         if len(parts) == _MOST_PROGRESS:
             parts.pop()  # drops the last one for the newer one
         parts.append(bounded(part))
-        return [_operation("set", [*self._path(call_id), "progress", at], deepcopy(parts[-1]))]
+        return [_operation("set", [*self._path(call_id), "progress", index], deepcopy(parts[-1]))]
 
     def _question(self, request: ApprovalRequest, schema: JsonValue) -> Json:
         """Return what a person needs to answer a question.
@@ -483,7 +490,7 @@ class TurnView:
             "title": encodable(request.title),
             "reason": f"{request.title}: {request.reason}" if request.within else request.reason,
             "arguments": readable(request.arguments),
-            "texts": _texts(request.arguments),
+            "texts": _argument_texts(request.arguments),
             "defaults": list(request.defaults),
             "asked_at": request.asked_at,
             "expires_at": request.expires_at,
@@ -493,11 +500,11 @@ class TurnView:
             "schema": schema,
         }
 
-    def _finish(self, record: ToolInvocationRecord) -> list[Operation]:
+    def _show_outcome(self, record: ToolInvocationRecord) -> list[Operation]:
         error = known_error(record)
         state = "failed" if error else "completed"
-        if error is not None and error.code in _STATES:
-            state = _STATES[error.code]
+        if error is not None and error.code in _STATES_BY_CODE:
+            state = _STATES_BY_CODE[error.code]
         return self._change(
             record.id,
             {
@@ -512,46 +519,48 @@ class TurnView:
             },
         )
 
-    def _end(self, result: RunResult) -> list[Operation]:
+    def _show_end(self, result: RunResult) -> list[Operation]:
         """Show the end of a run: calls end before their turn, and questions come after its end."""
-        made: list[Operation] = []
-        waits = result.status == "waiting"
-        for call_id, at in self._calls.items():
-            if self._parts[at]["state"] in _OPEN and not waits:
+        operations: list[Operation] = []
+        is_waiting = result.status == "waiting"
+        for call_id, index in self._calls.items():
+            if self._parts[index]["state"] in _OPEN_STATES and not is_waiting:
                 code, message = told_error(result.messages, call_id) or _NOT_WHOLE
                 error = {"code": code, "message": message}
-                state = _STATES.get(code, "cancelled")
-                made += self._change(call_id, {"state": state, "error": error, "approval": None})
+                state = _STATES_BY_CODE.get(code, "cancelled")
+                operations += self._change(
+                    call_id, {"state": state, "error": error, "approval": None}
+                )
         if result.limit:
-            made.append(self._set(["note"], _LIMITED.format(limit_text(result.limit))))
-        made.append(self._set(["status"], result.status))
-        asked = {each.call_in(result.state.run_id): each for each in reversed(result.pending)}
-        for call_id, request in asked.items():  # of an agent that asks several, the first
+            operations.append(self._set(["note"], _LIMIT_NOTE.format(limit_text(result.limit))))
+        operations.append(self._set(["status"], result.status))
+        requests = {each.call_in(result.state.run_id): each for each in reversed(result.pending)}
+        for call_id, request in requests.items():  # of an agent that asks several, the first
             question = self._questions.get(call_id)
             if question is None or question["id"] != request.id:
                 question = self._question(request, None)
             if call_id in self._calls:
-                made += self._change(call_id, {"state": "waiting", "approval": question})
-        return made
+                operations += self._change(call_id, {"state": "waiting", "approval": question})
+        return operations
 
     def _set(self, path: list[str], value: Any) -> Operation:
         self._join()
-        place: Any = self.turn
+        container: Any = self.turn
         for name in path[:-1]:
-            place = place[int(name)] if isinstance(place, list) else place[name]
-        place[path[-1]] = value
+            container = container[int(name)] if isinstance(container, list) else container[name]
+        container[path[-1]] = value
         return _operation("set", path, deepcopy(value))
 
-    def _append(self, call_id: str, text: str) -> Operation:
+    def _append_arguments(self, call_id: str, text: str) -> Operation:
         call = self._parts[self._calls[call_id]]
-        room = LARGEST_RESULT - len(call["args_text"])
-        text = encodable(text)[: max(0, room)]
+        remaining = LARGEST_RESULT - len(call["args_text"])
+        text = encodable(text)[: max(0, remaining)]
         call["args_text"] += text
         return _operation("append-text", [*self._path(call_id), "args_text"], text)
 
 
-_OPEN: Final = ("streaming", "called", "waiting")
-_STATES: Final[Mapping[str, str]] = {
+_OPEN_STATES: Final = ("streaming", "called", "waiting")
+_STATES_BY_CODE: Final[Mapping[str, str]] = {
     "denied": "denied",
     "approval_refused": "denied",
     "approval_required": "denied",
@@ -579,23 +588,23 @@ def bounded(value: JsonValue, most: int = LARGEST_RESULT, head: int = LARGEST_RE
     return {"truncated": True, "bytes": len(text), "head": text[:head].decode("utf-8", "ignore")}
 
 
-_ROUNDED = 2**53  # from here on a browser's numbers are not exact
+_FIRST_ROUNDED = 2**53  # from here on a browser's numbers are not exact
 
 
 def readable(value: Any) -> Any:
     """Return a JSON value with each integer that a browser would round as a string."""
     if isinstance(value, dict):
-        return {encodable(name): readable(each) for name, each in value.items()}
+        return {encodable(name): readable(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [readable(each) for each in value]
+        return [readable(item) for item in value]
     if isinstance(value, str):
         return encodable(value)
-    if isinstance(value, int) and abs(value) >= _ROUNDED:
+    if isinstance(value, int) and abs(value) >= _FIRST_ROUNDED:
         return str(value)
     return value
 
 
-_MOVED = (
+_MOVED_NUMBER = (
     "a large number that was shown as text came back in a different place, so it is unclear "
     "whether the number or the text is meant: write the number itself"
 )
@@ -612,7 +621,7 @@ class ReadBack:
 
     def __init__(self, shown: JsonObject) -> None:
         self._shown = shown
-        self._texts = set(_rounded(shown))
+        self._texts = set(_number_texts(shown))
 
     def arguments(self, edited: JsonObject) -> JsonObject:
         """Return the edited arguments. Raises ValueError, whose text is for people."""
@@ -623,56 +632,59 @@ class ReadBack:
         except RecursionError:
             raise ValueError("the arguments are nested too deeply") from None
 
-    def _part(self, edited: Any, asked: Any) -> Any:
+    def _part(self, edited: Any, shown: Any) -> Any:
         if isinstance(edited, dict):
-            was = asked if isinstance(asked, dict) else {}
-            return {name: self._part(part, was.get(name, _ABSENT)) for name, part in edited.items()}
+            shown_members = shown if isinstance(shown, dict) else {}
+            return {
+                name: self._part(part, shown_members.get(name, _ABSENT))
+                for name, part in edited.items()
+            }
         if isinstance(edited, list):
-            return self._items(edited, asked if isinstance(asked, list) else [])
+            return self._items(edited, shown if isinstance(shown, list) else [])
         if not isinstance(edited, str) or edited not in self._texts:
             return edited
-        if isinstance(asked, str | int) and edited == readable(asked):
-            return asked
-        raise ValueError(_MOVED)
+        if isinstance(shown, str | int) and edited == readable(shown):
+            return shown
+        raise ValueError(_MOVED_NUMBER)
 
-    def _items(self, edited: list[Any], asked: list[Any]) -> list[Any]:
+    def _items(self, edited: list[Any], shown: list[Any]) -> list[Any]:
         """Return the items of a list. If its length changed, no item is known by its index."""
-        alike = len(edited) == len(asked)
-        known: dict[str, dict[str, Any]] = {}  # by their shown form
-        for value in asked:
-            known.setdefault(canonical_json(readable(value)), {})[canonical_json(value)] = value
+        is_same_length = len(edited) == len(shown)
+        originals: dict[str, dict[str, Any]] = {}  # by their shown form
+        for value in shown:
+            originals.setdefault(canonical_json(readable(value)), {})[canonical_json(value)] = value
         items = []
-        for at, part in enumerate(edited):
+        for index, part in enumerate(edited):
             text = canonical_json(part)
-            if alike and text == canonical_json(readable(asked[at])):
-                items.append(asked[at])
-            elif len(came := known.get(text, {})) == 1:
-                items += came.values()
+            if is_same_length and text == canonical_json(readable(shown[index])):
+                items.append(shown[index])
+            elif len(matches := originals.get(text, {})) == 1:
+                items += matches.values()
             else:
-                items.append(self._part(part, asked[at] if alike else _ABSENT))
+                items.append(self._part(part, shown[index] if is_same_length else _ABSENT))
         return items
 
 
-def _rounded(value: Any) -> Iterator[str]:
+def _number_texts(value: Any) -> Iterator[str]:
     """Yield the strings that stand for numbers in a value as shown."""
     if isinstance(value, dict | list):
         for part in value.values() if isinstance(value, dict) else value:
-            yield from _rounded(part)
-    elif isinstance(value, int) and abs(value) >= _ROUNDED:
+            yield from _number_texts(part)
+    elif isinstance(value, int) and abs(value) >= _FIRST_ROUNDED:
         yield str(value)
 
 
-def shown_rule(kept: KeptRule) -> ListedRule:
+def shown_rule(stored_rule: KeptRule) -> ListedRule:
     """Return a rule in the form that a page shows to its caller."""
-    rule = kept.rule
+    rule = stored_rule.rule
     if rule is None:
-        return ListedRule(kept.id, None)
+        return ListedRule(stored_rule.id, None)
     return ListedRule(
-        kept.id,
+        stored_rule.id,
         ShownRule(
             title=encodable(rule.title),
             arguments=readable(rule.arguments),
-            texts=_texts(rule.arguments),
+            texts=_argument_texts(rule.arguments),
             open=[encodable(name) for name in rule.open],
             by=encodable(rule.by),
             given_at=rule.given_at,
@@ -681,11 +693,11 @@ def shown_rule(kept: KeptRule) -> ListedRule:
     )
 
 
-def _texts(arguments: JsonObject) -> dict[str, str]:
-    return {encodable(name): _exact(value) for name, value in arguments.items()}
+def _argument_texts(arguments: JsonObject) -> dict[str, str]:
+    return {encodable(name): _exact_json(value) for name, value in arguments.items()}
 
 
-def _exact(value: JsonValue) -> str:
+def _exact_json(value: JsonValue) -> str:
     """Return a value as JSON, with all its digits and signs."""
     text = json.dumps(value, ensure_ascii=False)
     return text if text == encodable(text) else json.dumps(value)
