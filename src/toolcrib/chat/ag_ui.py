@@ -67,15 +67,15 @@ except ImportError:
 
 __all__ = ["ag_ui_route"]
 
-_LAST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
-_UNANSWERED: Final = (
+_LAST_TIMESTAMP = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
+_UNANSWERED_RESULT: Final = (
     "The result of this call is unknown. Make it again only if the user asks for it."
 )
 _ANOTHER_WAITS: Final = (
     "another run of this thread is waiting for an answer: answer it first, then send this again"
 )
-_ASIDE: Final = ("activity", "reasoning")  # shown on a page, but not part of what was said
-_ENVELOPE: Final = ("metadata", "encryptedValue")
+_ASIDE_ROLES: Final = ("activity", "reasoning")  # shown on a page, but not part of what was said
+_ENVELOPE_MEMBERS: Final = ("metadata", "encryptedValue")
 
 
 class _Payload(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
@@ -123,8 +123,8 @@ def ag_ui_route(
     doors = Doors(authenticate, may_approve, allowed_origins, limits)
     if agent.runner.approver is None:
         agent = agent.replace(tools=agent.runner.with_approver(answer_later))
-    kept = ThreadStore(store) if isinstance(store, str) else store or _InMemory()
-    return doors.route("POST", path, _Front(agent, kept, doors).run, _Input)
+    waiting_runs = ThreadStore(store) if isinstance(store, str) else store or _InMemory()
+    return doors.route("POST", path, _AgUiFront(agent, waiting_runs, doors).run, _Input)
 
 
 class _InMemory:
@@ -134,12 +134,14 @@ class _InMemory:
         self._states: dict[tuple[str, str], RunState] = {}
 
     async def keep_waiting(self, owner: str, thread: str, state: RunState) -> bool:
-        self._states = {at: kept for at, kept in self._states.items() if not _is_over(kept)}
+        self._states = {
+            key: waiting for key, waiting in self._states.items() if not _is_expired(waiting)
+        }
         if (owner, thread) in self._states:
             return False
-        of_owner = [at for at in self._states if at[0] == owner]
-        if len(of_owner) >= MOST_WAITING:
-            del self._states[of_owner[0]]
+        owner_keys = [key for key in self._states if key[0] == owner]
+        if len(owner_keys) >= MOST_WAITING:
+            del self._states[owner_keys[0]]
         self._states[owner, thread] = state
         return True
 
@@ -147,55 +149,65 @@ class _InMemory:
         return self._states.get((owner, thread))
 
     async def take_waiting(self, owner: str, thread: str, state: RunState) -> bool:
-        is_there = self._states.get((owner, thread)) is state
-        return is_there and self._states.pop((owner, thread)) is state
+        is_waiting = self._states.get((owner, thread)) is state
+        return is_waiting and self._states.pop((owner, thread)) is state
 
 
-class _Front:
+class _AgUiFront:
     def __init__(self, agent: Agent, store: ThreadStore | _InMemory, doors: Doors) -> None:
         self._agent = agent
         self._store = store
         self._doors = doors
 
-    async def run(self, _request: Request, caller: Caller, given: _Input) -> Response:
-        state = await self._store.waiting(caller.id, given.thread_id)
-        if given.resume or (state is not None and not _is_over(state)):
+    async def run(self, _request: Request, caller: Caller, run_input: _Input) -> Response:
+        state = await self._store.waiting(caller.id, run_input.thread_id)
+        if run_input.resume or (state is not None and not _is_expired(state)):
             try:
-                run = await self._resumed(state, caller, given)
+                run = await self._resumed_run(state, caller, run_input)
             except ChatError as error:  # the protocol wants this sent as an event
-                told = f"data: {_line(_started(given))}\n\ndata: {_line(_failed(error))}\n\n"
-                return Response(told, media_type="text/event-stream")
+                text = (
+                    f"data: {_json(_started(run_input))}\n\ndata: {_json(_error_event(error))}\n\n"
+                )
+                return Response(text, media_type="text/event-stream")
         else:
-            said = [_plain(each) for each in given.messages if each.get("role") not in _ASIDE]
-            asked = _in_place(said)
-            run = begin(self._doors, self._agent, caller, asked, unanswered=_UNANSWERED)
-        return RunEvents(run, self._told(run, caller, given), self._doors.limits.heartbeat)
+            messages = [
+                _openai_message(message)
+                for message in run_input.messages
+                if message.get("role") not in _ASIDE_ROLES
+            ]
+            ordered = _results_after_calls(messages)
+            run = begin(self._doors, self._agent, caller, ordered, unanswered=_UNANSWERED_RESULT)
+        return RunEvents(
+            run, self._event_lines(run, caller, run_input), self._doors.limits.heartbeat
+        )
 
-    async def _resumed(self, state: RunState | None, caller: Caller, given: _Input) -> RunStream:
+    async def _resumed_run(
+        self, state: RunState | None, caller: Caller, run_input: _Input
+    ) -> RunStream:
         """Continue a waiting run. Raises ChatError; the question then stays open."""
         if state is None:
             raise _no_question()
-        resume = given.resume or []
-        said, asked = ({e.interrupt_id: e for e in resume}, {r.id: r for r in state.pending})
-        if len(said) != len(resume) or said.keys() != asked.keys():
-            told = "answer each open interrupt of the thread, once"
-            raise ChatError(409, "open_interrupts", told)
-        answers = {i: await self._answer(state, r, caller, said[i]) for i, r in asked.items()}
-        if not await self._store.take_waiting(caller.id, given.thread_id, state):
+        resume = run_input.resume or []
+        resumes, requests = ({e.interrupt_id: e for e in resume}, {r.id: r for r in state.pending})
+        if len(resumes) != len(resume) or resumes.keys() != requests.keys():
+            message = "answer each open interrupt of the thread, once"
+            raise ChatError(409, "open_interrupts", message)
+        answers = {i: await self._answer(state, r, caller, resumes[i]) for i, r in requests.items()}
+        if not await self._store.take_waiting(caller.id, run_input.thread_id, state):
             raise _no_question()
         try:
             return self._doors.run(caller, lambda: self._agent.resume_stream(state, answers))
         except ToolcribError:
-            await self._store.keep_waiting(caller.id, given.thread_id, state)
+            await self._store.keep_waiting(caller.id, run_input.thread_id, state)
             raise
 
     async def _answer(
-        self, state: RunState, asked: ApprovalRequest, caller: Caller, given: _Resume
+        self, state: RunState, request: ApprovalRequest, caller: Caller, resume: _Resume
     ) -> Answer:
-        if given.status == "cancelled":
+        if resume.status == "cancelled":
             return Refuse(by=caller.id)
         try:
-            payload = msgspec.convert(given.payload, type=_Payload)
+            payload = msgspec.convert(resume.payload, type=_Payload)
         except msgspec.ValidationError:
             raise ChatError(
                 422,
@@ -208,29 +220,31 @@ class _Front:
                 "invalid_answer",
                 "a refusal (approved: false) must not have editedArgs, forRun or always",
             )
-        yes = self._doors.yes_of(caller, payload.edited_args, payload.for_run, payload.always)
-        answer = as_asked(yes, asked) if payload.approved else Refuse(by=caller.id)
+        approval = self._doors.yes_of(caller, payload.edited_args, payload.for_run, payload.always)
+        answer = as_asked(approval, request) if payload.approved else Refuse(by=caller.id)
         allowed = partial(self._doors.may_approve, caller)
         runner = self._agent.speaking_in(state).runner
-        await check_answer(runner, state, asked, answer, allowed)
+        await check_answer(runner, state, request, answer, allowed)
         return answer
 
-    async def _told(
-        self, run: RunStream, caller: Caller, given: _Input
+    async def _event_lines(
+        self, run: RunStream, caller: Caller, run_input: _Input
     ) -> AsyncGenerator[str, None]:
-        events = _Events(given, limited=self._doors.limited)
-        yield _line(_started(given))
+        events = _Events(run_input, limited=self._doors.limited)
+        yield _json(_started(run_input))
         try:
             async for event in followed(run):
                 if isinstance(event, Done) and event.result.status == "waiting":
-                    waits = event.result.state
-                    if not await self._store.keep_waiting(caller.id, given.thread_id, waits):
+                    waiting_state = event.result.state
+                    if not await self._store.keep_waiting(
+                        caller.id, run_input.thread_id, waiting_state
+                    ):
                         raise ChatError(409, "busy", _ANOTHER_WAITS)
-                for told in events.of(event):
-                    yield _line(told)
+                for sent_event in events.of(event):
+                    yield _json(sent_event)
         except ToolcribError as error:
-            for told in (*events.close(), _failed(error)):
-                yield _line(told)
+            for sent_event in (*events.close(), _error_event(error)):
+                yield _json(sent_event)
 
 
 class _Events:
@@ -241,36 +255,36 @@ class _Events:
     whole.
     """
 
-    def __init__(self, given: _Input, *, limited: bool = False) -> None:
-        self._given = given
+    def __init__(self, run_input: _Input, *, limited: bool = False) -> None:
+        self._run_input = run_input
         self._limited = limited
-        self._reply = ""  # the id of the reply's message, with its text or its calls
-        self._open = False
-        self._thought = ""  # the id of the open reasoning message
+        self._reply_id = ""  # the id of the reply's message, with its text or its calls
+        self._is_text_open = False
+        self._reasoning_id = ""  # the id of the open reasoning message
         self._schemas: dict[str, Any] = {}
         self._calls_follow = False
-        self._held: list[core.BaseEvent] = []
+        self._held_results: list[core.BaseEvent] = []
 
     def of(self, event: Event) -> Iterator[core.BaseEvent]:
         if not isinstance(event, ToolCallStarted):
-            yield from self._results()
+            yield from self._release_results()
         match event:
             case ReasoningDelta(text=text) if text:
-                yield from self._think(encodable(text))
+                yield from self._add_reasoning(encodable(text))
             case TextDelta(text=text) if text:
-                yield from self._say(encodable(text))
+                yield from self._add_text(encodable(text))
             case ReplyFinished(finish=finish):
-                if not self._open:
-                    self._reply = _new_id()
+                if not self._is_text_open:
+                    self._reply_id = _new_id()
                 self._calls_follow = finish == "tool_calls"
-                yield from self._end()
+                yield from self._end_messages()
             case ToolCallStarted():
                 yield from self._call(event)
             case ApprovalRequested(request=request, schema=schema):
                 self._schemas[request.id] = schema
             case ToolCallFinished(record=record):
-                self._held.append(_result(record))
-                yield from self._results()
+                self._held_results.append(_result_event(record))
+                yield from self._release_results()
             case Done(result=result):
                 yield from self.close()
                 yield self._finished(result)
@@ -278,99 +292,105 @@ class _Events:
     def _call(self, event: ToolCallStarted) -> Iterator[core.BaseEvent]:
         self._calls_follow = False
         yield core.ToolCallStartEvent(
-            tool_call_id=event.id, tool_call_name=event.name, parent_message_id=self._reply or None
+            tool_call_id=event.id,
+            tool_call_name=event.name,
+            parent_message_id=self._reply_id or None,
         )
-        delta = _as_text(event.arguments)
+        delta = _arguments_text(event.arguments)
         if delta is not None:
             yield core.ToolCallArgsEvent(tool_call_id=event.id, delta=delta)
         yield core.ToolCallEndEvent(tool_call_id=event.id)
 
     def close(self) -> Iterator[core.BaseEvent]:
         """End the open messages, and send what was held back."""
-        yield from self._end()
+        yield from self._end_messages()
         self._calls_follow = False
-        yield from self._results()
+        yield from self._release_results()
 
-    def _results(self) -> Iterator[core.BaseEvent]:
-        if not (self._open or self._thought or self._calls_follow):
-            yield from self._held
-            self._held.clear()
+    def _release_results(self) -> Iterator[core.BaseEvent]:
+        if not (self._is_text_open or self._reasoning_id or self._calls_follow):
+            yield from self._held_results
+            self._held_results.clear()
 
-    def _think(self, text: str) -> Iterator[core.BaseEvent]:
-        if not self._thought:
-            id_ = self._thought = _new_id()
+    def _add_reasoning(self, text: str) -> Iterator[core.BaseEvent]:
+        if not self._reasoning_id:
+            id_ = self._reasoning_id = _new_id()
             yield core.ReasoningStartEvent(message_id=id_)
             yield core.ReasoningMessageStartEvent(message_id=id_, role="reasoning")
-        yield core.ReasoningMessageContentEvent(message_id=self._thought, delta=text)
+        yield core.ReasoningMessageContentEvent(message_id=self._reasoning_id, delta=text)
 
-    def _say(self, text: str) -> Iterator[core.BaseEvent]:
-        yield from self._end_thought()
-        if not self._open:
-            self._open, self._reply = True, _new_id()
-            yield core.TextMessageStartEvent(message_id=self._reply, role="assistant")
-        yield core.TextMessageContentEvent(message_id=self._reply, delta=text)
+    def _add_text(self, text: str) -> Iterator[core.BaseEvent]:
+        yield from self._end_reasoning()
+        if not self._is_text_open:
+            self._is_text_open, self._reply_id = True, _new_id()
+            yield core.TextMessageStartEvent(message_id=self._reply_id, role="assistant")
+        yield core.TextMessageContentEvent(message_id=self._reply_id, delta=text)
 
-    def _end(self) -> Iterator[core.BaseEvent]:
-        yield from self._end_thought()
-        if self._open:
-            self._open = False
-            yield core.TextMessageEndEvent(message_id=self._reply)
+    def _end_messages(self) -> Iterator[core.BaseEvent]:
+        yield from self._end_reasoning()
+        if self._is_text_open:
+            self._is_text_open = False
+            yield core.TextMessageEndEvent(message_id=self._reply_id)
 
-    def _end_thought(self) -> Iterator[core.BaseEvent]:
-        if self._thought:
-            yield core.ReasoningMessageEndEvent(message_id=self._thought)
-            yield core.ReasoningEndEvent(message_id=self._thought)
-            self._thought = ""
+    def _end_reasoning(self) -> Iterator[core.BaseEvent]:
+        if self._reasoning_id:
+            yield core.ReasoningMessageEndEvent(message_id=self._reasoning_id)
+            yield core.ReasoningEndEvent(message_id=self._reasoning_id)
+            self._reasoning_id = ""
 
     def _finished(self, result: RunResult) -> core.BaseEvent:
         if result.status == "limited":
             return core.RunErrorEvent(message=limit_text(result.limit or ""), code="limited")
         outcome: Any = core.RunFinishedSuccessOutcome()
         if result.status == "waiting":
-            asked = [
+            interrupts = [
                 _interrupt(
-                    each,
-                    self._schemas.get(each.id),
-                    each.call_in(result.state.run_id),
+                    request,
+                    self._schemas.get(request.id),
+                    request.call_in(result.state.run_id),
                     limited=self._limited,
                 )
-                for each in result.pending
+                for request in result.pending
             ]
-            outcome = core.RunFinishedInterruptOutcome(interrupts=asked)
-        spent, given = result.usage, self._given
-        usage = core.TokenUsage(input_tokens=spent.input_tokens, output_tokens=spent.output_tokens)
+            outcome = core.RunFinishedInterruptOutcome(interrupts=interrupts)
+        run_usage, run_input = result.usage, self._run_input
+        usage = core.TokenUsage(
+            input_tokens=run_usage.input_tokens, output_tokens=run_usage.output_tokens
+        )
         return core.RunFinishedEvent(
-            thread_id=given.thread_id, run_id=given.run_id, outcome=outcome, usage=[usage]
+            thread_id=run_input.thread_id, run_id=run_input.run_id, outcome=outcome, usage=[usage]
         )
 
 
-def _is_over(state: RunState) -> bool:
+def _is_expired(state: RunState) -> bool:
     """Return whether no question of a waiting run can be answered any more."""
-    return all(asked.expired() for asked in state.pending)
+    return all(request.expired() for request in state.pending)
 
 
 def _interrupt(
-    asked: ApprovalRequest, schema: Any, call_id: str, *, limited: bool
+    request: ApprovalRequest, schema: Any, call_id: str, *, limited: bool
 ) -> core.Interrupt:
     properties = {"approved": {"type": "boolean"}, "editedArgs": schema or {"type": "object"}}
-    if asked.for_run:
-        offered = [False, "exactly"] if limited else [False, True, "exactly"]
-        properties["forRun"] = {"enum": offered, "default": False}
-    if asked.always and not limited:
-        always: dict[str, Any] = {"seconds": {"type": "number", "exclusiveMinimum": 0}}
-        masks = not asked.arguments_digest  # a tool with secrets: these may not be left open
-        names = [name for name, value in asked.arguments.items() if not (masks and value == MASK)]
+    if request.for_run:
+        choices = [False, "exactly"] if limited else [False, True, "exactly"]
+        properties["forRun"] = {"enum": choices, "default": False}
+    if request.always and not limited:
+        rule_properties: dict[str, Any] = {"seconds": {"type": "number", "exclusiveMinimum": 0}}
+        has_masked = not request.arguments_digest  # a tool with secrets: these may not be left open
+        names = [
+            name for name, value in request.arguments.items() if not (has_masked and value == MASK)
+        ]
         if names:
-            always["open"] = {"type": "array", "items": {"enum": names}}
+            rule_properties["open"] = {"type": "array", "items": {"enum": names}}
         properties["always"] = {
             "type": "object",
-            "properties": always,
+            "properties": rule_properties,
             "additionalProperties": False,
         }
     return core.Interrupt(
-        id=asked.id,
+        id=request.id,
         reason="tool_call",
-        message=f"Run {asked.title} {shown_request(asked)}? ({asked.reason})",
+        message=f"Run {request.title} {shown_request(request)}? ({request.reason})",
         tool_call_id=call_id,
         response_schema={
             "type": "object",
@@ -378,26 +398,30 @@ def _interrupt(
             "required": ["approved"],
             "additionalProperties": False,
         },
-        expires_at=datetime.fromtimestamp(min(asked.expires_at, _LAST), UTC).isoformat(),
-        metadata={"tool": asked.tool, "arguments": readable(asked.arguments)},
+        expires_at=datetime.fromtimestamp(
+            min(request.expires_at, _LAST_TIMESTAMP), UTC
+        ).isoformat(),
+        metadata={"tool": request.tool, "arguments": readable(request.arguments)},
     )
 
 
-def _started(given: _Input) -> core.BaseEvent:
+def _started(run_input: _Input) -> core.BaseEvent:
     return core.RunStartedEvent(
-        thread_id=given.thread_id, run_id=given.run_id, protocol_version=core.PROTOCOL_VERSION
+        thread_id=run_input.thread_id,
+        run_id=run_input.run_id,
+        protocol_version=core.PROTOCOL_VERSION,
     )
 
 
-def _result(record: ToolInvocationRecord) -> core.BaseEvent:
+def _result_event(record: ToolInvocationRecord) -> core.BaseEvent:
     error = known_error(record)
-    gave = result_with_parts(record) if error is None else {"error": to_plain(error)}
+    content = result_with_parts(record) if error is None else {"error": to_plain(error)}
     return core.ToolCallResultEvent(
-        message_id=_new_id(), tool_call_id=record.id, content=_cut(gave), role="tool"
+        message_id=_new_id(), tool_call_id=record.id, content=_result_text(content), role="tool"
     )
 
 
-def _failed(error: ToolcribError) -> core.BaseEvent:
+def _error_event(error: ToolcribError) -> core.BaseEvent:
     code = error.code if isinstance(error, ChatError) else "unavailable"
     return core.RunErrorEvent(message=str(error), code=code)
 
@@ -406,45 +430,49 @@ def _no_question() -> ChatError:
     return ChatError(404, "unknown_interrupt", "no run of this thread is waiting for an answer")
 
 
-def _plain(message: dict[str, Any]) -> dict[str, Any]:
+def _openai_message(message: dict[str, Any]) -> dict[str, Any]:
     """Return a message in OpenAI's form, without what AG-UI adds to it."""
     return {
         "role": message.get("role"),
-        "content": _parts(message.get("content"), "id", *_ENVELOPE),
-        "tool_calls": _parts(message.get("toolCalls"), *_ENVELOPE),
+        "content": _without_members(message.get("content"), "id", *_ENVELOPE_MEMBERS),
+        "tool_calls": _without_members(message.get("toolCalls"), *_ENVELOPE_MEMBERS),
         "tool_call_id": message.get("toolCallId"),
     }
 
 
-def _in_place(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _results_after_calls(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the messages with each result after the message of its call.
 
     A client keeps the result of a background call where it arrived.
     """
     groups: list[list[dict[str, Any]]] = []
-    made: dict[object, int] = {}
+    group_of_call: dict[object, int] = {}
     for message in messages:
         id_ = message["tool_call_id"]
-        at = made.pop(id_, None) if message["role"] == "tool" and isinstance(id_, str) else None
-        if at is not None:
-            groups[at].append(message)
+        group_index = (
+            group_of_call.pop(id_, None)
+            if message["role"] == "tool" and isinstance(id_, str)
+            else None
+        )
+        if group_index is not None:
+            groups[group_index].append(message)
             continue
-        given = message["tool_calls"]
-        calls = given if isinstance(given, list) else []
-        named = [each.get("id") for each in calls if isinstance(each, dict)]
-        made |= {each: len(groups) for each in named if isinstance(each, str)}
+        tool_calls = message["tool_calls"]
+        calls = tool_calls if isinstance(tool_calls, list) else []
+        call_ids = [call.get("id") for call in calls if isinstance(call, dict)]
+        group_of_call |= {call: len(groups) for call in call_ids if isinstance(call, str)}
         groups.append([message])
     return [message for group in groups for message in group]
 
 
-def _parts(value: Any, *without: str) -> Any:
+def _without_members(value: Any, *names: str) -> Any:
     if not isinstance(value, list):
         return value
-    gone = dict.fromkeys(without)  # null members say nothing
-    return [part | gone if isinstance(part, dict) else part for part in value]
+    nulls = dict.fromkeys(names)  # null members say nothing
+    return [part | nulls if isinstance(part, dict) else part for part in value]
 
 
-def _as_text(arguments: JsonObject | None) -> str | None:
+def _arguments_text(arguments: JsonObject | None) -> str | None:
     """Return arguments as exact text; None if there are none, or a client could not return them."""
     if arguments is None:
         return None
@@ -455,14 +483,14 @@ def _as_text(arguments: JsonObject | None) -> str | None:
         return None
 
 
-def _cut(value: JsonValue) -> str:
+def _result_text(value: JsonValue) -> str:
     """Return a result as text that a client may send back; for a large one, its size and head."""
     if isinstance(value, str) and len(encodable(value).encode()) <= LARGEST_RESULT:
         return encodable(value)
     return msgspec.json.encode(bounded(value, LARGEST_RESULT, LARGEST_RESULT // 3)).decode()
 
 
-def _line(event: core.BaseEvent) -> str:
+def _json(event: core.BaseEvent) -> str:
     return event.model_dump_json(by_alias=True)
 
 

@@ -70,8 +70,8 @@ except ImportError:
 # Rule: nothing that a model or a tool says can become part of the page. Scripts and styles come
 # from these files alone, and the page talks to this server alone.
 
-_LONGEST_TITLE = 200
-_FILES = {
+_MAX_TITLE = 200
+_PAGE_FILES = {
     "index.html": "text/html; charset=utf-8",
     "index.css": "text/css; charset=utf-8",
     "page.js": "text/javascript; charset=utf-8",
@@ -81,7 +81,7 @@ _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 )
-_HEADERS = {
+_PAGE_HEADERS = {
     "content-security-policy": _POLICY,
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
@@ -97,12 +97,16 @@ def page_routes() -> list[Route]:
 
     They hold nobody's data; callers are checked where the threads are.
     """
-    return [_route(name, kind) for name, kind in _FILES.items()]
+    return [_page_route(name, content_type) for name, content_type in _PAGE_FILES.items()]
 
 
-def _route(name: str, kind: str) -> Route:
+def _page_route(name: str, content_type: str) -> Route:
     body = files("toolcrib.chat").joinpath("built", name).read_bytes()
-    headers = {**_HEADERS, "content-type": kind, "etag": f'"{hashlib.sha256(body).hexdigest()}"'}
+    headers = {
+        **_PAGE_HEADERS,
+        "content-type": content_type,
+        "etag": f'"{hashlib.sha256(body).hexdigest()}"',
+    }
 
     async def endpoint(request: Request) -> Response:
         if request.headers.get("if-none-match") == headers["etag"]:
@@ -221,8 +225,8 @@ def chat_app(
     `durable` together with `may_approve`, because the restriction is not stored with an answer.
     """
     doors = Doors(authenticate, may_approve, allowed_origins, limits)
-    kept = store if isinstance(store, ThreadStore) else ThreadStore(store)
-    keeper = CallKeeper(kept)
+    thread_store = store if isinstance(store, ThreadStore) else ThreadStore(store)
+    keeper = CallKeeper(thread_store)
     runner = agent.runner.with_sinks(keeper)
     if runner.approver is None:
         runner = runner.with_approver(answer_later)
@@ -232,18 +236,18 @@ def chat_app(
             "their own calls"
         )
     lasting = None if durable is None else LastingRuns(durable, agent.name or "chat")
-    carried = agent.replace(tools=runner)
-    live = LiveThreads(carried, kept, keeper, limited=doors.limited, lasting=lasting)
-    rules = [each.runner.rules for each in carried.team.members.values()]
-    keeping = {id(each): each for each in rules if each is not None}
-    chat = _Chat(live, kept, doors, [*keeping.values()])
+    carried_agent = agent.replace(tools=runner)
+    live = LiveThreads(carried_agent, thread_store, keeper, limited=doors.limited, lasting=lasting)
+    rules = [member.runner.rules for member in carried_agent.team.members.values()]
+    rule_stores = {id(member): member for member in rules if member is not None}
+    chat = _Chat(live, thread_store, doors, [*rule_stores.values()])
     return chat.app(page_routes() if page else [])
 
 
-_CODES = {404: "unknown_path", 405: "wrong_method"}
+_CODES_BY_STATUS = {404: "unknown_path", 405: "wrong_method"}
 
 
-async def _said_no(_request: Request, error: Exception) -> Response:
+async def _refuse_error(_request: Request, error: Exception) -> Response:
     """Return a Refusal for errors outside the doors.
 
     These are an unknown path, a wrong method, the application's own HTTPException, and unexpected
@@ -251,22 +255,22 @@ async def _said_no(_request: Request, error: Exception) -> Response:
     """
     if not isinstance(error, HTTPException):
         return refusal(ChatError(500, "failed", "something went wrong"))
-    code = _CODES.get(error.status_code, "refused")
-    answer = refusal(ChatError(error.status_code, code, str(error.detail)))
-    answer.headers.update(error.headers or {})
-    return answer
+    code = _CODES_BY_STATUS.get(error.status_code, "refused")
+    response = refusal(ChatError(error.status_code, code, str(error.detail)))
+    response.headers.update(error.headers or {})
+    return response
 
 
-_REFUSALS = {HTTPException: _said_no, Exception: _said_no}
+_EXCEPTION_HANDLERS = {HTTPException: _refuse_error, Exception: _refuse_error}
 
 
 class _Chat:
     """The routes of one app."""
 
     def __init__(
-        self, live: LiveThreads, store: ThreadStore, doors: Doors, keeping: Sequence[KeepsRules]
+        self, live: LiveThreads, store: ThreadStore, doors: Doors, rule_stores: Sequence[KeepsRules]
     ) -> None:
-        self._keeping = keeping
+        self._rule_stores = rule_stores
         self._live = live
         self._store = store
         self._doors = doors
@@ -275,13 +279,15 @@ class _Chat:
     def app(self, page: list[Route]) -> Starlette:
         operations = self._operations()
         routes = [
-            self._doors.route(each.method, each.path, each.handler, each.takes)
-            for each in operations
+            self._doors.route(
+                operation.method, operation.path, operation.handler, operation.body_type
+            )
+            for operation in operations
         ]
-        paths = [*page, _description_route(operations), *routes]
-        made = Starlette(routes=paths, exception_handlers=_REFUSALS)
-        made.state.chat = self._live
-        return made
+        all_routes = [*page, _description_route(operations), *routes]
+        asgi_app = Starlette(routes=all_routes, exception_handlers=_EXCEPTION_HANDLERS)
+        asgi_app.state.chat = self._live
+        return asgi_app
 
     def _operations(self) -> list[_Operation]:
         thread = "/threads/{thread_id}"
@@ -290,10 +296,10 @@ class _Chat:
             _Operation("GET", "/threads", self._list, "Your threads, newest first", ThreadList),
             _Operation("POST", "/threads", self._create, "A new thread", Created, 201),
             _Operation("GET", thread, self._show, "What a page shows of it", ShownThread),
-            _Operation("PATCH", thread, self._rename, "Another title", Title, takes=Title),
+            _Operation("PATCH", thread, self._rename, "Another title", Title, body_type=Title),
             _Operation("DELETE", thread, self._delete, "Gone", None, 204),
             _Operation("GET", thread + "/export", self._export, "The same as a file", ShownThread),
-            _Operation("GET", thread + "/stream", self._stream, _STREAM, Operation),
+            _Operation("GET", thread + "/stream", self._stream, _STREAM_SUMMARY, Operation),
             _Operation(
                 "POST", thread + "/messages", self._ask, "Begin a run", Begun, 202, NewMessage
             ),
@@ -314,15 +320,15 @@ class _Chat:
     async def _show(self, request: Request, caller: Caller, _body: Nothing) -> Response:
         return JSONResponse(await self._live.snapshot(_thread(request), caller.id))
 
-    async def _rename(self, request: Request, caller: Caller, given: Title) -> Response:
-        title = " ".join(given.title.split())
+    async def _rename(self, request: Request, caller: Caller, body: Title) -> Response:
+        title = " ".join(body.title.split())
         if not is_seen(title):
             raise ChatError(422, "no_title", "a title needs at least one visible character")
-        if len(title) > _LONGEST_TITLE or NOT_IN_TITLES.search(title):
+        if len(title) > _MAX_TITLE or NOT_IN_TITLES.search(title):
             raise ChatError(
                 422,
                 "bad_title",
-                f"a title may have at most {_LONGEST_TITLE} characters, without control "
+                f"a title may have at most {_MAX_TITLE} characters, without control "
                 "characters or characters that change the text direction",
             )
         await self._live.rename(_thread(request), caller.id, title)
@@ -333,9 +339,9 @@ class _Chat:
         return Response(status_code=204)
 
     async def _export(self, request: Request, caller: Caller, _body: Nothing) -> Response:
-        shown = await self._live.snapshot(_thread(request), caller.id)
-        name = f'attachment; filename="{shown["thread"]["id"]}.json"'
-        return JSONResponse(shown, headers={"content-disposition": name})
+        view = await self._live.snapshot(_thread(request), caller.id)
+        disposition = f'attachment; filename="{view["thread"]["id"]}.json"'
+        return JSONResponse(view, headers={"content-disposition": disposition})
 
     async def _stream(self, request: Request, caller: Caller, _body: Nothing) -> Response:
         changes = self._live.watch(_thread(request), caller.id)
@@ -360,26 +366,28 @@ class _Chat:
             finally:
                 await changes.aclose()
 
-        return _Watched(chunks(), self._doors.limits.heartbeat, lambda: self._left(caller.id))
+        return _ThreadResponse(
+            chunks(), self._doors.limits.heartbeat, lambda: self._stream_closed(caller.id)
+        )
 
-    def _left(self, caller_id: str) -> None:
+    def _stream_closed(self, caller_id: str) -> None:
         self._streams[caller_id] -= 1
         if not self._streams[caller_id]:
             del self._streams[caller_id]
 
-    async def _ask(self, request: Request, caller: Caller, asked: NewMessage) -> Response:
-        self._doors.check_text(asked.text)
+    async def _ask(self, request: Request, caller: Caller, body: NewMessage) -> Response:
+        self._doors.check_text(body.text)
         thread_id = _thread(request)
         with self._live.count_run(thread_id, caller.id, self._doors.limits.runs):
-            turn_id = await self._live.ask(thread_id, caller, asked.text, asked.instead_of)
+            turn_id = await self._live.ask(thread_id, caller, body.text, body.instead_of)
         return JSONResponse({"turn": turn_id}, 202)
 
     async def _cancel(self, request: Request, caller: Caller, _body: Nothing) -> Response:
         await self._live.cancel(_thread(request), caller.id)
         return JSONResponse({}, 202)
 
-    async def _answer(self, request: Request, caller: Caller, given: GivenAnswer) -> Response:
-        answer = self._answer_of(given, caller)
+    async def _answer(self, request: Request, caller: Caller, body: GivenAnswer) -> Response:
+        answer = self._answer_of(body, caller)
         thread_id, approval_id = _thread(request), request.path_params["approval_id"]
         with self._live.count_run(thread_id, caller.id, self._doors.limits.runs):
             turn_id = await self._live.answer(
@@ -387,18 +395,18 @@ class _Chat:
                 caller,
                 approval_id,
                 answer,
-                lambda asked: self._doors.may_approve(caller, asked),
+                lambda question: self._doors.may_approve(caller, question),
             )
         return JSONResponse({"turn": turn_id}, 202)
 
-    def _answer_of(self, given: GivenAnswer, caller: Caller) -> Answer:
+    def _answer_of(self, body: GivenAnswer, caller: Caller) -> Answer:
         """Return the answer in a request body. Raises ChatError."""
-        if given.decision == "approve":
-            return self._doors.yes_of(caller, given.arguments, given.for_run, given.always)
-        if given == GivenAnswer("deny", reason=given.reason):
-            return Refuse(reason=given.reason[:500], by=caller.id)
-        told = "decision must be approve (with arguments, for_run or always) or deny"
-        raise ChatError(422, "invalid_answer", told)
+        if body.decision == "approve":
+            return self._doors.yes_of(caller, body.arguments, body.for_run, body.always)
+        if body == GivenAnswer("deny", reason=body.reason):
+            return Refuse(reason=body.reason[:500], by=caller.id)
+        message = "decision must be approve (with arguments, for_run or always) or deny"
+        raise ChatError(422, "invalid_answer", message)
 
     async def _why(self, request: Request, caller: Caller, _body: Nothing) -> Response:
         """Return the whole record of a call: who decided, what it was picked from, what it gave."""
@@ -410,47 +418,49 @@ class _Chat:
             if record is not None:
                 state = RunState.from_json(turn.state) if turn.state else None
                 replies = turn.view.get("replies", [])
-                number = record.origin.turn if record.origin else 0
-                made_by = [each for each in replies if each["turn"] == number]
+                turn_number = record.origin.turn if record.origin else 0
+                call_replies = [reply for reply in replies if reply["turn"] == turn_number]
                 why = Why(
                     readable(to_plain(record)),
                     None if state is None else readable(to_plain(state.choice)),
-                    _spent(made_by),
-                    _spent(replies),
+                    _spent_by(call_replies),
+                    _spent_by(replies),
                 )
                 return JSONResponse(to_plain(why))
         raise ChatError(404, "unknown_call", "this thread has no such call")
 
     async def _rules(self, _request: Request, caller: Caller, _body: Nothing) -> Response:
-        kept = {
-            each.id: each for store in self._keeping for each in await store.rules(caller=caller.id)
+        rules = {
+            rule.id: rule
+            for store in self._rule_stores
+            for rule in await store.rules(caller=caller.id)
         }
-        listed = [shown_rule(each) for each in kept.values()]
-        return JSONResponse(to_plain(RuleList(bool(self._keeping), listed)))
+        listed_rules = [shown_rule(rule) for rule in rules.values()]
+        return JSONResponse(to_plain(RuleList(bool(self._rule_stores), listed_rules)))
 
     async def _revoke(self, request: Request, caller: Caller, _body: Nothing) -> Response:
         """Revoke a rule of the caller's; other callers' rules appear not to exist."""
-        revoked = False
-        for store in self._keeping:
+        is_revoked = False
+        for store in self._rule_stores:
             try:
                 await store.revoke(request.path_params["rule_id"], caller=caller.id)
-                revoked = True
+                is_revoked = True
             except ApprovalError as error:
                 if error.code is not ErrorCode.UNKNOWN_APPROVAL:
                     raise
-        if not revoked:
+        if not is_revoked:
             raise ChatError(404, "unknown_rule", "you have no such rule")
         return Response(status_code=204)
 
 
-def _spent(replies: Sequence[dict[str, Any]]) -> Spent | None:
+def _spent_by(replies: Sequence[dict[str, Any]]) -> Spent | None:
     """Add up what replies have used, and what they cost if each has a known price."""
     if not replies:
         return None
-    usages = [msgspec.convert(each["usage"], Usage) for each in replies]
-    costs = [_cost(each, usage) for each, usage in zip(replies, usages, strict=True)]
-    known = [cost for cost in costs if cost is not None]
-    total = sum(known, Decimal(0)) if len(known) == len(costs) else None
+    usages = [msgspec.convert(reply["usage"], Usage) for reply in replies]
+    costs = [_cost(reply, usage) for reply, usage in zip(replies, usages, strict=True)]
+    known_costs = [cost for cost in costs if cost is not None]
+    total = sum(known_costs, Decimal(0)) if len(known_costs) == len(costs) else None
     sums = to_plain(sum(usages, Usage()))
     return Spent(**sums, cost=None if total is None else str(total))
 
@@ -471,13 +481,13 @@ def _thread(request: Request) -> str:
 
 # The description of the routes (OpenAPI 3.1), made from the very types that bodies are read as.
 
-_STREAM = (
+_STREAM_SUMMARY = (
     "What it shows, and then every change: lines that begin with `aui-state:`, each with a JSON list"
     " of Operations, and empty ones as a heartbeat"
 )
 
 
-_OF_A_BODY = (
+_BODY_REFUSALS = (
     ". What a body says that is not a client's to say has a code of its own (422): "
     + "; ".join(f"`{code}`, {why}" for code, (why, _) in NOT_A_CLIENTS.items())
 )
@@ -487,64 +497,76 @@ class _Operation(NamedTuple):
     method: str
     path: str
     handler: Handler
-    says: str
-    gives: Any
+    summary: str
+    response_type: Any
     status: int = 200
-    takes: type[msgspec.Struct] = Nothing
+    body_type: type[msgspec.Struct] = Nothing
 
 
 def _description_route(operations: Sequence[_Operation]) -> Route:
-    described = description(operations)
+    document = description(operations)
 
     async def endpoint(request: Request) -> Response:
-        at = request.scope.get("root_path") or "/"  # where the app is mounted
-        return JSONResponse({**described, "servers": [{"url": at}]})
+        mount_path = request.scope.get("root_path") or "/"  # where the app is mounted
+        return JSONResponse({**document, "servers": [{"url": mount_path}]})
 
     return Route("/openapi.json", endpoint, methods=["GET"])
 
 
 def description(operations: Sequence[_Operation]) -> dict[str, Any]:
     """Return the OpenAPI description of routes."""
-    types = [Refusal, *(t for each in operations for t in (each.takes, each.gives) if t)]
+    types = [
+        Refusal,
+        *(
+            t
+            for operation in operations
+            for t in (operation.body_type, operation.response_type)
+            if t
+        ),
+    ]
     template = "#/components/schemas/{name}"
     schemas, components = msgspec.json.schema_components(types, ref_template=template)
-    of = dict(zip(types, schemas, strict=True))
+    schema_of = dict(zip(types, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
-    for each in operations:
-        path = each.path.replace(":path}", "}")
-        paths.setdefault(path, {})[each.method.lower()] = _described(each, path, of)
+    for operation in operations:
+        path = operation.path.replace(":path}", "}")
+        paths.setdefault(path, {})[operation.method.lower()] = _openapi_operation(
+            operation, path, schema_of
+        )
     info = {"title": "Chat", "version": "1", "description": "Conversations with an agent."}
     return {"openapi": "3.1.0", "info": info, "paths": paths, "components": {"schemas": components}}
 
 
-def _described(operation: _Operation, path: str, of: dict[Any, Any]) -> dict[str, Any]:
+def _openapi_operation(
+    operation: _Operation, path: str, schema_of: dict[Any, Any]
+) -> dict[str, Any]:
     names = [piece[1:-1] for piece in path.split("/") if piece.startswith("{")]
     parameters: list[dict[str, Any]] = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
         for name in names
     ]
-    if operation.gives is ThreadList:
+    if operation.response_type is ThreadList:
         parameters.append({"name": "search", "in": "query", "schema": {"type": "string"}})
-    given: dict[str, Any] = {"description": operation.says}
-    if operation.gives is Operation:
-        given["content"] = {"text/plain": {"schema": {"type": "string"}}}
-    elif operation.gives is not None:
-        given["content"] = {"application/json": {"schema": of[operation.gives]}}
-    refused = {"application/json": {"schema": of[Refusal]}}
-    made: dict[str, Any] = {
+    response: dict[str, Any] = {"description": operation.summary}
+    if operation.response_type is Operation:
+        response["content"] = {"text/plain": {"schema": {"type": "string"}}}
+    elif operation.response_type is not None:
+        response["content"] = {"application/json": {"schema": schema_of[operation.response_type]}}
+    error_content = {"application/json": {"schema": schema_of[Refusal]}}
+    described: dict[str, Any] = {
         "operationId": f"{operation.method.lower()}_{operation.handler.__name__.strip('_')}",
-        "summary": operation.says,
+        "summary": operation.summary,
         "parameters": parameters,
         "responses": {
-            str(operation.status): given,
-            "default": {"description": "Why not", "content": refused},
+            str(operation.status): response,
+            "default": {"description": "Why not", "content": error_content},
         },
     }
-    if operation.takes is not Nothing:
-        made["responses"]["default"]["description"] += _OF_A_BODY
-        body = {"application/json": {"schema": of[operation.takes]}}
-        made["requestBody"] = {"required": True, "content": body}
-    return made
+    if operation.body_type is not Nothing:
+        described["responses"]["default"]["description"] += _BODY_REFUSALS
+        body = {"application/json": {"schema": schema_of[operation.body_type]}}
+        described["requestBody"] = {"required": True, "content": body}
+    return described
 
 
 # Streams in the data-stream format.
@@ -558,23 +580,23 @@ class _Streamed(DataStreamResponse):  # type: ignore[misc] # assistant_stream ha
         self.headers.update(_STREAM_HEADERS)
 
 
-class _Watched(_Streamed):
-    """Sends a thread to its reader, and calls `left` when the reader has left, however early.
+class _ThreadResponse(_Streamed):
+    """Sends a thread to its reader, and calls `on_close` when the reader has left, however early.
 
     Chunks that nobody has begun to read never come to an end.
     """
 
     def __init__(
-        self, chunks: AsyncGenerator[Any, None], heartbeat: float, left: Callable[[], None]
+        self, chunks: AsyncGenerator[Any, None], heartbeat: float, on_close: Callable[[], None]
     ) -> None:
         super().__init__(chunks, heartbeat)
-        self._left = left
+        self._on_close = on_close
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._left()
+            self._on_close()
 
 
 class _RunResponse(OfRun, _Streamed):

@@ -59,9 +59,9 @@ except ImportError:
 
 Authenticate: TypeAlias = Callable[[Request], Caller | Awaitable[Caller | None] | None]
 Handler: TypeAlias = Callable[[Request, Caller, Any], Awaitable[Response]]
-_HERE = (*HERE, "testserver")
+_LOCAL_HOSTS = (*HERE, "testserver")
 _MOST_CALLERS = 10_000  # whose request rates are remembered
-_OF_TYPES = ("Expected ", "Object missing required field ")  # they name nothing that was sent
+_TYPE_ERRORS = ("Expected ", "Object missing required field ")  # they name nothing that was sent
 
 
 class Nothing(msgspec.Struct, forbid_unknown_fields=True):
@@ -117,11 +117,11 @@ def bearer(token: str, caller: str = "local") -> Authenticate:
     """
     is_token = token_matcher(token)
 
-    def who(request: Request) -> Caller | None:
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        return Caller(caller) if is_token(given) and scheme.lower() == "bearer" else None
+    def authenticate(request: Request) -> Caller | None:
+        scheme, _, sent_token = request.headers.get("authorization", "").partition(" ")
+        return Caller(caller) if is_token(sent_token) and scheme.lower() == "bearer" else None
 
-    return who
+    return authenticate
 
 
 class Doors:
@@ -137,9 +137,9 @@ class Doors:
         self._authenticate = authenticate
         self._may_approve = may_approve or anything
         check_each("allowed_origins", origins, str, 'a list of str: ["https://…"]')
-        self._origins = {each.lower() for each in origins}  # origins are case-insensitive
+        self._origins = {origin.lower() for origin in origins}  # origins are case-insensitive
         self.limits = limits
-        self._asked: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._request_budgets: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._runs: Counter[str] = Counter()
 
     def route(
@@ -147,7 +147,7 @@ class Doors:
         method: str,
         path: str,
         handler: Handler,
-        takes: type[msgspec.Struct] = Nothing,
+        body_type: type[msgspec.Struct] = Nothing,
         *,
         refused: Callable[[ChatError], Response] | None = None,
     ) -> Route:
@@ -160,7 +160,7 @@ class Doors:
         async def endpoint(request: Request) -> Response:
             try:
                 caller = await self.caller(request)
-                return await handler(request, caller, await self._body(request, takes))
+                return await handler(request, caller, await self._body(request, body_type))
             except ChatError as error:
                 return refused(error)
             except ToolcribError as error:  # toolcrib's own, so its text is safe
@@ -174,18 +174,18 @@ class Doors:
             raise too_many_runs()
         stream = start()
         self._runs[caller.id] += 1
-        stream.when_ended(lambda _result: self._ended(caller.id))
+        stream.when_ended(lambda _result: self._run_ended(caller.id))
         return stream
 
-    def _ended(self, caller_id: str) -> None:
+    def _run_ended(self, caller_id: str) -> None:
         self._runs[caller_id] -= 1
         if not self._runs[caller_id]:
             del self._runs[caller_id]
 
-    def may_approve(self, caller: Caller, asked: ApprovalRequest) -> bool:
+    def may_approve(self, caller: Caller, request: ApprovalRequest) -> bool:
         """Return whether a caller may answer. Anything but yes or no is a failure."""
         try:
-            return says_yes(self._may_approve, caller, asked)
+            return says_yes(self._may_approve, caller, request)
         except (ToolcribError, HTTPException):
             raise
         except Exception as error:  # noqa: BLE001  the application's code
@@ -222,7 +222,7 @@ class Doors:
     async def caller(self, request: Request) -> Caller:
         """Return the caller. Raises ChatError."""
         self._check_origin(request)
-        caller = await self._who(request)
+        caller = await self._authenticated_caller(request)
         if caller is None:
             raise ChatError(
                 401, "unauthenticated", "sign in first: this request has no valid credentials"
@@ -235,36 +235,38 @@ class Doors:
         if request.method in ("GET", "HEAD"):  # a body has no meaning here, by RFC 9110
             return Nothing()
         received = bytearray()
-        async for piece in request.stream():
-            received += piece
+        async for chunk in request.stream():
+            received += chunk
             if len(received) > self.limits.body_bytes:
-                told = f"a request may have at most {self.limits.body_bytes:,} bytes"
-                raise ChatError(413, "too_large", told)
+                message = f"a request may have at most {self.limits.body_bytes:,} bytes"
+                raise ChatError(413, "too_large", message)
         if not received and type_ is Nothing:
             return Nothing()
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json":
+        content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if content_type != "application/json":
             raise ChatError(415, "not_json", "send JSON, with the content type application/json")
         try:
-            given = jiter.from_json(bytes(received), allow_inf_nan=False, catch_duplicate_keys=True)
+            body = jiter.from_json(bytes(received), allow_inf_nan=False, catch_duplicate_keys=True)
             if kept_apart(bytes(received)) is not None:  # an edit may mean its digits
                 raise ChatError(422, "invalid_body", ROUNDED)
-            return msgspec.convert(_with_integers(given), type_)
+            return msgspec.convert(_with_whole_numbers(body), type_)
         except msgspec.ValidationError as error:
-            raise _refused(error, given, type_) from None
+            raise _body_refusal(error, body, type_) from None
         except ValueError as error:
             if "duplicate key" in str(error):  # nobody can know which of the two counts
-                told = "an object in the body has a duplicate key"
-                raise ChatError(400, "key_twice", told) from None
-            told = "is not valid JSON" if received.strip() else f"is empty: {_takes(type_)}"
-            raise ChatError(422, "invalid_body", f"the body {told}") from None
+                message = "an object in the body has a duplicate key"
+                raise ChatError(400, "key_twice", message) from None
+            message = (
+                "is not valid JSON" if received.strip() else f"is empty: {_expected_body(type_)}"
+            )
+            raise ChatError(422, "invalid_body", f"the body {message}") from None
 
-    async def _who(self, request: Request) -> Caller | None:
+    async def _authenticated_caller(self, request: Request) -> Caller | None:
         if self._authenticate is None:
-            named = request.headers.get("host", "")
-            host = host_in(named) if named else "localhost"
+            host_header = request.headers.get("host", "")
+            host = host_in(host_header) if host_header else "localhost"
             client = None if request.client is None else request.client.host
-            if not is_from_here(client, request.headers.items()) or host not in _HERE:
+            if not is_from_here(client, request.headers.items()) or host not in _LOCAL_HOSTS:
                 raise ChatError(
                     403,
                     "elsewhere",
@@ -272,8 +274,8 @@ class Doors:
                 )
             return Caller("local")
         try:
-            found = self._authenticate(request)
-            caller = await found if inspect.isawaitable(found) else found
+            result = self._authenticate(request)
+            caller = await result if inspect.isawaitable(result) else result
             check_type("what authenticate gives", caller, (Caller, type(None)), "a Caller, or None")
         except (ToolcribError, HTTPException):
             raise  # these say themselves what to answer
@@ -285,23 +287,23 @@ class Doors:
         origin = request.headers.get("origin")
         if origin is None or origin.lower() in self._origins:
             return
-        asker = origin.lower().partition("://")[2]  # an origin has no path: host and port
-        if not asker or asker != request.headers.get("host", "").lower():
+        origin_host = origin.lower().partition("://")[2]  # an origin has no path: host and port
+        if not origin_host or origin_host != request.headers.get("host", "").lower():
             raise ChatError(403, "wrong_origin", "requests from this origin are not allowed")
 
     def _check_rate(self, caller_id: str) -> None:
         """Take one of the caller's requests, which refill evenly over a minute (a token bucket)."""
-        most, now = float(self.limits.requests), time.monotonic()
-        left, then = self._asked.pop(caller_id, (most, now))
-        left = min(most, left + (now - then) * most / 60)
-        self._asked[caller_id] = (max(left - 1, 0.0), now)
-        if len(self._asked) > _MOST_CALLERS:
-            self._asked.popitem(last=False)
-        if left < 1:
+        capacity, now = float(self.limits.requests), time.monotonic()
+        tokens, refilled_at = self._request_budgets.pop(caller_id, (capacity, now))
+        tokens = min(capacity, tokens + (now - refilled_at) * capacity / 60)
+        self._request_budgets[caller_id] = (max(tokens - 1, 0.0), now)
+        if len(self._request_budgets) > _MOST_CALLERS:
+            self._request_budgets.popitem(last=False)
+        if tokens < 1:
             raise ChatError(429, "too_many_requests", "too many requests: try again in a moment")
 
 
-def _with_integers(body: Any) -> Any:
+def _with_whole_numbers(body: Any) -> Any:
     """Return a body whose own members are integers if their text says so: `1.0` is 1."""
     if not isinstance(body, dict):
         return body
@@ -351,49 +353,49 @@ The words have only letters, in lower case.
 """
 
 
-def _refused(error: msgspec.ValidationError, given: Any, type_: type[Any]) -> ChatError:
+def _body_refusal(error: msgspec.ValidationError, body: Any, type_: type[Any]) -> ChatError:
     """Return why a body is refused, preferring a reason in NOT_A_CLIENTS."""
-    if isinstance(given, dict) and type_.__struct_config__.forbid_unknown_fields:
+    if isinstance(body, dict) and type_.__struct_config__.forbid_unknown_fields:
         declared = type_.__struct_encode_fields__
-        words = set(_words({name: part for name, part in given.items() if name not in declared}))
-        for code, (why, saying) in NOT_A_CLIENTS.items():
-            if not words.isdisjoint(saying.split()):
-                return ChatError(422, code, f"{why}: {_takes(type_)}")
-    return ChatError(422, "invalid_body", _fault(error, type_))
+        claims = set(_claims({name: part for name, part in body.items() if name not in declared}))
+        for code, (why, claim_words) in NOT_A_CLIENTS.items():
+            if not claims.isdisjoint(claim_words.split()):
+                return ChatError(422, code, f"{why}: {_expected_body(type_)}")
+    return ChatError(422, "invalid_body", _body_fault(error, type_))
 
 
-def _words(part: Any) -> Iterator[str]:
+def _claims(part: Any) -> Iterator[str]:
     """Yield the names of all members in a part of a body, and the values of `role` and `type`."""
-    for each in part if isinstance(part, list) else ():
-        yield from _words(each)
+    for item in part if isinstance(part, list) else ():
+        yield from _claims(item)
     for name, inner in part.items() if isinstance(part, dict) else ():
-        word = _letters(name)
-        yield word
-        if isinstance(inner, str) and word in ("role", "type"):
-            yield f"role:{_letters(inner)}"
-        yield from _words(inner)
+        letters = _letters_of(name)
+        yield letters
+        if isinstance(inner, str) and letters in ("role", "type"):
+            yield f"role:{_letters_of(inner)}"
+        yield from _claims(inner)
 
 
-def _letters(name: str) -> str:
+def _letters_of(name: str) -> str:
     return "".join(filter(str.isalpha, name)).lower()
 
 
-def _takes(type_: type[Any]) -> str:
+def _expected_body(type_: type[Any]) -> str:
     if type_ is Nothing:
         return "the body must be empty"
     return f"the body may have only {', '.join(type_.__struct_encode_fields__)}"
 
 
-def _fault(error: msgspec.ValidationError, type_: type[Any]) -> str:
+def _body_fault(error: msgspec.ValidationError, type_: type[Any]) -> str:
     """Return where a body is wrong, and what is expected there; of what was sent, only its type."""
     text = str(error)
     if text.startswith("Object contains unknown field"):  # the name follows, whatever it says
-        return _takes(type_)
-    told, at, path = text.rpartition(" - at `$")
-    told, place = (told, path.strip(".`")) if at else (text, "the body")
-    if not told.startswith(_OF_TYPES):
-        return f"{place}: this value is not allowed"
-    return f"{place}: {told[0].lower()}{told[1:].replace('`', '')}"
+        return _expected_body(type_)
+    expectation, separator, path = text.rpartition(" - at `$")
+    expectation, location = (expectation, path.strip(".`")) if separator else (text, "the body")
+    if not expectation.startswith(_TYPE_ERRORS):
+        return f"{location}: this value is not allowed"
+    return f"{location}: {expectation[0].lower()}{expectation[1:].replace('`', '')}"
 
 
 def _failed(what: str, error: Exception) -> ChatError:
@@ -409,46 +411,48 @@ def too_many_runs() -> ChatError:
 async def check_answer(
     runner: ToolRunner,
     state: RunState,
-    asked: ApprovalRequest,
+    request: ApprovalRequest,
     answer: Answer,
-    allowed: Callable[[ApprovalRequest], bool],
+    may_answer: Callable[[ApprovalRequest], bool],
 ) -> None:
     """Raise ChatError for an answer that cannot be accepted.
 
     It may be too late, come from somebody who may not give it, go beyond what was offered, or have
     arguments that the tool refuses, which are listed place by place.
     """
-    if asked.expired():
+    if request.expired():
         raise ChatError(
             410, "approval_expired", "nobody answered in time, so the call does not run"
         )
-    if not allowed(asked):
+    if not may_answer(request):
         raise ChatError(403, "may_not_approve", "you may not answer for this call")
-    if isinstance(answer, Approve) and answer.for_run and not asked.for_run:
+    if isinstance(answer, Approve) and answer.for_run and not request.for_run:
         raise ChatError(
             422, "invalid_answer", "this question is about one call only: answer without for_run"
         )
     if isinstance(answer, Approve) and answer.always is not None:
-        _check_rule(asked, answer)
+        _check_rule(request, answer)
     if isinstance(answer, LimitedApprove) and answer.for_run is True:
-        told = (
+        message = (
             "for the rest of the run you may approve only calls with exactly these arguments, "
             "not all calls of the tool"
         )
-        raise ChatError(403, "may_not_approve", told)
+        raise ChatError(403, "may_not_approve", message)
     if isinstance(answer, Approve) and answer.arguments is not None:
-        fault = await edit_fault(runner, state, asked, answer)
+        fault = await edit_fault(runner, state, request, answer)
         if fault is not None and fault.code is ErrorCode.APPROVAL_REQUIRED:
             raise ChatError(403, "may_not_approve", "you may not change the arguments in this way")
         if fault is not None:
-            places = [f"{each.path or 'the arguments'}: {each.message}" for each in fault.details]
+            places = [
+                f"{detail.path or 'the arguments'}: {detail.message}" for detail in fault.details
+            ]
             raise ChatError(422, str(fault.code), "; ".join(places) or fault.message)
 
 
 def refusal(error: ChatError) -> Response:
     """Return an error in the form of the chat app's routes."""
-    told = {"error": {"code": error.code, "message": str(error)}}
-    return JSONResponse(told, error.status, retry_after(error))
+    body = {"error": {"code": error.code, "message": str(error)}}
+    return JSONResponse(body, error.status, retry_after(error))
 
 
 def retry_after(error: ChatError) -> dict[str, str]:
@@ -462,15 +466,15 @@ def retry_after(error: ChatError) -> dict[str, str]:
 @asynccontextmanager
 async def leaving(request: Request, run: RunStream) -> AsyncIterator[None]:
     """Cancel a run when its client disconnects, and at the end in any case."""
-    watching = asyncio.create_task(_left(request, run))
+    watcher = asyncio.create_task(_cancel_on_disconnect(request, run))
     try:
         async with run:
             yield
     finally:
-        watching.cancel()
+        watcher.cancel()
 
 
-async def _left(request: Request, run: RunStream) -> None:
+async def _cancel_on_disconnect(request: Request, run: RunStream) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
     with suppress(ToolcribError):  # nobody is left to hear how it failed
@@ -479,13 +483,13 @@ async def _left(request: Request, run: RunStream) -> None:
 
 async def followed(run: RunStream) -> AsyncGenerator[Event, None]:
     """Yield the events of a run. Raises ChatError if it failed or was cancelled."""
-    failed = ChatError(503, "cancelled", "the run was cancelled")
+    failure = ChatError(503, "cancelled", "the run was cancelled")
     async for event in run:
         match event:
             case RunError(kind=kind, message=message):
-                failed = ChatError(502, kind, encodable(message))
+                failure = ChatError(502, kind, encodable(message))
             case Done(result=result) if result.status in ("failed", "cancelled"):
-                raise failed
+                raise failure
             case _:
                 yield event
 
@@ -507,10 +511,10 @@ class RunEvents(OfRun, EventSourceResponse):
         self, run: RunStream, events: AsyncGenerator[str | dict[str, Any], None], heartbeat: float
     ) -> None:
         self.run = run
-        super().__init__(_sent(events), ping=heartbeat, sep="\n")
+        super().__init__(_server_events(events), ping=heartbeat, sep="\n")
 
 
-async def _sent(
+async def _server_events(
     events: AsyncGenerator[str | dict[str, Any], None],
 ) -> AsyncGenerator[ServerSentEvent, None]:
     async for event in events:
@@ -518,11 +522,11 @@ async def _sent(
         yield ServerSentEvent(text, sep="\n")  # some clients split events only at two line feeds
 
 
-def _check_rule(asked: ApprovalRequest, answer: Approve) -> None:
+def _check_rule(request: ApprovalRequest, answer: Approve) -> None:
     """Raise ChatError for a rule that was not offered, may not be given by them, or is invalid."""
     if isinstance(answer, LimitedApprove):
         raise ChatError(403, "may_not_approve", "you may approve this call, but not make a rule")
     try:
-        check_always(asked, answer)
+        check_always(request, answer)
     except ApprovalError as error:
         raise ChatError(422, "invalid_answer", str(error)) from None

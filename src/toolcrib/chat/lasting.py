@@ -32,7 +32,7 @@ from toolcrib.values.run import (
     UsageReported,
 )
 
-_KEPT = ("completed", "limited", "waiting")
+_KEPT_STATUSES = ("completed", "limited", "waiting")
 
 
 class DurableRuns(Protocol):
@@ -63,8 +63,8 @@ class DurableRuns(Protocol):
 class LastingRun:
     """Follows a durable run as a `RunStream` is followed: its events, once, with `Done` last.
 
-    Call `begin` first: it awaits `first`, which begins the run, or answers it. What was reported up
-    to `known`, the state in which it waited before, is not reported again.
+    Call `begin` first: it awaits `start`, which begins the run, or answers it. What was reported up
+    to `reported_state`, the state in which it waited before, is not reported again.
     """
 
     def __init__(
@@ -73,47 +73,48 @@ class LastingRun:
         session: Session[Agent],
         run_id: str,
         *,
-        first: Callable[[], Awaitable[object]] | None = None,
-        known: RunState | None = None,
+        start: Callable[[], Awaitable[object]] | None = None,
+        reported_state: RunState | None = None,
     ) -> None:
         self._runs = runs
         self._session = session
         self._run_id = run_id
-        self._first = first
-        self._reply = 0  # the last one that has arrived
-        self._replies = 0 if known is None else known.turn  # the number that were reported
-        self._told = _told(known)
-        spoken = known is not None and known.speakers
-        self._speaker = spoken[0] if spoken else session.speaker  # the agent that began the run
+        self._start = start
+        self._current_reply = 0  # the last one that has arrived
+        # the number of replies that were reported
+        self._reported_replies = 0 if reported_state is None else reported_state.turn
+        self._reported_ids = _reported_ids(reported_state)
+        speakers = reported_state is not None and reported_state.speakers
+        self._speaker = speakers[0] if speakers else session.speaker  # the agent that began the run
 
     async def begin(self) -> None:
         """Store durably what this run is to do. Raises ToolcribError if that cannot be stored."""
-        if self._first is not None:
-            await self._first()
+        if self._start is not None:
+            await self._start()
 
     async def __aiter__(self) -> AsyncGenerator[Event, None]:
         yield RunStarted(self._run_id, self._speaker)
         async for event in self._runs.events(self._run_id):
-            if self._is_known(event):
+            if self._is_reported(event):
                 continue
             if isinstance(event, Done):
-                async for last in self._ended(event.result):
-                    yield last
+                async for closing_event in self._closing_events(event.result):
+                    yield closing_event
             if isinstance(event, HandedOver):
                 self._speaker = event.agent
-            yield self._asked(event) if isinstance(event, ApprovalRequested) else event
+            yield self._with_schema(event) if isinstance(event, ApprovalRequested) else event
 
-    def _is_known(self, event: Event) -> bool:
+    def _is_reported(self, event: Event) -> bool:
         match event:
             case TextDelta():
-                return self._reply < self._replies
+                return self._current_reply < self._reported_replies
             case ReplyFinished(turn=turn):
-                self._reply = turn
-                return turn <= self._replies
+                self._current_reply = turn
+                return turn <= self._reported_replies
             case ToolCallFinished(record=record):
-                return record.id in self._told
+                return record.id in self._reported_ids
             case ApprovalRequested(request=request):
-                return request.id in self._told
+                return request.id in self._reported_ids
             case _:
                 return False
 
@@ -125,16 +126,16 @@ class LastingRun:
         """Cancel the run; its events report what it did. Raises SourceError if it may continue."""
         await _cancel(self._runs, self._run_id)
 
-    def _asked(self, event: ApprovalRequested) -> ApprovalRequested:
+    def _with_schema(self, event: ApprovalRequested) -> ApprovalRequested:
         request = event.request
         definition = self._session.agent.team.definition(request.tool, self._speaker)
         if definition is None or request.within:
             return event
         return ApprovalRequested(request, definition.input_schema)
 
-    async def _ended(self, result: RunResult) -> AsyncIterator[Event]:
+    async def _closing_events(self, result: RunResult) -> AsyncIterator[Event]:
         """Keep the run in the conversation, unless it did nothing; report its usage and failure."""
-        if result.status in _KEPT or result.records:
+        if result.status in _KEPT_STATUSES or result.records:
             self._session.keep(result)
         yield UsageReported(result.usage)
         if result.status == "failed":
@@ -143,13 +144,17 @@ class LastingRun:
             yield RunError(kind, message or "The run failed.")
 
 
-def _told(known: RunState | None) -> set[str | None]:
+def _reported_ids(reported_state: RunState | None) -> set[str | None]:
     """Return the ids of the calls that had ended, and of the questions that had been asked."""
-    if known is None:
+    if reported_state is None:
         return set()
-    records = known.records
-    asked = {request.id for request in known.pending}
-    return {*asked, *(each.id for each in records), *(each.approval_id for each in records)}
+    records = reported_state.records
+    request_ids = {request.id for request in reported_state.pending}
+    return {
+        *request_ids,
+        *(record.id for record in records),
+        *(record.approval_id for record in records),
+    }
 
 
 class LastingRuns:
@@ -164,14 +169,14 @@ class LastingRuns:
 
     def begun(self, session: Session[Agent], turn_id: str, text: str, caller: Caller) -> LastingRun:
         """Return a run that has not begun."""
-        run_id, history, speaker = _run_of(turn_id), session.messages, session.speaker
+        run_id, history, speaker = _run_id_of(turn_id), session.messages, session.speaker
 
         async def start() -> str:
             return await self._runs.start(
                 self._agent, text, caller=caller, history=history, run_id=run_id, speaker=speaker
             )
 
-        return LastingRun(self._runs, session, run_id, first=lambda: asked_again(start))
+        return LastingRun(self._runs, session, run_id, start=lambda: asked_again(start))
 
     def answered(
         self, session: Session[Agent], state: RunState, request_id: str, answer: Answer
@@ -181,16 +186,18 @@ class LastingRuns:
         If somebody else's answer came first, that one counts.
         """
 
-        async def give() -> None:
+        async def send_answer() -> None:
             with suppress(ApprovalError):
                 await asked_again(lambda: self._runs.answer(request_id, answer))
 
-        return LastingRun(self._runs, session, state.run_id, first=give, known=state)
+        return LastingRun(
+            self._runs, session, state.run_id, start=send_answer, reported_state=state
+        )
 
     def followed(self, session: Session[Agent], turn: StoredTurn) -> LastingRun:
         """Return the run of a known turn, to follow from the beginning or from where it waits."""
-        known = RunState.from_json(turn.state) if turn.status == "waiting" else None
-        return LastingRun(self._runs, session, _run_of(turn.id), known=known)
+        waiting_state = RunState.from_json(turn.state) if turn.status == "waiting" else None
+        return LastingRun(self._runs, session, _run_id_of(turn.id), reported_state=waiting_state)
 
     async def has_gone_on(self, turn: StoredTurn) -> bool:
         """Return whether there is something to follow.
@@ -200,22 +207,22 @@ class LastingRuns:
         if turn.status not in ("running", "waiting"):
             return False
         try:
-            run = await self._runs.show(_run_of(turn.id))
+            run = await self._runs.show(_run_id_of(turn.id))
         except SourceError:
             raise
         except ToolcribError:  # it has not begun
             return False
         if turn.status == "running" or run.status != "waiting":
             return True
-        asked = [
+        pending_ids = [
             {request.id for request in RunState.from_json(state).pending}
             for state in (run.state, turn.state)
         ]
-        return asked[0] != asked[1]
+        return pending_ids[0] != pending_ids[1]
 
     async def cancel(self, turn_id: str) -> None:
         """Cancel the run of a waiting turn. Raises SourceError if it may continue."""
-        await _cancel(self._runs, _run_of(turn_id))
+        await _cancel(self._runs, _run_id_of(turn_id))
 
 
 async def _cancel(runs: DurableRuns, run_id: str) -> None:
@@ -228,5 +235,5 @@ async def _cancel(runs: DurableRuns, run_id: str) -> None:
         return
 
 
-def _run_of(turn_id: str) -> str:
+def _run_id_of(turn_id: str) -> str:
     return f"run_{turn_id.removeprefix('turn_')}"

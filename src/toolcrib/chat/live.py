@@ -298,14 +298,14 @@ class LiveThreads:
         caller: Caller,
         approval_id: str,
         answer: Answer,
-        allowed: Callable[[ApprovalRequest], bool],
+        may_answer: Callable[[ApprovalRequest], bool],
     ) -> str:
         """Answer a question of a run of the thread; return the id of its turn. Raises ChatError."""
         stored = await self.load(thread_id, caller.id)
         turn, state, request = _open_question(stored, approval_id)
         answer = as_asked(answer, request)
         runner = self._agent.speaking_in(state).runner
-        await check_answer(runner, state, request, answer, allowed)
+        await check_answer(runner, state, request, answer, may_answer)
         view = self._view_of(turn.view)
         waiting_snapshot = view.snapshot()
         view.answered(

@@ -45,8 +45,10 @@ def check_messages(
         raise ChatError(422, "invalid_messages", "messages must be a list")
     reader = MessageReader(untrusted=True, unanswered=unanswered, arguments=_arguments)
     try:
-        read = reader.read(map(_without_notes, messages))
-        return tuple(_bounded(said, at) for at, said in read if not _says_nothing(said))
+        read = reader.read(map(_without_additions, messages))
+        return tuple(
+            _bounded(message, path) for path, message in read if not _is_empty_answer(message)
+        )
     except FormError as error:
         raise ChatError(422, error.code, error.safe) from None
 
@@ -70,55 +72,58 @@ def begin(
     return doors.run(caller, lambda: agent.stream(last.content, history=past, caller=caller))
 
 
-def _without_notes(message: Any) -> Any:
+def _without_additions(message: Any) -> Any:
     """Return a message without members that clients add or send back and that have no use here."""
     if not isinstance(message, Mapping):
         return message
-    said = {**message, "name": None}
+    stripped = {**message, "name": None}
     if message.get("role") == "assistant":
-        said |= {"annotations": None, "refusal": None}
+        stripped |= {"annotations": None, "refusal": None}
         if message.get("content") in (None, ""):
-            said["content"] = message.get("refusal")
-    return said
+            stripped["content"] = message.get("refusal")
+    return stripped
 
 
-def _says_nothing(message: Message) -> bool:
+def _is_empty_answer(message: Message) -> bool:
     """Return whether this is an empty answer: clients send back what they got."""
     return message.role == "assistant" and not message.tool_calls and not message.content.strip()
 
 
-def _bounded(message: Message, at: str) -> Message:
+def _bounded(message: Message, path: str) -> Message:
     """Return a message that is within the limits; a system's message becomes the user's."""
-    for n, call in enumerate(message.tool_calls):
-        where = f"{at}.tool_calls[{n}]"
-        for what, text in (("id", call.provider_id), ("name", call.name)):
+    for index, call in enumerate(message.tool_calls):
+        call_path = f"{path}.tool_calls[{index}]"
+        for member, text in (("id", call.provider_id), ("name", call.name)):
             if len(text) > LONGEST_ID:
-                told = f"{where}: its {what} may have at most {LONGEST_ID} characters"
-                raise ChatError(422, f"invalid_call_{what}", told)
+                fault = f"{call_path}: its {member} may have at most {LONGEST_ID} characters"
+                raise ChatError(422, f"invalid_call_{member}", fault)
         if call.id != call.provider_id:
-            raise ChatError(422, "call_twice", f"{where}: another call has the same id")
+            raise ChatError(422, "call_twice", f"{call_path}: another call has the same id")
     if message.role == "tool" and len(message.content.encode()) > LARGEST_RESULT:
         raise ChatError(
-            413, "result_too_large", f"{at}: a result may have at most {LARGEST_RESULT} bytes"
+            413, "result_too_large", f"{path}: a result may have at most {LARGEST_RESULT} bytes"
         )
     if message.role != "tool" and not message.tool_calls and not message.content.strip():
-        raise ChatError(422, "empty_message", f"{at} is empty")
+        raise ChatError(422, "empty_message", f"{path} is empty")
     return Message.user(message.content) if message.role == "system" else message
 
 
-def _arguments(given: Any, at: str) -> str:
+def _arguments(arguments: Any, path: str) -> str:
     """Return the arguments of a call as canonical JSON."""
     try:
-        text = given if isinstance(given, str) else canonical_json(given)
+        text = arguments if isinstance(arguments, str) else canonical_json(arguments)
         if len(text) > LARGEST_ARGUMENTS or len(text.encode()) > LARGEST_ARGUMENTS:
             raise ChatError(
                 413,
                 "arguments_too_large",
-                f"{at}: arguments may have at most {LARGEST_ARGUMENTS} bytes",
+                f"{path}: arguments may have at most {LARGEST_ARGUMENTS} bytes",
             )
-        read = parse_json(text if text.strip() else "{}")  # some servers write missing arguments so
-        if not isinstance(read, ParseFailure) and isinstance(read[0], dict):
-            return canonical_json(read[0])
+        # some servers write missing arguments as an empty text
+        parsed = parse_json(text if text.strip() else "{}")
+        if not isinstance(parsed, ParseFailure) and isinstance(parsed[0], dict):
+            return canonical_json(parsed[0])
     except (TypeError, ValueError, RecursionError):
         pass
-    raise ChatError(422, "invalid_arguments", f"{at}: arguments must be a JSON object, or its text")
+    raise ChatError(
+        422, "invalid_arguments", f"{path}: arguments must be a JSON object, or its text"
+    )

@@ -37,15 +37,15 @@ from toolcrib.values.json import encodable
 from toolcrib.values.run import Done, ReplyFinished, RunResult, TextDelta
 from toolcrib.values.typed import names_wrong_types
 
-_KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
-_WAITS = "This call needs an approval, which cannot be given here. It has not run: {} {}"
+_ERROR_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+_WAITING_TEXT = "This call needs an approval, which cannot be given here. It has not run: {} {}"
 
 
 class _StreamOptions(msgspec.Struct):
     include_usage: bool = False
 
 
-class _Asked(msgspec.Struct):
+class _CompletionRequest(msgspec.Struct):
     """The members of a request that count: sampling and tools are the agent's."""
 
     model: str
@@ -101,8 +101,14 @@ def openai_routes(
     doors = Doors(authenticate, None, allowed_origins, limits)
     front = _Completions(agent, doors)
     return [
-        doors.route("POST", "/v1/chat/completions", front.complete, _Asked, refused=_refused),
-        doors.route("GET", "/v1/models", front.models, refused=_refused),
+        doors.route(
+            "POST",
+            "/v1/chat/completions",
+            front.complete,
+            _CompletionRequest,
+            refused=_error_response,
+        ),
+        doors.route("GET", "/v1/models", front.models, refused=_error_response),
     ]
 
 
@@ -116,92 +122,96 @@ class _Completions:
         model = {"id": self._model, "object": "model", "created": 0, "owned_by": "toolcrib"}
         return JSONResponse({"object": "list", "data": [model]})
 
-    async def complete(self, request: Request, caller: Caller, asked: _Asked) -> Response:
-        if asked.model != self._model:
+    async def complete(
+        self, request: Request, caller: Caller, body: _CompletionRequest
+    ) -> Response:
+        if body.model != self._model:
             raise ChatError(404, "model_not_found", f"there is no such model; use {self._model}")
-        for name, nothing in _NOTHING_ASKED.items():
-            if getattr(asked, name) not in (None, *nothing):
-                rule = "is not supported: the server decides the tools and the form of the answer"
-                raise ChatError(400, "unsupported_parameter", f"{name} {rule}")
-        run = begin(self._doors, self._agent, caller, asked.messages)
-        typed = self._agent.output is not str
-        said = _answer(run, typed=typed)
+        for name, neutral_values in _NOTHING_ASKED.items():
+            if getattr(body, name) not in (None, *neutral_values):
+                reason = "is not supported: the server decides the tools and the form of the answer"
+                raise ChatError(400, "unsupported_parameter", f"{name} {reason}")
+        run = begin(self._doors, self._agent, caller, body.messages)
+        is_typed = self._agent.output is not str
+        texts = _answer_texts(run, is_typed=is_typed)
         id_, now = f"chatcmpl-{os.urandom(12).hex()}", int(time.time())
-        head = {"id": id_, "model": self._model, "created": now}
-        if asked.stream:
-            usage = bool(asked.stream_options and asked.stream_options.include_usage)
+        header = {"id": id_, "model": self._model, "created": now}
+        if body.stream:
+            with_usage = bool(body.stream_options and body.stream_options.include_usage)
             return RunEvents(
                 run,
-                _chunks(run, said, head, usage=usage, typed=typed),
+                _chunks(run, texts, header, with_usage=with_usage, is_typed=is_typed),
                 self._doors.limits.heartbeat,
             )
         try:
             async with leaving(request, run):
-                text = "".join([piece async for piece in said])
+                text = "".join([piece async for piece in texts])
                 result = await run.result()
         except ChatError as error:
-            return _refused(error, ran=True)
-        refusal = _refusal(result) if typed else None
+            return _error_response(error, has_run=True)
+        refusal = _refusal(result) if is_typed else None
         content = text if refusal is None else None
         message = {"role": "assistant", "content": content, "refusal": refusal}
         choice = {"index": 0, "message": message, "finish_reason": _finish(result)}
-        told = {"object": "chat.completion", "choices": [choice], "usage": _usage(result)}
-        return JSONResponse(head | told)
+        completion = {"object": "chat.completion", "choices": [choice], "usage": _usage(result)}
+        return JSONResponse(header | completion)
 
 
 async def _chunks(
     run: RunStream,
-    said: AsyncGenerator[str, None],
-    head: dict[str, Any],
+    texts: AsyncGenerator[str, None],
+    header: dict[str, Any],
     *,
-    usage: bool,
-    typed: bool,
+    with_usage: bool,
+    is_typed: bool,
 ) -> AsyncGenerator[dict[str, Any] | str, None]:
-    head = head | {"object": "chat.completion.chunk"}
+    header = header | {"object": "chat.completion.chunk"}
 
     def chunk(delta: dict[str, str], finish: str | None = None) -> dict[str, Any]:
-        return head | {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+        return header | {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
 
     yield chunk({"role": "assistant", "content": ""})
     try:
-        async for piece in said:
+        async for piece in texts:
             yield chunk({"content": piece})
         result = await run.result()
-        if typed and (refusal := _refusal(result)) is not None:
+        if is_typed and (refusal := _refusal(result)) is not None:
             yield chunk({"refusal": refusal})
         yield chunk({}, _finish(result))
-        if usage:
-            yield head | {"choices": [], "usage": _usage(result)}
+        if with_usage:
+            yield header | {"choices": [], "usage": _usage(result)}
         yield "[DONE]"
     except ChatError as error:
-        yield _told(error)
+        yield _error_json(error)
 
 
-async def _answer(run: RunStream, *, typed: bool) -> AsyncGenerator[str, None]:
+async def _answer_texts(run: RunStream, *, is_typed: bool) -> AsyncGenerator[str, None]:
     """Yield what a run says, piece by piece, and what has not run. Raises ChatError if it failed.
 
     For a `typed` agent that is only the accepted answer, known at the end.
     """
-    said, gap = False, ""
+    has_text, separator = False, ""
     async for event in followed(run):
         match event:
-            case TextDelta(text=text) if not typed:
-                yield gap + encodable(text)
-                said, gap = True, ""
+            case TextDelta(text=text) if not is_typed:
+                yield separator + encodable(text)
+                has_text, separator = True, ""
             case ReplyFinished():
-                gap = "\n\n" if said else ""
-            case Done(result=result) if typed:
+                separator = "\n\n" if has_text else ""
+            case Done(result=result) if is_typed:
                 if result.status == "completed":
                     yield encodable(result.text)
             case Done(result=result):
                 if (refusal := _refusal(result)) is not None:
-                    yield gap + refusal
+                    yield separator + refusal
 
 
 def _refusal(result: RunResult) -> str | None:
     """Return what has not run because nobody has answered yet; None if nothing waits."""
-    waits = [_WAITS.format(asked.title, shown_request(asked)) for asked in result.pending]
-    return "\n\n".join(waits) if waits else None
+    texts = [
+        _WAITING_TEXT.format(request.title, shown_request(request)) for request in result.pending
+    ]
+    return "\n\n".join(texts) if texts else None
 
 
 def _finish(result: RunResult) -> str:
@@ -209,17 +219,21 @@ def _finish(result: RunResult) -> str:
 
 
 def _usage(result: RunResult) -> dict[str, int]:
-    sent, made = result.usage.input_tokens, result.usage.output_tokens
-    return {"prompt_tokens": sent, "completion_tokens": made, "total_tokens": sent + made}
+    input_tokens, output_tokens = result.usage.input_tokens, result.usage.output_tokens
+    return {
+        "prompt_tokens": input_tokens,
+        "completion_tokens": output_tokens,
+        "total_tokens": input_tokens + output_tokens,
+    }
 
 
-def _told(error: ChatError) -> dict[str, Any]:
-    client = _KINDS.get(error.status, "invalid_request_error")
-    kind = "server_error" if error.status >= 500 else client
-    return {"error": {"message": str(error), "type": kind, "param": None, "code": error.code}}
+def _error_json(error: ChatError) -> dict[str, Any]:
+    client_error = _ERROR_TYPES.get(error.status, "invalid_request_error")
+    error_type = "server_error" if error.status >= 500 else client_error
+    return {"error": {"message": str(error), "type": error_type, "param": None, "code": error.code}}
 
 
-def _refused(error: ChatError, *, ran: bool = False) -> Response:
+def _error_response(error: ChatError, *, has_run: bool = False) -> Response:
     """Return an error in OpenAI's form; if the run began, clients are told not to retry."""
-    headers = {"x-should-retry": "false"} if ran else retry_after(error)
-    return JSONResponse(_told(error), error.status, headers)
+    headers = {"x-should-retry": "false"} if has_run else retry_after(error)
+    return JSONResponse(_error_json(error), error.status, headers)
