@@ -40,7 +40,7 @@ from toolcrib.values.typed import names_wrong_types
 # single piece.
 
 _VERSION = 1
-_ANEW = "record it again"
+_RECORD_AGAIN = "record it again"
 _LINE = re.compile(r"[^\n]*\n+|[^\n]+")
 
 
@@ -81,16 +81,16 @@ class RecordedResponse(_InFile, frozen=True, kw_only=True):
 
     @staticmethod
     def of(
-        status: int, headers: dict[str, str], chunks: list[bytes], **more: Any
+        status: int, headers: dict[str, str], chunks: list[bytes], **members: Any
     ) -> RecordedResponse:
         """Return the answer with this body. `more` has the other members."""
         body = b"".join(chunks)
         sizes = [len(chunk) for chunk in chunks] if len(chunks) > 1 else []
         try:
-            more["text"] = _LINE.findall(body.decode())
+            members["text"] = _LINE.findall(body.decode())
         except UnicodeDecodeError:
-            more["base64"] = base64.b64encode(body).decode()
-        return RecordedResponse(status=status, headers=headers, chunks=sizes, **more)
+            members["base64"] = base64.b64encode(body).decode()
+        return RecordedResponse(status=status, headers=headers, chunks=sizes, **members)
 
     def pieces(self) -> list[bytes]:
         """Return the body in the pieces in which it arrived. Raises ValueError if the lengths do
@@ -133,29 +133,31 @@ def read(path: Path) -> list[Exchange]:
         if isinstance(version, int) and version > _VERSION:
             raise SourceError(
                 f"{path} was recorded by a newer toolcrib: its format is {version}, and this one "
-                f"reads {_VERSION}. Upgrade toolcrib, or {_ANEW}"
+                f"reads {_VERSION}. Upgrade toolcrib, or {_RECORD_AGAIN}"
             )
         exchanges = msgspec.convert(data, _CassetteFile).exchanges
     except OSError as error:
         raise SourceError(f"{path} cannot be read ({error.strerror})") from None
     except (ValueError, RecursionError) as error:  # not UTF-8, not JSON, or another form
-        raise SourceError(f"{path} is not a cassette: {error}. Correct it, or {_ANEW}") from None
-    for at, exchange in enumerate(exchanges):
-        _check(path, at, exchange)
+        raise SourceError(
+            f"{path} is not a cassette: {error}. Correct it, or {_RECORD_AGAIN}"
+        ) from None
+    for index, exchange in enumerate(exchanges):
+        _check_exchange(path, index, exchange)
     return exchanges
 
 
-def _check(path: Path, at: int, exchange: Exchange) -> None:
-    answer = exchange.response
+def _check_exchange(path: Path, index: int, exchange: Exchange) -> None:
+    response = exchange.response
     try:
-        if (answer is not None) + bool(exchange.error) + bool(exchange.left) != 1:
+        if (response is not None) + bool(exchange.error) + bool(exchange.left) != 1:
             raise ValueError("it must have exactly one of response, error and left")
         urlsplit(exchange.request.url)
-        if answer is not None:
-            answer.pieces()
+        if response is not None:
+            response.pieces()
     except (ValueError, binascii.Error) as error:
         raise SourceError(
-            f"{path} is not a cassette: $.exchanges[{at}]: {error}. Correct it, or {_ANEW}"
+            f"{path} is not a cassette: $.exchanges[{index}]: {error}. Correct it, or {_RECORD_AGAIN}"
         ) from None
 
 
@@ -175,15 +177,15 @@ def write(path: Path, exchanges: list[Exchange]) -> None:
     text = json.dumps(data, ensure_ascii=False, indent=1)
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
         text = json.dumps(data, indent=1)  # escapes lone surrogates, which UTF-8 lacks
-    aside = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with create_private(aside, mode=mode_of(path)) as file:
+            with create_private(temporary, mode=mode_of(path)) as file:
                 file.write(f"{text}\n".encode())
-            aside.replace(path)
+            temporary.replace(path)
         finally:
-            aside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
     except OSError as error:
         raise SourceError(f"{path} cannot be written ({error.strerror})") from None
 
@@ -198,16 +200,16 @@ def write(path: Path, exchanges: list[Exchange]) -> None:
 Compare: TypeAlias = Callable[[Any], Any]
 """From a request's JSON body, of which it gets a copy, to the part of it that is compared."""
 
-_RUN = re.compile(r"(?<![A-Za-z0-9])run_[0-9a-f]{16,}(?![0-9a-f])")
+_RUN_ID = re.compile(r"(?<![A-Za-z0-9])run_[0-9a-f]{16,}(?![0-9a-f])")
 _BLANK = re.compile(r"\s")
-_SHOWN = 3
-_LONGEST = 60
+_MOST_DIFFERENCES = 3
+_MAX_TEXT = 60
 _SPARE = 1.0
 """Seconds that a program may take longer to leave than when it was recorded."""
 _MISSING = object()
 
 
-def asked(request: Outgoing, secrets: Iterable[str]) -> RecordedRequest:
+def recorded_request(request: Outgoing, secrets: Iterable[str]) -> RecordedRequest:
     """Return the request in the form in which a file may contain it."""
     body = b"".join(masked([request.body], secrets))
     url = masked_url(request.url, secrets)
@@ -236,8 +238,8 @@ class ComparedRequest(NamedTuple):
         """Return the compared part of a request. Raises ToolcribError for a useless `compare`."""
         try:
             body = _compared(request.body, compare)
-            told = (request.method, path_of(request), request.base64, body)
-            return cls(*told, json.dumps(told, sort_keys=True))
+            parts = (request.method, path_of(request), request.base64, body)
+            return cls(*parts, json.dumps(parts, sort_keys=True))
         except TypeError:
             raise ToolcribError("compare= must return a value that JSON can hold") from None
 
@@ -253,44 +255,51 @@ def _stands_for(old: Any, new: Any) -> bool:
         names = [*zip(plain, plain, strict=True)]
         names += zip(others, (name for name in new if name not in plain), strict=False)
         return len(old) == len(new) and all(
-            there in new and _stands_for(here, there) and _stands_for(old[here], new[there])
-            for here, there in names
+            new_name in new
+            and _stands_for(old_name, new_name)
+            and _stands_for(old[old_name], new[new_name])
+            for old_name, new_name in names
         )
     if isinstance(old, list) and isinstance(new, list):
         return len(old) == len(new) and all(map(_stands_for, old, new))
     if isinstance(old, str) and isinstance(new, str):
-        return _may_be(new, *old.split(MASK))
+        return _matches_masked(new, *old.split(MASK))
     return type(old) is type(new) and bool(old == new)
 
 
-def _may_be(text: str, first: str, *more: str) -> bool:
+def _matches_masked(text: str, first: str, *rest: str) -> bool:
     """Return whether a text is these pieces in order, with texts without blanks in between."""
-    if not more:
+    if not rest:
         return text == first
-    at, end = len(first), len(text) - len(more[-1])
+    position, end = len(first), len(text) - len(rest[-1])
     between = []
-    for piece in more[:-1]:
-        found = text.find(piece, at, end)
-        if found < 0:
+    for piece in rest[:-1]:
+        index = text.find(piece, position, end)
+        if index < 0:
             return False
-        between.append(text[at:found])
-        at = found + len(piece)
-    is_whole = at <= end and text.startswith(first) and text.endswith(more[-1])
-    return is_whole and not any(map(_BLANK.search, [*between, text[at:end]]))
+        between.append(text[position:index])
+        position = index + len(piece)
+    is_whole = position <= end and text.startswith(first) and text.endswith(rest[-1])
+    return is_whole and not any(map(_BLANK.search, [*between, text[position:end]]))
 
 
 def differences(recorded: ComparedRequest, now: ComparedRequest) -> list[str]:
     """Return one line for each difference: `/messages/0/content: recorded "a", now "b"`."""
     pairs = [("method", recorded.method, now.method), ("path", recorded.path, now.path)]
-    lines = [_line(name, old, new) for name, old, new in pairs if old != new]
+    lines = [_difference_line(name, old, new) for name, old, new in pairs if old != new]
     if recorded.base64 != now.base64:
         lines.append("the body, which is not JSON")
-    return lines + [_line(*place) for place in _places(recorded.body, now.body, "")]
+    return lines + [
+        _difference_line(*difference)
+        for difference in _differing_values(recorded.body, now.body, "")
+    ]
 
 
 def shortened(lines: list[str]) -> str:
-    more = f"; and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
-    return "; ".join(lines[:_SHOWN]) + more
+    more_note = (
+        f"; and {len(lines) - _MOST_DIFFERENCES} more" if len(lines) > _MOST_DIFFERENCES else ""
+    )
+    return "; ".join(lines[:_MOST_DIFFERENCES]) + more_note
 
 
 def _compared(body: Any, compare: Compare | None) -> Any:
@@ -303,41 +312,45 @@ def _compared(body: Any, compare: Compare | None) -> Any:
                 "compare= returned None instead of the value to compare: is a return missing?"
             )
     text, runs = json.dumps(body), dict[str, str]()
-    return json.loads(_RUN.sub(lambda run: runs.setdefault(run[0], f"run_{len(runs)}"), text))
+    return json.loads(_RUN_ID.sub(lambda run: runs.setdefault(run[0], f"run_{len(runs)}"), text))
 
 
-def _places(old: Any, new: Any, at: str) -> Iterator[tuple[str, Any, Any]]:
+def _differing_values(old: Any, new: Any, pointer: str) -> Iterator[tuple[str, Any, Any]]:
     """Yield JSON Pointers to differences with both values, and nothing below one."""
     if _stands_for(old, new) or _stands_for(new, old):
         return
     if isinstance(old, dict) and isinstance(new, dict):
         for name in [*old, *(name for name in new if name not in old)]:
-            below = f"{at}/{name.replace('~', '~0').replace('/', '~1')}"
-            yield from _places(old.get(name, _MISSING), new.get(name, _MISSING), below)
+            child_pointer = f"{pointer}/{name.replace('~', '~0').replace('/', '~1')}"
+            yield from _differing_values(
+                old.get(name, _MISSING), new.get(name, _MISSING), child_pointer
+            )
     elif isinstance(old, list) and isinstance(new, list):
         for index in range(max(len(old), len(new))):
-            there, here = (side[index] if index < len(side) else _MISSING for side in (old, new))
-            yield from _places(there, here, f"{at}/{index}")
+            old_item, new_item = (
+                side[index] if index < len(side) else _MISSING for side in (old, new)
+            )
+            yield from _differing_values(old_item, new_item, f"{pointer}/{index}")
     else:
-        yield at or "the body", old, new
+        yield pointer or "the body", old, new
 
 
-def _line(at: str, old: Any, new: Any) -> str:
-    return f"{at}: recorded {_shown(old, new)}, now {_shown(new, old)}"
+def _difference_line(pointer: str, old: Any, new: Any) -> str:
+    return f"{pointer}: recorded {_value_text(old, new)}, now {_value_text(new, old)}"
 
 
-def _shown(value: Any, other: Any) -> str:
+def _value_text(value: Any, other: Any) -> str:
     """Return the value as JSON; of a long text, the part around the difference to the other."""
     if value is _MISSING:
         return "nothing"
-    if isinstance(value, str) and isinstance(other, str) and len(value) > _LONGEST:
-        equal = itertools.takewhile(
+    if isinstance(value, str) and isinstance(other, str) and len(value) > _MAX_TEXT:
+        equal_pairs = itertools.takewhile(
             lambda pair: pair[0] == pair[1], zip(value, other, strict=False)
         )
-        start = max(0, sum(1 for _ in equal) - _LONGEST // 3)
+        start = max(0, sum(1 for _ in equal_pairs) - _MAX_TEXT // 3)
         value = ("…" if start else "") + value[start:]
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
 
 
 # Replaying: each recorded answer once, and a helpful error for requests that were not recorded.
@@ -351,7 +364,7 @@ class Player:
         self._path = path
         self._exchanges = exchanges
         self._compare = compare
-        self._recorded = [ComparedRequest.of(each.request, compare) for each in exchanges]
+        self._compared = [ComparedRequest.of(exchange.request, compare) for exchange in exchanges]
         self._unplayed = list(range(len(exchanges)))
 
     @property
@@ -361,57 +374,63 @@ class Player:
     async def send(self, request: Outgoing) -> Response:
         """Return the first unplayed answer to the request. An exactly equal request is preferred to
         one with masks, and one to the same server to others. Raises ConnectionFailed."""
-        masked_now, plain = (asked(request, each) for each in (secrets_of(request), ()))
-        now = ComparedRequest.of(masked_now, self._compare)
-        either = (now, ComparedRequest.of(plain, self._compare))
-        keys = {each.key for each in either}
-        same = [at for at in self._unplayed if self._recorded[at].key in keys]
-        if not same:
-            same = [at for at in self._unplayed if self._is_recorded(at, either)]
-        if not same:
-            raise self.miss(self._told(now, either))
-        url = masked_now.url
-        found = next((at for at in same if self._exchanges[at].request.url == url), same[0])
-        self._unplayed.remove(found)
-        exchange = self._exchanges[found]
+        masked_request, plain_request = (
+            recorded_request(request, each) for each in (secrets_of(request), ())
+        )
+        now = ComparedRequest.of(masked_request, self._compare)
+        candidates = (now, ComparedRequest.of(plain_request, self._compare))
+        keys = {each.key for each in candidates}
+        matching = [index for index in self._unplayed if self._compared[index].key in keys]
+        if not matching:
+            matching = [index for index in self._unplayed if self._is_recorded(index, candidates)]
+        if not matching:
+            raise self.miss(self._problem(now, candidates))
+        url = masked_request.url
+        played = next(
+            (index for index in matching if self._exchanges[index].request.url == url), matching[0]
+        )
+        self._unplayed.remove(played)
+        exchange = self._exchanges[played]
         if exchange.left:
             raise await self.stayed(exchange.left, "the client gave up a request")
         if exchange.response is None:
             raise _broken(exchange.error, retryable=exchange.retryable)
         return _Played(exchange.response, self)
 
-    def miss(self, told: str) -> ToolcribError:
+    def miss(self, problem: str) -> ToolcribError:
         error = ToolcribError(
-            f'{self._path}: {told}. To record it: cassette(…, record="all"), '
+            f'{self._path}: {problem}. To record it: cassette(…, record="all"), '
             'pytest --toolcrib-record=all, or delete the file where record is "once"'
         )
         self.missed = self.missed or error
         return error
 
-    async def stayed(self, left: float, what: str) -> ToolcribError:
+    async def stayed(self, seconds: float, event: str) -> ToolcribError:
         """Wait for a reader to leave as it did when it was recorded, and a little longer. Return an
         error to raise if it does not, since what comes next is not known."""
-        await asyncio.sleep(left + _SPARE)
-        return self.miss(f"{what} in the recording, but now the client waits for it")
+        await asyncio.sleep(seconds + _SPARE)
+        return self.miss(f"{event} in the recording, but now the client waits for it")
 
-    def _is_recorded(self, at: int, either: Iterable[ComparedRequest]) -> bool:
-        return any(map(self._recorded[at].stands_for, either))
+    def _is_recorded(self, index: int, candidates: Iterable[ComparedRequest]) -> bool:
+        return any(map(self._compared[index].stands_for, candidates))
 
-    def _told(self, now: ComparedRequest, either: Sequence[ComparedRequest]) -> str:
+    def _problem(self, now: ComparedRequest, candidates: Sequence[ComparedRequest]) -> str:
         request = f"{now.method} {now.path}"
         if not self._exchanges:
-            there = "holds nothing" if self._path.exists() else "does not exist"
-            return f"{request} cannot be replayed: the file {there}"
-        if count := sum(self._is_recorded(at, either) for at in range(len(self._recorded))):
+            file_state = "holds nothing" if self._path.exists() else "does not exist"
+            return f"{request} cannot be replayed: the file {file_state}"
+        if count := sum(
+            self._is_recorded(index, candidates) for index in range(len(self._compared))
+        ):
             return f"{request} was recorded {count}×, but is now sent once more"
         nearest = min(
             self._unplayed or range(len(self._exchanges)),
-            key=lambda at: len(differences(self._recorded[at], now)),
+            key=lambda index: len(differences(self._compared[index], now)),
         )
-        unlike = differences(self._recorded[nearest], now)
+        differing = differences(self._compared[nearest], now)
         state = "" if self._unplayed else ", already replayed"
-        near = f"Nearest is exchanges[{nearest}]{state}"
-        return f"{request} was not recorded. {near}: {shortened(unlike)}"
+        nearest_note = f"Nearest is exchanges[{nearest}]{state}"
+        return f"{request} was not recorded. {nearest_note}: {shortened(differing)}"
 
 
 def _broken(text: str, *, retryable: bool) -> ConnectionFailed:
@@ -423,21 +442,21 @@ def _broken(text: str, *, retryable: bool) -> ConnectionFailed:
 class _Played:
     """A recorded answer."""
 
-    def __init__(self, answer: RecordedResponse, player: Player) -> None:
-        self.status = answer.status
-        self.headers = {name.lower(): value for name, value in answer.headers.items()}
-        self.delimited = answer.delimited
-        self._answer = answer
+    def __init__(self, response: RecordedResponse, player: Player) -> None:
+        self.status = response.status
+        self.headers = {name.lower(): value for name, value in response.headers.items()}
+        self.delimited = response.delimited
+        self._response = response
         self._player = player
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        for piece in self._answer.pieces():
+        for piece in self._response.pieces():
             yield piece
-        if self._answer.error:
-            raise _broken(self._answer.error, retryable=self._answer.retryable)
-        if self._answer.left:
+        if self._response.error:
+            raise _broken(self._response.error, retryable=self._response.retryable)
+        if self._response.left:
             raise await self._player.stayed(
-                self._answer.left, "the client did not read an answer to its end"
+                self._response.left, "the client did not read an answer to its end"
             )
 
     async def aclose(self, *, whole: bool) -> None:
@@ -449,12 +468,12 @@ class _Played:
 #
 # The reader of an answer gets its bytes as it would without recording.
 
-_HEADERS = frozenset(
+_KEPT_HEADERS = frozenset(
     ("content-type", "retry-after", "retry-after-ms", "x-should-retry", "x-amzn-errortype")
 )
 """The headers of an answer that a client acts on. No others are kept."""
 
-_BROKEN = "the connection broke"
+_BROKEN_TEXT = "the connection broke"
 
 
 class RecordingTransport:
@@ -484,10 +503,10 @@ class RecordingTransport:
 
     def exchanges(self) -> list[Exchange]:
         """Return the exchanges so far. A secret of one request is a secret in all of them."""
-        known = (take.secrets | secrets_of(take.request) for take in self._takes)
-        of_transport: Iterable[str] = getattr(self._transport, "secrets", ())
-        secrets = set(self._secrets).union(of_transport, *known)
-        return [take.exchange(secrets) for take in self._takes if take.over]
+        request_secrets = (take.secrets | secrets_of(take.request) for take in self._takes)
+        transport_secrets: Iterable[str] = getattr(self._transport, "secrets", ())
+        secrets = set(self._secrets).union(transport_secrets, *request_secrets)
+        return [take.exchange(secrets) for take in self._takes if take.is_over]
 
 
 class _Take:
@@ -497,13 +516,13 @@ class _Take:
         self.request = request
         self.secrets = secrets_of(request)  # now, since the environment may change until the end
         self._response: Response | None = None
-        self._kept: dict[str, str] = {}
+        self._kept_headers: dict[str, str] = {}
         self._error = ""
         self._retryable = True
         self._chunks: list[bytes] = []
-        self._whole = False
-        self._heard = time.monotonic()
-        self._left: bool | float = False
+        self._is_whole = False
+        self._last_heard = time.monotonic()
+        self._left_after: bool | float = False
 
     @property
     def status(self) -> int:
@@ -518,53 +537,55 @@ class _Take:
         return is_bounded(self._answer)
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether there is something to replay."""
-        return self._response is not None or bool(self._error or self._left)
+        return self._response is not None or bool(self._error or self._left_after)
 
     def left(self) -> None:
-        self._left = max(round(time.monotonic() - self._heard, 3), 0.001)
+        self._left_after = max(round(time.monotonic() - self._last_heard, 3), 0.001)
 
     def answered(self, response: Response) -> None:
-        self._heard = time.monotonic()
+        self._last_heard = time.monotonic()
         self._response = response
-        self._kept = _kept(response.headers)
+        self._kept_headers = _headers_to_keep(response.headers)
 
     def failed(self, error: ConnectionFailed) -> None:
-        self._error = str(error) or _BROKEN
+        self._error = str(error) or _BROKEN_TEXT
         self._retryable = error.retryable
 
     async def chunks(self) -> AsyncIterator[bytes]:
         try:
             async for data in self._answer.chunks():
-                self._heard = time.monotonic()
+                self._last_heard = time.monotonic()
                 self._chunks.append(data)
                 yield data
         except ConnectionFailed as error:
             self.failed(error)
             raise
-        self._whole = True
+        self._is_whole = True
 
     async def aclose(self, *, whole: bool) -> None:
-        self._whole = self._whole or whole
+        self._is_whole = self._is_whole or whole
         self.left()
         await self._answer.aclose(whole=whole)
 
     def exchange(self, secrets: set[str]) -> Exchange:
-        sent, error = asked(self.request, secrets), masked_text(self._error, secrets)
+        request, error = recorded_request(self.request, secrets), masked_text(self._error, secrets)
         if self._response is None:
-            return Exchange(request=sent, error=error, retryable=self._retryable, left=self._left)
-        said = [chunk for chunk in self._chunks if chunk]
-        answer = RecordedResponse.of(
+            return Exchange(
+                request=request, error=error, retryable=self._retryable, left=self._left_after
+            )
+        chunks = [chunk for chunk in self._chunks if chunk]
+        response = RecordedResponse.of(
             self.status,
-            {name: masked_text(value, secrets) for name, value in self._kept.items()},
-            masked(unspelled(said, secrets), secrets),
+            {name: masked_text(value, secrets) for name, value in self._kept_headers.items()},
+            masked(unspelled(chunks, secrets), secrets),
             error=error,
             retryable=self._retryable,
-            left=not (self._whole or error) and (self._left or True),
+            left=not (self._is_whole or error) and (self._left_after or True),
             delimited=self.delimited,
         )
-        return Exchange(request=sent, response=answer)
+        return Exchange(request=request, response=response)
 
     @property
     def _answer(self) -> Response:
@@ -573,18 +594,20 @@ class _Take:
         return self._response
 
 
-def _kept(headers: Mapping[str, str]) -> dict[str, str]:
+def _headers_to_keep(headers: Mapping[str, str]) -> dict[str, str]:
     """Return the headers that a client acts on. A date to wait for becomes seconds."""
-    kept = {name.lower(): value for name, value in headers.items() if name.lower() in _HEADERS}
-    seconds = retry_after({"retry-after": kept.get("retry-after", "")}, time.time())
-    if seconds is not None and ":" in kept["retry-after"]:
-        kept["retry-after"] = str(math.ceil(seconds))
-    return kept
+    kept_headers = {
+        name.lower(): value for name, value in headers.items() if name.lower() in _KEPT_HEADERS
+    }
+    seconds = retry_after({"retry-after": kept_headers.get("retry-after", "")}, time.time())
+    if seconds is not None and ":" in kept_headers["retry-after"]:
+        kept_headers["retry-after"] = str(math.ceil(seconds))
+    return kept_headers
 
 
 Record: TypeAlias = Literal["once", "none", "all"]
 
-_KEYS = (
+_KEY_VARIABLES = (
     "OPENAI_API_KEY",
     "ANTHROPIC_API_KEY",
     "GEMINI_API_KEY",
@@ -640,19 +663,19 @@ class Cassette:
         self._record = record
         self._transport = transport or AiohttpTransport()
         self._compare = compare
-        self._secrets = _texts(secrets)
+        self._secrets = _secret_texts(secrets)
         self._state: RecordingTransport | Player | None = None
-        self._placed: list[str] = []
+        self._placeholders: list[str] = []
 
     @property
     def replaying(self) -> bool:
         """Whether answers come from the file. Raises ToolcribError outside of the block."""
-        return isinstance(self._within(), Player)
+        return isinstance(self._open_state(), Player)
 
     @property
     def remaining(self) -> int:
         """How many recorded exchanges have not been asked for yet, or 0 while recording."""
-        state = self._within()
+        state = self._open_state()
         return state.remaining if isinstance(state, Player) else 0
 
     def __enter__(self) -> Self:
@@ -660,14 +683,16 @@ class Cassette:
             raise ToolcribError(
                 f"the cassette {self.path} is already in use, in a block around this one"
             )
-        there = self._file.exists()
-        if self._record == "all" or (self._record == "once" and not there):
+        exists = self._file.exists()
+        if self._record == "all" or (self._record == "once" and not exists):
             check_writable(self._file)  # rather than after all requests were made
             self._state = RecordingTransport(self._transport, self._secrets)
             return self
-        self._state = Player(self.path, read(self._file) if there else [], self._compare)
-        self._placed = [name for name in _KEYS if not os.environ.get(name, "").strip()]
-        os.environ.update(dict.fromkeys(self._placed, _PLACEHOLDER))
+        self._state = Player(self.path, read(self._file) if exists else [], self._compare)
+        self._placeholders = [
+            name for name in _KEY_VARIABLES if not os.environ.get(name, "").strip()
+        ]
+        os.environ.update(dict.fromkeys(self._placeholders, _PLACEHOLDER))
         return self
 
     def __exit__(
@@ -685,10 +710,10 @@ class Cassette:
     def discard(self) -> None:
         """End it like a block that failed, without writing anything."""
         self._state = None
-        for name in self._placed:
+        for name in self._placeholders:
             if os.environ.get(name) == _PLACEHOLDER:
                 del os.environ[name]
-        self._placed = []
+        self._placeholders = []
 
     @property
     def secrets(self) -> Iterable[str]:
@@ -697,12 +722,12 @@ class Cassette:
 
     async def send(self, request: Outgoing) -> Response:
         """Return the recorded answer, or the real one. Raises ConnectionFailed, recorded or real."""
-        return await self._within().send(request)
+        return await self._open_state().send(request)
 
     async def aclose(self) -> None:
         await self._transport.aclose()
 
-    def _within(self) -> RecordingTransport | Player:
+    def _open_state(self) -> RecordingTransport | Player:
         if self._state is None:
             raise ToolcribError(
                 f"the cassette {self.path} is not in use: open it with `with cassette(…) as tape:`"
@@ -710,7 +735,7 @@ class Cassette:
         return self._state
 
 
-def _texts(secrets: Iterable[str]) -> frozenset[str]:
+def _secret_texts(secrets: Iterable[str]) -> frozenset[str]:
     texts = frozenset([secrets] if isinstance(secrets, str) else secrets)
     if not all(isinstance(text, str) and text.strip() for text in texts):
         raise ToolcribError("secrets= takes strings, none of them blank")

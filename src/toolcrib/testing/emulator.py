@@ -29,13 +29,13 @@ from toolcrib.values.message import ChatRequest, LLMClient, Message, OutputForma
 from toolcrib.values.typed import check_type
 
 T = TypeVar("T", Agent, ToolRunner)
-_NOTHING: Mapping[str, object] = MappingProxyType({})
-_TOLD = (
+_NO_ANSWERS: Mapping[str, object] = MappingProxyType({})
+_INSTRUCTIONS = (
     "You stand in for a tool, so that an agent that calls it can be tried: nothing really happens."
     " Answer with what the tool '{name}' would plausibly give for these arguments, and with nothing"
     " else. What it is for: {description}"
 )
-_AS_JSON = " Its result is one JSON value, valid by this JSON Schema: {schema}"
+_JSON_INSTRUCTIONS = " Its result is one JSON value, valid by this JSON Schema: {schema}"
 
 
 class ToolEmulator:
@@ -50,7 +50,7 @@ class ToolEmulator:
     """
 
     def __init__(
-        self, answers: Mapping[str, object] = _NOTHING, *, model: LLMClient | str | None = None
+        self, answers: Mapping[str, object] = _NO_ANSWERS, *, model: LLMClient | str | None = None
     ) -> None:
         check_type("answers", answers, Mapping, "a dict of answers by the names of tools")
         self._answers = dict(answers)
@@ -63,17 +63,17 @@ class ToolEmulator:
         check_type("what is emulated", thing, (Agent, ToolRunner), "an Agent or a ToolRunner")
         runner = thing.runner if isinstance(thing, Agent) else thing
         self._check_answers(runner, thing)
-        made: Any = runner.emulated(self._value, spares=_is_ours)
+        emulated: Any = runner.emulated(self._value, spares=_is_ours)
         if isinstance(thing, Agent):
-            made = thing.replace(tools=made)
-        over: T = made
-        return over
+            emulated = thing.replace(tools=emulated)
+        result: T = emulated
+        return result
 
     def _check_answers(self, runner: ToolRunner, thing: Agent | ToolRunner) -> None:
         """Raise CatalogError for an answer of a tool that no agent has that may speak."""
         team = team_of(thing) if isinstance(thing, Agent) and thing.handovers else {}
-        theirs = {name for each in team.values() for name in each.runner.catalog.names}
-        runner.catalog.only(*(name for name in self._answers if name not in theirs))
+        team_tools = {name for speaker in team.values() for name in speaker.runner.catalog.names}
+        runner.catalog.only(*(name for name in self._answers if name not in team_tools))
 
     def _value(self, definition: ToolDefinition, arguments: JsonObject) -> Any:
         """Return the value of a call, or what produces it."""
@@ -88,21 +88,25 @@ class ToolEmulator:
         if self._model is None:
             raise ToolError("The emulator has no answer for this tool.", retryable=False)
         schema = definition.output_schema_json
-        told = _TOLD.format(name=definition.name, description=definition.description)
-        told += "" if schema is None else _AS_JSON.format(schema=schema)
-        shown = canonical_json(public_arguments(definition, arguments))
+        instructions = _INSTRUCTIONS.format(
+            name=definition.name, description=definition.description
+        )
+        instructions += "" if schema is None else _JSON_INSTRUCTIONS.format(schema=schema)
+        arguments_json = canonical_json(public_arguments(definition, arguments))
         output = None if schema is None else OutputFormat(definition.name, schema)
-        request = ChatRequest((Message.system(told), Message.user(shown)), output=output)
+        request = ChatRequest(
+            (Message.system(instructions), Message.user(arguments_json)), output=output
+        )
         reply = await self._model.chat(request)
         if schema is None:
             return reply.text
-        found = parse_json(unfenced(reply.text))
-        if isinstance(found, ParseFailure):
+        parsed = parse_json(unfenced(reply.text))
+        if isinstance(parsed, ParseFailure):
             raise ToolError(
                 "The model that emulates this tool did not answer with JSON.", retryable=True
             )
         restorer = reply.offer.output
-        return found[0] if restorer is None else restorer.restore(found[0])
+        return parsed[0] if restorer is None else restorer.restore(parsed[0])
 
 
 def _is_ours(tool: Tool[..., Any]) -> bool:

@@ -27,9 +27,9 @@ from toolcrib.urls import SECRET_NAME, SECRET_VARIABLE, login_of, passwords_in
 # Every header is a secret unless it is known to contain none, so that unknown headers are masked,
 # too.
 
-_SHORTEST = 8
+_MIN_LENGTH = 8
 """Characters. Shorter keys ("EMPTY", "ollama") are placeholders for local servers."""
-_SHORTEST_UNNAMED = 12
+_MIN_LENGTH_UNNAMED = 12
 """Characters that a value needs if its name does not call it a secret, so that common words are
 kept."""
 _CONVERSATION = frozenset(
@@ -46,50 +46,52 @@ def secrets_of(request: Outgoing) -> set[str]:
     values of environment variables whose names are those of secrets count as well, since a
     transport may have a key of its own.
     """
-    found = _in_environment() | _in_headers(request.headers) | _in_url(request.url)
+    secrets = _in_environment() | _in_headers(request.headers) | _in_url(request.url)
     try:
         body = json.loads(request.body)
     except (ValueError, RecursionError):
         form = request.body.decode("utf-8", "replace")  # requests for tokens have this form
-        return found | (_least(_SHORTEST, passwords_in(form)) if len(form) < 65_536 else set())
+        return secrets | (
+            _long_enough(_MIN_LENGTH, passwords_in(form)) if len(form) < 65_536 else set()
+        )
     if isinstance(body, dict):
-        found.update(*(_in_member(name, value) for name, value in _members(body)))
-    return found
+        secrets.update(*(_in_member(name, value) for name, value in _members(body)))
+    return secrets
 
 
-def _least(length: int, values: Iterable[str]) -> set[str]:
+def _long_enough(length: int, values: Iterable[str]) -> set[str]:
     return {value for value in values if len(value) >= length}
 
 
 def _in_environment() -> set[str]:
-    named = [value for name, value in os.environ.items() if SECRET_VARIABLE.match(name)]
+    named_values = [value for name, value in os.environ.items() if SECRET_VARIABLE.match(name)]
     others = set[str]().union(*map(passwords_in, os.environ.values()))
-    return _least(_SHORTEST, named) | _least(_SHORTEST_UNNAMED, others)
+    return _long_enough(_MIN_LENGTH, named_values) | _long_enough(_MIN_LENGTH_UNNAMED, others)
 
 
 def _in_headers(headers: Mapping[str, Any]) -> set[str]:
-    found: set[str] = set()
+    secrets: set[str] = set()
     for name, value in headers.items():
         if isinstance(value, str) and name.lower() not in HARMLESS:
-            least = _SHORTEST if SECRET_NAME.search(name) else _SHORTEST_UNNAMED
-            found |= _least(least, parts_of(value))
-    return found
+            min_length = _MIN_LENGTH if SECRET_NAME.search(name) else _MIN_LENGTH_UNNAMED
+            secrets |= _long_enough(min_length, parts_of(value))
+    return secrets
 
 
 def _in_url(url: str) -> set[str]:
-    return _least(_SHORTEST, passwords_in(url).union(login_of(url)))
+    return _long_enough(_MIN_LENGTH, passwords_in(url).union(login_of(url)))
 
 
 def _members(body: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield all members, at any depth, that are no conversation. Items of a list have its name."""
-    left = [(name, value) for name, value in body.items() if name not in _CONVERSATION]
-    while left:
-        name, value = left.pop()
+    pending = [(name, value) for name, value in body.items() if name not in _CONVERSATION]
+    while pending:
+        name, value = pending.pop()
         yield name, value
         if isinstance(value, dict):
-            left.extend(value.items())
+            pending.extend(value.items())
         elif isinstance(value, list):
-            left.extend((name, item) for item in value)
+            pending.extend((name, item) for item in value)
 
 
 def _in_member(name: str, value: Any) -> set[str]:
@@ -98,7 +100,7 @@ def _in_member(name: str, value: Any) -> set[str]:
     if not isinstance(value, str):
         return set()
     if SECRET_MEMBER.fullmatch(name):
-        return _least(_SHORTEST, parts_of(value))
+        return _long_enough(_MIN_LENGTH, parts_of(value))
     try:
         return _in_url(value) if value.lower().startswith(("http://", "https://")) else set()
     except ValueError:  # it only looked like a URL
@@ -109,7 +111,7 @@ MASK = "[key]"
 _MASK = MASK.encode()
 
 _START = rb"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrtbf]))"
-_FORMS: tuple[tuple[bytes, bytes], ...] = (
+_KEY_FORMS: tuple[tuple[bytes, bytes], ...] = (
     (b"sk-", _START + rb"sk-(?=[A-Za-z_-]*\d)[\w-]{16,}|" + _START + rb"sk-[\w-]*\*{3,}[\w-]*"),
     (b"_", _START + rb"(?:gsk|hf|r8|gh[pousr])_[A-Za-z0-9]{30,}"),
     (b"github_pat_", _START + rb"github_pat_\w{50,}"),
@@ -126,11 +128,11 @@ _FORMS: tuple[tuple[bytes, bytes], ...] = (
     (b"org-", _START + rb"org-[A-Za-z0-9]{20,}"),
 )
 """Forms of keys: bytes to look for first, and a pattern of the key, or with the key as its group."""
-_KNOWN = tuple((sign, re.compile(form)) for sign, form in _FORMS)
+_KEY_PATTERNS = tuple((sign, re.compile(form)) for sign, form in _KEY_FORMS)
 
 
-_RANDOM = re.compile(r"(?=.*\d)\w[\w+/=.~-]{19,}", re.ASCII)
-_TELLING = 12
+_RANDOM_KEY = re.compile(r"(?=.*\d)\w[\w+/=.~-]{19,}", re.ASCII)
+_PREFIX_LENGTH = 12
 """A text that begins with this many characters of a long key counts as the key, since providers
 repeat shortened keys."""
 
@@ -149,11 +151,13 @@ def masked_url(url: str, secrets: Iterable[str]) -> str:
     parts = urlsplit(url)
     pairs = (pair.partition("=") for pair in parts.query.split("&"))
     query = "&".join(
-        f"{name}={MASK}" if mark and SECRET_NAME.search(unquote(name)) else f"{name}{mark}{value}"
-        for name, mark, value in pairs
+        f"{name}={MASK}"
+        if equals and SECRET_NAME.search(unquote(name))
+        else f"{name}{equals}{value}"
+        for name, equals, value in pairs
     )
-    bare = parts._replace(netloc=parts.netloc.rpartition("@")[2], query=query, fragment="")
-    return masked_text(bare.geturl(), secrets)
+    public_parts = parts._replace(netloc=parts.netloc.rpartition("@")[2], query=query, fragment="")
+    return masked_text(public_parts.geturl(), secrets)
 
 
 def masked_text(text: str, secrets: Iterable[str]) -> str:
@@ -176,24 +180,24 @@ def changed(chunks: list[bytes], changes: list[Replacement]) -> list[bytes]:
         return chunks
     body = b"".join(chunks)
     starts = [0, *(change.end for change in changes)]
-    kept = (
+    parts = (
         body[start : change.start] + change.new
         for start, change in zip(starts, changes, strict=False)
     )
-    text = b"".join((*kept, body[starts[-1] :]))
-    cuts = [0, *_moved(itertools.accumulate(map(len, chunks)), changes)]
+    text = b"".join((*parts, body[starts[-1] :]))
+    cuts = [0, *_moved_cuts(itertools.accumulate(map(len, chunks)), changes)]
     return [piece for start, end in itertools.pairwise(cuts) if (piece := text[start:end])]
 
 
-def _moved(cuts: Iterable[int], changes: list[Replacement]) -> Iterator[int]:
+def _moved_cuts(cuts: Iterable[int], changes: list[Replacement]) -> Iterator[int]:
     """Yield the positions of cuts after the changes. A cut within a change moves to its end."""
-    at = shift = past = 0
+    index = shift = change_end = 0
     for cut in cuts:
-        while at < len(changes) and changes[at].start < cut:
-            start, past, new = changes[at]
-            shift += len(new) - (past - start)
-            at += 1
-        yield max(cut, past) + shift
+        while index < len(changes) and changes[index].start < cut:
+            start, change_end, new = changes[index]
+            shift += len(new) - (change_end - start)
+            index += 1
+        yield max(cut, change_end) + shift
 
 
 def places(body: bytes, secrets: Iterable[str]) -> list[tuple[int, int]]:
@@ -204,73 +208,76 @@ def places(body: bytes, secrets: Iterable[str]) -> list[tuple[int, int]]:
     """
     secrets = list(secrets)
     spans = [
-        found.span() for pattern in _patterns(body, secrets) for found in pattern.finditer(body)
+        match.span() for pattern in _patterns(body, secrets) for match in pattern.finditer(body)
     ]
     spans += _over_lines(body, secrets)
-    for sign, form in _KNOWN:
-        if sign in body:
-            spans += [found.span(form.groups) for found in form.finditer(body)]
-    apart: list[tuple[int, int]] = []
+    for hint, form in _KEY_PATTERNS:
+        if hint in body:
+            spans += [match.span(form.groups) for match in form.finditer(body)]
+    merged: list[tuple[int, int]] = []
     for start, end in sorted(spans):
-        if apart and start < apart[-1][1]:
-            apart[-1] = apart[-1][0], max(end, apart[-1][1])
+        if merged and start < merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
         else:
-            apart.append((start, end))
-    return apart
+            merged.append((start, end))
+    return merged
 
 
 def _over_lines(body: bytes, secrets: Iterable[str]) -> Iterator[tuple[int, int]]:
     """Yield the places of secrets whose characters are on several lines."""
-    joined = _BREAK.sub(b"", body)
+    joined = _LINE_BREAK.sub(b"", body)
     if len(joined) == len(body):
         return
-    patterns = (pattern for secret in _stripped(secrets) for pattern in _whole(joined, secret))
-    spans = sorted(found.span() for pattern in patterns for found in pattern.finditer(joined))
+    patterns = (
+        pattern for secret in _stripped(secrets) for pattern in _whole_patterns(joined, secret)
+    )
+    spans = sorted(match.span() for pattern in patterns for match in pattern.finditer(joined))
     if spans:
         # overlapping spans may pair starts and ends differently, but together they cover the same
-        starts = _unjoined((start for start, _ in spans), body)
-        ends = _unjoined(sorted(end - 1 for _, end in spans), body)
+        starts = _positions_in_body((start for start, _ in spans), body)
+        ends = _positions_in_body(sorted(end - 1 for _, end in spans), body)
         yield from zip(starts, (end + 1 for end in ends), strict=True)
 
 
-def _unjoined(places: Iterable[int], body: bytes) -> Iterator[int]:
+def _positions_in_body(positions: Iterable[int], body: bytes) -> Iterator[int]:
     """Yield the places in the body of places in a joined text, which are in order."""
-    breaks, removed, cut = _BREAK.finditer(body), 0, None
-    for place in places:
+    breaks, removed_length, line_break = _LINE_BREAK.finditer(body), 0, None
+    for position in positions:
         while True:
-            cut = cut or next(breaks, None)
-            if cut is None or cut.start() - removed > place:
+            line_break = line_break or next(breaks, None)
+            if line_break is None or line_break.start() - removed_length > position:
                 break
-            removed, cut = removed + len(cut[0]), None
-        yield place + removed
+            removed_length, line_break = removed_length + len(line_break[0]), None
+        yield position + removed_length
 
 
 def _stripped(secrets: Iterable[str]) -> Iterator[str]:
     return filter(None, map(str.strip, secrets))  # a secret read from a file may have a line end
 
 
-def _whole(body: bytes, secret: str) -> Iterator[re.Pattern[bytes]]:
+def _whole_patterns(body: bytes, secret: str) -> Iterator[re.Pattern[bytes]]:
     """Yield patterns of the whole secret, in the forms that it may have in the body."""
     for form in (secret, *in_base64(secret)):
         if longest_word(form).encode() in body:
-            yield re.compile(b"".join(map(_character, form)))
+            yield re.compile(b"".join(map(_character_pattern, form)))
 
 
 def _patterns(body: bytes, secrets: Iterable[str]) -> Iterator[re.Pattern[bytes]]:
     for secret in _stripped(secrets):
-        yield from _whole(body, secret)
-        if _RANDOM.fullmatch(secret) and longest_word(secret[:_TELLING]).encode() in body:
+        yield from _whole_patterns(body, secret)
+        if _RANDOM_KEY.fullmatch(secret) and longest_word(secret[:_PREFIX_LENGTH]).encode() in body:
             start, rest = (
-                b"".join(map(_character, part)) for part in (secret[:_TELLING], secret[_TELLING:])
+                b"".join(map(_character_pattern, part))
+                for part in (secret[:_PREFIX_LENGTH], secret[_PREFIX_LENGTH:])
             )
             yield re.compile(start + rb"(?:" + rest + rb"|[\w+/=~*-]*)")  # the whole one ends there
 
 
-_SHORT = {"\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t"}
+_SHORT_ESCAPES = {"\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t"}
 """What JSON writes after a backslash for characters that it must escape."""
 
 
-def _character(character: str) -> bytes:
+def _character_pattern(character: str) -> bytes:
     """Return a pattern of a character. Characters other than letters and digits may also be escaped
     as in JSON, URLs, or both, up to twice."""
     plain = character.encode("utf-8", "surrogatepass")
@@ -278,14 +285,18 @@ def _character(character: str) -> bytes:
         return plain
     in_url = "".join(f"%(?:25){{0,3}}{byte:02x}" for byte in plain)
     units = character.encode("utf-16-be", "surrogatepass").hex()
-    in_json = "".join(f"\\\\{{1,7}}u{units[at : at + 4]}" for at in range(0, len(units), 4))
-    in_json += f"|\\\\{{1,7}}(?-i:{short})" if (short := _SHORT.get(character)) else ""
+    in_json = "".join(
+        f"\\\\{{1,7}}u{units[offset : offset + 4]}" for offset in range(0, len(units), 4)
+    )
+    in_json += f"|\\\\{{1,7}}(?-i:{short})" if (short := _SHORT_ESCAPES.get(character)) else ""
     in_form = r"|\+" if character == " " else ""
     escaped = f"(?i:{in_url}|{in_json}){in_form}".encode()
     return b"(?:\\\\{0,7}" + re.escape(plain) + b"|" + escaped + b")"
 
 
-_BREAK = re.compile(rb"(?:(?:[\r\n]|\\{1,7}(?:[nr\r\n]|u000[aAdD])|%(?:25){0,3}0[aAdD])[ \t]*)+")
+_LINE_BREAK = re.compile(
+    rb"(?:(?:[\r\n]|\\{1,7}(?:[nr\r\n]|u000[aAdD])|%(?:25){0,3}0[aAdD])[ \t]*)+"
+)
 """Line ends, literally or as JSON and URLs write them, with the indentation of the next line."""
 
 
@@ -294,12 +305,12 @@ _BREAK = re.compile(rb"(?:(?:[\r\n]|\\{1,7}(?:[nr\r\n]|u000[aAdD])|%(?:25){0,3}0
 #
 # The texts at the same place of all events are joined, as their readers join them.
 
-_LINE = re.compile(
+_JSON_LINE = re.compile(
     rb"(?:^|(?<=\r))(?:\xef\xbb\xbf)?(?:data:[ \t]*)?(\{[^\r\n]*\})[ \t]*(?:\r|$)", re.MULTILINE
 )
 _ESCAPED_LETTER = re.compile(rb"\\u00(?:3[0-9]|[46][1-9a-f]|[57][0-9a])", re.IGNORECASE)
-_HEAD = struct.Struct(">II")  # total length, length of the headers
-_HEAD_SIZE, _CRC_SIZE = 12, 4
+_PRELUDE = struct.Struct(">II")  # total length, length of the headers
+_PRELUDE_SIZE, _CRC_SIZE = 12, 4
 
 
 def unspelled(chunks: list[bytes], secrets: Iterable[str]) -> list[bytes]:
@@ -309,19 +320,19 @@ def unspelled(chunks: list[bytes], secrets: Iterable[str]) -> list[bytes]:
     An AWS event stream contains no secret at all afterwards, and its frames are valid.
     """
     body = b"".join(chunks)
-    framed = body.startswith(b"\0")
-    events = list(_frames(body) if framed else _lines(body))
-    if len(events) < 2 and not framed:
-        whole = _value(body) if _ESCAPED_LETTER.search(body) else None
-        if whole is None:
+    is_framed = body.startswith(b"\0")
+    events = list(_frames(body) if is_framed else _json_lines(body))
+    if len(events) < 2 and not is_framed:
+        value = _json_value(body) if _ESCAPED_LETTER.search(body) else None
+        if value is None:
             return chunks
-        events = [_LocatedValue(0, len(body), whole)]
+        events = [_LocatedValue(0, len(body), value)]
     texts: dict[tuple[Any, ...], list[_Leaf]] = defaultdict(list)
     for event in events:
         for leaf in _leaves(event):
             texts[leaf.place].append(leaf)
-    touched = {id(event) for leaves in texts.values() for event in _hide(leaves, list(secrets))}
-    return changed(chunks, [_change(event) for event in events if id(event) in touched])
+    touched_ids = {id(event) for leaves in texts.values() for event in _hide(leaves, list(secrets))}
+    return changed(chunks, [_replacement_of(event) for event in events if id(event) in touched_ids])
 
 
 class _LocatedValue(NamedTuple):
@@ -342,28 +353,30 @@ class _Leaf(NamedTuple):
     key: Any
 
 
-def _lines(body: bytes) -> Iterator[_LocatedValue]:
-    for found in _LINE.finditer(body):
-        value = _value(found[1])
+def _json_lines(body: bytes) -> Iterator[_LocatedValue]:
+    for match in _JSON_LINE.finditer(body):
+        value = _json_value(match[1])
         if value is not None:
-            yield _LocatedValue(*found.span(1), value)
+            yield _LocatedValue(*match.span(1), value)
 
 
 def _frames(body: bytes) -> Iterator[_LocatedValue]:
     """Yield the complete frames: https://smithy.io/2.0/aws/amazon-eventstream.html"""
-    at = 0
-    while at + _HEAD_SIZE <= len(body):
-        size, headers = _HEAD.unpack_from(body, at)
-        payload, end = at + _HEAD_SIZE + headers, at + size - _CRC_SIZE
-        if payload > end or at + size > len(body):
+    offset = 0
+    while offset + _PRELUDE_SIZE <= len(body):
+        size, headers_size = _PRELUDE.unpack_from(body, offset)
+        payload_start, end = offset + _PRELUDE_SIZE + headers_size, offset + size - _CRC_SIZE
+        if payload_start > end or offset + size > len(body):
             return
-        value = _value(body[payload:end])
+        value = _json_value(body[payload_start:end])
         if value is not None:
-            yield _LocatedValue(at, at + size, value, body[at + _HEAD_SIZE : payload])
-        at += size
+            yield _LocatedValue(
+                offset, offset + size, value, body[offset + _PRELUDE_SIZE : payload_start]
+            )
+        offset += size
 
 
-def _value(data: bytes) -> Any:
+def _json_value(data: bytes) -> Any:
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
@@ -372,15 +385,15 @@ def _value(data: bytes) -> Any:
 
 
 def _leaves(event: _LocatedValue) -> Iterator[_Leaf]:
-    left: list[tuple[Any, tuple[Any, ...]]] = [(event.value, ())]
-    while left:
-        holder, place = left.pop()
+    pending: list[tuple[Any, tuple[Any, ...]]] = [(event.value, ())]
+    while pending:
+        holder, place = pending.pop()
         members = holder.items() if isinstance(holder, dict) else enumerate(holder)
         for key, value in list(members):
             if isinstance(value, str):
                 yield _Leaf(event, (*place, key), holder, key)
             elif isinstance(value, dict | list):
-                left.append((value, (*place, key)))
+                pending.append((value, (*place, key)))
 
 
 def _hide(leaves: list[_Leaf], secrets: list[str]) -> Iterator[_LocatedValue]:
@@ -390,28 +403,30 @@ def _hide(leaves: list[_Leaf], secrets: list[str]) -> Iterator[_LocatedValue]:
     if not spans:
         return
     starts, ends = zip(*spans, strict=True)
-    at = 0
+    offset = 0
     for leaf, piece in zip(leaves, pieces, strict=True):
-        until = at + len(piece)
-        inside = spans[bisect_right(ends, at) : bisect_left(starts, until)]
-        if inside:
-            cuts = [
+        piece_end = offset + len(piece)
+        piece_spans = spans[bisect_right(ends, offset) : bisect_left(starts, piece_end)]
+        if piece_spans:
+            replacements = [
                 Replacement(
-                    max(start - at, 0), min(end - at, len(piece)), _MASK if start >= at else b""
+                    max(start - offset, 0),
+                    min(end - offset, len(piece)),
+                    _MASK if start >= offset else b"",
                 )
-                for start, end in inside
+                for start, end in piece_spans
             ]
-            text = b"".join(changed([piece], cuts))
+            text = b"".join(changed([piece], replacements))
             leaf.holder[leaf.key] = text.decode("utf-8", "surrogatepass")
             yield leaf.event
-        at = until
+        offset = piece_end
 
 
-def _change(event: _LocatedValue) -> Replacement:
+def _replacement_of(event: _LocatedValue) -> Replacement:
     text = json.dumps(event.value, separators=(",", ":"))
     if event.head is None:
         return Replacement(event.start, event.end, text.encode())
-    size = _HEAD_SIZE + len(event.head) + len(text) + _CRC_SIZE
-    prelude = _HEAD.pack(size, len(event.head))
+    size = _PRELUDE_SIZE + len(event.head) + len(text) + _CRC_SIZE
+    prelude = _PRELUDE.pack(size, len(event.head))
     frame = prelude + zlib.crc32(prelude).to_bytes(4) + event.head + text.encode()
     return Replacement(event.start, event.end, frame + zlib.crc32(frame).to_bytes(4))

@@ -32,7 +32,7 @@ from toolcrib.values.record import Attachment, ToolInvocationRecord
 from toolcrib.values.run import RunRecord
 from toolcrib.values.typed import Checked, check_each, names_wrong_types
 
-_ENDS = ("completed", "failed", "waiting")
+_END_STATUSES = ("completed", "failed", "waiting")
 
 
 class MemorySink:
@@ -58,7 +58,7 @@ class MemorySink:
 
     def finished(self) -> list[ToolInvocationRecord]:
         """Return the records that say how a call ended, or that it waits."""
-        return [record for record in self.records if record.status in _ENDS]
+        return [record for record in self.records if record.status in _END_STATUSES]
 
 
 # What a scripted model says, in the notation of the scripted client and the loopback servers.
@@ -120,7 +120,7 @@ def spoken(turn: Said | Reply) -> Spoken:
 
 Turn: TypeAlias = Said | Reply | Exception | Callable[[ChatRequest], Said | Reply | Exception]
 
-_SPOKEN = 7
+_PIECE_LENGTH = 7
 
 
 class ScriptedClient(PlanningClient):
@@ -157,42 +157,42 @@ class ScriptedClient(PlanningClient):
         reply = self._reply(request)
         for piece in _pieces(reply.text):
             yield TextPart(piece)
-        for made in reply.tool_calls:
-            for piece in _pieces(made.arguments):
-                yield ArgumentsPart(made.id, made.name, piece)
+        for tool_call in reply.tool_calls:
+            for piece in _pieces(tool_call.arguments):
+                yield ArgumentsPart(tool_call.id, tool_call.name, piece)
         yield reply
 
     def _reply(self, request: ChatRequest) -> Reply:
         if self.remaining <= 0:
             raise ToolcribError(
                 f"the script is used up: it has {len(self._turns)} turns, and this is one "
-                f"request more; its last message: {_last(request)}"
+                f"request more; its last message: {_last_message_text(request)}"
             )
         turn = self._turns[len(self.requests)]
         self.requests.append(request)
-        return self._replied(turn(request) if callable(turn) else turn, request)
+        return self._as_reply(turn(request) if callable(turn) else turn, request)
 
-    def _replied(self, turn: Said | Reply | Exception, request: ChatRequest) -> Reply:
+    def _as_reply(self, turn: Said | Reply | Exception, request: ChatRequest) -> Reply:
         if isinstance(turn, Exception):
             raise turn
         offer = Offer.of(request.tools and request.with_answer_tool().tools)
         if isinstance(turn, Reply):
             return turn if turn.offer.tools else msgspec.structs.replace(turn, offer=offer)
-        said = spoken(turn)
+        parts = spoken(turn)
         prefix = request.new_prefix()
         calls = tuple(
-            ToolCall(f"{prefix}{at}", made.name, made.arguments)
-            for at, made in enumerate(said.calls)
+            ToolCall(f"{prefix}{index}", scripted_call.name, scripted_call.arguments)
+            for index, scripted_call in enumerate(parts.calls)
         )
-        message = Message.assistant(said.text, calls)
+        message = Message.assistant(parts.text, calls)
         return Reply(message, "tool_calls" if calls else "stop", Usage(1), offer)
 
 
 def _pieces(text: str) -> Iterable[str]:
-    return (text[at : at + _SPOKEN] for at in range(0, len(text), _SPOKEN))
+    return (text[offset : offset + _PIECE_LENGTH] for offset in range(0, len(text), _PIECE_LENGTH))
 
 
-def _last(request: ChatRequest) -> str:
+def _last_message_text(request: ChatRequest) -> str:
     if not request.messages:
         return "none"
     last = request.messages[-1]
@@ -208,7 +208,7 @@ def _last(request: ChatRequest) -> str:
 #
 # Written from the wire's documentation, not from the encoder, so that it can judge the encoder.
 
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NAME_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ROLES = {"system", "developer", "user", "assistant", "tool"}
 _ONLY_WITH_TOOLS = ("tool_choice", "parallel_tool_calls")
 
@@ -227,23 +227,23 @@ def fault_of(body: Any) -> str | None:
 def _tools_fault(body: dict[str, Any]) -> str | None:
     tools = body.get("tools")
     if tools is None:
-        given = next((key for key in _ONLY_WITH_TOOLS if key in body), None)
-        return f"'{given}' is only allowed when 'tools' are specified" if given else None
+        misplaced = next((key for key in _ONLY_WITH_TOOLS if key in body), None)
+        return f"'{misplaced}' is only allowed when 'tools' are specified" if misplaced else None
     if not isinstance(tools, list) or not tools:
         return "'tools' is too short"
     names: set[str] = set()
-    for at, tool in enumerate(tools):
+    for index, tool in enumerate(tools):
         function = tool.get("function") if isinstance(tool, dict) else None
         if not isinstance(function, dict) or tool.get("type") != "function":
-            return f"invalid 'tools[{at}]'"
-        extra = set(tool) - {"type", "function"} | (
+            return f"invalid 'tools[{index}]'"
+        unknown = set(tool) - {"type", "function"} | (
             set(function) - {"name", "description", "parameters", "strict"}
         )
-        if extra:
-            return f"unknown parameter in 'tools[{at}]': {sorted(extra)[0]!r}"
+        if unknown:
+            return f"unknown parameter in 'tools[{index}]': {sorted(unknown)[0]!r}"
         name = function.get("name")
-        if not isinstance(name, str) or not _NAME.fullmatch(name) or name in names:
-            return f"invalid 'tools[{at}].function.name'"
+        if not isinstance(name, str) or not _NAME_PATTERN.fullmatch(name) or name in names:
+            return f"invalid 'tools[{index}].function.name'"
         names.add(name)
         if function.get("parameters", {}).get("type", "object") != "object":
             return f"invalid schema for function {name!r}: its type is not 'object'"
@@ -254,46 +254,50 @@ def _messages_fault(messages: Any) -> str | None:
     if not isinstance(messages, list) or not messages:
         return "'messages' is too short"
     unanswered: list[str] = []
-    for at, message in enumerate(messages):
+    for index, message in enumerate(messages):
         if not isinstance(message, dict) or message.get("role") not in _ROLES:
-            return f"invalid 'messages[{at}].role'"
+            return f"invalid 'messages[{index}].role'"
         if message["role"] == "tool":
             if message.get("tool_call_id") not in unanswered:
                 return (
-                    f"'messages[{at}]' with role 'tool' must be a response to a preceding message "
+                    f"'messages[{index}]' with role 'tool' must be a response to a preceding message "
                     "with 'tool_calls'"
                 )
             unanswered.remove(message["tool_call_id"])
             continue
         if unanswered:
             break
-        fault = _message_fault(message, at)
+        fault = _message_fault(message, index)
         if fault:
             return fault
-        unanswered = [made["id"] for made in message.get("tool_calls", [])]
+        unanswered = [tool_call["id"] for tool_call in message.get("tool_calls", [])]
     if unanswered:
         ids = ", ".join(unanswered)
         return f"tool_call_ids did not have response messages: {ids}"
     return None
 
 
-def _message_fault(message: dict[str, Any], at: int) -> str | None:
+def _message_fault(message: dict[str, Any], index: int) -> str | None:
     calls = message.get("tool_calls")
     if calls is None:
         is_legal = _is_content(message.get("content"), of_user=message["role"] == "user")
-        return None if is_legal else f"invalid 'messages[{at}].content'"
+        return None if is_legal else f"invalid 'messages[{index}].content'"
     if message["role"] != "assistant" or not isinstance(calls, list) or not calls:
-        return f"invalid 'messages[{at}].tool_calls'"
+        return f"invalid 'messages[{index}].tool_calls'"
     ids: set[str] = set()
-    for made in calls:
-        function = made.get("function", {})
-        if not isinstance(made.get("id"), str) or not made["id"] or made["id"] in ids:
-            return f"invalid id in 'messages[{at}].tool_calls'"
-        if not _NAME.fullmatch(function.get("name") or ""):
-            return f"invalid name in 'messages[{at}].tool_calls'"
+    for tool_call in calls:
+        function = tool_call.get("function", {})
+        if (
+            not isinstance(tool_call.get("id"), str)
+            or not tool_call["id"]
+            or tool_call["id"] in ids
+        ):
+            return f"invalid id in 'messages[{index}].tool_calls'"
+        if not _NAME_PATTERN.fullmatch(function.get("name") or ""):
+            return f"invalid name in 'messages[{index}].tool_calls'"
         if not isinstance(function.get("arguments"), str):
-            return f"invalid arguments in 'messages[{at}].tool_calls'"
-        ids.add(made["id"])
+            return f"invalid arguments in 'messages[{index}].tool_calls'"
+        ids.add(tool_call["id"])
     return None
 
 
@@ -331,8 +335,8 @@ def _is_part(part: Any, of_user: bool) -> bool:
 if TYPE_CHECKING:
     from aiohttp import web
 
-_WRITE = 48
-_STREAMED = 5
+_WRITE_SIZE = 48
+_DELTA_LENGTH = 5
 
 
 class RawTurn(msgspec.Struct, frozen=True):
@@ -393,12 +397,12 @@ def http_error(
     return RawTurn(body, status, "application/json", headers)
 
 
-_USED_UP = msgspec.structs.replace(
+_USED_UP_ERROR = msgspec.structs.replace(
     http_error(500, "the script is used up"), headers={"x-should-retry": "false"}
 )
 
 
-_TURNS: tuple[Any, ...] = (
+_TURN_TYPES: tuple[Any, ...] = (
     *(str, ScriptedCall, Sequence, Reply, RawTurn, CutTurn, DyingTurn),
     Callable,
 )
@@ -419,7 +423,7 @@ class OpenAIServer:
         self.url = ""
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
-        self._turns = check_each("turns", turns, _TURNS, _TURNS_IN_WORDS)
+        self._turns = check_each("turns", turns, _TURN_TYPES, _TURNS_IN_WORDS)
         self._next = 0
 
     def fault(self, body: Any) -> str | None:
@@ -457,20 +461,20 @@ class OpenAIServer:
         if fault is not None:
             return await self._send(request, self.refusal(fault))
         if self._next >= len(self._turns):
-            return await self._send(request, _USED_UP)
+            return await self._send(request, _USED_UP_ERROR)
         turn = self._turns[self._next]
         self._next += 1
         if callable(turn):
             turn = turn(body)
-        dying = turn.after if isinstance(turn, DyingTurn) else None
+        byte_limit = turn.after if isinstance(turn, DyingTurn) else None
         turn = turn.turn if isinstance(turn, DyingTurn) else turn
         if not isinstance(turn, RawTurn):
             stream = self.streams(request, body)
             turn = self.answer(turn, number=self._next, stream=stream)
-        return await self._send(request, turn, dying)
+        return await self._send(request, turn, byte_limit)
 
     async def _send(
-        self, request: web.Request, turn: RawTurn, dying: int | None = None
+        self, request: web.Request, turn: RawTurn, byte_limit: int | None = None
     ) -> web.StreamResponse:
         """Write the body in small pieces. A dying server leaves before it says that it has ended."""
         response: web.StreamResponse = _web().StreamResponse(
@@ -478,10 +482,10 @@ class OpenAIServer:
         )
         response.content_type = turn.content_type
         await response.prepare(request)
-        body = turn.body if dying is None else turn.body[:dying]
-        for at in range(0, len(body), _WRITE):
-            await response.write(body[at : at + _WRITE])
-        if dying is not None:
+        body = turn.body if byte_limit is None else turn.body[:byte_limit]
+        for offset in range(0, len(body), _WRITE_SIZE):
+            await response.write(body[offset : offset + _WRITE_SIZE])
+        if byte_limit is not None:
             if request.transport is not None:
                 request.transport.close()
             return response
@@ -526,19 +530,19 @@ async def serving(server: S) -> AsyncIterator[S]:
 
 
 def _answer(turn: Said | Reply | CutTurn, *, number: int, stream: bool) -> RawTurn:
-    said, reason = ending(turn, calls="tool_calls", stop="stop", cut="length")
-    ids = [f"call_{number}_{at}" for at in range(len(said.calls))]
+    parts, reason = ending(turn, calls="tool_calls", stop="stop", cut="length")
+    ids = [f"call_{number}_{index}" for index in range(len(parts.calls))]
     if stream:
-        return RawTurn(b"".join(_events(said, ids, reason)))
-    message: dict[str, Any] = {"role": "assistant", "content": said.text or None}
-    if said.calls:
+        return RawTurn(b"".join(_events(parts, ids, reason)))
+    message: dict[str, Any] = {"role": "assistant", "content": parts.text or None}
+    if parts.calls:
         message["tool_calls"] = [
             {
-                "id": made_id,
+                "id": call_id,
                 "type": "function",
-                "function": {"name": made.name, "arguments": made.arguments},
+                "function": {"name": scripted_call.name, "arguments": scripted_call.arguments},
             }
-            for made_id, made in zip(ids, said.calls, strict=True)
+            for call_id, scripted_call in zip(ids, parts.calls, strict=True)
         ]
     choice = {"index": 0, "message": message, "finish_reason": reason}
     body = {"object": "chat.completion", "choices": [choice], "usage": _USAGE}
@@ -548,17 +552,19 @@ def _answer(turn: Said | Reply | CutTurn, *, number: int, stream: bool) -> RawTu
 _USAGE = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
 
 
-def _events(said: Spoken, ids: list[str], reason: str) -> Iterable[bytes]:
+def _events(parts: Spoken, ids: list[str], reason: str) -> Iterable[bytes]:
     yield _event({"role": "assistant", "content": ""})
-    for at in range(0, len(said.text), _STREAMED):
-        yield _event({"content": said.text[at : at + _STREAMED]})
-    for index, made in enumerate(said.calls):
-        begun = {"index": index, "id": ids[index], "type": "function"}
-        yield _event({"tool_calls": [begun | {"function": {"name": made.name, "arguments": ""}}]})
-    longest = max((len(made.arguments) for made in said.calls), default=0)
-    for at in range(0, longest, _STREAMED):
-        for index, made in enumerate(said.calls):
-            if piece := made.arguments[at : at + _STREAMED]:
+    for offset in range(0, len(parts.text), _DELTA_LENGTH):
+        yield _event({"content": parts.text[offset : offset + _DELTA_LENGTH]})
+    for index, scripted_call in enumerate(parts.calls):
+        start = {"index": index, "id": ids[index], "type": "function"}
+        yield _event(
+            {"tool_calls": [start | {"function": {"name": scripted_call.name, "arguments": ""}}]}
+        )
+    longest = max((len(scripted_call.arguments) for scripted_call in parts.calls), default=0)
+    for offset in range(0, longest, _DELTA_LENGTH):
+        for index, scripted_call in enumerate(parts.calls):
+            if piece := scripted_call.arguments[offset : offset + _DELTA_LENGTH]:
                 yield _event({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
     yield _event({}, reason)
     yield b"data: " + orjson.dumps({"choices": [], "usage": _USAGE}) + b"\n\n"
@@ -576,14 +582,14 @@ def ending(turn: Said | Reply | CutTurn, *, calls: str, stop: str, cut: str) -> 
     """Return what a turn says, and the finish reason: calls, a text, or cut in the middle."""
     if isinstance(turn, CutTurn):
         return halved(spoken(turn.turn)), cut
-    said = spoken(turn)
-    return said, calls if said.calls else stop
+    parts = spoken(turn)
+    return parts, calls if parts.calls else stop
 
 
-def halved(said: Spoken) -> Spoken:
+def halved(parts: Spoken) -> Spoken:
     """Return the rest of a turn that was cut: half of its last call, or else of its text."""
-    if not said.calls:
-        return Spoken(said.text[: len(said.text) // 2], ())
-    last = said.calls[-1]
+    if not parts.calls:
+        return Spoken(parts.text[: len(parts.text) // 2], ())
+    last = parts.calls[-1]
     half = ScriptedCall(last.name, last.arguments[: len(last.arguments) // 2])
-    return Spoken(said.text, (*said.calls[:-1], half))
+    return Spoken(parts.text, (*parts.calls[:-1], half))
