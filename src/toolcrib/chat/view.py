@@ -341,7 +341,7 @@ class TurnView:
             case ToolCallFinished(record=record):
                 return [
                     *self._add_call(record.id, record.name, record.origin),
-                    *self._show_outcome(record),
+                    *self._finish(record),
                 ]
             case _:
                 assert_never(event)
@@ -375,7 +375,7 @@ class TurnView:
                 continue
             last_record = records.get(call_id)
             if last_record is not None and last_record.status in ("completed", "failed"):
-                operations += self._show_outcome(last_record)
+                operations += self._finish(last_record)
                 continue
             state, code, text = (
                 ("unknown", "outcome_unknown", _UNKNOWN_OUTCOME)
@@ -500,7 +500,7 @@ class TurnView:
             "schema": schema,
         }
 
-    def _show_outcome(self, record: ToolInvocationRecord) -> list[Operation]:
+    def _finish(self, record: ToolInvocationRecord) -> list[Operation]:
         error = known_error(record)
         state = "failed" if error else "completed"
         if error is not None and error.code in _STATES_BY_CODE:

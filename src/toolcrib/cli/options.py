@@ -191,7 +191,7 @@ SHOWS_TRACEBACKS: ContextVar[bool] = ContextVar("toolcrib_debug", default=False)
 OPENED: ContextVar[ExitStack] = ContextVar("toolcrib_opened")
 """Everything that the command has opened; it is closed when the command ends."""
 _MCP_PREFIX = "mcp:"
-_SILENT_SECONDS = 3.0  # seconds until a person at a terminal is told that a server is waited for
+_SILENT = 3.0  # seconds until a person at a terminal is told that a server is waited for
 _OPENAPI_PREFIX = "openapi:"
 
 
@@ -309,7 +309,7 @@ def _catalog_of_servers(where: str) -> Catalog:
     stack = OPENED.get()
     portal = stack.enter_context(portals.start_blocking_portal())
     servers = mcp.mcp_catalog(where)
-    timer = threading.Timer(_SILENT_SECONDS, _print_waiting)
+    timer = threading.Timer(_SILENT, _print_waiting)
     timer.daemon = True
     timer.start()
     try:
