@@ -135,7 +135,7 @@ class _Watcher:
     def __init__(self) -> None:
         self.unread: list[Operation] = []
         self.needs_snapshot = True  # it begins with a snapshot
-        self.news = asyncio.Event()
+        self.wakeup = asyncio.Event()
 
     def tell(self, operations: Sequence[Operation]) -> None:
         if not self.needs_snapshot:
@@ -143,7 +143,7 @@ class _Watcher:
             if len(self.unread) > _MOST_WAITING:
                 self.needs_snapshot = True
                 self.unread.clear()
-        self.news.set()
+        self.wakeup.set()
 
 
 class _OpenThread:
@@ -250,7 +250,7 @@ class LiveThreads:
         live.watchers.add(watcher)
         try:
             while True:
-                watcher.news.clear()
+                watcher.wakeup.clear()
                 operations, watcher.unread = watcher.unread, []
                 if watcher.needs_snapshot:
                     watcher.needs_snapshot = False
@@ -260,8 +260,8 @@ class LiveThreads:
                     continue
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_LOOK):
-                        await watcher.news.wait()
-                if live.view is None and not watcher.news.is_set():
+                        await watcher.wakeup.wait()
+                if live.view is None and not watcher.wakeup.is_set():
                     await self._current_thread(thread_id, owner)
         finally:
             live.watchers.discard(watcher)

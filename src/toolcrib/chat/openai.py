@@ -188,7 +188,7 @@ async def _chunks(
 async def _answer_texts(run: RunStream, *, is_typed: bool) -> AsyncGenerator[str, None]:
     """Yield what a run says, piece by piece, and what has not run. Raises ChatError if it failed.
 
-    For a `typed` agent that is only the accepted answer, known at the end.
+    If the agent has a typed output (`is_typed`), that is only the accepted answer, known at the end.
     """
     has_text, separator = False, ""
     async for event in followed(run):

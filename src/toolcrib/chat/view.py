@@ -352,10 +352,10 @@ class TurnView:
         Other questions come back when it waits again.
         """
         operations = [self._set(["status"], "running")]
-        for asked_id, index in self._calls.items():
+        for other_id, index in self._calls.items():
             if self._parts[index]["approval"] is not None:
-                self._questions[asked_id] = self._parts[index]["approval"]
-                operations += self._change(asked_id, {"approval": None})
+                self._questions[other_id] = self._parts[index]["approval"]
+                operations += self._change(other_id, {"approval": None})
         self._questions.pop(call_id, None)
         changes = {"state": "called", "approved_by": by}
         return [*operations, *(self._change(call_id, changes) if call_id in self._calls else ())]

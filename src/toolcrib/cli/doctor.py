@@ -56,7 +56,7 @@ _SERVERS = (
 )
 
 
-class Found(NamedTuple):
+class FoundServer(NamedTuple):
     """A server that answered, with its models in the form that `--model` takes."""
 
     server: str
@@ -64,11 +64,11 @@ class Found(NamedTuple):
     models: tuple[str, ...]
 
 
-def found_servers() -> list[Found]:
+def found_servers() -> list[FoundServer]:
     """Return the model servers that run here. All are asked at the same time, for at most half a
     second."""
     with ThreadPoolExecutor(len(_SERVERS)) as pool:
-        return [found for found in pool.map(_server_answer, _SERVERS) if found is not None]
+        return [server for server in pool.map(_server_answer, _SERVERS) if server is not None]
 
 
 def found_keys() -> dict[str, str]:
@@ -154,7 +154,7 @@ def _folder_text(folder: Path) -> str:
     return f"{folder} ({size / 1e6:.0f} MB)"
 
 
-def _server_answer(server: ModelServer) -> Found | None:
+def _server_answer(server: ModelServer) -> FoundServer | None:
     """Ask a server for its models. Return None if it does not answer as such a server does."""
     ollama_host = os.environ.get("OLLAMA_HOST", "").strip() if server.url == OLLAMA_URL else ""
     url = (
@@ -166,7 +166,7 @@ def _server_answer(server: ModelServer) -> Found | None:
         listed = _get_json(url.rstrip("/") + server.path)[server.listed]
         names = tuple(str(model[server.called]) for model in listed if server.called in model)
         models = tuple(server.model.format(url=url.rstrip("/"), model=name) for name in names)
-        return Found(server.name, url, models)
+        return FoundServer(server.name, url, models)
     return None
 
 

@@ -173,9 +173,9 @@ def _conversation(file: Path) -> tuple[Message, ...]:
     return decoded.messages if isinstance(decoded, _Conversation) else decoded
 
 
-def _check_known(option: str, value: str, known: Iterable[str], kind: str) -> None:
-    if value not in known:
-        raise UnusableError(f"{option}: {no_such(kind, value, known)}")
+def _check_known(option: str, value: str, choices: Iterable[str], kind: str) -> None:
+    if value not in choices:
+        raise UnusableError(f"{option}: {no_such(kind, value, choices)}")
 
 
 _STYLES: dict[Effect, str] = {"refused": "red", "lost": "yellow", "doubtful": "dim"}

@@ -243,9 +243,11 @@ class ComparedRequest(NamedTuple):
         except TypeError:
             raise ToolcribError("compare= must return a value that JSON can hold") from None
 
-    def stands_for(self, now: ComparedRequest) -> bool:
+    def stands_for(self, current: ComparedRequest) -> bool:
         """Return whether this recorded request is that one. Masks in this one stand for any text."""
-        return self.key == now.key or (MASK in self.key and all(map(_stands_for, self[:4], now)))
+        return self.key == current.key or (
+            MASK in self.key and all(map(_stands_for, self[:4], current))
+        )
 
 
 def _stands_for(old: Any, new: Any) -> bool:
@@ -283,15 +285,15 @@ def _matches_masked(text: str, first: str, *rest: str) -> bool:
     return is_whole and not any(map(_BLANK.search, [*between, text[position:end]]))
 
 
-def differences(recorded: ComparedRequest, now: ComparedRequest) -> list[str]:
+def differences(recorded: ComparedRequest, current: ComparedRequest) -> list[str]:
     """Return one line for each difference: `/messages/0/content: recorded "a", now "b"`."""
-    pairs = [("method", recorded.method, now.method), ("path", recorded.path, now.path)]
+    pairs = [("method", recorded.method, current.method), ("path", recorded.path, current.path)]
     lines = [_difference_line(name, old, new) for name, old, new in pairs if old != new]
-    if recorded.base64 != now.base64:
+    if recorded.base64 != current.base64:
         lines.append("the body, which is not JSON")
     return lines + [
         _difference_line(*difference)
-        for difference in _differing_values(recorded.body, now.body, "")
+        for difference in _differing_values(recorded.body, current.body, "")
     ]
 
 
@@ -377,14 +379,14 @@ class Player:
         masked_request, plain_request = (
             recorded_request(request, each) for each in (secrets_of(request), ())
         )
-        now = ComparedRequest.of(masked_request, self._compare)
-        candidates = (now, ComparedRequest.of(plain_request, self._compare))
+        current = ComparedRequest.of(masked_request, self._compare)
+        candidates = (current, ComparedRequest.of(plain_request, self._compare))
         keys = {each.key for each in candidates}
         matching = [index for index in self._unplayed if self._compared[index].key in keys]
         if not matching:
             matching = [index for index in self._unplayed if self._is_recorded(index, candidates)]
         if not matching:
-            raise self.miss(self._problem(now, candidates))
+            raise self.miss(self._problem(current, candidates))
         url = masked_request.url
         played = next(
             (index for index in matching if self._exchanges[index].request.url == url), matching[0]
@@ -414,8 +416,8 @@ class Player:
     def _is_recorded(self, index: int, candidates: Iterable[ComparedRequest]) -> bool:
         return any(map(self._compared[index].stands_for, candidates))
 
-    def _problem(self, now: ComparedRequest, candidates: Sequence[ComparedRequest]) -> str:
-        request = f"{now.method} {now.path}"
+    def _problem(self, current: ComparedRequest, candidates: Sequence[ComparedRequest]) -> str:
+        request = f"{current.method} {current.path}"
         if not self._exchanges:
             file_state = "holds nothing" if self._path.exists() else "does not exist"
             return f"{request} cannot be replayed: the file {file_state}"
@@ -425,9 +427,9 @@ class Player:
             return f"{request} was recorded {count}×, but is now sent once more"
         nearest = min(
             self._unplayed or range(len(self._exchanges)),
-            key=lambda index: len(differences(self._compared[index], now)),
+            key=lambda index: len(differences(self._compared[index], current)),
         )
-        differing = differences(self._compared[nearest], now)
+        differing = differences(self._compared[nearest], current)
         state = "" if self._unplayed else ", already replayed"
         nearest_note = f"Nearest is exchanges[{nearest}]{state}"
         return f"{request} was not recorded. {nearest_note}: {shortened(differing)}"

@@ -78,13 +78,13 @@ class ToolEmulator:
     def _value(self, definition: ToolDefinition, arguments: JsonObject) -> Any:
         """Return the value of a call, or what produces it."""
         if definition.name not in self._answers:
-            return self._made_up(definition, arguments)
+            return self._model_answer(definition, arguments)
         answer = self._answers[definition.name]
         if isinstance(answer, BaseException):
             raise answer
         return answer(arguments) if callable(answer) else copy.deepcopy(answer)
 
-    async def _made_up(self, definition: ToolDefinition, arguments: JsonObject) -> Any:
+    async def _model_answer(self, definition: ToolDefinition, arguments: JsonObject) -> Any:
         if self._model is None:
             raise ToolError("The emulator has no answer for this tool.", retryable=False)
         schema = definition.output_schema_json

@@ -330,7 +330,7 @@ def unspelled(chunks: list[bytes], secrets: Iterable[str]) -> list[bytes]:
     texts: dict[tuple[Any, ...], list[_Leaf]] = defaultdict(list)
     for event in events:
         for leaf in _leaves(event):
-            texts[leaf.place].append(leaf)
+            texts[leaf.path].append(leaf)
     touched_ids = {id(event) for leaves in texts.values() for event in _hide(leaves, list(secrets))}
     return changed(chunks, [_replacement_of(event) for event in events if id(event) in touched_ids])
 
@@ -348,7 +348,7 @@ class _Leaf(NamedTuple):
     """A text in an event: `holder[key]`."""
 
     event: _LocatedValue
-    place: tuple[Any, ...]
+    path: tuple[Any, ...]
     holder: Any
     key: Any
 
@@ -387,13 +387,13 @@ def _json_value(data: bytes) -> Any:
 def _leaves(event: _LocatedValue) -> Iterator[_Leaf]:
     pending: list[tuple[Any, tuple[Any, ...]]] = [(event.value, ())]
     while pending:
-        holder, place = pending.pop()
+        holder, path = pending.pop()
         members = holder.items() if isinstance(holder, dict) else enumerate(holder)
         for key, value in list(members):
             if isinstance(value, str):
-                yield _Leaf(event, (*place, key), holder, key)
+                yield _Leaf(event, (*path, key), holder, key)
             elif isinstance(value, dict | list):
-                pending.append((value, (*place, key)))
+                pending.append((value, (*path, key)))
 
 
 def _hide(leaves: list[_Leaf], secrets: list[str]) -> Iterator[_LocatedValue]:
