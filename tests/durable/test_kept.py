@@ -24,7 +24,7 @@ from durable.till import RUNS, PaidTill, Till, paying, till
 from toolcrib import Agent, Limits, RunResult
 from toolcrib.audit import AuditLog
 from toolcrib.durable import DurableAgents, engine
-from toolcrib.durable.engine import Engine, KeptStep, Segment, Standing
+from toolcrib.durable.engine import Engine, Segment, Standing, StoredStep
 from toolcrib.durable.store import RunStore, StoredRun
 from toolcrib.errors import ErrorCode, SourceError, ToolcribError
 from toolcrib.storage import UnreachableError
@@ -298,7 +298,7 @@ async def test_a_run_is_not_stopped_before_it_is_known_what_is_kept_of_it(
     await killed(url, tmp_path)
     read = Engine.steps
 
-    async def slowly(self: Engine, run_id: str, segment: int, skipped: int = 0) -> list[KeptStep]:
+    async def slowly(self: Engine, run_id: str, segment: int, skipped: int = 0) -> list[StoredStep]:
         await asyncio.sleep(2.5)
         return await read(self, run_id, segment, skipped)
 

@@ -442,7 +442,7 @@ async def test_a_state_goes_on_in_its_own_run_alone(changed: str, tmp_path: Path
 async def test_what_is_given_back_while_the_engine_closes_is_closed(tmp_path: Path) -> None:
     """As by a thread of DBOS that ends by itself: it has been let back in, and is not in yet."""
     worker = Engine(f"sqlite:///{tmp_path / 'runs.db'}", 1, ())
-    opened, given_back, go_on = worker._opened(), threading.Event(), threading.Event()
+    opened, given_back, go_on = worker._open_engine(), threading.Event(), threading.Event()
 
     def wait(*_: object) -> None:
         given_back.set()

@@ -34,17 +34,17 @@ from toolcrib.durable.engine import (
     AWAY,
     DurableSteps,
     Engine,
-    KeptStep,
     Segment,
     Standing,
+    StoredStep,
     patiently,
     stand_still,
 )
 from toolcrib.durable.store import (
     STATUSES,
     UNDER_WAY,
-    Ended,
     RunStore,
+    SegmentEnd,
     Sign,
     StoredRun,
     StoredStatus,
@@ -85,7 +85,7 @@ GRACE = 30.0
 _RESUMABLE = ("waiting", "failed", "limited", "cancelled")
 RESOLVED = "resolved"
 """The note on a call whose outcome was unknown until somebody stated it."""
-_UNTOLD = (
+_NO_REASON = (
     "a worker could not read it, perhaps because of a different state_key. See the log of "
     "the worker, then resume the run"
 )
@@ -132,13 +132,13 @@ class DurableAgents(Closing):
         self._slots = slots
         self._steps = DurableSteps()
         self._log = _PatientLog(url, self._steps)
-        self._agents = {name: self._kept(agent) for name, agent in agents.items()}
+        self._agents = {name: self._durable(agent) for name, agent in agents.items()}
         self._lease = lease
         self._deps = deps
         self._serving: asyncio.Task[None] | None = None
         self._segments: set[Segment] = set()  # being done here
 
-    def _kept(self, agent: Agent) -> Agent:
+    def _durable(self, agent: Agent) -> Agent:
         runner = agent.runner
         if runner.ledger is None:
             runner = runner.with_sinks(self._log)
@@ -170,9 +170,9 @@ class DurableAgents(Closing):
             prompt, history=history, caller=caller, run_id=run_id, speaker=speaker, **options
         )
         if not await self._store.add(StoredRun.new(agent, state, self._sign(agent))):
-            known = await self._store.run(state.run_id)
-            self._check(known, known.last)
-            _check_same(known, agent, state)
+            existing = await self._store.run(state.run_id)
+            self._check(existing, existing.last)
+            _check_same(existing, agent, state)
         return state.run_id
 
     async def fork(
@@ -198,46 +198,46 @@ class DurableAgents(Closing):
         saying what it did (`resume` it first), for an invalid fork, and for the id of another run
         or fork. Raises SourceError for a run that was changed.
         """
-        at = ForkPoint.of(turn, prompt, reopen=reopen, repeat=repeat, fork_id=fork_id)
+        point = ForkPoint.of(turn, prompt, reopen=reopen, repeat=repeat, fork_id=fork_id)
         run = await self._store.run(run_id)
         name = agent or run.agent
-        forks = self._agent(name)
-        if fork_id and fork_id != run_id and await self._is_forked(run_id, name, at):
+        forking_agent = self._agent(name)
+        if fork_id and fork_id != run_id and await self._is_forked(run_id, name, point):
             return fork_id
         last = self._last(run)
         if not run.is_whole:
-            done = "is not finished: wait for it, or cancel it"
+            problem = "is not finished: wait for it, or cancel it"
             if run.status not in UNDER_WAY:
-                done = (
+                problem = (
                     f"is {run.status}, and its saved state does not hold all that it did: resume "
                     "it first"
                 )
-            raise ToolcribError(f"run {run_id} cannot be forked: it {done}")
-        state = forks.team.forked(last, at, await self._begun(run))
+            raise ToolcribError(f"run {run_id} cannot be forked: it {problem}")
+        state = forking_agent.team.forked(last, point, await self._begun_calls(run))
         if not await self._store.add(StoredRun.new(name, state, self._sign(name))):
-            await self._is_forked(run_id, name, at)  # somebody else was first
+            await self._is_forked(run_id, name, point)  # somebody else was first
         return state.run_id
 
-    async def _begun(self, run: StoredRun) -> list[ToolInvocationRecord]:
+    async def _begun_calls(self, run: StoredRun) -> list[ToolInvocationRecord]:
         """Return the calls of a run that began according to its log."""
         ledger = self._ledger(run)
         if not isinstance(ledger, AuditLog):
-            known = [await ledger.find(each) for each in run.last.records]
-            return [each for each in known if each is not None and has_begun(each)]
+            found = [await ledger.find(each) for each in run.last.records]
+            return [each for each in found if each is not None and has_begun(each)]
         entries = await ledger.entries(AuditFilter(run_id=run.id))
         begun = {each.record.id: each.record for each in entries if has_begun(each.record)}
         return list(begun.values())
 
-    async def _is_forked(self, run_id: str, agent: str, at: ForkPoint) -> bool:
+    async def _is_forked(self, run_id: str, agent: str, point: ForkPoint) -> bool:
         """Return whether this fork of a run exists. Raises ToolcribError for another run's id."""
-        found = await self._store.find(at.fork_id)
-        if found is None:
+        run = await self._store.find(point.fork_id)
+        if run is None:
             return False
-        fork = self._last(found).fork
-        known = None if fork is None else (fork.run_id, fork.asked)
-        if (found.agent, known) != (agent, (run_id, at.digest)):
-            what = "it was forked from another run or agent, or with other options"
-            raise ToolcribError(f"fork_id= {at.fork_id!r} is the id of another run: {what}")
+        fork = self._last(run).fork
+        origin = None if fork is None else (fork.run_id, fork.asked)
+        if (run.agent, origin) != (agent, (run_id, point.digest)):
+            reason = "it was forked from another run or agent, or with other options"
+            raise ToolcribError(f"fork_id= {point.fork_id!r} is the id of another run: {reason}")
         return True
 
     async def result(self, run_id: str) -> RunResult:
@@ -253,7 +253,7 @@ class DurableAgents(Closing):
             return await self.result(run_id)
         if run.status == "failed":
             self._last(run)
-            raise ToolcribError(f"run {run_id} failed: {run.reason or _UNTOLD}")
+            raise ToolcribError(f"run {run_id} failed: {run.reason or _NO_REASON}")
         return await self._result(run)
 
     async def events(self, run_id: str) -> AsyncIterator[Event]:
@@ -265,24 +265,26 @@ class DurableAgents(Closing):
         """
         self._checked(await self._store.run(run_id))
         seen: set[object] = set()
-        told = 0  # steps of the first segment up to here were all reported
+        reported_up_to = 0  # steps of the first segment up to here were all reported
         first, over = 0, False
-        handed: list[HandedOver] = []
+        handovers: list[HandedOver] = []
         while not over:
             place = await self._store.place(run_id)
             over = not place.under_way
             for segment in range(first, place.segment + (place.status != "queued")):
-                skipped = told if segment == first else 0
+                skipped = reported_up_to if segment == first else 0
                 for step in await self._steps_of(place.agent, run_id, segment, skipped):
-                    if step.at == told + 1 and segment == first:
-                        told = step.at  # calls end in any order
+                    if step.at == reported_up_to + 1 and segment == first:
+                        reported_up_to = step.at  # calls end in any order
                     # the segment after a cancelled one replays the same steps
-                    known = (step.at, step.gave.segment)
-                    if known not in seen:
-                        seen.add(known)
-                        for event in _events_of(step, seen, handed, self._agents.get(place.agent)):
+                    key = (step.at, step.result.segment)
+                    if key not in seen:
+                        seen.add(key)
+                        for event in _events_of(
+                            step, seen, handovers, self._agents.get(place.agent)
+                        ):
                             yield event
-            first, told = place.segment, told if first == place.segment else 0
+            first, reported_up_to = place.segment, reported_up_to if first == place.segment else 0
             if not over:
                 await asyncio.sleep(_LOOK)
         result = await self._result(await self._store.run(run_id))
@@ -293,7 +295,7 @@ class DurableAgents(Closing):
 
     async def _steps_of(
         self, agent: str, run_id: str, segment: int, skipped: int
-    ) -> Sequence[KeptStep]:
+    ) -> Sequence[StoredStep]:
         """Return the stored steps of a segment except the first `skipped`.
 
         Raises SourceError for one that was changed, if its agent is here.
@@ -308,12 +310,12 @@ class DurableAgents(Closing):
 
         Raises SourceError for one that was changed, if its agent is here.
         """
-        asked = await self._store.pending()
-        for each in asked:
+        questions = await self._store.pending()
+        for each in questions:
             if each.agent in self._agents:
-                made = self._question_signature(each.agent, each.run_id, each.request)
-                check_signature(each.signature, made, f"question {each.request.id}")
-        return [each.request for each in asked]
+                signature = self._question_signature(each.agent, each.run_id, each.request)
+                check_signature(each.signature, signature, f"question {each.request.id}")
+        return [each.request for each in questions]
 
     async def answer(self, request_id: str, answer: Answer) -> str:
         """Answer a question for good, so that its run continues. Return the id of the run.
@@ -331,8 +333,8 @@ class DurableAgents(Closing):
         """
         if status is not None and status not in STATUSES:
             raise ToolcribError(no_such("status", status, STATUSES))
-        found = await self._store.runs(STATUSES if status is None else (status,))
-        return [self._checked(run) for run in found]
+        runs = await self._store.runs(STATUSES if status is None else (status,))
+        return [self._checked(run) for run in runs]
 
     async def show(self, run_id: str) -> StoredRun:
         """Return a run.
@@ -358,9 +360,9 @@ class DurableAgents(Closing):
         Raises ToolcribError for a run that is over or under way, or whose worker does not stop, and
         SourceError for one that was changed, if its agent is here.
         """
-        until = time.monotonic() + self._lease + _BEAT
+        deadline = time.monotonic() + self._lease + _BEAT
         while (place := await self._store.place(run_id)).under_way and place.status == "cancelled":
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 raise ToolcribError(
                     f"run {run_id} cannot be resumed yet: its worker may still be running it"
                 )
@@ -376,16 +378,16 @@ class DurableAgents(Closing):
         are not included.
         """
         run = await self._store.run(run_id)
-        going_on = (await self._store.place(run_id)).under_way
+        is_under_way = (await self._store.place(run_id)).under_way
         ledger = self._ledger(run)
         records: Iterable[ToolInvocationRecord]
         if isinstance(ledger, AuditLog):
             records = await _calls(ledger, run_id)
         else:
             records = await self._records(run, self._last(run))
-        asked = [each for each in records if _is_unknown(each)]
-        known = [await ledger.find(each) or each for each in asked]
-        return [each for each in known if _is_unknown(each, going_on=going_on)]
+        unknown = [each for each in records if _is_unknown(each)]
+        current = [await ledger.find(each) or each for each in unknown]
+        return [each for each in current if _is_unknown(each, is_under_way=is_under_way)]
 
     async def resolve(self, run_id: str, call_id: str, *, happened: bool, by: str) -> None:
         """Record a person's statement that a call of unknown outcome was done, or was not.
@@ -400,27 +402,29 @@ class DurableAgents(Closing):
         if not by.strip():
             raise ToolcribError("by= is empty: name the person who says so")
         if call_id not in calls:
-            there = ", ".join(calls) or "none"
+            names = ", ".join(calls) or "none"
             raise ToolcribError(
                 f"run {run_id} has no call {call_id!r} with an unknown outcome; calls with an "
-                f"unknown outcome: {there}"
+                f"unknown outcome: {names}"
             )
-        known, now = calls[call_id], time.time()
-        said = "It was done" if happened else "It was not done"
-        told = msgspec.structs.replace(
-            known,
+        call, now = calls[call_id], time.time()
+        statement = "It was done" if happened else "It was not done"
+        resolved = msgspec.structs.replace(
+            call,
             status="completed" if happened else "failed",
             error=None
             if happened
-            else CallError.of(ErrorCode.CANCELLED, f"{said}, according to {by}."),
-            notes=(*known.notes, RESOLVED),
+            else CallError.of(ErrorCode.CANCELLED, f"{statement}, according to {by}."),
+            notes=(*call.notes, RESOLVED),
             approved_by=by,
             ended_at=now,
         )
-        writing = self._ledger(await self._store.run(run_id)).write(told)
-        stands = None if writing is None else await writing
-        if stands is not None and stands != told:
-            raise ToolcribError(f"call {call_id} has ended in the meantime: it is {stands.status}")
+        writing = self._ledger(await self._store.run(run_id)).write(resolved)
+        recorded = None if writing is None else await writing
+        if recorded is not None and recorded != resolved:
+            raise ToolcribError(
+                f"call {call_id} has ended in the meantime: it is {recorded.status}"
+            )
 
     # For a worker.
 
@@ -449,10 +453,10 @@ class DurableAgents(Closing):
         as one whose outcome is unknown. If already stopped, this waits for nothing.
         """
         self._steps.stops = True
-        until = time.monotonic() + (0 if self._serving is None else grace)
-        while self._active and time.monotonic() < until:  # noqa: ASYNC110
+        deadline = time.monotonic() + (0 if self._serving is None else grace)
+        while self._active and time.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
-        whole = not self._active
+        all_ended = not self._active
         for segment in self._segments:
             segment.leave()
         self._segments.clear()
@@ -465,7 +469,7 @@ class DurableAgents(Closing):
                 await self._store.retire(self._worker)
             except UnreachableError as error:  # others notice when its lease has expired
                 _log.warning(AWAY, error)
-        return whole
+        return all_ended
 
     @property
     def _active(self) -> int:
@@ -506,10 +510,10 @@ class DurableAgents(Closing):
     async def _stop_cancelled(self) -> None:
         segments = list(self._segments)
         if segments:
-            known = await self._store.standings({each.fence: each.key for each in segments})
+            standings = await self._store.standings({each.fence: each.key for each in segments})
             for segment in self._segments.intersection(segments):  # those that have not ended since
-                if not (segment.left and self._steps.stops):  # others take up what is left
-                    segment.end(known[segment.fence])
+                if not (segment.unreplayed and self._steps.stops):  # others take up what is left
+                    segment.end(standings[segment.fence])
 
     async def _work(self, worker: str, slots: asyncio.Semaphore, run_id: str, number: int) -> None:
         async with slots:
@@ -521,12 +525,12 @@ class DurableAgents(Closing):
         """Return whether nobody has to continue the segment."""
         fence = f"{worker}:{os.urandom(8).hex()}"
 
-        async def begun() -> tuple[bool, StoredRun | None]:
+        async def begin() -> tuple[bool, StoredRun | None]:
             await self._wait_if_stopped(worker)
             owns = await self._engine.owns(run_id, number)
             return owns, await self._store.begin(run_id, number, fence) if owns else None
 
-        owns, run = await patiently(begun)
+        owns, run = await patiently(begin)
         await self._wait_if_stopped(worker)
         if run is None:
             return owns
@@ -534,16 +538,16 @@ class DurableAgents(Closing):
         self._steps.enter(segment)
         self._segments.add(segment)
         try:
-            ended = await self._ended(run, segment)
-            after = run.after(ended, self._sign(run.agent))
-            if await patiently(partial(self._store.end, after, fence, ended)):
+            end = await self._execute(run, segment)
+            after = run.after(end, self._sign(run.agent))
+            if await patiently(partial(self._store.end, after, fence, end)):
                 return True
         except asyncio.CancelledError:
             if not segment.cut:
                 raise
         finally:
             self._segments.discard(segment)
-        if segment.over == "lost":
+        if segment.stop_reason == "lost":
             return False
         return await patiently(partial(self._store.stopped, run, fence, segment.state))
 
@@ -556,58 +560,58 @@ class DurableAgents(Closing):
         key = (run.id, run.segment)
 
         async def look() -> Standing:
-            known = await patiently(partial(self._store.standings, {fence: key}))
-            return known[fence]
+            standings = await patiently(partial(self._store.standings, {fence: key}))
+            return standings[fence]
 
         return Segment(key, fence, run.began, self._sign(run.agent), look)
 
-    async def _kept_steps(self, run: StoredRun, segments: Iterable[int]) -> dict[int, KeptStep]:
+    async def _stored_steps(self, run: StoredRun, segments: Iterable[int]) -> dict[int, StoredStep]:
         """Return the stored steps of these segments, which began with the same state."""
-        kept = [await self._engine.steps(run.id, at) for at in segments]
-        return {step.at: step for steps in kept for step in steps}
+        groups = [await self._engine.steps(run.id, number) for number in segments]
+        return {step.at: step for steps in groups for step in steps}
 
-    async def _ended(self, run: StoredRun, segment: Segment) -> Ended:
+    async def _execute(self, run: StoredRun, segment: Segment) -> SegmentEnd:
         """Execute a segment and return how it ends.
 
         A failure while the worker stops is not an end: others continue.
         """
 
-        def heard(event: Event) -> None:
+        def on_event(event: Event) -> None:
             if isinstance(event, Done):
-                segment.last = event.result
+                segment.result = event.result
 
         try:
             agent = self._agent(run.agent)
             state = RunState.from_json(run.state)
             self._check(run, state)
             await self._check_shown(run, state)
-            earlier = await self._kept_steps(run, range(run.began, run.segment))
-            segment.take_up(earlier, await self._kept_steps(run, [run.segment]))
+            earlier = await self._stored_steps(run, range(run.began, run.segment))
+            segment.take_up(earlier, await self._stored_steps(run, [run.segment]))
             deps = None if self._deps is None else self._deps(run)
             drive = agent.team.resumed(state, run.given, deps)
-            result = await drive(Listener(heard, streaming=False))
+            result = await drive(Listener(on_event, streaming=False))
             segment.check_end(result.status)
         except Exception as error:  # noqa: BLE001  whatever ends a run is stored
             if self._steps.stopping and not segment.cut:
                 await stand_still()
             _log.error("run %s of agent '%s' failed", run.id, run.agent, exc_info=error)
-            known = f": {error}" if isinstance(error, ToolcribError) else ""
-            reason = f"{type(error).__name__}{known}"
-            return Ended("failed", segment.failed, reason=reason)
+            detail = f": {error}" if isinstance(error, ToolcribError) else ""
+            reason = f"{type(error).__name__}{detail}"
+            return SegmentEnd("failed", segment.failed_state, reason=reason)
         status: StoredStatus = result.status
         signatures = {
             each.id: self._question_signature(run.agent, run.id, each) for each in result.pending
         }
-        return Ended(status, result.state, result.text, result.limit or "", signatures)
+        return SegmentEnd(status, result.state, result.text, result.limit or "", signatures)
 
     async def _check_shown(self, run: StoredRun, state: RunState) -> None:
         """Raise SourceError if what was shown to whoever answered is not what the state asks."""
         if not run.given:
             return
-        asked = {each.id: each for each in state.pending}
-        kept = await patiently(partial(self._store.shown, run.given), lambda: False)
-        for request_id, shown in kept.items():
-            if shown != asked.get(request_id, shown):
+        requests = {each.id: each for each in state.pending}
+        stored = await patiently(partial(self._store.shown, run.given), lambda: False)
+        for request_id, shown in stored.items():
+            if shown != requests.get(request_id, shown):
                 raise SourceError(f"question {request_id} was changed in the store: ask again")
 
     def _question_signature(self, agent: str, run_id: str, request: ApprovalRequest) -> str:
@@ -647,9 +651,9 @@ class DurableAgents(Closing):
         return agent
 
     def _ledger(self, run: StoredRun) -> Ledger:
-        known = self._agents.get(run.agent)
-        found = None if known is None else known.runner.ledger
-        return self._log if found is None else found
+        agent = self._agents.get(run.agent)
+        ledger = None if agent is None else agent.runner.ledger
+        return self._log if ledger is None else ledger
 
     async def _records(self, run: StoredRun, state: RunState) -> tuple[ToolInvocationRecord, ...]:
         """Return the calls of a run: those of its last state, and stored ones not yet taken up.
@@ -667,8 +671,12 @@ class DurableAgents(Closing):
     async def _result(self, run: StoredRun) -> RunResult:
         state = self._last(run)
         agent = self._agents.get(run.agent)
-        said = last_text(state.messages)
-        text = said if run.status == "cancelled" or storable(said) == run.text else run.text
+        final_text = last_text(state.messages)
+        text = (
+            final_text
+            if run.status == "cancelled" or storable(final_text) == run.text
+            else run.text
+        )
         output: Any = text
         if agent is not None and run.status == "completed":
             output = agent.output_of(text, state.speakers[-1] if state.speakers else "")
@@ -710,8 +718,8 @@ class _PatientLog(AuditLog):
         async def claimed() -> ToolInvocationRecord | None:
             nonlocal tries
             tries += 1
-            known = await begin(entry)
-            return None if tries > 1 and known == entry else known
+            record = await begin(entry)
+            return None if tries > 1 and record == entry else record
 
         return await self._steps.patiently(claimed)
 
@@ -736,23 +744,23 @@ class _PatientLog(AuditLog):
         await self._steps.patiently(partial(super().attach, attachment))
 
 
-def _is_unknown(record: ToolInvocationRecord, *, going_on: bool = False) -> bool:
+def _is_unknown(record: ToolInvocationRecord, *, is_under_way: bool = False) -> bool:
     if record.status == "started":
-        return not going_on
-    unknown = record.error is not None and record.error.code is ErrorCode.OUTCOME_UNKNOWN
-    return unknown or (is_cut_short(record) and RESOLVED not in record.notes)
+        return not is_under_way
+    is_unknown = record.error is not None and record.error.code is ErrorCode.OUTCOME_UNKNOWN
+    return is_unknown or (is_cut_short(record) and RESOLVED not in record.notes)
 
 
 async def _calls(log: AuditLog, run_id: str) -> list[ToolInvocationRecord]:
     """Return the log's last records of a run's calls, and of runs within them, at any depth."""
-    found: list[ToolInvocationRecord] = []
+    records: list[ToolInvocationRecord] = []
     runs = [run_id]
     while runs:
         entries = await log.entries(AuditFilter(run_id=runs.pop(0)))
         last = _last_of(entry.record for entry in entries)
-        found += last.values()
+        records += last.values()
         runs += [inner_run_id(each.run_id, each.id) for each in last.values() if _ran_agent(each)]
-    return found
+    return records
 
 
 def _last_of(records: Iterable[ToolInvocationRecord]) -> dict[str, ToolInvocationRecord]:
@@ -762,45 +770,55 @@ def _last_of(records: Iterable[ToolInvocationRecord]) -> dict[str, ToolInvocatio
     """
     last: dict[str, ToolInvocationRecord] = {}
     for record in records:
-        known = last.get(record.id)
-        says = known is None or has_begun(record) or record.status == "waiting"
-        if says or not (known and has_begun(known)):
+        previous = last.get(record.id)
+        says_more = previous is None or has_begun(record) or record.status == "waiting"
+        if says_more or not (previous and has_begun(previous)):
             last[record.id] = record
     return last
 
 
 def _ran_agent(record: ToolInvocationRecord) -> bool:
     """Return whether a run may have begun within a call."""
-    known = record.spent is not None or record.status == "waiting"
-    return known or _is_unknown(record) or RESOLVED in record.notes
+    has_trace = record.spent is not None or record.status == "waiting"
+    return has_trace or _is_unknown(record) or RESOLVED in record.notes
 
 
-def _check_same(run: StoredRun, agent: str, asked: RunState) -> None:
+def _check_same(run: StoredRun, agent: str, requested: RunState) -> None:
     """Raise ToolcribError unless a run is what is asked for under its id."""
-    known = run.last
-    same = (run.agent, known.caller, known.settings) == (agent, asked.caller, asked.settings)
-    first, begins = known.speakers[:1], asked.speakers[:1]
-    same = same and (first == begins or not (first and begins))  # it may be older than handovers
-    same = same and known.fork is None
-    if not same or not _begins_alike(known, asked):
-        what = "its agent, speaker, prompt, history, caller or options are different"
-        raise ToolcribError(f"{run.id!r} is the id of another run: {what}")
+    stored = run.last
+    is_same = (run.agent, stored.caller, stored.settings) == (
+        agent,
+        requested.caller,
+        requested.settings,
+    )
+    stored_speaker, requested_speaker = stored.speakers[:1], requested.speakers[:1]
+    # it may be older than handovers, and name no speaker
+    is_same = is_same and (
+        stored_speaker == requested_speaker or not (stored_speaker and requested_speaker)
+    )
+    is_same = is_same and stored.fork is None
+    if not is_same or not _begins_alike(stored, requested):
+        difference = "its agent, speaker, prompt, history, caller or options are different"
+        raise ToolcribError(f"{run.id!r} is the id of another run: {difference}")
 
 
-def _begins_alike(known: RunState, asked: RunState) -> bool:
+def _begins_alike(stored: RunState, requested: RunState) -> bool:
     """Return whether a run began with what is asked for.
 
     Instructions may differ between versions of the agent, and after a handover. If only one of the
     runs has some, which may have replaced a system message of its history, the leading system
     messages are not compared.
     """
-    said, wanted = _beginning(known), _beginning(asked)
-    told = known.instructions
-    if told is None or told != asked.instructions:
-        said, wanted = split_system(said)[1], split_system(wanted)[1]
-    if known.turn and not known.marks:  # of an earlier version, which does not say where it began
-        said = said[: len(wanted)]
-    return msgspec.json.encode(said) == msgspec.json.encode(wanted)
+    stored_messages, requested_messages = _beginning(stored), _beginning(requested)
+    mode = stored.instructions
+    if mode is None or mode != requested.instructions:
+        stored_messages, requested_messages = (
+            split_system(stored_messages)[1],
+            split_system(requested_messages)[1],
+        )
+    if stored.turn and not stored.marks:  # of an earlier version, which does not say where it began
+        stored_messages = stored_messages[: len(requested_messages)]
+    return msgspec.json.encode(stored_messages) == msgspec.json.encode(requested_messages)
 
 
 def _beginning(state: RunState) -> tuple[Message, ...]:
@@ -810,30 +828,30 @@ def _beginning(state: RunState) -> tuple[Message, ...]:
 
 
 def _events_of(
-    step: KeptStep, seen: set[object], handed: list[HandedOver], agent: Agent | None
+    step: StoredStep, seen: set[object], handovers: list[HandedOver], agent: Agent | None
 ) -> Iterator[Event]:
     """Yield what happened in a step.
 
-    A question is reported once, however often its run waits. `handed` holds handovers, which take
+    A question is reported once, however often its run waits. `handovers` holds those which take
     effect in the next reply.
     """
     kind = step.name.partition(" ")[0]
     if kind == "reply":
-        yield from handed
-        handed.clear()
+        yield from handovers
+        handovers.clear()
         reply = msgspec.json.decode(step.text, type=ReplyStep).reply
         if reply.text:
             yield TextDelta(reply.text)
         turn = int(step.name.partition(" ")[2])
         yield ReplyFinished(turn, reply.finish, reply.usage, reply.model, reply.provider)
-    kept = step.call
-    if kept is not None:
-        for request in () if kept.request is None else (kept.request, *kept.others):
+    call = step.call
+    if call is not None:
+        for request in () if call.request is None else (call.request, *call.others):
             if request.id not in seen:
                 seen.add(request.id)
                 yield ApprovalRequested(request)
-        if kept.request is None:
-            seen.add(kept.record.id)
-            yield ToolCallFinished(kept.record)
-            over = None if agent is None else agent.team.handover(kept.record)
-            handed += [over] if over is not None else []
+        if call.request is None:
+            seen.add(call.record.id)
+            yield ToolCallFinished(call.record)
+            handover = None if agent is None else agent.team.handover(call.record)
+            handovers += [handover] if handover is not None else []

@@ -10,10 +10,10 @@ only while its workflow belongs to this process, which DBOS checks in the transa
 it. A stored step is used only with the signature of the agent's key, over its run, segment, number,
 name and value.
 
-Rule: what is stored of a run is never lost. As long as stored steps are `left` that its segment has
-not taken up yet, no end of that segment has a state, and a cancellation does not cut the segment
-off, unless it makes no progress for `PATIENCE` seconds. So whoever resumes the run takes up all of
-them, and a cancelled run reports everything it has done.
+Rule: what is stored of a run is never lost. As long as there are `unreplayed` steps, stored ones
+that its segment has not taken up yet, no end of that segment has a state, and a cancellation does
+not cut the segment off, unless it makes no progress for `PATIENCE` seconds. So whoever resumes the
+run takes up all of them, and a cancelled run reports everything it has done.
 
 A process has one DBOS. Its workflows run in the event loop in which it was opened.
 """
@@ -84,7 +84,7 @@ def dbos() -> Any:
         raise MissingExtraError("durable", "a durable run") from None
 
 
-class KeptJson(str):
+class StepJson(str):
     """The JSON of a `SignedStep`."""
 
     __slots__ = ()
@@ -97,23 +97,23 @@ class JsonSerializer:
         return "toolcrib_json"
 
     def serialize(self, data: Any) -> str:
-        if isinstance(data, KeptJson):
+        if isinstance(data, StepJson):
             return f"{_STEP}{data}}}"
         if isinstance(data, BaseException):
-            told = {"kind": type(data).__name__, "message": str(data)}
-            return f"{_ERROR}{json.dumps(told)}}}"
+            error = {"kind": type(data).__name__, "message": str(data)}
+            return f"{_ERROR}{json.dumps(error)}}}"
         return json.dumps(data)
 
     def deserialize(self, serialized_data: str) -> Any:
         if serialized_data.startswith(_STEP):
-            return KeptJson(serialized_data[len(_STEP) : -1])
+            return StepJson(serialized_data[len(_STEP) : -1])
         if serialized_data.startswith(_ERROR):
-            told = json.loads(serialized_data)["error"]
-            return ToolcribError(f"{told['kind']}: {told['message']}")
+            error = json.loads(serialized_data)["error"]
+            return ToolcribError(f"{error['kind']}: {error['message']}")
         return json.loads(serialized_data)
 
 
-class _NotKept(BaseException):
+class _NotStored(BaseException):
     """Carries what a step's work raised past DBOS, which would store it."""
 
     def __init__(self, raised: Exception) -> None:
@@ -131,16 +131,16 @@ class SignedStep(Veiled, msgspec.Struct, frozen=True):
     signature: str
 
 
-class KeptStep(NamedTuple):
+class StoredStep(NamedTuple):
     """A stored step: its number, its name, its result."""
 
     at: int
     name: str
-    gave: SignedStep
+    result: SignedStep
 
     @property
     def text(self) -> bytes:
-        return bytes(self.gave.value)
+        return bytes(self.result.value)
 
     @property
     def call(self) -> CallStep | None:
@@ -151,15 +151,15 @@ class KeptStep(NamedTuple):
     def check(self, sign: Callable[..., str], run_id: str) -> None:
         """Raise SourceError if the step was changed; `sign` is the agent's."""
         what = f"step {self.at} ({self.name}) of run {run_id}"
-        check_signature(self.gave.signature, self.signature(sign, run_id), what)
+        check_signature(self.result.signature, self.signature(sign, run_id), what)
 
     def signature(self, sign: Callable[..., str], run_id: str) -> str:
-        place = (run_id, str(self.gave.segment), str(self.at), self.name)
-        return sign("toolcrib step", *place, self.text.decode("utf-8", "surrogatepass"))
+        identity = (run_id, str(self.result.segment), str(self.at), self.name)
+        return sign("toolcrib step", *identity, self.text.decode("utf-8", "surrogatepass"))
 
 
-def _read(kept: object) -> SignedStep:
-    text = kept.encode("utf-8", "surrogatepass") if isinstance(kept, KeptJson) else b""
+def _read(stored: object) -> SignedStep:
+    text = stored.encode("utf-8", "surrogatepass") if isinstance(stored, StepJson) else b""
     try:
         return msgspec.json.decode(text, type=SignedStep)
     except ValueError:  # not a step, or not JSON
@@ -169,10 +169,11 @@ def _read(kept: object) -> SignedStep:
 class Segment:
     """A segment of a run that this worker executes, in the running task, behind a `fence`.
 
-    `earlier` are the steps of the segments since `began`, which begin with the same state. `left`
-    are the numbers of all stored steps, of those segments and of its own, that it has not taken up.
-    `over` says why it does not continue, as soon as that is known, `cut` whether that has cut it
-    off, and `last` how its run has ended. `active` counts its steps that are under way.
+    `earlier` are the steps of the segments since `began`, which begin with the same state.
+    `unreplayed` are the numbers of all stored steps, of those segments and of its own, that it has
+    not taken up.
+    `stop_reason` says why it does not continue, as soon as that is known, `cut` whether that has
+    cut it off, and `result` how its run has ended. `active` counts its steps that are under way.
     """
 
     def __init__(
@@ -184,17 +185,17 @@ class Segment:
         look: Callable[[], Awaitable[Standing]],
     ) -> None:
         self.key, self.fence = key, fence
-        self.earlier: Mapping[int, KeptStep] = {}
-        self.left: set[int] = set()
-        self.over: Standing | None = None
+        self.earlier: Mapping[int, StoredStep] = {}
+        self.unreplayed: set[int] = set()
+        self.stop_reason: Standing | None = None
         self.cut = False
         self.active = 0
-        self.last: RunResult | None = None
-        self._knows = False  # whether it knows what is stored
-        self._at = 0  # the number of the last step that was reached
-        self._moved = 0.0  # when a stored step was last taken up
-        self._taking = False  # stored steps: none has begun since
-        self._reads: set[int] = set()  # the stored steps that are being taken up
+        self.result: RunResult | None = None
+        self._knows_stored = False  # whether it knows what is stored
+        self._reached = 0  # the number of the last step that was reached
+        self._progress_at = 0.0  # when a stored step was last taken up
+        self._is_replaying = False  # stored steps: none has begun since
+        self._being_read: set[int] = set()  # the stored steps that are being taken up
         self._began = began
         self._sign = sign
         self._look = look
@@ -203,58 +204,58 @@ class Segment:
     @property
     def state(self) -> RunState | None:
         """The state in which it has stopped, made from signed data."""
-        return None if self.left or self.last is None else self.last.state
+        return None if self.unreplayed or self.result is None else self.result.state
 
     @property
-    def failed(self) -> RunState | None:
+    def failed_state(self) -> RunState | None:
         """The state in which it has failed; None after a failure at a stored step.
 
         After that the state may lack the step.
         """
-        return None if self._taking else self.state
+        return None if self._is_replaying else self.state
 
     @property
     def replays(self) -> bool:
         """Whether the next step had begun before, because a later step is stored."""
-        return max(self.left, default=0) > self._at
+        return max(self.unreplayed, default=0) > self._reached
 
-    def take_up(self, earlier: Mapping[int, KeptStep], own: Iterable[int]) -> None:
+    def take_up(self, earlier: Mapping[int, StoredStep], own: Iterable[int]) -> None:
         """Note which steps of the run are stored, and which of them are the segment's own.
 
         Before that, a stopped run would report none of them.
         """
-        self.earlier, self.left = earlier, {*earlier, *own}
-        self._knows, self._moved = True, time.monotonic()
+        self.earlier, self.unreplayed = earlier, {*earlier, *own}
+        self._knows_stored, self._progress_at = True, time.monotonic()
 
     def leave(self) -> None:
         """Leave it to another worker.
 
         Nothing begins here any more, and what is under way, including its end, is not stored.
         """
-        self.over, self._task, self.cut = "lost", None, False
+        self.stop_reason, self._task, self.cut = "lost", None, False
 
     @contextlib.contextmanager
     def come_to(self, at: int) -> Iterator[None]:
         """Note that the run has reached a step, and when it has left it."""
-        self._at = at
-        if at in self.left:
-            self._reads.add(at)
+        self._reached = at
+        if at in self.unreplayed:
+            self._being_read.add(at)
         try:
             yield
         finally:
-            self._reads.discard(at)
+            self._being_read.discard(at)
 
     def end(self, standing: Standing) -> None:
         """Stop it, unless it may continue or is already stopping.
 
         A cancelled segment first takes up what is stored, unless it makes no progress.
         """
-        if standing == "lost" or (self.over is None and standing == "cancelled"):
-            self.over = standing
-        if self._task is None or self.over is None:
+        if standing == "lost" or (self.stop_reason is None and standing == "cancelled"):
+            self.stop_reason = standing
+        if self._task is None or self.stop_reason is None:
             return
-        told = not self.left or time.monotonic() - self._moved > PATIENCE
-        if self.over == "lost" or (self._knows and told):
+        may_stop = not self.unreplayed or time.monotonic() - self._progress_at > PATIENCE
+        if self.stop_reason == "lost" or (self._knows_stored and may_stop):
             self._task.cancel()
             self._task, self.cut = None, True
 
@@ -265,23 +266,23 @@ class Segment:
         has reached are taken up.
         """
         standing: Standing | None = None
-        while standing is None or self._reads:
-            while self._reads:  # noqa: ASYNC110  threads of the engine do
+        while standing is None or self._being_read:
+            while self._being_read:  # noqa: ASYNC110  threads of the engine do
                 await asyncio.sleep(_MOMENT)
-            standing = self.over or await self._look()  # they may have begun to read since
+            standing = self.stop_reason or await self._look()  # they may have begun to read since
         self.end(standing)
-        if self.over is not None:
+        if self.stop_reason is not None:
             await stand_still()
-        self._taking = False
+        self._is_replaying = False
 
-    def kept(self, at: int, name: str, text: bytes) -> KeptJson:
+    def signed_json(self, at: int, name: str, text: bytes) -> StepJson:
         """Return the signed JSON of a step that was done here."""
         run_id, number = self.key
         bare = SignedStep(msgspec.Raw(text), number, "")
-        signature = KeptStep(at, name, bare).signature(self._sign, run_id)
-        return _kept_json(msgspec.structs.replace(bare, signature=signature))
+        signature = StoredStep(at, name, bare).signature(self._sign, run_id)
+        return _json_of(msgspec.structs.replace(bare, signature=signature))
 
-    def known(self, at: int, name: str) -> KeptJson | None:
+    def stored_json(self, at: int, name: str) -> StepJson | None:
         """Return what an earlier segment has stored of a step.
 
         Raises ToolcribError for another step, SourceError if it was changed.
@@ -292,7 +293,7 @@ class Segment:
         if step.name != name:
             raise self.differs(at, step.name, name)
         self._check(step)
-        return _kept_json(step.gave)
+        return _json_of(step.result)
 
     def differs(self, at: int, was: str, now: str) -> ToolcribError:
         """Return the error for a run whose stored steps differ from those of this program version.
@@ -308,28 +309,28 @@ class Segment:
 
         They would be lost; this program version has changed the run's steps.
         """
-        if self.left:
+        if self.unreplayed:
             raise ToolcribError(
-                f"run {self.key[0]} would be {status} before its step {min(self.left)} {_CHANGED}"
+                f"run {self.key[0]} would be {status} before its step {min(self.unreplayed)} {_CHANGED}"
             )
 
-    def taken_up(self, at: int, name: str, kept: object) -> bytes:
+    def replayed_text(self, at: int, name: str, stored: object) -> bytes:
         """Return the JSON of a step that was stored before. Raises SourceError for a change."""
-        step = KeptStep(at, name, _read(kept))
+        step = StoredStep(at, name, _read(stored))
         self._check(step)
-        self.left.discard(at)
-        self._moved, self._taking = time.monotonic(), True
+        self.unreplayed.discard(at)
+        self._progress_at, self._is_replaying = time.monotonic(), True
         return step.text
 
-    def _check(self, step: KeptStep) -> None:
+    def _check(self, step: StoredStep) -> None:
         run_id, number = self.key
         step.check(self._sign, run_id)
-        if not self._began <= step.gave.segment <= number:
+        if not self._began <= step.result.segment <= number:
             raise SourceError(f"step {step.at} of run {run_id} belongs to another segment")
 
 
-def _kept_json(step: SignedStep) -> KeptJson:
-    return KeptJson(msgspec.json.encode(step).decode())
+def _json_of(step: SignedStep) -> StepJson:
+    return StepJson(msgspec.json.encode(step).decode())
 
 
 _SEGMENT: ContextVar[Segment | None] = ContextVar("toolcrib_segment", default=None)
@@ -349,8 +350,8 @@ async def patiently(
         try:
             return await work()
         except SourceError as error:
-            away = isinstance(error, UnreachableError)
-            if gives_up is not None and (not away or gives_up()):
+            is_away = isinstance(error, UnreachableError)
+            if gives_up is not None and (not is_away or gives_up()):
                 raise
             _log.warning(AWAY, error)
             await asyncio.sleep(_LOOK)
@@ -370,7 +371,7 @@ class DurableSteps:
     def stopping(self) -> bool:
         """Whether another process continues the run that is executed here."""
         segment = _SEGMENT.get()
-        return self.stops or (segment is not None and segment.over == "lost")
+        return self.stops or (segment is not None and segment.stop_reason == "lost")
 
     @property
     def replays(self) -> bool:
@@ -384,8 +385,8 @@ class DurableSteps:
         While the database cannot be used, the run blocks. After `PATIENCE` seconds the error is
         raised.
         """
-        until = time.monotonic() + PATIENCE
-        return await patiently(work, lambda: time.monotonic() > until or self.stopping)
+        deadline = time.monotonic() + PATIENCE
+        return await patiently(work, lambda: time.monotonic() > deadline or self.stopping)
 
     def enter(self, segment: Segment) -> None:
         """Assign the steps of the running task, and of those that it begins, to a segment."""
@@ -400,26 +401,27 @@ class DurableSteps:
         at = reserved.step_id
         if self.stops:
             await stand_still()
-        made: list[T] = []
+        results: list[T] = []
 
-        async def step() -> KeptJson:
+        async def step() -> StepJson:
             try:
-                known = segment.known(at, name)
-                if known is not None:
-                    return known
+                stored = segment.stored_json(at, name)
+                if stored is not None:
+                    return stored
                 await self._check(segment)
-                made.append(await _outside(work))
+                results.append(await _outside(work))
             except Exception as raised:  # noqa: BLE001  raised again below
-                raise _NotKept(raised) from None
-            if segment.over == "lost" and not segment.cut:  # if it has been cut off, it must end
+                raise _NotStored(raised) from None
+            # a segment that has been cut off must end
+            if segment.stop_reason == "lost" and not segment.cut:
                 await stand_still()
-            return segment.kept(at, name, msgspec.json.encode(made[0]))
+            return segment.signed_json(at, name, msgspec.json.encode(results[0]))
 
         with segment.come_to(at):
-            kept = await self._kept(segment, reserved.run_async({"name": name}, step))
-            if made:
-                return made[0]
-            text = segment.taken_up(at, name, kept)
+            stored = await self._stored(segment, reserved.run_async({"name": name}, step))
+            if results:
+                return results[0]
+            text = segment.replayed_text(at, name, stored)
         decoded: T = msgspec.json.decode(text, type=type)
         return decoded
 
@@ -433,7 +435,7 @@ class DurableSteps:
         finally:
             segment.active += 1
 
-    async def _kept(self, segment: Segment, step: Awaitable[KeptJson]) -> KeptJson:
+    async def _stored(self, segment: Segment, step: Awaitable[StepJson]) -> StepJson:
         """Return what is stored of a step.
 
         Raises what its work raises, and SourceError if that could not be stored. If another process
@@ -444,39 +446,39 @@ class DurableSteps:
         segment.active += 1
         try:
             return await step
-        except _NotKept as carried:
+        except _NotStored as carried:
             raise carried.raised from None
         except Exception as error:  # noqa: BLE001  from DBOS, or from the database
-            failed: Exception = error
+            failure: Exception = error
         finally:
             segment.active -= 1
         if self.stopping:
             await stand_still()
-        if isinstance(failed, database.sqlalchemy().exc.SQLAlchemyError):
-            failed = database.failed_by(failed)
-        if isinstance(failed, dbos().error.DBOSUnexpectedStepError):
-            _, at, now, was = failed.inputs
-            failed = segment.differs(at, was, now)
-        raise failed
+        if isinstance(failure, database.sqlalchemy().exc.SQLAlchemyError):
+            failure = database.failed_by(failure)
+        if isinstance(failure, dbos().error.DBOSUnexpectedStepError):
+            _, at, now, was = failure.inputs
+            failure = segment.differs(at, was, now)
+        raise failure
 
 
 async def _outside(work: Callable[[], Awaitable[T]]) -> T:
     """Do work outside steps: neither it nor the runs within it are steps."""
-    within = _SEGMENT.set(None)
+    token = _SEGMENT.set(None)
     try:
         return await work()
     finally:
-        _SEGMENT.reset(within)
+        _SEGMENT.reset(token)
 
 
-_standing: set[asyncio.Future[None]] = set()  # keeps waiting tasks from being collected
+_blocked: set[asyncio.Future[None]] = set()  # keeps waiting tasks from being collected
 
 
 async def stand_still() -> None:
     """Wait until the event loop ends, because another process continues the run."""
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    _standing.add(future)
-    future.add_done_callback(_standing.discard)
+    _blocked.add(future)
+    future.add_done_callback(_blocked.discard)
     await future
 
 
@@ -489,19 +491,19 @@ class Engine:
 
     def __init__(self, url: str, slots: int, agents: Iterable[str]) -> None:
         dbos()
-        parsed = database.sqlalchemy().engine.make_url(url)
-        if parsed.get_backend_name() == "sqlite":
-            if not parsed.database or parsed.database.startswith((":", "file:")):
+        parsed_url = database.sqlalchemy().engine.make_url(url)
+        if parsed_url.get_backend_name() == "sqlite":
+            if not parsed_url.database or parsed_url.database.startswith((":", "file:")):
                 raise ToolcribError(
                     "durable runs need a database in a file or on a server, such as "
                     "sqlite:///runs.db"
                 )
-            parsed = parsed.set(database=str(Path(parsed.database).absolute()))
-        self._url, self._slots = parsed, slots
+            parsed_url = parsed_url.set(database=str(Path(parsed_url.database).absolute()))
+        self._url, self._slots = parsed_url, slots
         self._queues = [_queue(agent) for agent in agents]
         self._database: sqlalchemy.Engine | None = None
         self._client: Any = None
-        self._works = False
+        self._is_working = False
 
     async def open(self, work: Work, worker: str) -> None:
         """Begin to work in the running event loop, as a worker with a new id.
@@ -509,13 +511,13 @@ class Engine:
         Raises ToolcribError if another engine works in this process.
         """
         library = dbos()
-        if _working:
+        if _current_work:
             raise ToolcribError(
                 "durable agents are already working in this process: put all agents into one "
                 "DurableAgents"
             )
-        _working.append(work)
-        self._works = True
+        _current_work.append(work)
+        self._is_working = True
         try:
             _register()
             library.DBOS(
@@ -523,7 +525,7 @@ class Engine:
                     "name": _APPLICATION,
                     "application_version": _VERSION,
                     "executor_id": worker,
-                    "system_database_engine": self._opened(),
+                    "system_database_engine": self._open_engine(),
                     "serializer": JsonSerializer(),
                     "use_listen_notify": False,
                     # its thread has nothing to listen to, but is waited for when the engine stops
@@ -559,8 +561,8 @@ class Engine:
         """
         library, context = dbos(), import_module("dbos._context").get_local_dbos_context()
         try:
-            asks = library._dbos._get_dbos_instance()._sys_db.get_workflow_owner  # noqa: SLF001
-            owner = await asyncio.to_thread(asks, f"{run_id}:{segment}")
+            ask_owner = library._dbos._get_dbos_instance()._sys_db.get_workflow_owner  # noqa: SLF001
+            owner = await asyncio.to_thread(ask_owner, f"{run_id}:{segment}")
         except library.error.DBOSException:
             await stand_still()
             raise
@@ -573,54 +575,54 @@ class Engine:
         recover = dbos().DBOS._recover_pending_workflows  # noqa: SLF001  DBOS has no public one
         await asyncio.to_thread(recover, list(workers))
 
-    async def steps(self, run_id: str, segment: int, skipped: int = 0) -> list[KeptStep]:
+    async def steps(self, run_id: str, segment: int, skipped: int = 0) -> list[StoredStep]:
         """Return the stored steps of a segment in order, except the first `skipped`."""
-        listed = await asyncio.to_thread(self._steps, f"{run_id}:{segment}", skipped)
+        rows = await asyncio.to_thread(self._steps, f"{run_id}:{segment}", skipped)
         return [
-            KeptStep(step["function_id"], step["function_name"], _read(step["output"]))
-            for step in listed
-            if isinstance(step["output"], KeptJson)
+            StoredStep(step["function_id"], step["function_name"], _read(step["output"]))
+            for step in rows
+            if isinstance(step["output"], StepJson)
         ]
 
     def _steps(self, workflow: str, skipped: int) -> list[Any]:
         library = dbos()
-        engine = self._opened()
+        engine = self._open_engine()
         if self._client is None:
             self._client = library.DBOSClient(
                 system_database_engine=engine, serializer=JsonSerializer(), lazy=True
             )
         sa = database.sqlalchemy()
         try:
-            found: list[Any] = self._client.list_workflow_steps(workflow, offset=skipped)
+            rows: list[Any] = self._client.list_workflow_steps(workflow, offset=skipped)
         except sa.exc.DBAPIError:
             schema = None if engine.dialect.name == "sqlite" else "dbos"
             if sa.inspect(engine).has_table("operation_outputs", schema=schema):
                 raise
             return []  # nobody has ever worked here
-        return found
+        return rows
 
     async def aclose(self) -> None:
         """Stop working: nothing more is taken from a queue."""
-        if self._works:
-            self._works = False
+        if self._is_working:
+            self._is_working = False
             await asyncio.to_thread(dbos().DBOS.destroy)
-            _working.clear()
+            _current_work.clear()
             # DBOS had replaced the loop's executor with its own, and has closed it
             asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())
         if self._client is not None:
             self._client.destroy()
             self._client = None
-        opened, self._database = self._database, None
-        if opened is not None:
-            await _all_returned(opened.pool)
-            opened.dispose()
+        sql_engine, self._database = self._database, None
+        if sql_engine is not None:
+            await _all_returned(sql_engine.pool)
+            sql_engine.dispose()
 
-    def _opened(self) -> sqlalchemy.Engine:
+    def _open_engine(self) -> sqlalchemy.Engine:
         if self._database is None:
-            made = self._database = engine_of(self._url)
+            sql_engine = self._database = engine_of(self._url)
             listen = database.sqlalchemy().event.listen
-            listen(made, "do_connect", lambda *_: self._check_open(made))
-            database.close_late(made, lambda: self._database is made)
+            listen(sql_engine, "do_connect", lambda *_: self._check_open(sql_engine))
+            database.close_late(sql_engine, lambda: self._database is sql_engine)
         return self._database
 
     def _check_open(self, engine: sqlalchemy.Engine) -> None:
@@ -638,8 +640,8 @@ async def _all_returned(pool: Any) -> None:
 
     A connection returned while the pool is disposed of would never be closed.
     """
-    until = time.monotonic() + _RETURN
-    while pool.checkedout() and time.monotonic() < until:  # noqa: ASYNC110
+    deadline = time.monotonic() + _RETURN
+    while pool.checkedout() and time.monotonic() < deadline:  # noqa: ASYNC110
         await asyncio.sleep(0.005)
 
 
@@ -647,7 +649,7 @@ def _queue(agent: str) -> str:
     return f"{_APPLICATION} {agent}"
 
 
-_working: list[Work] = []  # what executes segments here: none, or one
+_current_work: list[Work] = []  # what executes segments here: none, or one
 
 
 @cache
@@ -655,7 +657,7 @@ def _register() -> None:
     library = dbos()
 
     async def segment(run_id: str, number: int) -> None:
-        await _working[0](run_id, number)
+        await _current_work[0](run_id, number)
 
     library.DBOS.workflow(name=_WORKFLOW, max_recovery_attempts=None)(segment)
 
@@ -665,12 +667,12 @@ def engine_of(url: sqlalchemy.URL) -> sqlalchemy.Engine:
     sa = database.sqlalchemy()
     options: dict[str, Any] = {"hide_parameters": True, "pool_size": 20}
     if url.get_backend_name() != "sqlite":
-        made: sqlalchemy.Engine = sa.create_engine(url, **options, pool_pre_ping=True)
-        return made
-    made = sa.create_engine(url, **options, connect_args={"timeout": database.PATIENCE})
-    sa.event.listen(made, "connect", _set_pragmas)
-    sa.event.listen(made, "handle_error", _away, retval=True)
-    return made
+        sql_engine: sqlalchemy.Engine = sa.create_engine(url, **options, pool_pre_ping=True)
+        return sql_engine
+    sql_engine = sa.create_engine(url, **options, connect_args={"timeout": database.PATIENCE})
+    sa.event.listen(sql_engine, "connect", _set_pragmas)
+    sa.event.listen(sql_engine, "handle_error", _away, retval=True)
+    return sql_engine
 
 
 class _AwayError(UnreachableError):

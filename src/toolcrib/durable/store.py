@@ -50,9 +50,9 @@ _ROW = (
 _NEW = """INSERT INTO durable_runs (id, agent, caller, status, segment, state, answers, text, reason,
     ended, worker, created_at, updated_at) VALUES (:id, :agent, :caller, 'queued', 0, :state, '{}', '',
     '', :ended, '', :now, :now) ON CONFLICT DO NOTHING"""
-_ONE = f"SELECT {_ROW} FROM durable_runs WHERE id = :id"  # noqa: S608  only our own names
+_RUN_BY_ID = f"SELECT {_ROW} FROM durable_runs WHERE id = :id"  # noqa: S608  only our own names
 _PLACE = "SELECT agent, status, segment, worker FROM durable_runs WHERE id = :id"
-_ALL = f"SELECT {_ROW} FROM durable_runs WHERE status IN :statuses ORDER BY created_at, id"  # noqa: S608
+_RUNS = f"SELECT {_ROW} FROM durable_runs WHERE status IN :statuses ORDER BY created_at, id"  # noqa: S608
 _QUEUED = """SELECT agent, id, segment FROM durable_runs WHERE status = 'queued' AND worker = ''
     AND agent IN :agents ORDER BY updated_at, id LIMIT 100"""
 _GIVE_TO_ENGINE = """UPDATE durable_runs SET worker = :worker
@@ -65,26 +65,26 @@ _BEGIN = """UPDATE durable_runs SET worker = :worker, updated_at = :now,
 _END = """UPDATE durable_runs SET status = :status, state = :state, began = :began, text = :text,
     reason = :reason, ended = :ended, answers = :answers, worker = '', updated_at = :now
     WHERE id = :id AND segment = :segment AND status = 'running' AND worker = :worker"""
-_NEXT = """UPDATE durable_runs SET status = 'queued', segment = segment + 1, answers = :answers,
+_QUEUE_NEXT = """UPDATE durable_runs SET status = 'queued', segment = segment + 1, answers = :answers,
     text = '', reason = '', worker = '', updated_at = :now
     WHERE id = :id AND segment = :segment AND status = :status AND worker = ''"""
 _CANCEL = """UPDATE durable_runs SET status = 'cancelled', text = '', reason = '',
     updated_at = :now, worker = CASE WHEN status = 'running' THEN worker ELSE '' END
     WHERE id = :id AND status IN ('queued', 'running', 'waiting')"""
-_STOPPED = """UPDATE durable_runs SET cut = :cut, worker = '', updated_at = :now
+_SET_STOPPED = """UPDATE durable_runs SET cut = :cut, worker = '', updated_at = :now
     WHERE id = :id AND segment = :segment AND status = 'cancelled' AND worker = :worker"""
-_ASK = """INSERT INTO durable_questions (id, run_id, request, signature, expires_at)
+_ADD_QUESTION = """INSERT INTO durable_questions (id, run_id, request, signature, expires_at)
     VALUES (:id, :run_id, :request, :signature, :expires_at) ON CONFLICT DO NOTHING"""
 _QUESTION = "SELECT run_id, expires_at, answer FROM durable_questions WHERE id = :id"
-_GIVE = """UPDATE durable_questions SET answer = :answer WHERE id = :id AND answer IS NULL
+_SET_ANSWER = """UPDATE durable_questions SET answer = :answer WHERE id = :id AND answer IS NULL
     AND expires_at > :now"""
-_GIVEN = "SELECT id, answer FROM durable_questions WHERE id IN :ids AND answer IS NOT NULL"
-_ASKED = "SELECT id, request FROM durable_questions WHERE id IN :ids"
+_ANSWERED = "SELECT id, answer FROM durable_questions WHERE id IN :ids AND answer IS NOT NULL"
+_REQUESTS = "SELECT id, request FROM durable_questions WHERE id IN :ids"
 _PENDING = """SELECT r.id, r.agent, q.request, q.signature
     FROM durable_questions q JOIN durable_runs r ON r.id = q.run_id
     WHERE q.answer IS NULL AND q.expires_at > :now AND r.status IN ('waiting', 'queued', 'running')
     ORDER BY q.expires_at, q.id"""
-_LAPSED = """SELECT r.id, r.segment FROM durable_runs r WHERE r.status = 'waiting' AND NOT EXISTS
+_EXPIRED_RUNS = """SELECT r.id, r.segment FROM durable_runs r WHERE r.status = 'waiting' AND NOT EXISTS
     (SELECT 1 FROM durable_questions q WHERE q.run_id = r.id AND q.answer IS NULL
         AND q.expires_at > :now)"""
 _STANDING = "SELECT id, segment, status, worker FROM durable_runs WHERE id IN :ids"
@@ -92,11 +92,11 @@ _BEAT = """INSERT INTO durable_workers (id, process, beat_at) VALUES (:id, :proc
     ON CONFLICT (id) DO UPDATE SET beat_at = excluded.beat_at"""
 _WORKERS = "SELECT id, process, beat_at FROM durable_workers"
 _RETIRE = "UPDATE durable_workers SET beat_at = 0 WHERE id = :id"
-_LEAVE = "DELETE FROM durable_workers WHERE id = :id"
+_DELETE_WORKER = "DELETE FROM durable_workers WHERE id = :id"
 _TAKE_BACK = "UPDATE durable_runs SET worker = '' WHERE worker = :id AND status = 'queued'"
 
 
-class Ended(Veiled, msgspec.Struct, frozen=True):
+class SegmentEnd(Veiled, msgspec.Struct, frozen=True):
     """How a segment ended; `signatures` maps the ids of its questions to their signatures."""
 
     veiled: ClassVar[tuple[str, ...]] = ("text",)
@@ -169,28 +169,28 @@ class StoredRun(Veiled, msgspec.Struct, frozen=True):
         )
         return run.signed(sha256_hex(saved), sign)
 
-    def after(self, end: Ended, sign: Sign) -> StoredRun:
+    def after(self, end: SegmentEnd, sign: Sign) -> StoredRun:
         """Return the run after its segment has ended.
 
         If the end has no state, what was signed of the earlier state stays: a state that was
         changed, or belongs to a run that is over, still cannot be continued. With another key than
         the run was signed with, nothing is signed.
         """
-        told = {"status": end.status, "text": storable(end.text), "reason": storable(end.reason)}
+        outcome = {"status": end.status, "text": storable(end.text), "reason": storable(end.reason)}
         if end.state is None:
-            known = self._end()
-            if known.signature != self._signature(known, sign):
+            signed_end = self._end()
+            if signed_end.signature != self._signature(signed_end, sign):
                 return msgspec.structs.replace(self, status="failed", text="", reason="")
-            run = msgspec.structs.replace(self, **told)
-            return run.signed("" if known.status == "completed" else known.state, sign)
+            run = msgspec.structs.replace(self, **outcome)
+            return run.signed("" if signed_end.status == "completed" else signed_end.state, sign)
         saved = end.state.to_json()
-        goes_on = {"state": saved, "began": self.segment + 1, "answers": "{}"}
-        run = msgspec.structs.replace(self, **told, **goes_on)
+        continuation = {"state": saved, "began": self.segment + 1, "answers": "{}"}
+        run = msgspec.structs.replace(self, **outcome, **continuation)
         return run.signed(sha256_hex(saved), sign)
 
     def signed(self, state: str, sign: Sign) -> StoredRun:
         """Return the run with what it says about its end, and the digest of its state, signed."""
-        end = SignedEnd(self.status, state, _told(self.text, self.reason))
+        end = SignedEnd(self.status, state, _outcome_digest(self.text, self.reason))
         end = msgspec.structs.replace(end, signature=self._signature(end, sign))
         return msgspec.structs.replace(self, ended=msgspec.json.encode(end).decode())
 
@@ -198,15 +198,17 @@ class StoredRun(Veiled, msgspec.Struct, frozen=True):
         """Raise SourceError if the run was changed; `sign` is the agent's."""
         end, what = self._end(), f"run {self.id} in the store"
         check_signature(end.signature, self._signature(end, sign), what)
-        anew = self.status in (*UNDER_WAY, "cancelled", "failed") and end.status != "completed"
-        told = end.told if self.status == end.status else _NOTHING_TOLD if anew else ""
-        known = (_told(self.text, self.reason), sha256_hex(self.state))
-        if known != (told, end.state) or (self.cut and self.status not in _STOPS):
+        is_continued = (
+            self.status in (*UNDER_WAY, "cancelled", "failed") and end.status != "completed"
+        )
+        expected = end.told if self.status == end.status else _NO_OUTCOME if is_continued else ""
+        actual = (_outcome_digest(self.text, self.reason), sha256_hex(self.state))
+        if actual != (expected, end.state) or (self.cut and self.status not in _STOPS):
             raise SourceError(f"{what} was changed after it was signed")
 
     def _signature(self, end: SignedEnd, sign: Sign) -> str:
-        place = (self.id, self.agent, self.caller, str(self.began))
-        return sign("toolcrib run end", *place, end.status, end.state, end.told)
+        identity = (self.id, self.agent, self.caller, str(self.began))
+        return sign("toolcrib run end", *identity, end.status, end.state, end.told)
 
     def _end(self) -> SignedEnd:
         try:
@@ -217,9 +219,9 @@ class StoredRun(Veiled, msgspec.Struct, frozen=True):
     @property
     def given(self) -> dict[str, Answer]:
         """The answers. Raises SourceError for invalid ones."""
-        read: dict[str, Approve | Refuse]
-        read = _read(_ANSWERS, self.answers, f"the answers of run {self.id}")
-        return dict(read)
+        answers: dict[str, Approve | Refuse]
+        answers = _read(_ANSWERS, self.answers, f"the answers of run {self.id}")
+        return dict(answers)
 
     @property
     def is_whole(self) -> bool:
@@ -238,12 +240,12 @@ class StoredRun(Veiled, msgspec.Struct, frozen=True):
 _SIGNED = msgspec.json.Decoder(SignedEnd)
 
 
-def _told(text: str, reason: str) -> str:
+def _outcome_digest(text: str, reason: str) -> str:
     """Return the digest of what a row says about its end."""
     return sha256_hex(f"{len(text)}:{text}{reason}")
 
 
-_NOTHING_TOLD = _told("", "")
+_NO_OUTCOME = _outcome_digest("", "")
 
 
 class Place(NamedTuple):
@@ -281,26 +283,29 @@ class RunStore:
 
     async def run(self, run_id: str) -> StoredRun:
         """Return a run. Raises ToolcribError for an unknown id."""
-        found = await self.find(run_id)
-        if found is None:
+        run = await self.find(run_id)
+        if run is None:
             raise ToolcribError(_NO_RUN.format(run_id))
-        return found
+        return run
 
     async def find(self, run_id: str) -> StoredRun | None:
         """Return a run; None for an unknown id."""
-        rows = await self._database.read(_ONE, id=run_id)
+        rows = await self._database.read(_RUN_BY_ID, id=run_id)
         return StoredRun(**rows[0]) if rows else None
 
     async def place(self, run_id: str) -> Place:
         """Return where a run is. Raises ToolcribError for an unknown id."""
         for row in await self._database.read(_PLACE, id=run_id):
-            status, stops = row["status"], row["status"] == "cancelled" and row["worker"] != ""
-            return Place(row["agent"], status, row["segment"], status in UNDER_WAY or stops)
+            status, is_stopping = (
+                row["status"],
+                row["status"] == "cancelled" and row["worker"] != "",
+            )
+            return Place(row["agent"], status, row["segment"], status in UNDER_WAY or is_stopping)
         raise ToolcribError(_NO_RUN.format(run_id))
 
     async def runs(self, statuses: Iterable[StoredStatus] = STATUSES) -> list[StoredRun]:
         """Return the runs of these statuses, oldest first."""
-        rows = await self._database.read(_ALL, statuses=list(statuses))
+        rows = await self._database.read(_RUNS, statuses=list(statuses))
         return [StoredRun(**row) for row in rows]
 
     async def pending(self) -> list[StoredQuestion]:
@@ -315,7 +320,7 @@ class RunStore:
 
     async def shown(self, request_ids: Iterable[str]) -> dict[str, ApprovalRequest]:
         """Return these questions in the form that people are shown, by their ids."""
-        rows = await self._database.read(_ASKED, ids=list(request_ids))
+        rows = await self._database.read(_REQUESTS, ids=list(request_ids))
         return {row["id"]: _request_of(row["id"], row["request"]) for row in rows}
 
     async def answer(self, request_id: str, answer: Answer) -> str:
@@ -324,14 +329,14 @@ class RunStore:
         Raises ApprovalError if the question is unknown (`unknown_approval`), answered
         (`already_used`) or expired (`approval_expired`), or if this is not an answer.
         """
-        given = checked_answer(answer)
-        if isinstance(given, LimitedApprove):
+        checked = checked_answer(answer)
+        if isinstance(checked, LimitedApprove):
             raise ApprovalError(
                 "a LimitedApprove cannot be stored: use Approve, if the person may give it"
             )
-        if isinstance(given, Approve):
-            given = given.dated(time.time())
-        text = msgspec.json.encode(given).decode()
+        if isinstance(checked, Approve):
+            checked = checked.dated(time.time())
+        text = msgspec.json.encode(checked).decode()
         return await self._database.transact(lambda t: _answer(t, request_id, text))
 
     async def cancel(self, run_id: str) -> bool:
@@ -345,7 +350,7 @@ class RunStore:
         """
         values = {"id": run.id, "segment": run.segment, "status": run.status}
         now = time.time()
-        return await self._database.write(_NEXT, **values, answers=run.answers, now=now) == 1
+        return await self._database.write(_QUEUE_NEXT, **values, answers=run.answers, now=now) == 1
 
     # For workers.
 
@@ -368,15 +373,15 @@ class RunStore:
         is only begun to find out how far a worker that died had come.
         """
 
-        def begun(transaction: Transaction) -> StoredRun | None:
+        def work(transaction: Transaction) -> StoredRun | None:
             values = {"id": run_id, "segment": segment, "worker": fence, "now": time.time()}
             if transaction.execute(_BEGIN, **values) != 1:
                 return None
-            return StoredRun(**transaction.rows(_ONE, id=run_id)[0])
+            return StoredRun(**transaction.rows(_RUN_BY_ID, id=run_id)[0])
 
-        return await self._database.transact(begun)
+        return await self._database.transact(work)
 
-    async def end(self, run: StoredRun, fence: str, ended: Ended) -> bool:
+    async def end(self, run: StoredRun, fence: str, ended: SegmentEnd) -> bool:
         """Write how a segment of a run ended, if it is behind this fence.
 
         `run` is what `after` returned. The run continues if what it asks was answered. Returns
@@ -391,31 +396,32 @@ class RunStore:
         """
         values = {"id": run.id, "segment": run.segment, "worker": fence, "now": time.time()}
         cut = "" if state is None else state.to_json()
-        return await self._database.write(_STOPPED, **values, cut=cut) == 1
+        return await self._database.write(_SET_STOPPED, **values, cut=cut) == 1
 
     async def lapsed(self) -> None:
         """Let runs continue whose questions have all expired: their calls end as expired."""
-        await self._database.transact(_let_lapse)
+        await self._database.transact(_queue_expired)
 
     async def standings(
         self, segments: Mapping[str, tuple[str, int]]
     ) -> dict[str, Literal["goes on", "cancelled", "lost"]]:
         """Return, by fence, whether each of these segments may be continued behind it."""
         rows = await self._database.read(_STANDING, ids=[run_id for run_id, _ in segments.values()])
-        known = {(row["worker"], row["id"], row["segment"]): row["status"] for row in rows}
-        said: dict[str | None, Literal["goes on", "cancelled"]] = {
+        statuses = {(row["worker"], row["id"], row["segment"]): row["status"] for row in rows}
+        standing_by_status: dict[str | None, Literal["goes on", "cancelled"]] = {
             "running": "goes on",
             "cancelled": "cancelled",
         }
         return {
-            fence: said.get(known.get((fence, *key)), "lost") for fence, key in segments.items()
+            fence: standing_by_status.get(statuses.get((fence, *key)), "lost")
+            for fence, key in segments.items()
         }
 
     async def beat(self, worker: str, process: str) -> None:
         """Record a worker's heartbeat."""
         await self._database.write(_BEAT, id=worker, process=process, now=time.time())
 
-    async def dead(self, worker: str, lease: float, ended: Callable[[str], bool]) -> list[str]:
+    async def dead(self, worker: str, lease: float, has_ended: Callable[[str], bool]) -> list[str]:
         """Return the other workers that count as dead.
 
         They sent no heartbeat for `lease` seconds, whichever way the clocks differ, or their
@@ -425,7 +431,8 @@ class RunStore:
         return [
             row["id"]
             for row in rows
-            if row["id"] != worker and (abs(now - row["beat_at"]) > lease or ended(row["process"]))
+            if row["id"] != worker
+            and (abs(now - row["beat_at"]) > lease or has_ended(row["process"]))
         ]
 
     async def retire(self, worker: str) -> None:
@@ -434,7 +441,7 @@ class RunStore:
 
     async def leave(self, worker: str) -> None:
         """Forget a worker; others may give what it had only given to the engine."""
-        await self._database.transact(lambda t: _take_back(t, _LEAVE, worker))
+        await self._database.transact(lambda t: _take_back(t, _DELETE_WORKER, worker))
 
     async def open(self) -> None:
         """Open the database now, creating its tables."""
@@ -446,34 +453,36 @@ class RunStore:
 
 def _answer(transaction: Transaction, request_id: str, text: str) -> str:
     now = time.time()
-    changed = transaction.execute(_GIVE, id=request_id, answer=text, now=now)
+    count = transaction.execute(_SET_ANSWER, id=request_id, answer=text, now=now)
     rows = transaction.rows(_QUESTION, id=request_id)
     if not rows:
         raise ApprovalError(f"no run has the question {request_id}", ErrorCode.UNKNOWN_APPROVAL)
-    if changed != 1:
+    if count != 1:
         if rows[0]["answer"] is None:
             raise ApprovalError(f"question {request_id} has expired", ErrorCode.APPROVAL_EXPIRED)
         raise ApprovalError(f"question {request_id} was already answered", ErrorCode.ALREADY_USED)
     run_id = str(rows[0]["run_id"])
-    found = transaction.rows(_ONE + transaction.for_update, id=run_id)
-    if not found:
+    runs = transaction.rows(_RUN_BY_ID + transaction.for_update, id=run_id)
+    if not runs:
         raise SourceError(f"the run of question {request_id} is gone from the store")
-    _go_on(transaction, StoredRun(**found[0]))
+    _queue_next(transaction, StoredRun(**runs[0]))
     return run_id
 
 
-def _end(transaction: Transaction, run: StoredRun, fence: str, ended: Ended) -> bool:
-    named = {"id": run.id, "segment": run.segment, "worker": fence, "now": time.time()}
-    kept = {"state": run.state, "began": run.began, "answers": run.answers, "ended": run.ended}
-    told = {"status": run.status, "text": run.text, "reason": run.reason}
-    transaction.rows(_ONE + transaction.for_update, id=run.id)
-    if transaction.execute(_END, **named, **kept, **told) != 1:
+def _end(transaction: Transaction, run: StoredRun, fence: str, ended: SegmentEnd) -> bool:
+    key = {"id": run.id, "segment": run.segment, "worker": fence, "now": time.time()}
+    fields = {"state": run.state, "began": run.began, "answers": run.answers, "ended": run.ended}
+    outcome = {"status": run.status, "text": run.text, "reason": run.reason}
+    transaction.rows(_RUN_BY_ID + transaction.for_update, id=run.id)
+    if transaction.execute(_END, **key, **fields, **outcome) != 1:
         return False
     for request in () if ended.state is None else ended.state.pending:
-        asked = {"id": request.id, "run_id": run.id, "expires_at": request.expires_at}
+        question = {"id": request.id, "run_id": run.id, "expires_at": request.expires_at}
         signature = ended.signatures.get(request.id, "")
-        transaction.execute(_ASK, **asked, request=request_text(request), signature=signature)
-    _go_on(transaction, run)
+        transaction.execute(
+            _ADD_QUESTION, **question, request=request_text(request), signature=signature
+        )
+    _queue_next(transaction, run)
     return True
 
 
@@ -495,26 +504,26 @@ def _read(decoder: msgspec.json.Decoder[T], text: str, what: str) -> T:
         ) from None
 
 
-def _go_on(transaction: Transaction, run: StoredRun) -> None:
+def _queue_next(transaction: Transaction, run: StoredRun) -> None:
     """Queue the next segment of a waiting run, if any of its questions has been answered."""
     if run.status != "waiting":
         return
     ids = [request.id for request in RunState.from_json(run.state).pending]
-    given = transaction.rows(_GIVEN, ids=ids) if ids else []
-    if not given:
+    answers = transaction.rows(_ANSWERED, ids=ids) if ids else []
+    if not answers:
         return
-    text = msgspec.json.encode({row["id"]: msgspec.Raw(row["answer"]) for row in given}).decode()
-    named = {"id": run.id, "segment": run.segment, "status": "waiting", "now": time.time()}
-    transaction.execute(_NEXT, **named, answers=text)
+    text = msgspec.json.encode({row["id"]: msgspec.Raw(row["answer"]) for row in answers}).decode()
+    key = {"id": run.id, "segment": run.segment, "status": "waiting", "now": time.time()}
+    transaction.execute(_QUEUE_NEXT, **key, answers=text)
 
 
-def _take_back(transaction: Transaction, last: str, worker: str) -> None:
+def _take_back(transaction: Transaction, statement: str, worker: str) -> None:
     transaction.execute(_TAKE_BACK, id=worker)
-    transaction.execute(last, id=worker)
+    transaction.execute(statement, id=worker)
 
 
-def _let_lapse(transaction: Transaction) -> None:
+def _queue_expired(transaction: Transaction) -> None:
     now = time.time()
-    for run_id, segment in list(transaction.tuples(_LAPSED, now=now)):
-        named = {"id": run_id, "segment": segment, "status": "waiting", "now": now}
-        transaction.execute(_NEXT, **named, answers="{}")
+    for run_id, segment in list(transaction.tuples(_EXPIRED_RUNS, now=now)):
+        key = {"id": run_id, "segment": segment, "status": "waiting", "now": now}
+        transaction.execute(_QUEUE_NEXT, **key, answers="{}")
