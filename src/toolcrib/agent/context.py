@@ -113,23 +113,25 @@ class ContextOptions(Checked, msgspec.Struct, frozen=True):
             number = getattr(self, name)
             if number is not None and number < 1:
                 raise ValueError(f"ContextOptions: {name} is a number of tokens, at least 1")
-        given: Any = self.summarize
-        named = given is None or isinstance(given, str)
-        if not named and (isinstance(given, type) or not callable(getattr(given, "chat", None))):
-            wanted = "a client, or a name such as 'openai:gpt-5-mini'"
-            raise TypeError(f"ContextOptions: summarize must be {wanted}; {came(given)}")
+        summarizer: Any = self.summarize
+        is_name = summarizer is None or isinstance(summarizer, str)
+        if not is_name and (
+            isinstance(summarizer, type) or not callable(getattr(summarizer, "chat", None))
+        ):
+            expected = "a client, or a name such as 'openai:gpt-5-mini'"
+            raise TypeError(f"ContextOptions: summarize must be {expected}; {came(summarizer)}")
 
     def window(self, model: str) -> int:
         """Return the number of tokens that a model takes. Raises ContextError if it is unknown."""
         if self.tokens is not None:
             return self.tokens
         name = model.rpartition("/")[2].lower()
-        known = [start for start in WINDOWS if name.startswith(start)]
-        if not known:
+        prefixes = [prefix for prefix in WINDOWS if name.startswith(prefix)]
+        if not prefixes:
             raise ContextError(
                 f"it is not known how many tokens the model {model!r} takes: ContextOptions(tokens=…)"
             )
-        return WINDOWS[max(known, key=len)]
+        return WINDOWS[max(prefixes, key=len)]
 
 
 # A model's summary of old messages, for when shortening results is not enough.
@@ -156,23 +158,25 @@ class Summarizer:
     def __init__(self, client: LLMClient, store: ResultStore | None) -> None:
         self._client = client
         self._store = store
-        self._known: dict[str, str] = {}
+        self._summaries: dict[str, str] = {}
         self._size = 0
 
-    async def summary(self, caller: str, text: str, most: int, spending: Spending) -> SummaryStep:
-        """Return the summary of a text, of at most `most` tokens; `spending` pays for it.
+    async def summary(
+        self, caller: str, text: str, max_tokens: int, spending: Spending
+    ) -> SummaryStep:
+        """Return the summary of a text, of at most `max_tokens`; `spending` pays for it.
 
         `keep` stores it. Raises ClientError, also if the model gives no text or half of one, and
         TypeError for a client that gives no Reply.
         """
         id_ = _id_of(text, "s")
-        known = self._known.get(f"{caller}\n{id_}")
-        if known is None and self._store is not None:
-            known = await self._store.read(caller, id_)
-        if known is not None:
-            return SummaryStep(known)
-        asked = (Message.system(_ASK), Message.user(text))
-        request = ChatRequest(asked, settings=Settings(max_tokens=most))
+        cached = self._summaries.get(f"{caller}\n{id_}")
+        if cached is None and self._store is not None:
+            cached = await self._store.read(caller, id_)
+        if cached is not None:
+            return SummaryStep(cached)
+        messages = (Message.system(_ASK), Message.user(text))
+        request = ChatRequest(messages, settings=Settings(max_tokens=max_tokens))
         who = "the client that summarises"
         reply = await spending.paid(
             self._client, self._client.chat, request, cancel_requests(), who
@@ -182,10 +186,10 @@ class Summarizer:
             raise ClientError(
                 f"the summary of a conversation is incomplete: its model ended with {reply.finish!r}"
             )
-        told = encodable(reply.text)
-        if not told.strip():
+        summary = encodable(reply.text)
+        if not summary.strip():
             raise ClientError("the model that summarises a conversation gave no text")
-        return SummaryStep(told, reply.usage)
+        return SummaryStep(summary, reply.usage)
 
     async def keep(self, caller: str, text: str, summary: str) -> None:
         """Store the summary of a text.
@@ -198,20 +202,20 @@ class Summarizer:
             await self._store.keep(caller, {id_: summary})
             return
         key = f"{caller}\n{id_}"
-        self._size += len(summary) - len(self._known.pop(key, ""))
-        self._known[key] = summary
+        self._size += len(summary) - len(self._summaries.pop(key, ""))
+        self._summaries[key] = summary
         while self._size > _REMEMBERED:
-            self._size -= len(self._known.pop(next(iter(self._known))))
+            self._size -= len(self._summaries.pop(next(iter(self._summaries))))
 
 
 def transcript(messages: Sequence[Message]) -> str:
     """Return messages as a text to summarize, which any client can send."""
     lines: list[str] = []
     for message in messages:
-        who = f"result of {message.name}" if message.from_tool else message.role
-        told = told_in_text((*message.images, *message.parts))
-        lines += [f"{who}: {text}" for text in (message.content, *told) if text]
-        lines += [f"{who} calls {call.name}({call.arguments})" for call in message.tool_calls]
+        speaker = f"result of {message.name}" if message.from_tool else message.role
+        mentions = told_in_text((*message.images, *message.parts))
+        lines += [f"{speaker}: {text}" for text in (message.content, *mentions) if text]
+        lines += [f"{speaker} calls {call.name}({call.arguments})" for call in message.tool_calls]
     return encodable("\n\n".join(lines))
 
 
@@ -241,19 +245,20 @@ class ContextView:
         self._meter = Meter(tokenizer or own_tokenizer(context.count), window)
         self._result_tokens = context.result_tokens
         self._texts: dict[str, str | None] = {}  # by id; None if the store has it
-        self._offered: tuple[object, int] = (None, 0)
-        self._reply, self._room, self._largest, self._reads = 0, window, window, False
+        self._fixed: tuple[object, int] = (None, 0)
+        self._reply_tokens, self._room, self._max_result, self._can_read = 0, window, window, False
         self._forget()
 
     def _forget(self) -> None:
-        self._whole: tuple[Message, ...] = ()
+        self._messages: tuple[Message, ...] = ()
         self._shown: list[Message] = []
         self._weights: list[int] = []
         self._ids: dict[int, str] = {}  # of results of which something is left out
-        self._new: dict[str, str] = {}  # texts that the store does not have yet
-        self._long: list[int] = []  # indexes of results that can be shortened, the oldest first
-        self._next = 0  # the first of them that is not a mark yet
-        self._total, self._gain, self._system = 0, 0, 0
+        self._unsaved: dict[str, str] = {}  # texts that the store does not have yet
+        # indexes of results that can be shortened, the oldest first
+        self._shortenable: list[int] = []
+        self._next = 0  # the first of `_shortenable` that is not a mark yet
+        self._total, self._freeable, self._system = 0, 0, 0
         self._turn = 0  # the index of the last assistant message
         self._cut = 0  # a summary stands for the messages before this index
         self._lead: tuple[Message, ...] = ()  # what is sent in their place
@@ -268,17 +273,17 @@ class ContextView:
         self._measure(request)
         await self._take(request.messages)
         await self._make_room()
-        if self._total > self._window - self._reply - self._offered[1]:
+        if self._total > self._window - self._reply_tokens - self._fixed[1]:
             raise self._too_much()
         await self._keep()
         return (*self._lead, *self._shown[self._cut :])
 
     async def open(self, request: ChatRequest) -> None:
         """Restore what was left out before: a resumed run may start with calls, not a request."""
-        said = request.messages
-        last = max((at for at, each in enumerate(said) if each.role == "assistant"), default=0)
+        messages = request.messages
+        last = max((at for at, each in enumerate(messages) if each.role == "assistant"), default=0)
         self._measure(request)
-        await self._take(said[:last])
+        await self._take(messages[:last])
         await self._make_room()
         await self._keep()
 
@@ -292,7 +297,7 @@ class ContextView:
         if caller != self._caller:
             return None
         if id not in self._texts:
-            texts = (_whole_text(m) for m in self._whole if m.from_tool and m.name != NAME)
+            texts = (_whole_text(m) for m in self._messages if m.from_tool and m.name != NAME)
             return next((text for text in texts if text and _id_of(text, "r") == id), None)
         text = self._texts[id]
         if text is None and self._store is not None:
@@ -303,44 +308,49 @@ class ContextView:
 
     def page(self, text: str) -> str:
         """Return the beginning of a text, as much as one result may have."""
-        piece = text[: self._largest * TOKEN_BYTES]
+        piece = text[: self._max_result * TOKEN_BYTES]
         while len(piece) > 1:
-            if self._meter.text(msgspec.json.encode(piece).decode()) < self._largest - _MARK_TOKENS:
+            if (
+                self._meter.text(msgspec.json.encode(piece).decode())
+                < self._max_result - _MARK_TOKENS
+            ):
                 break
             piece = piece[: len(piece) * 3 // 4]
         return piece
 
     def _measure(self, request: ChatRequest) -> None:
-        asked = request.settings
-        told = (request.tools, request.output, asked.provider_tools, asked.extra)
-        if self._offered[0] != told:
+        settings = request.settings
+        key = (request.tools, request.output, settings.provider_tools, settings.extra)
+        if self._fixed[0] != key:
             weight = sum(map(self._meter.tool, request.tools))
-            own = [*asked.provider_tools, *([asked.extra] if asked.extra else [])]
-            weight += sum(map(self._meter.json, own))
+            extras = [*settings.provider_tools, *([settings.extra] if settings.extra else [])]
+            weight += sum(map(self._meter.json, extras))
             if request.output is not None:
                 tool = request.output.tool
                 text = request.output.schema_json
                 weight += self._meter.text(text) if tool is None else self._meter.tool(tool)
-            self._offered = (told, weight)
-            self._reads = any(each.get_definition().name == NAME for each in request.tools)
-        self._reply = request.settings.max_tokens or self._window // _REPLY_SHARE
-        most = self._window - self._reply
-        self._room = most - max(self._offered[1], most // _TOOLS_SHARE if self._picks else 0)
-        largest = self._result_tokens or (self._window - self._reply) // _RESULT_SHARE
-        self._largest = max(largest, 2 * _MARK_TOKENS)
+            self._fixed = (key, weight)
+            self._can_read = any(each.get_definition().name == NAME for each in request.tools)
+        self._reply_tokens = request.settings.max_tokens or self._window // _REPLY_SHARE
+        available = self._window - self._reply_tokens
+        self._room = available - max(
+            self._fixed[1], available // _TOOLS_SHARE if self._picks else 0
+        )
+        largest = self._result_tokens or (self._window - self._reply_tokens) // _RESULT_SHARE
+        self._max_result = max(largest, 2 * _MARK_TOKENS)
 
     async def _take(self, messages: tuple[Message, ...]) -> None:
         """Take in new messages; before each reply, make room as when that reply was asked for."""
-        known = len(self._whole)
-        if messages[:known] != self._whole:
+        count = len(self._messages)
+        if messages[:count] != self._messages:
             self._forget()
-            known = 0
-        self._whole = messages
-        for at in range(known, len(messages)):
-            message = messages[at]
+            count = 0
+        self._messages = messages
+        for index in range(count, len(messages)):
+            message = messages[index]
             if message.role == "assistant":
                 await self._make_room()
-                self._turn = at
+                self._turn = index
             weight = self._meter.message(message)
             self._shown.append(message)
             self._weights.append(weight)
@@ -348,10 +358,10 @@ class ContextView:
             if message.role == "system":
                 self._system += weight
             if message.from_tool and weight > 2 * _MARK_TOKENS:
-                self._long.append(at)
-                self._gain += weight - _MARK_TOKENS
-                if weight > self._largest and message.name != NAME:
-                    self._shorten(at, self._largest // _HEAD_SHARE, self._largest)
+                self._shortenable.append(index)
+                self._freeable += weight - _MARK_TOKENS
+                if weight > self._max_result and message.name != NAME:
+                    self._shorten(index, self._max_result // _HEAD_SHARE, self._max_result)
 
     async def _make_room(self) -> None:
         if self._total > self._room:
@@ -367,31 +377,33 @@ class ContextView:
         summarizing model, as much as fits is summarized. Instructions and the user's last message
         stay.
         """
-        begin = next((at for at, m in enumerate(self._whole) if m.role != "system"), 0)
-        start = max(begin, self._cut)
+        first = next((at for at, m in enumerate(self._messages) if m.role != "system"), 0)
+        start = max(first, self._cut)
         text, cut = "", 0
         for cut in self._cuts(start):
-            text = transcript((*self._lead[begin:], *self._shown[start:cut]))
+            text = transcript((*self._lead[first:], *self._shown[start:cut]))
             if self._meter.text(text) <= self._room:
                 break
         if not text:
             return False
         if self._meter.text(text) > self._room:
             text = self._beginning(text, self._room)
-        most = max(1, self._room // _RESULT_SHARE)
-        asked = partial(summarizer.summary, self._caller, text, most, spending)
-        told = await self._told(asked, spending)
-        await summarizer.keep(self._caller, text, told)
-        summary = Message.user(f"[A model's summary of {cut - begin} earlier messages]\n{told}")
-        said = [m for m in self._whole[begin:cut] if m.by_user][-1:]
-        if any(m.by_user for m in self._whole[cut : len(self._shown)]):
-            said = []
-        self._cut, self._lead = cut, (*self._whole[:begin], summary, *said)
+        max_tokens = max(1, self._room // _RESULT_SHARE)
+        ask = partial(summarizer.summary, self._caller, text, max_tokens, spending)
+        summary_text = await self._summary_text(ask, spending)
+        await summarizer.keep(self._caller, text, summary_text)
+        summary = Message.user(
+            f"[A model's summary of {cut - first} earlier messages]\n{summary_text}"
+        )
+        last_prompt = [m for m in self._messages[first:cut] if m.by_user][-1:]
+        if any(m.by_user for m in self._messages[cut : len(self._shown)]):
+            last_prompt = []
+        self._cut, self._lead = cut, (*self._messages[:first], summary, *last_prompt)
         self._summary = self._meter.message(summary)
-        self._long = [at for at in self._long[self._next :] if at >= cut]
+        self._shortenable = [at for at in self._shortenable[self._next :] if at >= cut]
         self._next = 0
         self._total = sum(map(self._meter.message, self._lead)) + sum(self._weights[cut:])
-        self._gain = sum(max(0, self._weights[at] - _MARK_TOKENS) for at in self._long)
+        self._freeable = sum(max(0, self._weights[at] - _MARK_TOKENS) for at in self._shortenable)
         return True
 
     def _cuts(self, start: int) -> list[int]:
@@ -401,29 +413,31 @@ class ContextView:
         turn.
         """
         half, end, last = (self._room - self._system) // 2, len(self._shown), start
-        turn = min(self._turn + (not self._whole[self._turn].tool_calls), end - 1)
+        turn = min(self._turn + (not self._messages[self._turn].tool_calls), end - 1)
         while end > start and (end > turn or half > 0):
             end -= 1
             half -= self._weights[end]
-            if self._whole[end].role != "tool" and (half >= 0 or end >= turn):
+            if self._messages[end].role != "tool" and (half >= 0 or end >= turn):
                 last = end
-        return [at for at in range(last, start, -1) if self._whole[at].role != "tool"]
+        return [at for at in range(last, start, -1) if self._messages[at].role != "tool"]
 
-    async def _told(self, ask: Callable[[], Awaitable[SummaryStep]], spending: Spending) -> str:
+    async def _summary_text(
+        self, ask: Callable[[], Awaitable[SummaryStep]], spending: Spending
+    ) -> str:
         """Return a summary, as a step in a run that has steps, even if it is stored elsewhere too.
 
         So its tokens are spent in whichever process resumes the run.
         """
         if self._steps is None:
             return (await ask()).text
-        asked: list[SummaryStep] = []
+        results: list[SummaryStep] = []
 
         async def work() -> SummaryStep:
-            asked.append(await ask())
-            return asked[0]
+            results.append(await ask())
+            return results[0]
 
         step = await self._steps.run("summary", work, SummaryStep)
-        if not asked and step.usage != Usage():
+        if not results and step.usage != Usage():
             spending.use(step.usage)
         return step.text
 
@@ -432,48 +446,54 @@ class ContextView:
 
         If that is not enough, the results of the last turn share what is left.
         """
-        floor = self._total - self._gain
+        floor = self._total - self._freeable
         target = floor + max(0, self._room - floor) // 2
-        while self._total > target and self._next < len(self._long):
-            at = self._long[self._next]
-            if at > self._turn:
+        while self._total > target and self._next < len(self._shortenable):
+            index = self._shortenable[self._next]
+            if index > self._turn:
                 break
             self._next += 1
-            self._shorten(at, 0, 0)
-        last = self._long[self._next :]
-        if self._total > self._room and last:
-            others = self._total - sum(self._weights[at] for at in last)
-            share = max(0, (self._room - others) // len(last) - _MARK_TOKENS)
-            for at in last:
-                if self._weights[at] > share + _MARK_TOKENS:
-                    self._shorten(at, share, share)
+            self._shorten(index, 0, 0)
+        recent = self._shortenable[self._next :]
+        if self._total > self._room and recent:
+            others = self._total - sum(self._weights[index] for index in recent)
+            share = max(0, (self._room - others) // len(recent) - _MARK_TOKENS)
+            for index in recent:
+                if self._weights[index] > share + _MARK_TOKENS:
+                    self._shorten(index, share, share)
 
-    def _shorten(self, at: int, head: int, parts: int) -> None:
+    def _shorten(self, index: int, head: int, parts: int) -> None:
         """Show the first `head` tokens of a result, and its other parts up to `parts` tokens."""
-        before = self._weights[at]
-        shown = self._shortened(at, head, parts)
+        previous = self._weights[index]
+        shown = self._shortened(index, head, parts)
         weight = self._meter.message(shown)
-        if weight >= before:
+        if weight >= previous:
             return
-        self._shown[at], self._weights[at] = shown, weight
-        self._total += weight - before
-        self._gain += max(0, weight - _MARK_TOKENS) - max(0, before - _MARK_TOKENS)
+        self._shown[index], self._weights[index] = shown, weight
+        self._total += weight - previous
+        self._freeable += max(0, weight - _MARK_TOKENS) - max(0, previous - _MARK_TOKENS)
 
-    def _shortened(self, at: int, head: int, most: int) -> Message:
-        whole = self._whole[at]
-        parts = tuple(each for each in whole.parts if text_in(each) is None)
-        kept = parts if sum(map(self._meter.part, parts)) <= most else ()
-        text = _whole_text(whole)
-        begin = self._beginning(text, head)
-        shown = f"the first {len(begin)} of " if begin else ""
-        told = [f"{shown}{len(text)} characters{'' if begin else ' left out'}"] if text else []
-        told += [f"{_named(each)} left out" for each in parts if not kept]
-        if text and self._reads and whole.name != NAME:
-            told.append(f"{NAME}(id={self._left_out(at, text)!r})")
-        of = "" if whole.role == "tool" else f"result of call {whole.call_id!r} in the background: "
-        mark = f"[{of}{', '.join(told)}]"
-        content = f"{mark}\n{begin}" if begin else mark
-        return msgspec.structs.replace(whole, content=content, parts=kept)
+    def _shortened(self, index: int, head: int, max_part_tokens: int) -> Message:
+        message = self._messages[index]
+        parts = tuple(part for part in message.parts if text_in(part) is None)
+        kept_parts = parts if sum(map(self._meter.part, parts)) <= max_part_tokens else ()
+        text = _whole_text(message)
+        head_text = self._beginning(text, head)
+        prefix = f"the first {len(head_text)} of " if head_text else ""
+        notes = (
+            [f"{prefix}{len(text)} characters{'' if head_text else ' left out'}"] if text else []
+        )
+        notes += [f"{_description_of(part)} left out" for part in parts if not kept_parts]
+        if text and self._can_read and message.name != NAME:
+            notes.append(f"{NAME}(id={self._register(index, text)!r})")
+        origin = (
+            ""
+            if message.role == "tool"
+            else f"result of call {message.call_id!r} in the background: "
+        )
+        mark = f"[{origin}{', '.join(notes)}]"
+        content = f"{mark}\n{head_text}" if head_text else mark
+        return msgspec.structs.replace(message, content=content, parts=kept_parts)
 
     def _beginning(self, text: str, tokens: int) -> str:
         size = tokens * TOKEN_BYTES
@@ -482,42 +502,44 @@ class ContextView:
             begin = begin[: len(begin) * 3 // 4]
         return begin
 
-    def _left_out(self, at: int, text: str) -> str:
-        id_ = self._ids.get(at)
+    def _register(self, index: int, text: str) -> str:
+        id_ = self._ids.get(index)
         if id_ is None:
-            id_ = self._ids[at] = _id_of(text, "r")
+            id_ = self._ids[index] = _id_of(text, "r")
             if self._store is None:
                 self._texts[id_] = text
             else:
-                self._new[id_] = text
+                self._unsaved[id_] = text
         return id_
 
     async def _keep(self) -> None:
-        if self._store is not None and self._new:
-            await self._store.keep(self._caller, self._new)
-            self._texts |= dict.fromkeys(self._new)
-            self._new = {}
+        if self._store is not None and self._unsaved:
+            await self._store.keep(self._caller, self._unsaved)
+            self._texts |= dict.fromkeys(self._unsaved)
+            self._unsaved = {}
 
     def _too_much(self) -> ContextError:
-        most, how = self._window - self._reply, self._meter.how
-        given = f"{self._reply} of {self._window} tokens are kept for the reply"
-        if most <= 0:
+        room, how = self._window - self._reply_tokens, self._meter.how
+        reply = f"{self._reply_tokens} of {self._window} tokens are kept for the reply"
+        if room <= 0:
             return ContextTooSmallError(
-                f"{given}, so nothing is left for a request: lower max_tokens="
+                f"{reply}, so nothing is left for a request: lower max_tokens="
             )
-        fixed = self._offered[1] + self._system
-        if fixed >= most:
+        fixed = self._fixed[1] + self._system
+        if fixed >= room:
             return ContextTooSmallError(
                 f"the instructions and the tools take {fixed} tokens ({how}), but a request may have"
-                f" only {most} ({given}): offer fewer tools (pick=…), or raise ContextOptions(tokens=…)"
+                f" only {room} ({reply}): offer fewer tools (pick=…), or raise ContextOptions(tokens=…)"
             )
-        at = max(range(self._cut, len(self._weights)), key=self._weights.__getitem__)
-        longest = f"messages[{at}], of the {self._whole[at].role}, takes {self._weights[at]}"
-        if self._summary > self._weights[at]:
+        index = max(range(self._cut, len(self._weights)), key=self._weights.__getitem__)
+        longest = (
+            f"messages[{index}], of the {self._messages[index].role}, takes {self._weights[index]}"
+        )
+        if self._summary > self._weights[index]:
             longest = f"the summary that summarize= made takes {self._summary}"
         return PromptTooLargeError(
-            f"the conversation takes {self._total + self._offered[1]} tokens ({how}), even with its"
-            f" results shortened as far as possible, but a request may have only {most} ({given});"
+            f"the conversation takes {self._total + self._fixed[1]} tokens ({how}), even with its"
+            f" results shortened as far as possible, but a request may have only {room} ({reply});"
             f" {longest}: shorten it, or begin another conversation"
         )
 
@@ -536,7 +558,7 @@ def _id_of(text: str, kind: Literal["r", "s"]) -> str:
     return f"{kind}_{sha256_hex(text)[:20]}"
 
 
-def _named(part: Part) -> str:
+def _description_of(part: Part) -> str:
     kind = type(part).__name__.lower()
     media_type = "" if isinstance(part, str) else part.media_type
     return f"{'an' if kind == 'image' else 'a'} {kind}{f' ({media_type})' if media_type else ''}"
@@ -557,16 +579,16 @@ class ContextKeeper:
         self._open: dict[str, list[ContextView]] = {}  # a saved run may be resumed twice at once
         self._summarizer: Summarizer | None = None
         if context.summarize is not None:
-            given = context.summarize
-            client = client_for(given) if isinstance(given, str) else given
+            model = context.summarize
+            client = client_for(model) if isinstance(model, str) else model
             self._summarizer = Summarizer(client, context.results)
-        own = Catalog([read_result()], source="context=…")
-        self.tools = own.bind({ResultReader: per_call(self._of_call)})
+        catalog = Catalog([read_result()], source="context=…")
+        self.tools = catalog.bind({ResultReader: per_call(self._of_call)})
         self._tokenizer = own_tokenizer(context.count)
         if context.count is None:
             self._tokenizer = installed_tokenizer(models)
-        told = (", ".join(models), self._tokenizer.how, self._tokenizer.why)
-        _log.debug("tokens of %s are %s: %s", *told)
+        details = (", ".join(models), self._tokenizer.how, self._tokenizer.why)
+        _log.debug("tokens of %s are %s: %s", *details)
 
     def open(
         self, run_id: str, caller: str, spending: Spending, steps: StepRunner | None = None
@@ -591,9 +613,9 @@ class ContextKeeper:
 
     def close(self, view: ContextView, run_id: str) -> None:
         """Forget the view of a run that is over, and what it left out that no store has."""
-        opened = self._open[run_id]
-        opened.remove(view)
-        if not opened:
+        views = self._open[run_id]
+        views.remove(view)
+        if not views:
             del self._open[run_id]
 
     def _of_call(self, context: CallContext) -> _OpenViews:

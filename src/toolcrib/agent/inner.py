@@ -44,7 +44,7 @@ from toolcrib.values.run import (
     spent_in,
 )
 
-_TOLD = (
+_PASSED_ON = (
     RunStarted,
     HandedOver,
     ReplyFinished,
@@ -59,7 +59,7 @@ _TOLD = (
 They do not include texts, which the tool's `visible` governs.
 """
 _MOST_NAMED = 20
-_ASKS: WeakSet[Callable[..., Any]] = WeakSet()  # the functions of agents that are tools
+_AGENT_FUNCTIONS: WeakSet[Callable[..., Any]] = WeakSet()  # the functions of agents that are tools
 
 
 Prompt: TypeAlias = Annotated[
@@ -100,49 +100,49 @@ def agent_tool(
     """Return the tool that runs an agent. Raises DefinitionError for an invalid definition."""
 
     async def ask(prompt: Prompt, context: CallContext) -> Any:
-        within = CALLING.get()
-        if is_running(agent, within):
-            said = (
+        outer_call = CALLING.get()
+        if is_running(agent, outer_call):
+            text = (
                 f"The agent '{name}' is already running, and led to this call: it cannot be called"
                 " again here."
             )
-            raise ToolError(said, retryable=False)
-        before = None if within is None else within.agent
-        if within is not None:
-            within.agent = agent
-        known = _waited(context)  # what it has done so far
-        ended: list[RunResult] = []
+            raise ToolError(text, retryable=False)
+        previous = None if outer_call is None else outer_call.agent
+        if outer_call is not None:
+            outer_call.agent = agent
+        earlier_state = _suspended_state(context)  # what it has done so far
+        results: list[RunResult] = []
         try:
-            result = await _run(runs, name, prompt, context, ended)
+            result = await _run(runs, name, prompt, context, results)
         except STOPS:
             raise
         except BaseException as error:  # such as a client's error; its calls have been made
             log_raised(f"agent '{name}'", error)
-            said = f"The agent failed ({type(error).__name__})."
-            last = ended[-1].state if ended else known
-            raise ToolError(said + _made(last.records if last else ())) from error
+            text = f"The agent failed ({type(error).__name__})."
+            last_state = results[-1].state if results else earlier_state
+            raise ToolError(text + _calls_made(last_state.records if last_state else ())) from error
         finally:
-            last = ended[-1].state if ended else known
-            if within is not None:
-                within.agent = before
-            if within is not None and within.facts is not None and last is not None:
-                within.facts.spent = spent_in(last)
+            last_state = results[-1].state if results else earlier_state
+            if outer_call is not None:
+                outer_call.agent = previous
+            if outer_call is not None and outer_call.facts is not None and last_state is not None:
+                outer_call.facts.spent = spent_in(last_state)
         return _answer(result)
 
     ask.__annotations__["return"] = output
-    made: Tool[..., Any] = tool(
+    new_tool: Tool[..., Any] = tool(
         ask, visible=visible, name=name, description=description, **annotations
     )
-    _ASKS.add(ask)
-    return made
+    _AGENT_FUNCTIONS.add(ask)
+    return new_tool
 
 
 def is_agent(tool: Tool[..., Any]) -> bool:
     """Return whether a tool is an agent, under whatever name."""
-    return not tool.is_class and tool.runnable and tool.__wrapped__ in _ASKS
+    return not tool.is_class and tool.runnable and tool.__wrapped__ in _AGENT_FUNCTIONS
 
 
-def _waited(context: CallContext) -> RunState | None:
+def _suspended_state(context: CallContext) -> RunState | None:
     """Return the state of a suspended call's run; None if there is none that can be read."""
     around = context.around
     suspended = None if around is None else around.scope.suspended.get(context.call_id)
@@ -153,28 +153,28 @@ def _waited(context: CallContext) -> RunState | None:
 
 
 async def _run(
-    runs: Runs, name: str, prompt: str, context: CallContext, ended: list[RunResult]
+    runs: Runs, name: str, prompt: str, context: CallContext, results: list[RunResult]
 ) -> RunResult:
     """Begin the run of a call, or resume it if the outer run has its saved state.
 
-    Its result is added to `ended`, also if this raises.
+    Its result is added to `results`, also if this raises.
     """
     around = context.around or Surroundings(CallScope(RunTally(context.run_id)))
     outer = OuterRun(OuterCall(context.run_id, context.call_id, name), around, context.caller)
 
-    def tell(event: Event) -> None:
+    def on_event(event: Event) -> None:
         if isinstance(event, Done):
-            ended.append(event.result)
-        if isinstance(event, _TOLD):
+            results.append(event.result)
+        if isinstance(event, _PASSED_ON):
             with suppress(Unusable):  # it is larger than a part may be
                 context.progress(to_plain(event))
 
     suspended = around.scope.suspended.get(context.call_id)
     if suspended is None:
-        return await runs.begin(prompt, outer)(Listener(tell, streaming=False))
-    state, given = saved_run(suspended), around.scope.answers
-    answers = {each.id: given[each.id] for each in state.pending if each.id in given}
-    return await runs.resume(state, answers, outer)(Listener(tell, streaming=False))
+        return await runs.begin(prompt, outer)(Listener(on_event, streaming=False))
+    state, all_answers = saved_run(suspended), around.scope.answers
+    answers = {each.id: all_answers[each.id] for each in state.pending if each.id in all_answers}
+    return await runs.resume(state, answers, outer)(Listener(on_event, streaming=False))
 
 
 def _answer(result: RunResult) -> Any:
@@ -183,13 +183,15 @@ def _answer(result: RunResult) -> Any:
         return result.output
     if result.status == "waiting":
         raise Suspended(result.pending, result.state.to_json())
-    why = limit_text(result.limit or "")
-    raise ToolError(f"The agent stopped before it had an answer: {why}." + _made(result.records))
+    reason = limit_text(result.limit or "")
+    raise ToolError(
+        f"The agent stopped before it had an answer: {reason}." + _calls_made(result.records)
+    )
 
 
-def _made(records: Sequence[ToolInvocationRecord]) -> str:
+def _calls_made(records: Sequence[ToolInvocationRecord]) -> str:
     """Name the calls that were begun: whoever asks again must know what is already done."""
-    begun = [f"{each.name} ({state_of(each)})" for each in records if has_begun(each)]
-    more = [f"and {len(begun) - _MOST_NAMED} more"] if len(begun) > _MOST_NAMED else []
-    named = ", ".join([*begun[:_MOST_NAMED], *more])
-    return f" It has made these calls: {named}." if begun else ""
+    calls = [f"{each.name} ({state_of(each)})" for each in records if has_begun(each)]
+    rest = [f"and {len(calls) - _MOST_NAMED} more"] if len(calls) > _MOST_NAMED else []
+    names = ", ".join([*calls[:_MOST_NAMED], *rest])
+    return f" It has made these calls: {names}." if calls else ""

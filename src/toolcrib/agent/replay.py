@@ -59,54 +59,59 @@ def replayed(state: RunState) -> tuple[ReplayedTurn, ...]:
     A state of an earlier version does not say where turns began: they are shown from the first call
     on, without seconds and tokens.
     """
-    known, messages = bool(state.marks), state.messages
-    last = {mark.at: mark for mark in state.marks or _derived(state)}  # a failed turn was repeated
-    marks = [m for at, m in last.items() if at < len(messages) and messages[at].role == "assistant"]
+    has_marks, messages = bool(state.marks), state.messages
+    # a failed turn was repeated: its last mark counts
+    by_position = {mark.at: mark for mark in state.marks or _derived_marks(state)}
+    marks = [
+        m
+        for at, m in by_position.items()
+        if at < len(messages) and messages[at].role == "assistant"
+    ]
     begin = marks[0].at if marks else len(messages)
     while begin and messages[begin - 1].by_user:
         begin -= 1
     end = TurnMark(state.turn + 1, len(messages), state.usage, state.elapsed)
     turns: list[ReplayedTurn] = []
-    for mark, later in pairwise([*marks, end]):
-        called, unrecorded = _calls(state, messages[mark.at : later.at])
+    for mark, next_mark in pairwise([*marks, end]):
+        calls, unrecorded = _calls(state, messages[mark.at : next_mark.at])
         turn = ReplayedTurn(
             turn=mark.turn,
-            before=tuple(_told(m) for m in messages[begin : mark.at] if m.by_user),
+            before=tuple(_user_text(m) for m in messages[begin : mark.at] if m.by_user),
             text=messages[mark.at].content,
-            calls=called,
+            calls=calls,
             unrecorded=unrecorded,
-            seconds=max(0.0, later.elapsed - mark.elapsed) if known else None,
-            usage=later.usage.beyond(mark.usage) if known else None,
+            seconds=max(0.0, next_mark.elapsed - mark.elapsed) if has_marks else None,
+            usage=next_mark.usage.beyond(mark.usage) if has_marks else None,
         )
         turns.append(turn)
         begin = mark.at
     return tuple(turns)
 
 
-def _told(message: Message) -> str:
+def _user_text(message: Message) -> str:
     """Return what a user has said, in order: all texts, and mentions of images and files."""
     images, parts = told_in_text(message.images), told_in_text(message.parts)
     return "\n\n".join(filter(None, (*images, message.content, *parts)))
 
 
 def _calls(
-    state: RunState, said: Sequence[Message]
+    state: RunState, messages: Sequence[Message]
 ) -> tuple[tuple[ToolInvocationRecord, ...], tuple[UnrecordedCall, ...]]:
     records = {record.id: record for record in state.records}
     recorded: list[ToolInvocationRecord] = []
     others: list[UnrecordedCall] = []
-    for call in said[0].tool_calls:
+    for call in messages[0].tool_calls:
         if call.id in records:
             recorded.append(records[call.id])
             continue
-        is_answer = any(m.call_id == call.id and not m.is_error for m in said)
-        code, _ = told_error(said, call.id) or ("answer" if is_answer else "waiting", "")
+        is_answer = any(m.call_id == call.id and not m.is_error for m in messages)
+        code, _ = told_error(messages, call.id) or ("answer" if is_answer else "waiting", "")
         name = call.name if _NAME.fullmatch(call.name) else "*"
         others.append(UnrecordedCall(call.id, name, code))
     return tuple(recorded), tuple(others)
 
 
-def _derived(state: RunState) -> Iterator[TurnMark]:
+def _derived_marks(state: RunState) -> Iterator[TurnMark]:
     """Yield where turns began, as far as the records and messages of a run show it."""
     records = {record.id: record for record in state.records}
     turn = 0
@@ -114,8 +119,8 @@ def _derived(state: RunState) -> Iterator[TurnMark]:
         if message.role != "assistant":
             continue
         origins = [records[c.id].origin for c in message.tool_calls if c.id in records]
-        known = [origin.turn for origin in origins if origin is not None]
+        turns = [origin.turn for origin in origins if origin is not None]
         is_last = at == len(state.messages) - 1
-        if known or turn or is_last:
-            turn = known[0] if known else turn + 1
+        if turns or turn or is_last:
+            turn = turns[0] if turns else turn + 1
             yield TurnMark(turn, at)

@@ -51,21 +51,21 @@ class ResultStore(Closing):
 
     async def keep(self, caller: str, texts: Mapping[str, str]) -> None:
         """Store texts by their ids, for one caller. Texts that are already stored do not change."""
-        named = {_name(caller, id_): text for id_, text in texts.items()}
-        if not named:
+        texts_by_name = {_name(caller, id_): text for id_, text in texts.items()}
+        if not texts_by_name:
             return
         if self._database is not None:
-            await self._database.transact(partial(_keep_each, named))
+            await self._database.transact(partial(_keep_each, texts_by_name))
         else:
-            await asyncio.to_thread(self._write, named)
+            await asyncio.to_thread(self._write, texts_by_name)
 
     async def read(self, caller: str, id: str) -> str | None:  # noqa: A002
         """Return the text of this id, if it was stored for this caller."""
         name = _name(caller, id)
         if self._database is None:
             return await asyncio.to_thread(self._read, name)
-        found = await self._database.read(_READ, name=name)
-        return json.loads(found[0]["text"]) if found else None
+        rows = await self._database.read(_READ, name=name)
+        return json.loads(rows[0]["text"]) if rows else None
 
     async def forget(self, *, older_than: float) -> int:
         """Delete what was stored more than `older_than` seconds ago; return how many results."""
@@ -80,26 +80,26 @@ class ResultStore(Closing):
         if self._database is not None:
             await self._database.aclose()
 
-    def _write(self, named: Mapping[str, str]) -> None:
+    def _write(self, texts_by_name: Mapping[str, str]) -> None:
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for name, text in named.items():
+            for name, text in texts_by_name.items():
                 path = self._folder / f"{name}{_SUFFIX}"
                 if not path.exists():
                     self._write_whole(path, text.encode("utf-8", "surrogatepass"))
         except (OSError, ValueError) as error:
-            raise self._failed("written to", error) from None
+            raise self._error_for("written to", error) from None
 
     def _write_whole(self, path: Path, data: bytes) -> None:
         """Write a file completely or not at all, even if others write the same one."""
-        half = path.with_suffix(f".{os.urandom(8).hex()}")
+        temporary = path.with_suffix(f".{os.urandom(8).hex()}")
         try:
-            with create_private(half, new=True, mode=self._mode) as file:
+            with create_private(temporary, new=True, mode=self._mode) as file:
                 file.write(data)
-            half.replace(path)
+            temporary.replace(path)
         finally:
             with suppress(FileNotFoundError):
-                half.unlink()
+                temporary.unlink()
 
     def _read(self, name: str) -> str | None:
         try:
@@ -107,7 +107,7 @@ class ResultStore(Closing):
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:  # a path with a NUL, or a text that is not valid
-            raise self._failed("read", error) from None
+            raise self._error_for("read", error) from None
 
     def _delete(self, until: float) -> int:
         deleted = 0
@@ -118,17 +118,17 @@ class ResultStore(Closing):
                         path.unlink()
                         deleted += 1
         except (OSError, ValueError) as error:
-            raise self._failed("cleared", error) from None
+            raise self._error_for("cleared", error) from None
         return deleted
 
-    def _failed(self, what: str, error: Exception) -> SourceError:
-        why = type(error).__name__
-        return SourceError(f"the folder of results, {self._folder}, cannot be {what} ({why})")
+    def _error_for(self, action: str, error: Exception) -> SourceError:
+        reason = type(error).__name__
+        return SourceError(f"the folder of results, {self._folder}, cannot be {action} ({reason})")
 
 
-def _keep_each(named: Mapping[str, str], transaction: Transaction) -> None:
+def _keep_each(texts_by_name: Mapping[str, str], transaction: Transaction) -> None:
     """Store texts in a fixed order, in which no two writers wait for each other."""
-    for name, text in sorted(named.items()):
+    for name, text in sorted(texts_by_name.items()):
         # as JSON in ASCII: every database accepts all its characters
         transaction.execute(_KEEP, name=name, now=time.time(), text=json.dumps(text))
 
@@ -226,12 +226,12 @@ def read_result() -> Tool[..., Any]:
         text = await results.text(id, context.caller.id)
         stop = len(text) if end is None else max(start, min(end, len(text)))
         if search:
-            every = _found(text, search, start, stop)
-            found = _fitting(every, len(results.page("".join(each["text"] for each in every))))
-            more = len(found) < len(every) or len(found) == _MOST_FOUND
-            begin = found[0]["at"] if found else stop
-            last = found[-1]["at"] + len(search) if more else stop
-            return {"start": begin, "end": last, "size": len(text), "text": "", "found": found}
+            matches = _matches(text, search, start, stop)
+            shown = _fitting(matches, len(results.page("".join(each["text"] for each in matches))))
+            has_more = len(shown) < len(matches) or len(shown) == _MOST_FOUND
+            begin = shown[0]["at"] if shown else stop
+            last = shown[-1]["at"] + len(search) if has_more else stop
+            return {"start": begin, "end": last, "size": len(text), "text": "", "found": shown}
         piece = results.page(text[start:stop])
         at = min(start, len(text))
         return {"start": at, "end": at + len(piece), "size": len(text), "text": piece, "found": []}
@@ -239,14 +239,14 @@ def read_result() -> Tool[..., Any]:
     return read
 
 
-def _found(text: str, search: str, start: int, stop: int) -> list[FoundText]:
-    found: list[FoundText] = []
-    at = text.find(search, start, stop)
-    while at >= 0 and len(found) < _MOST_FOUND:
-        around = text[max(0, at - _AROUND) : at + len(search) + _AROUND]
-        found.append({"at": at, "text": around})
-        at = text.find(search, at + len(search), stop)
-    return found
+def _matches(text: str, search: str, start: int, stop: int) -> list[FoundText]:
+    matches: list[FoundText] = []
+    position = text.find(search, start, stop)
+    while position >= 0 and len(matches) < _MOST_FOUND:
+        excerpt = text[max(0, position - _AROUND) : position + len(search) + _AROUND]
+        matches.append({"at": position, "text": excerpt})
+        position = text.find(search, position + len(search), stop)
+    return matches
 
 
 def _fitting(found: list[FoundText], most: int) -> list[FoundText]:

@@ -34,13 +34,13 @@ add a token.
 """
 _CACHES = ("TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_OWN = frozenset(dir(builtins))
+_BUILTINS = frozenset(dir(builtins))
 TOKEN_BYTES = 3
 _MESSAGE_TOKENS = 8
 _TOOL_TOKENS = 16
 _IMAGE_TOKENS = 1_600
 _FILE_BYTES = 40  # bytes of a document in base64 per token
-_BEYOND = 16
+_MOST_BYTES_PER_TOKEN = 16
 """A text with more than this many bytes per token of the window is estimated, not tokenized."""
 
 
@@ -77,9 +77,9 @@ def installed_tokenizer(models: Sequence[str]) -> Tokenizer:
         return _estimate("the models count in different ways")
     (name,) = names
     try:
-        lacks = _lacks(registry, name)
-        if lacks:
-            return _estimate(f"{lacks}, and nothing is downloaded")
+        reason = _why_missing(registry, name)
+        if reason:
+            return _estimate(f"{reason}, and nothing is downloaded")
         encoding = library.get_encoding(name)
     except Exception as raised:  # noqa: BLE001  such as a failing plugin: an estimate will do
         return _estimate(f"tiktoken has failed ({type(raised).__name__})")
@@ -95,7 +95,7 @@ def _estimate(why: str) -> Tokenizer:
     return Tokenizer(None, "estimated", why)
 
 
-def _lacks(registry: Any, name: str) -> str:
+def _why_missing(registry: Any, name: str) -> str:
     """Return why an encoding is unavailable; "" if tiktoken has it, or can make it from its cache.
 
     The addresses and digests of its files are constants in the code that makes it.
@@ -103,44 +103,46 @@ def _lacks(registry: Any, name: str) -> str:
     if name in registry.ENCODINGS:
         return ""
     registry.list_encoding_names()  # finds the constructors
-    told = _texts(registry.ENCODING_CONSTRUCTORS, name)
-    files = [each for each in told if "://" in each]
+    constants = _constants_of(registry.ENCODING_CONSTRUCTORS, name)
+    files = [text for text in constants if "://" in text]
     if not files:
         return f"it is not known from which files tiktoken makes {name}"
-    here = _in_cache(files, {each for each in told if _DIGEST.fullmatch(each)})
-    return "" if here else f"tiktoken's cache does not have {name}"
+    is_cached = _in_cache(files, {text for text in constants if _DIGEST.fullmatch(text)})
+    return "" if is_cached else f"tiktoken's cache does not have {name}"
 
 
-def _texts(makers: Mapping[str, Any], name: str) -> list[str]:
+def _constants_of(makers: Mapping[str, Any], name: str) -> list[str]:
     """Return the strings in the code that makes an encoding, and in encodings that it calls.
 
     For example `o200k_harmony` calls `o200k_base`. The list is empty if any of the code has no
     address and calls something else, which may fetch a file.
     """
-    names, told = [name], list[str]()
+    names, constants = [name], list[str]()
     for each in names:
         code = getattr(makers.get(each), "__code__", None)
         called = set(getattr(code, "co_names", ()))
-        own = [text for text in getattr(code, "co_consts", ()) if isinstance(text, str)]
-        if not (any("://" in text for text in own) or (called and called <= {*makers, *_OWN})):
+        strings = [text for text in getattr(code, "co_consts", ()) if isinstance(text, str)]
+        if not (
+            any("://" in text for text in strings) or (called and called <= {*makers, *_BUILTINS})
+        ):
             return []
-        told += own
+        constants += strings
         names += sorted(called.intersection(makers).difference(names))
-    return told
+    return constants
 
 
 def _in_cache(files: Iterable[str], digests: set[str]) -> bool:
-    named = [os.environ[name] for name in _CACHES if name in os.environ]
-    folder = named[0] if named else str(Path(tempfile.gettempdir(), "data-gym-cache"))
+    folders = [os.environ[name] for name in _CACHES if name in os.environ]
+    folder = folders[0] if folders else str(Path(tempfile.gettempdir(), "data-gym-cache"))
     if not folder:  # set empty, tiktoken caches nothing
         return False
     for address in files:
         key = hashlib.sha1(address.encode(), usedforsecurity=False).hexdigest()  # named by tiktoken
         try:
-            kept = Path(folder, key).read_bytes()
+            content = Path(folder, key).read_bytes()
         except OSError:
             return False
-        if hashlib.sha256(kept).hexdigest() not in digests:
+        if hashlib.sha256(content).hexdigest() not in digests:
             return False
     return True
 
@@ -151,32 +153,32 @@ def _in_cache(files: Iterable[str], digests: set[str]) -> bool:
 class Meter:
     """Measures strings and messages in tokens, counted or estimated."""
 
-    def __init__(self, tokenizer: Tokenizer, most: int) -> None:
+    def __init__(self, tokenizer: Tokenizer, window: int) -> None:
         self._count, self.how = tokenizer.count, tokenizer.how
-        self._most = most * _BEYOND
+        self._max_bytes = window * _MOST_BYTES_PER_TOKEN
 
     def text(self, text: str) -> int:
         size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-        if self._count is None or size > self._most:
+        if self._count is None or size > self._max_bytes:
             return size // TOKEN_BYTES + 1 if size else 0
         return _counted(self._count, text)
 
     def message(self, message: Message) -> int:
         """Return the tokens of a message; if larger, what its provider wants back counts."""
-        said = self.text(message.content)
+        tokens = self.text(message.content)
         for call in message.tool_calls:
-            said += self.text(call.name) + self.text(call.arguments) + _MESSAGE_TOKENS
+            tokens += self.text(call.name) + self.text(call.arguments) + _MESSAGE_TOKENS
         if message.provider_state is not None:
-            said = max(said, self.json(message.provider_state.data))
+            tokens = max(tokens, self.json(message.provider_state.data))
         parts = sum(map(self.part, message.parts))
-        return _MESSAGE_TOKENS + said + parts + _IMAGE_TOKENS * len(message.images)
+        return _MESSAGE_TOKENS + tokens + parts + _IMAGE_TOKENS * len(message.images)
 
     def json(self, data: object) -> int:
         try:
-            told = msgspec.json.encode(data).decode()
+            text = msgspec.json.encode(data).decode()
         except (TypeError, ValueError, RecursionError):  # the wire refuses it, or fixes it
-            told = repr(data)
-        return self.text(told)
+            text = repr(data)
+        return self.text(text)
 
     def part(self, part: Part) -> int:
         """Return the tokens of a part; a text file counts as text, however it is stored."""
@@ -194,8 +196,8 @@ class Meter:
     def tool(self, offered: HasDefinition) -> int:
         definition = offered.get_definition()
         schema = definition.input_schema_json or ""
-        told = self.text(definition.name) + self.text(definition.description) + self.text(schema)
-        return told + _TOOL_TOKENS
+        tokens = self.text(definition.name) + self.text(definition.description) + self.text(schema)
+        return tokens + _TOOL_TOKENS
 
 
 _NOT_COUNTED = (
@@ -206,11 +208,11 @@ _NOT_COUNTED = (
 def _counted(count: Count, text: str) -> int:
     """Return the tokens of a text by the application's own tokenizer. Raises ContextError."""
     try:
-        given: Any = count(text)
+        tokens: Any = count(text)
     except Exception as raised:
         raise ContextError(_NOT_COUNTED.format(f"raised {type(raised).__name__}")) from raised
-    if not isinstance(given, SupportsIndex):
-        raise ContextError(_NOT_COUNTED.format(f"returned a {type(given).__name__}"))
-    if index(given) < 0:
+    if not isinstance(tokens, SupportsIndex):
+        raise ContextError(_NOT_COUNTED.format(f"returned a {type(tokens).__name__}"))
+    if index(tokens) < 0:
         raise ContextError(_NOT_COUNTED.format("returned less than 0"))
-    return index(given)
+    return index(tokens)
