@@ -66,21 +66,21 @@ def _check_known(options: Mapping[str, object]) -> None:
     unknown = next((name for name in options if name not in RunOptions.__annotations__), None)
     if unknown is None:
         return
-    taken = [name for name in signature(Agent).parameters if name != "options"]
-    own = [*taken, *RunOptions.__annotations__]
+    parameters = [name for name in signature(Agent).parameters if name != "options"]
+    known = [*parameters, *RunOptions.__annotations__]
     limit = unknown.removeprefix("max_")
     if limit in Limits.__struct_fields__:
         raise TypeError(
             f"an agent has no option {unknown!r}; set it in its limits: limits=Limits({limit}=…)"
         )
-    of_runner = [name for name in signature(ToolRunner).parameters if name not in own]
-    near = get_close_matches(unknown, [*own, *of_runner], n=1)
-    if near and near[0] in of_runner:
+    runner_options = [name for name in signature(ToolRunner).parameters if name not in known]
+    matches = get_close_matches(unknown, [*known, *runner_options], n=1)
+    if matches and matches[0] in runner_options:
         raise TypeError(
-            f"an agent has no option {unknown!r}; its runner has {near[0]!r}: "
-            f"Agent(model, ToolRunner(tools, {near[0]}=…))"
+            f"an agent has no option {unknown!r}; its runner has {matches[0]!r}: "
+            f"Agent(model, ToolRunner(tools, {matches[0]}=…))"
         )
-    raise TypeError(no_such("option", unknown, own))
+    raise TypeError(no_such("option", unknown, known))
 
 
 class Agent:
@@ -147,19 +147,21 @@ class Agent:
             "context", context, (ContextOptions, NoneType), "a ContextOptions(tokens=…), or None"
         )
         if type(search_tools) not in (bool, str) or search_tools not in DEFERRED:
-            wanted = "True, False, 'deferred' or 'listed'"
-            raise TypeError(f"search_tools must be {wanted}; {came(search_tools)}")
+            expected = "True, False, 'deferred' or 'listed'"
+            raise TypeError(f"search_tools must be {expected}; {came(search_tools)}")
         if search_tools and pick is None:
-            said = f"search_tools={search_tools!r} needs pick=PickOptions(…)"
-            raise ToolcribError(f"{said}: without it, all tools are offered")
+            problem = f"search_tools={search_tools!r} needs pick=PickOptions(…)"
+            raise ToolcribError(f"{problem}: without it, all tools are offered")
         self.client = _client_of(model)
-        most = MAX_RESULT_BYTES if context is None else SPILLED_BYTES
-        self._given = (
-            tools if isinstance(tools, ToolRunner) else ToolRunner(tools, max_result_bytes=most)
+        max_bytes = MAX_RESULT_BYTES if context is None else SPILLED_BYTES
+        self._base_runner = (
+            tools
+            if isinstance(tools, ToolRunner)
+            else ToolRunner(tools, max_result_bytes=max_bytes)
         )
         self.instructions = instructions
-        self._asked = RunSettings.of(options).over(settings)
-        self.settings = self._asked.of_requests
+        self._run_settings = RunSettings.of(options).over(settings)
+        self.settings = self._run_settings.of_requests
         self.limits = limits
         self.pick = pick
         self.search_tools = search_tools
@@ -171,11 +173,11 @@ class Agent:
         self._keeper: ContextKeeper | None = None
         self._picking: AgentPicking | None = None
         self.output = output
-        self._runner = self._equipped()
+        self._runner = self._full_runner()
         self._check_team()
         self._missing = self._runner.catalog.given_each_run()
         self._output = None if output is str else OutputType(output, self._runner.catalog)
-        self._speaker.checked(self._asked)
+        self._speaker.checked(self._run_settings)
         self._state_key = None if state_key is None else check_key("state_key", state_key)
         if durability is not None and not callable(getattr(durability, "run", None)):
             raise TypeError(f"durability must be a StepRunner; {came(durability)}")
@@ -184,7 +186,7 @@ class Agent:
     @property
     def runner(self) -> ToolRunner:
         """The runner of its tools; `replace(tools=…)` makes an agent with another one."""
-        return self._given
+        return self._base_runner
 
     @property
     def name(self) -> str:
@@ -365,8 +367,8 @@ class Agent:
             self.runner if tools is None else tools,
             instructions=self.instructions,
             settings=self.settings,
-            tool_choice=self._asked.tool_choice,
-            parallel_tool_calls=self._asked.parallel_tool_calls,
+            tool_choice=self._run_settings.tool_choice,
+            parallel_tool_calls=self._run_settings.parallel_tool_calls,
             limits=self.limits,
             pick=self.pick,
             search_tools=self.search_tools,
@@ -390,10 +392,10 @@ class Agent:
             return self.speaking(speaker).output_of(text)
         if self._output is None:
             return text
-        found, complaint = self._output.read(text, hook=self.runner.on_exception)
+        value, complaint = self._output.read(text, hook=self.runner.on_exception)
         if complaint is not None:
             raise AnswerError("the answer of this run does not fit the agent's present `output`")
-        return found
+        return value
 
     @property
     def signs(self) -> bool:
@@ -436,10 +438,10 @@ class Agent:
                 why = f"agent '{each.name}', which it may hand over to, has a different output="
                 raise DefinitionError(f"tool '{name}': {why}")
         entries = (entry for each in team for entry in each._runner.catalog.entries)
-        reads = all(entry.tool.definition.annotations.read_only for entry in entries)
+        is_read_only = all(entry.tool.definition.annotations.read_only for entry in entries)
         seconds = self.limits.seconds
-        said: AnnotationOptions = {
-            "read_only": reads,
+        options: AnnotationOptions = {
+            "read_only": is_read_only,
             "timeout": _LONGEST if seconds is None else seconds + _TO_END,
             **annotations,
         }
@@ -454,7 +456,7 @@ class Agent:
 
         runs = Runs(begin, resume)
         return agent_tool(
-            self, runs, name, description, output=self.output, visible=visible, annotations=said
+            self, runs, name, description, output=self.output, visible=visible, annotations=options
         )
 
     def __repr__(self) -> str:
@@ -473,7 +475,7 @@ class Agent:
             runner=self._runner,
             label=self._label,
             instructions=self.instructions,
-            asked=self._asked,
+            settings=self._run_settings,
             limits=self.limits,
             heirs=heirs_of(self),
             missing=self._missing,
@@ -490,25 +492,29 @@ class Agent:
 
     # Handing over: which other agents speak in this agent's runs.
 
-    def _equipped(self) -> ToolRunner:
+    def _full_runner(self) -> ToolRunner:
         """Return the runner of everything that the agent offers.
 
         That is its tools and the search for them, the handovers, and `read_result`. Raises
         ToolcribError, CatalogError and ContextError.
         """
-        hands = Catalog()
+        extra = Catalog()
         if self.handovers:
             check_handovers(self)
-            hands = handover_tools(self.handovers)
+            extra = handover_tools(self.handovers)
         if self.context is not None:
             picks = self.pick is not None
             self._keeper = ContextKeeper(self.context, models_of(self.client), picks=picks)
-            hands = hands.with_tools(self._keeper.tools)
+            extra = extra.with_tools(self._keeper.tools)
         if self.pick is None:
-            return self.runner.with_tools(hands) if hands.names else self.runner
-        apart = int(self.output is not str)
+            return self.runner.with_tools(extra) if extra.names else self.runner
+        answer_tools = int(self.output is not str)
         self._picking = AgentPicking(
-            self.runner, self.pick, search=self.search_tools, always=hands, apart=apart
+            self.runner,
+            self.pick,
+            search=self.search_tools,
+            always=extra,
+            answer_tools=answer_tools,
         )
         return self._picking.runner
 
@@ -535,14 +541,14 @@ class Agent:
 
     @cached_property
     def _handed_to(self) -> Mapping[str, Agent]:
-        found = team_of(self)
-        check_resolved(found)
-        lent = {  # they use this agent's sinks and approver if they have none
+        team = team_of(self)
+        check_resolved(team)
+        others = {  # they use this agent's sinks and approver if they have none
             name: each.replace(tools=each.runner.completed_by(self.runner))
-            for name, each in found.items()
+            for name, each in team.items()
             if each is not self
         }
-        return {self.name: self, **lent}
+        return {self.name: self, **others}
 
     def speaking(self, name: str) -> Agent:
         """Return the agent with this name in its runs, itself for "". Raises SourceError."""
@@ -559,6 +565,6 @@ class Agent:
 def _client_of(model: LLMClient | str) -> LLMClient:
     client = client_for(model) if isinstance(model, str) else model
     if isinstance(model, type) or not callable(getattr(client, "chat", None)):
-        wanted = "a client, or a name such as 'openai:gpt-5'"
-        raise TypeError(f"model must be {wanted}; {came(model)}")
+        expected = "a client, or a name such as 'openai:gpt-5'"
+        raise TypeError(f"model must be {expected}; {came(model)}")
     return client

@@ -89,38 +89,38 @@ class BackgroundCalls:
         calls: Sequence[HydrationResult],
         scope: CallScope,
         turn: int,
-        marked: Container[str] | None = None,
+        background_tools: Container[str] | None = None,
     ) -> list[Outcome]:
         """Run the calls of one reply; return the outcomes of those that are over.
 
         Calls that have begun and continue in the background are not among them. Raises what
         `ToolRunner.exec_all` raises.
 
-        `marked` has the names of the background tools, if the step that made the calls recorded
+        `background_tools` has the names of these tools, if the step that made the calls recorded
         them: a tool may be another one by now, or gone.
         """
-        started = [call for call in calls if _goes_on(call, scope, marked)]
+        started = [call for call in calls if _is_background(call, scope, background_tools)]
         if not started:
             return await self._runner.exec_all(calls, caller=self._caller, scope=scope)
         for call in started:
             self._start(call, scope)
         others = [call for call in calls if call.call.id not in self._running]
-        await self._set_out(others, scope)
+        await self._let_begin(others, scope)
         outcomes: list[Outcome] = []
         if others:
             outcomes = await self._runner.exec_all(others, caller=self._caller, scope=scope)
         ids = [call.call.id for call in started]
-        begun_ids = await self._kept(f"begun {turn}", lambda: self._begun_of(ids))
+        begun_ids = await self._step(f"begun {turn}", lambda: self._begun_of(ids))
         self._open |= {call_id: self._running.pop(call_id) for call_id in begun_ids}
         self.begun.update(begun_ids)
         for call_id in ids:
             if call_id not in self._open:
-                await _ended(self._running[call_id].task)
+                await _wait_for(self._running[call_id].task)
                 del self._running[call_id]
                 outcomes.append(self._watch.outcomes[call_id])
         return outcomes
 
-    async def arrive(self, turn: int, awaited: Awaited = "none") -> None:
+    async def collect(self, turn: int, awaited: Awaited = "none") -> None:
         """Add the results of ended calls to `arrived`, in the order in which the calls began.
 
         If one or all are `awaited`, wait for them. Raises what a sink raises, after all results are
@@ -128,16 +128,16 @@ class BackgroundCalls:
         """
         if not self._open:
             return
-        trouble: BaseException | None = None
-        for call_id in await self._kept(f"ended {turn}", lambda: self._ended_of(awaited)):
+        first_error: BaseException | None = None
+        for call_id in await self._step(f"ended {turn}", lambda: self._ended_of(awaited)):
             try:
-                await _ended(self._open[call_id].task)
+                await _wait_for(self._open[call_id].task)
                 await self._end_waiting(call_id)
             except Exception as raised:  # noqa: BLE001  raised below
-                trouble = trouble or raised
-            self._tell(call_id)
-        if trouble is not None:
-            raise trouble
+                first_error = first_error or raised
+            self._report(call_id)
+        if first_error is not None:
+            raise first_error
 
     async def stop(self) -> None:
         """Cancel all of them, and return when they are over.
@@ -145,19 +145,19 @@ class BackgroundCalls:
         If this is cancelled in the meantime, raises CancelledError after that.
         """
         running = [*self._running.values(), *self._open.values()]
-        left = {each.task for each in running}
-        for task in left:
+        unfinished = {call.task for call in running}
+        for task in unfinished:
             task.cancel()
         cancelled: asyncio.CancelledError | None = None
-        while left:
+        while unfinished:
             try:
-                _, left = await asyncio.wait(left)
-            except asyncio.CancelledError as again:
-                cancelled = again
-        for each in running:
-            failed = None if each.task.cancelled() else each.task.exception()
-            if failed is not None:
-                log_raised(_SINKS, failed)
+                _, unfinished = await asyncio.wait(unfinished)
+            except asyncio.CancelledError as error:
+                cancelled = error
+        for call in running:
+            failure = None if call.task.cancelled() else call.task.exception()
+            if failure is not None:
+                log_raised(_SINKS, failure)
         for call_id in self._open:
             try:
                 await self._end_waiting(call_id)
@@ -186,7 +186,7 @@ class BackgroundCalls:
     def close(self) -> None:
         """Report all of them with what is known of their results."""
         for call_id in [*self._open]:
-            self._tell(call_id)
+            self._report(call_id)
 
     def _start(self, call: HydrationResult, scope: CallScope) -> None:
         begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -195,13 +195,13 @@ class BackgroundCalls:
             if not begun.done():
                 begun.set_result(None)
 
-        over, off = asyncio.Event(), asyncio.Event()
-        own = replace(scope, begins=begins, ends=over.set, called_off=off.is_set)
-        task = asyncio.ensure_future(self._runner.exec(call, caller=self._caller, scope=own))
-        self._running[call.call.id] = _Running(call, scope, task, begun, over, off)
+        over, called_off = asyncio.Event(), asyncio.Event()
+        call_scope = replace(scope, begins=begins, ends=over.set, called_off=called_off.is_set)
+        task = asyncio.ensure_future(self._runner.exec(call, caller=self._caller, scope=call_scope))
+        self._running[call.call.id] = _Running(call, scope, task, begun, over, called_off)
 
-    async def _set_out(self, others: Sequence[HydrationResult], scope: CallScope) -> None:
-        """Let each started call set out before all `others`, so that any end of it is recorded.
+    async def _let_begin(self, others: Sequence[HydrationResult], scope: CallScope) -> None:
+        """Let each started call begin before all `others`, so that any end of it is recorded.
 
         If this is cancelled, the other calls are recorded as cancelled, too.
         """
@@ -214,19 +214,19 @@ class BackgroundCalls:
             await record_end(ended, raised, cancels)
             raise
 
-    async def _kept(self, name: str, work: Callable[[], Awaitable[_Ids]]) -> _Ids:
+    async def _step(self, name: str, work: Callable[[], Awaitable[_Ids]]) -> _Ids:
         if self._steps is None:
             return await work()
         return await self._steps.run(name, work, _Ids)
 
     async def _begun_of(self, ids: Sequence[str]) -> _Ids:
         for call_id in ids:
-            each = self._running[call_id]
-            await asyncio.wait((each.task, each.begun), return_when=asyncio.FIRST_COMPLETED)
+            running = self._running[call_id]
+            await asyncio.wait((running.task, running.begun), return_when=asyncio.FIRST_COMPLETED)
         return tuple(call_id for call_id in ids if self._running[call_id].begun.done())
 
     async def _ended_of(self, awaited: Awaited) -> _Ids:
-        tasks = {call_id: each.task for call_id, each in self._open.items()}
+        tasks = {call_id: running.task for call_id, running in self._open.items()}
         if awaited != "none":
             first = asyncio.FIRST_COMPLETED if awaited == "one" else asyncio.ALL_COMPLETED
             await asyncio.wait(tasks.values(), return_when=first)
@@ -249,20 +249,22 @@ class BackgroundCalls:
                 [running.call], caller=self._caller, scope=scope, code=code, began=outcome.record
             )
 
-    def _tell(self, call_id: str) -> None:
+    def _report(self, call_id: str) -> None:
         call = self._open.pop(call_id).call.call
         self.arrived.append(later_message(call, self._watch.outcomes.get(call_id)))
 
 
-def _goes_on(call: HydrationResult, scope: CallScope, marked: Container[str] | None) -> bool:
-    if marked is not None:
-        is_marked = call.call.name in marked
+def _is_background(
+    call: HydrationResult, scope: CallScope, background_tools: Container[str] | None
+) -> bool:
+    if background_tools is not None:
+        is_marked = call.call.name in background_tools
     else:
         is_marked = isinstance(call, Hydrated) and call.definition.annotations.background
     return is_marked and call.call.id not in scope.suspended
 
 
-async def _ended(task: asyncio.Task[Outcome]) -> None:
+async def _wait_for(task: asyncio.Task[Outcome]) -> None:
     """Wait for a call. Raises what a sink raises; a cancelled call has its own outcome."""
     await asyncio.wait([task])
     if not task.cancelled():

@@ -21,7 +21,7 @@ from toolcrib.agent.history import check_state, error_content
 from toolcrib.agent.inner import OuterRun, is_agent
 from toolcrib.agent.loop import Run, RunTerms, permitted
 from toolcrib.agent.output import TAKEN
-from toolcrib.agent.prompt import asked_message
+from toolcrib.agent.prompt import prompt_message
 from toolcrib.agent.speaker import Deps, Speaker
 from toolcrib.agent.spending import LimitReached
 from toolcrib.agent.stream import Drive, Listener
@@ -42,7 +42,7 @@ from toolcrib.values.run import HandedOver, RunOptions, RunResult, RunSettings, 
 from toolcrib.values.typed import check_each, check_type
 
 _HISTORY = "a list of Message: result.messages, or of OpenAI's form toolcrib.wire.decode_messages"
-_OWN_WORDS = frozenset(error_content(CallError.of(code)) for code in ErrorCode)
+_OWN_ERRORS = frozenset(error_content(CallError.of(code)) for code in ErrorCode)
 NOBODY = Listener(lambda _event: None, streaming=False)
 
 
@@ -104,31 +104,31 @@ class Planning(Run):
             self._toolbox = await self._opened()
             limit = self._spending.begin_turn()
             try:
-                reply = await self._ask()
-            except LimitReached as reached:  # no money is left to ask
-                return RunPlan("", (), self._spending.usage, "incomplete", reached.name)
+                reply = await self._ask_model()
+            except LimitReached as error:  # no money is left to ask
+                return RunPlan("", (), self._spending.usage, "incomplete", error.name)
             if self._spending.seconds_left == 0.0:  # a run would have ended by now
                 limit = limit or "seconds"
             offer = permitted(self._toolbox.offer(reply.offer, reply.tool_calls), self._choice)
-            typed = self._typed
-            answers = [] if typed is None else typed.calls_in(reply)
-            asked = [call for call in reply.tool_calls if call not in answers]
-            calls = once(await self._hydrated(asked, offer), self._speaker.heirs)
+            output_type = self._output_type
+            answers = [] if output_type is None else output_type.calls_in(reply)
+            tool_calls = [call for call in reply.tool_calls if call not in answers]
+            calls = once(await self._hydrated(tool_calls, offer), self._speaker.heirs)
         finally:
             self._close()
         limit = limit or over_limit(
-            self._terms.limits, self._saved.speakers, calls, self._speaker.heirs
+            self._terms.limits, self._initial_state.speakers, calls, self._speaker.heirs
         )
         limit = limit or self._spending.begin_calls(calls)
-        decided = await self._runner.foreseen(calls, context)
+        decisions = await self._runner.foreseen(calls, context)
         await self._runner.record_plan(Plan(calls, reply, self._sent), caller=self._caller)
-        planned = tuple(map(PlannedCall, calls, decided))
-        text = reply.text if typed is None else typed.text_of(reply) or reply.text
+        planned = tuple(map(PlannedCall, calls, decisions))
+        text = reply.text if output_type is None else output_type.text_of(reply) or reply.text
         return RunPlan(text, planned, self._spending.usage, reply.finish, limit)
 
-    async def _replied(self, request: ChatRequest) -> Reply:
+    async def _request_reply(self, request: ChatRequest) -> Reply:
         self._sent = request
-        return await super()._replied(request)
+        return await super()._request_reply(request)
 
 
 # The agents of a run.
@@ -158,9 +158,9 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
     def named(self, name: str) -> Speaker:
         """Return the member of this name, the first for "". Raises SourceError."""
         if name and name not in self.members:
-            there = ", ".join(self.members)
+            names = ", ".join(self.members)
             raise SourceError(
-                f"this agent does not lead to an agent {name!r}; it leads to: {there}"
+                f"this agent does not lead to an agent {name!r}; it leads to: {names}"
             )
         return self.members[name] if name else self.first
 
@@ -183,7 +183,7 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
             state.check_signature(self.state_key)
 
     def forked(
-        self, state: RunState, at: ForkPoint, begun: Iterable[ToolInvocationRecord] = ()
+        self, state: RunState, point: ForkPoint, begun: Iterable[ToolInvocationRecord] = ()
     ) -> RunState:
         """Return the state of a run that continues from an earlier turn of another one.
 
@@ -193,7 +193,7 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         self.check_saved(state)
         check_state(state)
         heirs = self.speaking_in(state).heirs
-        return self.signed(fork_of(state, at, self, heirs=heirs, begun=begun))
+        return self.signed(fork_of(state, point, self, heirs=heirs, begun=begun))
 
     def signature(self, kind: str, *texts: str) -> str:
         """Sign strings as something of this kind; return "" without a key."""
@@ -201,11 +201,13 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
 
     def handover(self, record: ToolInvocationRecord) -> HandedOver | None:
         """Return who speaks next, if a call by one of the members has handed the run over."""
-        by = self.members.get(self.first.name if record.origin is None else record.origin.agent)
-        if by is None or record.status != "completed" or record.name not in by.heirs:
+        speaker = self.members.get(
+            self.first.name if record.origin is None else record.origin.agent
+        )
+        if speaker is None or record.status != "completed" or record.name not in speaker.heirs:
             return None
-        heir = by.heirs[record.name]
-        return HandedOver(heir, by.name, self.members[heir].label.version)
+        heir = speaker.heirs[record.name]
+        return HandedOver(heir, speaker.name, self.members[heir].label.version)
 
     def definition(self, name: str, by: str = "") -> ToolDefinition | None:
         """Return the first of `definitions`, if there is one."""
@@ -218,32 +220,37 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         agent's own tools (handovers, `search_tools`, `read_result`, the tool for its answer) are
         included.
         """
-        found = (tool.definition for tool in self._tools(name, by))
-        typed = (each.output.definition for each in self._asked(by) if each.output is not None)
-        return (*found, *(definition for definition in typed if definition.name == name))
+        definitions = (tool.definition for tool in self._tools(name, by))
+        answer_tools = (
+            each.output.definition for each in self._members_for(by) if each.output is not None
+        )
+        return (
+            *definitions,
+            *(definition for definition in answer_tools if definition.name == name),
+        )
 
-    def _asked(self, by: str) -> Iterable[Speaker]:
+    def _members_for(self, by: str) -> Iterable[Speaker]:
         return [self.members[by]] if by in self.members else self.members.values()
 
     def _tools(self, name: str, by: str) -> list[Tool[..., Any]]:
-        named = (each.runner.catalog.by_name.get(name) for each in self._asked(by))
-        return [entry.tool for entry in named if entry is not None]
+        entries = (each.runner.catalog.by_name.get(name) for each in self._members_for(by))
+        return [entry.tool for entry in entries if entry is not None]
 
     def only_reads(self, name: str, by: str) -> bool:
         """Return whether a call of this name, by the member `by` or the first one, only reads.
 
         False for a tool that is gone: nobody knows what it did.
         """
-        found = self.definitions(name, by or self.first.name)
-        return bool(found) and all(each.annotations.read_only for each in found)
+        definitions = self.definitions(name, by or self.first.name)
+        return bool(definitions) and all(each.annotations.read_only for each in definitions)
 
     def may_run_agent(self, name: str, by: str) -> bool:
         """Return whether a call of this name by the member `by` may have begun an agent's run.
 
         True for a tool that is gone: nobody knows what it did.
         """
-        found = self._tools(name, by)
-        return not found or any(is_agent(tool) for tool in found)
+        tools = self._tools(name, by)
+        return not tools or any(is_agent(tool) for tool in tools)
 
     def is_untrusted(self, past: Iterable[Message]) -> bool:
         """Return whether there is untrusted content in a history, from any agent.
@@ -254,11 +261,11 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         return any(m.untrusted or (m.from_tool and self._reads_others(m)) for m in past)
 
     def _reads_others(self, result: Message) -> bool:
-        found = self.definitions(result.name or "")
-        if not found:
-            own = _OWN_WORDS if result.is_error else (TAKEN,)
-            return bool(result.parts) or result.content not in own
-        return any(definition.annotations.untrusted_output for definition in found)
+        definitions = self.definitions(result.name or "")
+        if not definitions:
+            own_texts = _OWN_ERRORS if result.is_error else (TAKEN,)
+            return bool(result.parts) or result.content not in own_texts
+        return any(definition.annotations.untrusted_output for definition in definitions)
 
     def prepared(
         self,
@@ -277,33 +284,33 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         `instructed` says whether the history begins with the instructions of a previous run; None
         if there was no run.
         """
-        speaks = self.named(speaker)
+        member = self.named(speaker)
         check_type("caller", caller, Caller, "a Caller, such as Caller('ada')")
         history = check_each("history", history, Message, _HISTORY)
-        said = asked_message(prompt)
+        unmarked = prompt_message(prompt)
         run_id = run_id or f"run_{os.urandom(8).hex()}"
-        within = is_tainted_here()  # a tool that has read untrusted content may quote it
-        tainted = within or self.is_untrusted(history)
-        asked = msgspec.structs.replace(said, untrusted=within)
+        is_tainted = is_tainted_here()  # a tool that has read untrusted content may quote it
+        is_run_tainted = is_tainted or self.is_untrusted(history)
+        message = msgspec.structs.replace(unmarked, untrusted=is_tainted)
         state = RunState(
             run_id,
             0,
-            (*history, asked),
-            tally=RunTally(run_id, os.urandom(16).hex(), tainted=tainted),
+            (*history, message),
+            tally=RunTally(run_id, os.urandom(16).hex(), tainted=is_run_tainted),
             caller=caller,
             offered=_names(offered),
-            settings=speaks.checked(RunSettings.of(options)),
-            speakers=(speaks.name,) if self.first.heirs else (),
-            emulated=speaks.runner.emulates,
+            settings=member.checked(RunSettings.of(options)),
+            speakers=(member.name,) if self.first.heirs else (),
+            emulated=member.runner.emulates,
         )
-        return speaks.beginning(state, instructed=instructed)
+        return member.beginning(state, instructed=instructed)
 
     async def plan(self, state: RunState, deps: Deps | None) -> RunPlan:
         """Return what the model would do first in a prepared run."""
-        speaks = self.speaking_in(state)
+        member = self.speaking_in(state)
         planning = Planning(
-            speaks,
-            speaks.bound(deps),
+            member,
+            member.bound(deps),
             state,
             terms=self._terms(state, deps or {})._replace(steps=None),
             listener=NOBODY,
@@ -313,9 +320,10 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
 
     def begun(self, state: RunState, deps: Deps | None, outer: OuterRun | None = None) -> Drive:
         """Return the function that drives a prepared run. Raises BindingError."""
-        speaks = self.speaking_in(state)
-        again = outer is not None and outer.around.scope.went_before  # and the runs within it, too
-        return self._driven(speaks, state, {}, deps, outer, resumed=again)
+        member = self.speaking_in(state)
+        # if the outer call was begun before, the runs within it were, too
+        is_resumed = outer is not None and outer.around.scope.went_before
+        return self._driven(member, state, {}, deps, outer, resumed=is_resumed)
 
     def resumed(
         self,
@@ -327,27 +335,27 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         """Return the function that drives a saved run. Raises `Agent.resume`'s early errors."""
         check_type("state", state, RunState, "a RunState: RunState.from_json(text)")
         check_type("answers", answers, Mapping, "a dict of answers by the id of their request")
-        wanted = "a dict of Approve(by=…) and Refuse()"
-        check_each("answers", answers.values(), (Approve, Refuse, NotAnAnswer), wanted)
+        expected = "a dict of Approve(by=…) and Refuse()"
+        check_each("answers", answers.values(), (Approve, Refuse, NotAnAnswer), expected)
         self.check_saved(state)
         check_state(state)
-        speaks = self.speaking_in(state)
+        member = self.speaking_in(state)
         if self.first.heirs and not state.speakers and not state.turn:  # older than its handovers
             state = msgspec.structs.replace(state, speakers=(self.first.name,))
         if is_tainted_here() or self.is_untrusted(state.messages):
             tally = msgspec.structs.replace(state.tally, tainted=True)
             state = msgspec.structs.replace(state, tally=tally)
-        handed = speaks.is_handed(state)
-        if handed and state.origin is not None:  # it has not taken over yet
-            state = speaks.taking_over(state, self.members[state.speakers[-2]])
-        begins = handed or not state.turn
+        is_handed_over = member.is_handed(state)
+        if is_handed_over and state.origin is not None:  # it has not taken over yet
+            state = member.taking_over(state, self.members[state.speakers[-2]])
+        begins = is_handed_over or not state.turn
         if not begins:
-            speaks.check_offered(state)
-        return self._driven(speaks, state, answers, deps, outer, begins=begins, resumed=True)
+            member.check_offered(state)
+        return self._driven(member, state, answers, deps, outer, begins=begins, resumed=True)
 
     def _driven(
         self,
-        speaks: Speaker,
+        member: Speaker,
         state: RunState,
         answers: Mapping[str, Answer],
         deps: Deps | None,
@@ -356,7 +364,7 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         begins: bool = True,
         resumed: bool,
     ) -> Drive:
-        """Return the function that drives a run in which `speaks` continues, then its heirs."""
+        """Return the function that drives a run in which `member` continues, then its heirs."""
         guards = () if outer is None else outer.around.scope.guards
         if state.fork is not None:
             guards = (*guards, RepeatGuard(state.fork))
@@ -367,11 +375,11 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
             check_given_again(state.given, needed, deps)
             names = {*state.given, *given_names(needed, deps)}
             state = msgspec.structs.replace(state, given=tuple(sorted(names)))
-        if state.emulated and not runners[speaks.name].emulates:
+        if state.emulated and not runners[member.name].emulates:
             raise SourceError(MADE_UP)
 
         async def drive(listener: Listener) -> RunResult:
-            speaker, at, first, given = speaks, state, begins, answers
+            speaker, current_state, speaker_begins, current_answers = member, state, begins, answers
             tally: RunTally | None = None
             offered: dict[str, tuple[str, ...]] = {}  # keeps what a provider has read in its place
             while True:
@@ -379,23 +387,25 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
                 run = Run(
                     speaker,
                     runner if outer is None else runner.or_sinks(outer.around.sinks),
-                    at,
-                    terms=self._terms(at, deps)._replace(
-                        tally=tally, guards=guards, begins=first, resumed=resumed
+                    current_state,
+                    terms=self._terms(current_state, deps)._replace(
+                        tally=tally, guards=guards, begins=speaker_begins, resumed=resumed
                     ),
                     listener=listener,
-                    answers=given,
+                    answers=current_answers,
                     outer=outer,
                 )
                 result = await run.drive()
                 if run.heir is None:
                     return result
-                by, speaker, tally = speaker, self.members[run.heir], run.tally
+                previous, speaker, tally = speaker, self.members[run.heir], run.tally
                 runners[speaker.name] = runners[speaker.name].emulated_as(runner)
-                offered[by.name] = result.state.offered
-                at = speaker.taking_over(result.state, by, offered.get(speaker.name, ()))
-                first, given = True, {}
-                listener.emit(HandedOver(speaker.name, by.name, speaker.label.version))
+                offered[previous.name] = result.state.offered
+                current_state = speaker.taking_over(
+                    result.state, previous, offered.get(speaker.name, ())
+                )
+                speaker_begins, current_answers = True, {}
+                listener.emit(HandedOver(speaker.name, previous.name, speaker.label.version))
 
         return drive
 
@@ -406,11 +416,11 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         """
         needed: dict[type, set[str]] = {}
         for name, member in self.members.items():
-            by = f"{name}." if len(self.members) > 1 else ""
+            prefix = f"{name}." if len(self.members) > 1 else ""
             for entry in member.runner.catalog.entries:
                 for need in entry.tool.needs:
-                    place = f"{by}{entry.tool.definition.name}.{need.parameter}"
-                    needed.setdefault(need.interface, set()).add(place)
+                    path = f"{prefix}{entry.tool.definition.name}.{need.parameter}"
+                    needed.setdefault(need.interface, set()).add(path)
         return needed
 
     def _runners(
@@ -419,8 +429,8 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         runners = {name: each.bound(deps) for name, each in self.members.items()}
         for guard in guards:
             runners = {name: each.asking_first(guard) for name, each in runners.items()}
-        for before, name in pairwise(state.speakers):
-            runners[name] = runners[name].emulated_as(runners[before])
+        for previous, name in pairwise(state.speakers):
+            runners[name] = runners[name].emulated_as(runners[previous])
         return runners
 
     def _terms(self, state: RunState, deps: Deps) -> RunTerms:
@@ -437,8 +447,8 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
 
 def _names(offered: Sequence[str]) -> tuple[str, ...]:
     """Return names as a tuple. Raises ToolcribError for anything else, such as one string."""
-    several = isinstance(offered, Sequence) and not isinstance(offered, str)
-    if not several or not all(isinstance(name, str) for name in offered):
+    is_list = isinstance(offered, Sequence) and not isinstance(offered, str)
+    if not is_list or not all(isinstance(name, str) for name in offered):
         raise ToolcribError(
             "offered= is a list of tool names, such as `state.offered` of the run before"
         )

@@ -17,9 +17,9 @@ from typing import Any, Protocol, get_args
 
 import msgspec
 
-from toolcrib.agent.history import ConversationHistory, answered, is_later, untold
+from toolcrib.agent.history import ConversationHistory, answered, is_later, running_calls
 from toolcrib.agent.output import TAKEN
-from toolcrib.agent.prompt import asked_message
+from toolcrib.agent.prompt import prompt_message
 from toolcrib.errors import ErrorCode, SourceError, Stage, ToolcribError
 from toolcrib.runner import is_tainted_here
 from toolcrib.runner.output import public_view
@@ -44,7 +44,7 @@ from toolcrib.values.run import (
 )
 
 _ALLOWED = Allow("nothing that happened after the fork is repeated", "fork")
-_TO_BE_ASKED = "fork it at an earlier turn, where the model is asked again"
+_FORK_EARLIER = "fork it at an earlier turn, where the model is asked again"
 _NEVER_BEGAN = (ErrorCode.NOT_RUNNABLE, ErrorCode.NOT_RECORDED, ErrorCode.DUPLICATE_CALL)
 
 
@@ -73,8 +73,8 @@ class ForkPoint(msgspec.Struct, frozen=True):
     fork_id: str = ""
 
     def __post_init__(self) -> None:
-        whole = isinstance(self.turn, int) and not isinstance(self.turn, bool)
-        if not whole or self.turn < 0:
+        is_integer = isinstance(self.turn, int) and not isinstance(self.turn, bool)
+        if not is_integer or self.turn < 0:
             raise ToolcribError(
                 "turn= is the number of a turn of the run, from 1, or 0 for its beginning"
             )
@@ -94,22 +94,22 @@ class ForkPoint(msgspec.Struct, frozen=True):
 
         If it is made in a tool that has read untrusted content, the prompt may quote that.
         """
-        said = None if prompt is None else asked_message(prompt)
-        if said is not None:
-            said = msgspec.structs.replace(said, untrusted=is_tainted_here())
-        return ForkPoint(turn, said, reopen, repeat, fork_id)
+        message = None if prompt is None else prompt_message(prompt)
+        if message is not None:
+            message = msgspec.structs.replace(message, untrusted=is_tainted_here())
+        return ForkPoint(turn, message, reopen, repeat, fork_id)
 
     @property
     def digest(self) -> str:
         """The digest of what is asked for, whichever run it is asked of."""
-        asked = {"turn": self.turn, "reopen": self.reopen, "repeat": self.repeat}
-        said = msgspec.to_builtins(self.prompt)
-        return sha256_hex(canonical_json({**asked, "prompt": said}))
+        options = {"turn": self.turn, "reopen": self.reopen, "repeat": self.repeat}
+        prompt = msgspec.to_builtins(self.prompt)
+        return sha256_hex(canonical_json({**options, "prompt": prompt}))
 
 
 def fork_of(
     state: RunState,
-    at: ForkPoint,
+    point: ForkPoint,
     team: KnowsTools,
     *,
     heirs: Collection[str],
@@ -122,51 +122,55 @@ def fork_of(
     ToolcribError for a turn that does not exist, or that cannot be continued this way, and
     SourceError for a state that does not say where its turns began.
     """
-    _check_at(state, at)
-    after = next((mark for mark in state.marks if mark.turn > at.turn), None) or _end_of(state)
-    messages, opened = _kept_messages(state, at, after)
-    offering = next((m for m in state.marks if at.reopen and m.turn == at.turn), after)
-    results = answered(messages)[1].values() if opened and not at.reopen else ()
+    _check_at(state, point)
+    end_mark = next((mark for mark in state.marks if mark.turn > point.turn), None) or _end_of(
+        state
+    )
+    messages, reopened = _kept_messages(state, point, end_mark)
+    offer_mark = next((m for m in state.marks if point.reopen and m.turn == point.turn), end_mark)
+    results = answered(messages)[1].values() if reopened and not point.reopen else ()
     if any(each.name in heirs and not each.is_error for each in results):
         raise ToolcribError(
-            f"turn {at.turn} hands the conversation over while other calls of it wait: give"
+            f"turn {point.turn} hands the conversation over while other calls of it wait: give"
             " reopen=True, to decide all of them again"
         )
-    later = _later(state, messages)
-    closed = [r for r in state.records if _turn_of(r) <= at.turn and r.id not in opened]
-    spent = _spent(state, closed, after.turn - 1)
-    mine = [record for record in state.records if has_begun(record)]
-    kept, known = {r.id for r in closed}, {*(r.id for r in mine), *state.suspended}
+    later_results = _later_results(state, messages)
+    closed = [r for r in state.records if _turn_of(r) <= point.turn and r.id not in reopened]
+    spent = _spent(state, closed, end_mark.turn - 1)
+    own_begun = [record for record in state.records if has_begun(record)]
+    closed_ids, known_ids = {r.id for r in closed}, {*(r.id for r in own_begun), *state.suspended}
     effects = [  # calls that have begun, of tools that do more than read
-        *_effects((each for each in mine if each.id not in kept), opened, team),
+        *_effects((each for each in own_begun if each.id not in closed_ids), reopened, team),
         *_effects_within(state, team),
-        *_effects((each for each in begun if each.id not in known), opened, team),
+        *_effects((each for each in begun if each.id not in known_ids), reopened, team),
     ]
-    before = () if state.fork is None else state.fork.effects
-    tainted = team.is_untrusted((*messages, *later))
-    usage = _usage_by(state, after, later)
-    end = len(messages) - (at.prompt is not None)  # what came later is told before a prompt
-    tally = _tally(state, closed, spent, usage, tainted=tainted, run_id=at.fork_id)
+    earlier_effects = () if state.fork is None else state.fork.effects
+    tainted = team.is_untrusted((*messages, *later_results))
+    usage = _usage_by(state, end_mark, later_results)
+    end = len(messages) - (point.prompt is not None)  # later results come before a prompt
+    tally = _tally(state, closed, spent, usage, tainted=tainted, run_id=point.fork_id)
     return RunState(
         run_id=tally.run_id,
         turn=0,
-        messages=messages if opened else (*messages[:end], *later, *messages[end:]),
+        messages=messages if reopened else (*messages[:end], *later_results, *messages[end:]),
         usage=usage,
         tally=tally,
         caller=state.caller,
-        offered=state.offered[: offering.offered],  # what a reopened search found is found again
-        elapsed=after.elapsed,
-        restored={id_: made for id_, made in state.restored.items() if id_ in opened},
-        repaired={id_: made for id_, made in state.repaired.items() if id_ in opened},
-        pinned={id_: made for id_, made in state.pinned.items() if id_ in opened},
-        corrections=after.corrections,
-        origin=_origin(state, at.turn) if opened else None,
+        offered=state.offered[: offer_mark.offered],  # what a reopened search found is found again
+        elapsed=end_mark.elapsed,
+        restored={id_: value for id_, value in state.restored.items() if id_ in reopened},
+        repaired={id_: value for id_, value in state.repaired.items() if id_ in reopened},
+        pinned={id_: value for id_, value in state.pinned.items() if id_ in reopened},
+        corrections=end_mark.corrections,
+        origin=_origin(state, point.turn) if reopened else None,
         settings=state.settings,
         speakers=state.speakers,
-        fork=Fork(state.run_id, at.turn, (*before, *effects), at.repeat, at.digest),
+        fork=Fork(
+            state.run_id, point.turn, (*earlier_effects, *effects), point.repeat, point.digest
+        ),
         emulated=_has_made_up(state, messages, closed),
         instructions=state.instructions,
-        arrived=later if opened else (),
+        arrived=later_results if reopened else (),
         given=state.given,
     )
 
@@ -178,20 +182,22 @@ def _has_made_up(
 
     For results of an earlier run (of the session, or the forked one), nobody can say which did.
     """
-    own = {record.id for record in state.records}
-    others = (message for message in kept if message.role == "tool" and message.call_id not in own)
-    return (state.emulated and any(True for _ in others)) or any(map(_was_stood_in, closed))
+    recorded = {record.id for record in state.records}
+    earlier = (
+        message for message in kept if message.role == "tool" and message.call_id not in recorded
+    )
+    return (state.emulated and any(True for _ in earlier)) or any(map(_was_stood_in, closed))
 
 
 def _was_stood_in(record: ToolInvocationRecord) -> bool:
     """Return whether a stand-in ran for the tool of a call, which had not ended before."""
     if not record.emulated or record.error is None:
         return record.emulated and record.status == "completed"
-    runs = record.error.stage in (Stage.RUN, Stage.OUTPUT)
-    return runs and record.error.code not in _NEVER_BEGAN
+    has_run = record.error.stage in (Stage.RUN, Stage.OUTPUT)
+    return has_run and record.error.code not in _NEVER_BEGAN
 
 
-def _check_at(state: RunState, at: ForkPoint) -> None:
+def _check_at(state: RunState, point: ForkPoint) -> None:
     if len(state.speakers) > 1:
         raise ToolcribError(
             f"run {state.run_id} was handed over to '{state.speakers[-1]}': it cannot be forked"
@@ -200,11 +206,11 @@ def _check_at(state: RunState, at: ForkPoint) -> None:
         raise SourceError(
             "the saved state does not say where its turns began: it was saved by an earlier version"
         )
-    if at.turn > state.turn:
-        raise ToolcribError(f"run {state.run_id} has no turn {at.turn}: it has {state.turn}")
-    if at.fork_id == state.run_id:
+    if point.turn > state.turn:
+        raise ToolcribError(f"run {state.run_id} has no turn {point.turn}: it has {state.turn}")
+    if point.fork_id == state.run_id:
         raise ToolcribError(
-            f"fork_id= {at.fork_id!r} is the id of the run that is forked: choose another"
+            f"fork_id= {point.fork_id!r} is the id of the run that is forked: choose another"
         )
 
 
@@ -222,94 +228,106 @@ def _end_of(state: RunState) -> TurnMark:
 
 
 def _kept_messages(
-    state: RunState, at: ForkPoint, after: TurnMark
+    state: RunState, point: ForkPoint, end_mark: TurnMark
 ) -> tuple[tuple[Message, ...], frozenset[str]]:
     """Return what was said up to the turn, and the ids of the calls to decide again."""
-    kept = state.messages[: after.at]
-    history = ConversationHistory(kept, lambda call: call.arguments)
-    opened = frozenset(call.id for call in history.unanswered())
-    if at.reopen:
-        opened |= _reopened(state, at.turn, kept)
-        kept = _without_later(tuple(m for m in kept if m.call_id not in opened))
-    if at.prompt is not None:
-        if opened:
+    messages = state.messages[: end_mark.at]
+    history = ConversationHistory(messages, lambda call: call.arguments)
+    reopened = frozenset(call.id for call in history.unanswered())
+    if point.reopen:
+        reopened |= _reopened(state, point.turn, messages)
+        messages = _without_later(tuple(m for m in messages if m.call_id not in reopened))
+    if point.prompt is not None:
+        if reopened:
             raise ToolcribError(
-                f"calls of turn {at.turn} still wait: prompt= is only possible at an earlier turn"
+                f"calls of turn {point.turn} still wait: prompt= is only possible at an earlier turn"
             )
-        said = kept[:-1] if kept and kept[-1].by_user else kept
-        return (*said, at.prompt), opened
-    if _is_answer(state, at.turn, kept) and not (opened or _later(state, kept)):
-        raise ToolcribError(f"turn {at.turn} is an answer: give prompt=, to say what follows it")
-    return kept, opened
+        before_prompt = messages[:-1] if messages and messages[-1].by_user else messages
+        return (*before_prompt, point.prompt), reopened
+    if _is_answer(state, point.turn, messages) and not (
+        reopened or _later_results(state, messages)
+    ):
+        raise ToolcribError(f"turn {point.turn} is an answer: give prompt=, to say what follows it")
+    return messages, reopened
 
 
-def _is_answer(state: RunState, turn: int, kept: Sequence[Message]) -> bool:
+def _is_answer(state: RunState, turn: int, messages: Sequence[Message]) -> bool:
     """Return whether a turn ended with an answer: a text, or a call without a record.
 
     Where the run began there is no answer, although a run that was itself forked has calls without
     records.
     """
-    last = kept[-1] if kept else None
+    last = messages[-1] if messages else None
     if last is None or last.role != "tool":
         return last is not None and last.role == "assistant"
-    ran = {record.id for record in state.records}
-    return turn > 0 and last.content == TAKEN and last.call_id not in ran
+    recorded = {record.id for record in state.records}
+    return turn > 0 and last.content == TAKEN and last.call_id not in recorded
 
 
-def _later(state: RunState, kept: Sequence[Message]) -> tuple[Message, ...]:
+def _later_results(state: RunState, messages: Sequence[Message]) -> tuple[Message, ...]:
     """Return later results of background calls that the kept messages still show as running.
 
     They have happened, and nothing else in the fork would say so.
     """
-    running = untold(kept)
-    told = (*state.messages, *state.arrived)
-    return tuple(m for m in told if is_later(m) and m.call_id in running)
+    running = running_calls(messages)
+    all_messages = (*state.messages, *state.arrived)
+    return tuple(
+        message for message in all_messages if is_later(message) and message.call_id in running
+    )
 
 
-def _usage_by(state: RunState, after: TurnMark, later: Iterable[Message]) -> Usage:
+def _usage_by(state: RunState, end_mark: TurnMark, later: Iterable[Message]) -> Usage:
     """Return what the run had used by then, plus later use by agents in the background.
 
     Only agents whose results are told `later` are included, and no reply of a turn that the fork
     does not have.
     """
-    known = {message.call_id for message in state.messages[: after.at] if is_later(message)}
-    told, usage = {message.call_id for message in later} - known, after.usage
+    known_ids = {message.call_id for message in state.messages[: end_mark.at] if is_later(message)}
+    later_ids, usage = {message.call_id for message in later} - known_ids, end_mark.usage
     for record in state.records:
-        if record.id in told and record.spent is not None:
-            usage += record.spent.usage.beyond(after.running.get(record.id, Usage()))
+        if record.id in later_ids and record.spent is not None:
+            usage += record.spent.usage.beyond(end_mark.running.get(record.id, Usage()))
     return usage
 
 
-def _without_later(kept: tuple[Message, ...]) -> tuple[Message, ...]:
+def _without_later(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Return the messages without background results after the last reply.
 
     These come after the results of that reply's calls, which are to be decided again.
     """
-    last = max((at for at, each in enumerate(kept) if each.role == "assistant"), default=-1) + 1
-    return (*kept[:last], *(each for each in kept[last:] if not is_later(each)))
+    last = (
+        max(
+            (i for i, m in enumerate(messages) if m.role == "assistant"),
+            default=-1,
+        )
+        + 1
+    )
+    return (*messages[:last], *(m for m in messages[last:] if not is_later(m)))
 
 
-def _reopened(state: RunState, turn: int, kept: Sequence[Message]) -> frozenset[str]:
+def _reopened(state: RunState, turn: int, messages: Sequence[Message]) -> frozenset[str]:
     """Return the calls of a turn that were decided.
 
     Other calls could not have run, and keep their results. Raises ToolcribError for a call that the
     state does not have in its original form.
     """
-    said = {message.call_id for message in kept if message.role == "tool"}
+    answered_ids = {message.call_id for message in messages if message.role == "tool"}
     decided = [
         record
         for record in state.records
-        if _turn_of(record) == turn and record.decision is not None and record.id in said
+        if _turn_of(record) == turn and record.decision is not None and record.id in answered_ids
     ]
     for record in decided:
         if record.repaired or "restored" in record.notes:
-            why = "its arguments were repaired, or converted from a provider's view of its schema"
-            raise ToolcribError(f"call '{record.id}' cannot be reopened: {why}; {_TO_BE_ASKED}")
+            reason = (
+                "its arguments were repaired, or converted from a provider's view of its schema"
+            )
+            raise ToolcribError(f"call '{record.id}' cannot be reopened: {reason}; {_FORK_EARLIER}")
     waiting = state.pending if turn == state.turn else ()
-    opened = frozenset((*(r.id for r in decided), *(w.call_in(state.run_id) for w in waiting)))
-    if not opened or not turn:
-        raise ToolcribError(f"no call of turn {turn} was decided: {_TO_BE_ASKED}")
-    return opened
+    reopened = frozenset((*(r.id for r in decided), *(w.call_in(state.run_id) for w in waiting)))
+    if not reopened or not turn:
+        raise ToolcribError(f"no call of turn {turn} was decided: {_FORK_EARLIER}")
+    return reopened
 
 
 def _turn_of(record: ToolInvocationRecord) -> int:
@@ -318,10 +336,10 @@ def _turn_of(record: ToolInvocationRecord) -> int:
 
 def _origin(state: RunState, turn: int) -> Origin:
     """Return the origin of the calls that a fork begins with: the reply that the first run got."""
-    of_turn = (r.origin for r in state.records if r.origin is not None and r.origin.turn == turn)
-    said = next(of_turn, None) or state.origin or Origin()
+    origins = (r.origin for r in state.records if r.origin is not None and r.origin.turn == turn)
+    origin = next(origins, None) or state.origin or Origin()
     return msgspec.structs.replace(
-        said, turn=0, prompt_digest="", choice_digest="", forked_from=state.run_id
+        origin, turn=0, prompt_digest="", choice_digest="", forked_from=state.run_id
     )
 
 
@@ -382,20 +400,20 @@ def _seconds(
 
     That is everything it has by now, without the calls that are not `closed`.
     """
-    kept = {id(record) for record in closed}
+    closed_ids = {id(record) for record in closed}
     seconds = dict(state.tally.seconds_per_tool)
     for record in state.records:
-        if id(record) not in kept and record.name in seconds and has_begun(record):
+        if id(record) not in closed_ids and record.name in seconds and has_begun(record):
             seconds[record.name] -= record.seconds or 0.0
-    return {tool: max(0.0, took) for tool, took in seconds.items() if tool in spent.per_tool}
+    return {tool: max(0.0, total) for tool, total in seconds.items() if tool in spent.per_tool}
 
 
 def _effects(
-    records: Iterable[ToolInvocationRecord], opened: Collection[str], team: KnowsTools
+    records: Iterable[ToolInvocationRecord], reopened: Collection[str], team: KnowsTools
 ) -> Iterator[Effect]:
     for record in records:
-        tool, by = record.name, "" if record.origin is None else record.origin.agent
-        if team.only_reads(tool, by):
+        tool, agent = record.name, "" if record.origin is None else record.origin.agent
+        if team.only_reads(tool, agent):
             continue
         yield Effect(
             record.run_id,
@@ -405,16 +423,16 @@ def _effects(
             state_of(record),
             record.arguments or {},
             record.defaulted,
-            any_arguments=record.spent is not None or team.may_run_agent(tool, by),
-            reopened=record.id in opened,
+            any_arguments=record.spent is not None or team.may_run_agent(tool, agent),
+            reopened=record.id in reopened,
         )
 
 
 def _effects_within(state: RunState, team: KnowsTools) -> Iterator[Effect]:
-    speaks = state.speakers[-1] if state.speakers else ""
-    for call_id, each in state.suspended.items():
-        tool = each.call.tool
-        if not team.only_reads(tool, speaks):
+    speaker = state.speakers[-1] if state.speakers else ""
+    for call_id, suspended in state.suspended.items():
+        tool = suspended.call.tool
+        if not team.only_reads(tool, speaker):
             yield Effect(state.run_id, call_id, state.turn, tool, "waiting", any_arguments=True)
 
 
@@ -439,14 +457,14 @@ class RepeatGuard:
 
     def __call__(self, hydrated: Hydrated, context: PolicyContext) -> Decision:
         del context
-        known = self._effects.get(hydrated.definition.name)
-        if known is None or self._repeat == "allow":
+        effects = self._effects.get(hydrated.definition.name)
+        if effects is None or self._repeat == "allow":
             return _ALLOWED
         shown, defaulted = public_view(hydrated)
         arguments = msgspec.json.decode(shown)
-        exactly = [each for each in known if _is_same(each, arguments, defaulted)]
-        anew = [each for each in known if each.reopened and each.call_id == hydrated.call.id]
-        effect = next(iter((*exactly, *anew, *(e for e in known if e.any_arguments))), None)
+        identical = [each for each in effects if _is_same(each, arguments, defaulted)]
+        reopened = [each for each in effects if each.reopened and each.call_id == hydrated.call.id]
+        effect = next(iter((*identical, *reopened, *(e for e in effects if e.any_arguments))), None)
         if effect is None:
             return _ALLOWED
         reason = (
@@ -460,22 +478,22 @@ class RepeatGuard:
 
 def _is_same(effect: Effect, arguments: JsonObject, defaulted: Collection[str]) -> bool:
     unsent = {*_below(effect.defaulted, defaulted), *_below(defaulted, effect.defaulted)}
-    one, other = (_without(each, unsent) for each in (effect.arguments, arguments))
-    return canonical_json(one) == canonical_json(other)
+    first, second = (_without(each, unsent) for each in (effect.arguments, arguments))
+    return canonical_json(first) == canonical_json(second)
 
 
-def _below(places: Iterable[str], others: Collection[str]) -> Iterator[str]:
+def _below(pointers: Iterable[str], others: Collection[str]) -> Iterator[str]:
     """Yield the places (JSON Pointers) that are among others, or within one of those."""
-    for place in places:
-        if any(place == other or place.startswith(f"{other}/") for other in others):
-            yield place
+    for pointer in pointers:
+        if any(pointer == other or pointer.startswith(f"{other}/") for other in others):
+            yield pointer
 
 
 def _without(arguments: JsonObject, pointers: Iterable[str]) -> JsonObject:
-    left = json_copy(canonical_json(arguments))
+    remaining = json_copy(canonical_json(arguments))
     for pointer in pointers:
         *steps, last = steps_of(pointer)
-        node: Any = left
+        node: Any = remaining
         for step in steps:
             if isinstance(node, list):
                 node = node[int(step)] if step.isdecimal() and int(step) < len(node) else None
@@ -483,4 +501,4 @@ def _without(arguments: JsonObject, pointers: Iterable[str]) -> JsonObject:
                 node = node.get(step) if isinstance(node, dict) else None
         if isinstance(node, dict):
             node.pop(last, None)
-    return left
+    return remaining

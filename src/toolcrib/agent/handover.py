@@ -25,7 +25,7 @@ from toolcrib.values.run import Limits, RunState
 
 _PREFIX = "hand_over_to_"
 _LONGEST = 64 - len(_PREFIX)  # OpenAI takes no longer tool names
-_MADE: WeakSet[Tool[..., Any]] = WeakSet()
+_HANDOVER_TOOLS: WeakSet[Tool[..., Any]] = WeakSet()
 _SECOND = "A reply can hand the conversation over only once: this was its second handover."
 
 
@@ -55,13 +55,13 @@ def handover_name(agent: str) -> str:
 
     Raises ToolcribError for a name without an ASCII letter or digit, or with too many.
     """
-    made = re.sub(r"[^a-z0-9]+", "_", agent.lower()).strip("_")
-    if not made or len(made) > _LONGEST:
+    slug = re.sub(r"[^a-z0-9]+", "_", agent.lower()).strip("_")
+    if not slug or len(slug) > _LONGEST:
         raise ToolcribError(
             f"agent {agent!r}: an agent that takes handovers needs a name= of at most {_LONGEST}"
             " characters, with a letter or a digit of ASCII"
         )
-    return _PREFIX + made
+    return _PREFIX + slug
 
 
 def handover_tools(handovers: Iterable[HandsOver | str]) -> Catalog:
@@ -75,53 +75,59 @@ def handover_tools(handovers: Iterable[HandsOver | str]) -> Catalog:
 
 def is_handover(tool: Tool[..., Any]) -> bool:
     """Return whether a tool is one of these, not an author's tool with such a name."""
-    return tool in _MADE
+    return tool in _HANDOVER_TOOLS
 
 
 def _tool(agent: str, purpose: str) -> Tool[..., Any]:
-    what = f"Hand the conversation over to '{agent}', who goes on with it in your place."
+    sentence = f"Hand the conversation over to '{agent}', who goes on with it in your place."
 
     @tool(
         visible=ALL,
         read_only=True,
         idempotent=True,
         name=handover_name(agent),
-        description=f"{what} {purpose}".strip(),
+        description=f"{sentence} {purpose}".strip(),
     )
     async def hand_over(reason: Reason) -> NextSpeaker:
         del reason
         return {"agent": agent}
 
-    _MADE.add(hand_over)
+    _HANDOVER_TOOLS.add(hand_over)
     return hand_over
 
 
-def checked_handovers(given: object) -> tuple[Any, ...]:
+def checked_handovers(handovers: object) -> tuple[Any, ...]:
     """Return agents and names of agents. Raises TypeError for anything else."""
-    listed = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else None
-    if listed is None or not all(isinstance(e, str) or hasattr(e, "handovers") for e in listed):
+    listed = (
+        tuple(handovers)
+        if isinstance(handovers, Sequence) and not isinstance(handovers, str)
+        else None
+    )
+    if listed is None or not all(
+        isinstance(each, str) or hasattr(each, "handovers") for each in listed
+    ):
         raise TypeError("handovers= is a list of Agents, or of names of Agents")
     return listed
 
 
 def check_handovers(agent: HandsOver) -> None:
     """Raise ToolcribError for handovers that no agent can have."""
-    own = handover_name(agent.name)
-    names = [e if isinstance(e, str) else e.name for e in agent.handovers]
-    if own in map(handover_name, names):
+    own_tool = handover_name(agent.name)
+    names = [each if isinstance(each, str) else each.name for each in agent.handovers]
+    if own_tool in map(handover_name, names):
         raise ToolcribError(
             f"agent '{agent.name}' hands over to itself, or to an agent of its name"
         )
-    known: dict[str, str] = {}
+    names_by_tool: dict[str, str] = {}
     for name in names:
-        other = known.get(handover_name(name))
+        other = names_by_tool.get(handover_name(name))
         if other is not None:
-            wrong = f"'{name}' twice" if name == other else f"'{other}' and '{name}'"
+            clash = f"'{name}' twice" if name == other else f"'{other}' and '{name}'"
             raise ToolcribError(
-                f"handovers= of agent '{agent.name}' has {wrong}, which would be the same tool: list"
+                f"handovers= of agent '{agent.name}' has {clash}, which would be the same tool: list"
                 " each agent once, by a name that differs from the others in a letter or digit"
             )
-        known[handover_name(name)] = name
+        names_by_tool[handover_name(name)] = name
 
 
 def team_of(first: A) -> dict[str, A]:
@@ -129,21 +135,21 @@ def team_of(first: A) -> dict[str, A]:
 
     Raises ToolcribError for two agents of one name.
     """
-    found: dict[str, A] = {}
+    team: dict[str, A] = {}
     tools: dict[str, A] = {}
-    left = [first]
-    while left:
-        agent = left.pop(0)
-        known = tools.setdefault(handover_name(agent.name), agent)
-        if known is not agent:
-            both = f"'{known.name}' and '{agent.name}'"
+    queue = [first]
+    while queue:
+        agent = queue.pop(0)
+        namesake = tools.setdefault(handover_name(agent.name), agent)
+        if namesake is not agent:
+            pair = f"'{namesake.name}' and '{agent.name}'"
             raise ToolcribError(
-                f"two agents of one run have names that are the same, or too much alike: {both}"
+                f"two agents of one run have names that are the same, or too much alike: {pair}"
             )
-        if agent.name not in found:
-            found[agent.name] = agent
-            left += [each for each in agent.handovers if not isinstance(each, str)]
-    return found
+        if agent.name not in team:
+            team[agent.name] = agent
+            queue += [each for each in agent.handovers if not isinstance(each, str)]
+    return team
 
 
 def check_own_names(agent: str, names: Iterable[str], reserved: Mapping[str, str]) -> None:
@@ -171,8 +177,8 @@ def check_resolved(team: Mapping[str, HandsOver]) -> None:
 
 def heirs_of(agent: HandsOver) -> dict[str, str]:
     """Return the agents that an agent may hand over to, by the names of the handover tools."""
-    named = (each if isinstance(each, str) else each.name for each in agent.handovers)
-    return {handover_name(name): name for name in named}
+    names = (each if isinstance(each, str) else each.name for each in agent.handovers)
+    return {handover_name(name): name for name in names}
 
 
 def handed_to(messages: Sequence[Message], heirs: Mapping[str, str]) -> str | None:
@@ -180,26 +186,26 @@ def handed_to(messages: Sequence[Message], heirs: Mapping[str, str]) -> str | No
 
     If there are several handovers, the first successful one counts.
     """
-    asked, results = answered(messages)
-    if not asked or any(call.id not in results for call in asked):
+    calls, results = answered(messages)
+    if not calls or any(call.id not in results for call in calls):
         return None
-    done = (call.name for call in asked if not results[call.id].is_error)
-    return next((heirs[name] for name in done if name in heirs), None)
+    succeeded = (call.name for call in calls if not results[call.id].is_error)
+    return next((heirs[name] for name in succeeded if name in heirs), None)
 
 
 def once(calls: Sequence[HydrationResult], heirs: Mapping[str, str]) -> list[HydrationResult]:
     """Return the calls of one reply, of which only the first handover can run."""
-    kept: list[HydrationResult] = []
-    handed = False
+    results: list[HydrationResult] = []
+    has_handed_over = False
     for call in calls:
-        hands = isinstance(call, Hydrated) and call.definition.name in heirs
-        if hands and handed:
+        hands_over = isinstance(call, Hydrated) and call.definition.name in heirs
+        if hands_over and has_handed_over:
             error = HydrationError(Stage.RUN, ErrorCode.NOT_RUNNABLE, _SECOND)
-            kept.append(Rejected(call.call, (error,), call.provenance, call.definition))
+            results.append(Rejected(call.call, (error,), call.provenance, call.definition))
         else:
-            kept.append(call)
-        handed = handed or hands
-    return kept
+            results.append(call)
+        has_handed_over = has_handed_over or hands_over
+    return results
 
 
 def over_limit(
@@ -211,26 +217,28 @@ def over_limit(
     """Return the limit that keeps a run from one more handover, if these calls have one."""
     if limits.handovers is None or len(speakers) <= limits.handovers:
         return None
-    hands = any(isinstance(call, Hydrated) and call.definition.name in heirs for call in calls)
-    return "handovers" if hands else None
+    has_handover = any(
+        isinstance(call, Hydrated) and call.definition.name in heirs for call in calls
+    )
+    return "handovers" if has_handover else None
 
 
 def strictest(limits: Iterable[Limits]) -> Limits:
     """Return the limits that satisfy all of these."""
-    each = list(limits)
-    found: dict[str, Any] = {}
+    all_limits = list(limits)
+    minimums: dict[str, Any] = {}
     for name in Limits.__struct_fields__:
-        given = (getattr(one, name) for one in each)
-        found[name] = min((value for value in given if value is not None), default=None)
-    return Limits(**found)
+        values = (getattr(one, name) for one in all_limits)
+        minimums[name] = min((value for value in values if value is not None), default=None)
+    return Limits(**minimums)
 
 
 def within_catalog(choice: ToolChoice | None, catalog: Catalog) -> ToolChoice | None:
     """Return a choice of tools restricted to another agent's tools: it allows nothing more."""
     if choice is None or not choice.allowed:
         return choice
-    left = tuple(name for name in choice.allowed if name in catalog)
-    return msgspec.structs.replace(choice, allowed=left) if left else ToolChoice("none")
+    allowed = tuple(name for name in choice.allowed if name in catalog)
+    return msgspec.structs.replace(choice, allowed=allowed) if allowed else ToolChoice("none")
 
 
 def check_speakers(state: RunState, team: Mapping[str, Mapping[str, str]]) -> None:
@@ -248,19 +256,24 @@ def check_speakers(state: RunState, team: Mapping[str, Mapping[str, str]]) -> No
                 f" to: {', '.join(team)}"
             )
     tools = {tool: name for heirs in team.values() for tool, name in heirs.items()}
-    done = [each for each in state.records if each.status == "completed" and each.name in tools]
-    last = next((m.tool_calls for m in reversed(state.messages) if m.role == "assistant"), ())
-    if done and state.pending and any(call.id == done[-1].id for call in last):
-        done.pop()  # it waits for the other calls of its reply
-    if [tools[each.name] for each in done] != list(speakers[1:]):
+    handovers = [
+        each for each in state.records if each.status == "completed" and each.name in tools
+    ]
+    last = next(
+        (m.tool_calls for m in reversed(state.messages) if m.role == "assistant"),
+        (),
+    )
+    if handovers and state.pending and any(call.id == handovers[-1].id for call in last):
+        handovers.pop()  # it waits for the other calls of its reply
+    if [tools[each.name] for each in handovers] != list(speakers[1:]):
         raise changed("speakers", "the records of the run have other handovers")
-    spoke = [each.origin.agent for each in state.records if each.origin is not None]
-    asked = None if state.origin is None else state.origin.agent
+    agents = [each.origin.agent for each in state.records if each.origin is not None]
+    asking_agent = None if state.origin is None else state.origin.agent
     if not speakers:
-        if {asked, *spoke} & {*list(team)[1:]}:
+        if {asking_agent, *agents} & {*list(team)[1:]}:
             raise changed("speakers", "another agent has spoken in the run")
         return
-    if (spoke and spoke[0] != speakers[0]) or not {*spoke} <= {*speakers}:
+    if (agents and agents[0] != speakers[0]) or not {*agents} <= {*speakers}:
         raise changed("speakers", "a call of the run was made by another agent")
-    if state.pending and asked is not None and asked != speakers[-1]:
+    if state.pending and asking_agent is not None and asking_agent != speakers[-1]:
         raise changed("speakers", "the calls that wait were made by another agent")

@@ -50,7 +50,7 @@ T = TypeVar("T")
 # What the model reads of its calls: results and errors as the content of tool messages.
 
 _HANDLE = '{"status":"running in the background",'
-_FOLLOWS = "Its result follows in a message of its own. Until then go on with all else."
+_RESULT_FOLLOWS = "Its result follows in a message of its own. Until then go on with all else."
 _MALFORMED = (ErrorCode.INVALID_JSON, ErrorCode.TOO_LARGE, ErrorCode.TRUNCATED)
 _UNREAD = (ErrorCode.UNKNOWN_TOOL, ErrorCode.NOT_OFFERED)
 
@@ -65,13 +65,13 @@ def content_of(view: JsonValue) -> str:
         return msgspec.json.encode(view).decode()
 
 
-def error_content(error: CallError, told: str = "") -> str:
+def error_content(error: CallError, author_text: str = "") -> str:
     """Return code, message and places of an error as JSON.
 
-    That is enough to correct a call, and nothing that was sent. `told` is the tool author's text
-    for the model in place of the message.
+    That is enough to correct a call, and nothing that was sent. `author_text` is the text for
+    the model that the tool's author wrote in place of the message.
     """
-    body: JsonObject = {"code": str(error.code), "message": told or error.message}
+    body: JsonObject = {"code": str(error.code), "message": author_text or error.message}
     if len(error.details) > 1 or any(detail.path for detail in error.details):
         body["details"] = [{"path": d.path, "message": d.message} for d in error.details]
     return orjson.dumps({"error": body}).decode()
@@ -89,8 +89,8 @@ def result_message(
                 message = Message.tool(call, orjson.dumps(content).decode(), parts)
             return message
         case Failed():
-            known = known_error(outcome.record) or outcome.error
-            content = _with(outcome.notice, error_content(known, outcome.told))
+            shown_error = known_error(outcome.record) or outcome.error
+            content = _with(outcome.notice, error_content(shown_error, outcome.told))
             return Message.tool(call, content, is_error=True)
         case Waiting() | None:
             return Message.tool(call, error_content(error), is_error=True) if error else None
@@ -100,7 +100,7 @@ def result_message(
 
 def handle_message(call: ToolCall) -> Message:
     """Return the result of a call that has begun and continues in the background."""
-    body = {"status": "running in the background", "call_id": call.id, "message": _FOLLOWS}
+    body = {"status": "running in the background", "call_id": call.id, "message": _RESULT_FOLLOWS}
     return Message.tool(call, orjson.dumps(body).decode())
 
 
@@ -108,8 +108,8 @@ def is_handle(message: Message) -> bool:
     """Return whether a result says that another one follows."""
     if message.role != "tool" or not message.content.startswith(_HANDLE):
         return False
-    made = ToolCall(message.call_id or "", message.name or "", "")
-    return message.content == handle_message(made).content
+    call = ToolCall(message.call_id or "", message.name or "", "")
+    return message.content == handle_message(call).content
 
 
 def later_message(call: ToolCall, outcome: Outcome | None) -> Message:
@@ -117,13 +117,13 @@ def later_message(call: ToolCall, outcome: Outcome | None) -> Message:
 
     Of content it has only the texts: no provider takes images or files in this place.
     """
-    told = result_message(call, outcome, CallError.of(ErrorCode.OUTCOME_UNKNOWN))
-    assert told is not None  # noqa: S101  an error is given
-    hidden = [part for part in told.parts if not isinstance(part, str)]
-    content = told.text
+    result = result_message(call, outcome, CallError.of(ErrorCode.OUTCOME_UNKNOWN))
+    assert result is not None  # noqa: S101  an error is given
+    hidden = [part for part in result.parts if not isinstance(part, str)]
+    content = result.text
     if hidden:
         content = f"{content}\n\n[not shown to you: {len(hidden)} images or files]".strip()
-    return Message.later(call, content, is_error=told.is_error)
+    return Message.later(call, content, is_error=result.is_error)
 
 
 def _seen_of(outcome: Completed) -> tuple[str, tuple[Part, ...]]:
@@ -134,8 +134,8 @@ def _seen_of(outcome: Completed) -> tuple[str, tuple[Part, ...]]:
     parts = outcome.model_parts
     content = "" if outcome.model is None else content_of(outcome.model)
     if not parts:
-        kept_back = "; ".join(map(str, outcome.record.parts))
-        return _with(content, f"[not shown to you: {kept_back}]"), ()
+        hidden = "; ".join(map(str, outcome.record.parts))
+        return _with(content, f"[not shown to you: {hidden}]"), ()
     if not content and isinstance(parts[0], str):
         return parts[0], parts[1:]
     return content, parts
@@ -170,7 +170,7 @@ def is_later(message: Message) -> bool:
     return message.role == "user" and message.from_tool
 
 
-def untold(messages: Collection[Message]) -> set[str]:
+def running_calls(messages: Collection[Message]) -> set[str]:
     """Return the calls that are shown as running in the background, without a later result."""
     running = {m.call_id for m in messages if m.call_id is not None and is_handle(m)}
     return running - {m.call_id for m in messages if is_later(m)}
@@ -232,12 +232,12 @@ class ConversationHistory:
         if not calls or len({c.id for c in calls} - self._ids) == len(calls):
             return reply
         taken: set[str] = set()
-        renamed = []
+        new_calls = []
         for call in calls:
             call_id = self.free_id(call.id, prefix, taken)
             taken.add(call_id)
-            renamed.append(msgspec.structs.replace(call, id=call_id))
-        message = msgspec.structs.replace(reply.message, tool_calls=tuple(renamed))
+            new_calls.append(msgspec.structs.replace(call, id=call_id))
+        message = msgspec.structs.replace(reply.message, tool_calls=tuple(new_calls))
         return msgspec.structs.replace(reply, message=message)
 
     def free_id(self, call_id: str, prefix: str, taken: Collection[str] = ()) -> str:
@@ -259,7 +259,7 @@ class ConversationHistory:
         outcomes: Mapping[str, Outcome],
         error: CallError | None = None,
         *,
-        apart: Mapping[str, CallError] = MappingProxyType({}),
+        errors: Mapping[str, CallError] = MappingProxyType({}),
         loads: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
         begun: Collection[str] = (),
         untrusted: bool = False,
@@ -267,25 +267,27 @@ class ConversationHistory:
         """Add the results that exist, in call order, and `error` for the calls that have none.
 
         Calls that have `begun` continue in the background: their results say so. A call that waited
-        when its run ended is shown as waiting, whatever `error` says of the others. `apart` maps
+        when its run ended is shown as waiting, whatever `error` says of the others. `errors` maps
         call ids to an error used in place of `error`, and `loads` maps them to the tools that they
         loaded. `untrusted` says that the run has read untrusted content.
         """
         position = self._last_assistant()
-        asked = self._messages[position]
-        given = {message.call_id: message for message in self._messages[position + 1 :]}
+        reply = self._messages[position]
+        existing = {message.call_id: message for message in self._messages[position + 1 :]}
         results: list[Message] = []
         calls = tuple(
-            self._readable(call, outcomes.get(call.id), apart.get(call.id), begun)
-            for call in asked.tool_calls
+            self._readable(call, outcomes.get(call.id), errors.get(call.id), begun)
+            for call in reply.tool_calls
         )
         for call in calls:
             outcome = outcomes.get(call.id)
-            told = apart.get(call.id, error)
+            shown_error = errors.get(call.id, error)
             if error is not None and isinstance(outcome, Waiting):
-                told = _WAITS if outcome.suspended is None else _PART_WAITED
-            message = given.get(call.id) or (
-                handle_message(call) if call.id in begun else result_message(call, outcome, told)
+                shown_error = _WAITS if outcome.suspended is None else _PART_WAITED
+            message = existing.get(call.id) or (
+                handle_message(call)
+                if call.id in begun
+                else result_message(call, outcome, shown_error)
             )
             if message is None:
                 continue
@@ -294,7 +296,7 @@ class ConversationHistory:
             if call.id in loads:
                 message = msgspec.structs.replace(message, loads=loads[call.id])
             results.append(message)
-        self._messages[position:] = [msgspec.structs.replace(asked, tool_calls=calls), *results]
+        self._messages[position:] = [msgspec.structs.replace(reply, tool_calls=calls), *results]
 
     def _readable(
         self,
@@ -333,7 +335,7 @@ class ConversationHistory:
 # Rule: what a run says, from its prompt on, is one turn. A resumed run extends its own turn and no
 # other, so the turn is replaced as a whole by one that says everything it said before, and more.
 # Anything else is refused: an older state of the run, or a run that diverged from it. A run's turn
-# also has what was said within its suspended calls, as digests, because others are not told of it.
+# also has what was said within its suspended calls, as digests, because that is not in the messages.
 
 _WAITS = CallError.of(
     ErrorCode.APPROVAL_REQUIRED, "The call waits for somebody's approval. It has not run."
@@ -347,7 +349,7 @@ NOT_MADE = CallError.of(
     ErrorCode.NOT_RUNNABLE, "The call was not made: its run failed first.", retryable=True
 )
 _BEGUN_AND_WAITS = error_content(_PART_WAITS)
-_UNTOLD = (
+_NOT_FINAL = (
     _BEGUN_AND_WAITS,
     *map(error_content, (_WAITS, NOT_MADE, CallError.of(ErrorCode.CANCELLED))),
 )
@@ -369,9 +371,13 @@ class SaidWithin(msgspec.Struct, frozen=True):
         """Return the digests of a suspended call's run. Raises SourceError."""
         state = saved_run(suspended)
         messages = settled(state)
-        said = tuple(digest(to_plain(each)) for each in _said(messages))
-        ends = {str(call_id): digest(to_plain(end)) for call_id, *end in told(messages)}
-        return cls(said, ends, {id_: cls.of(each) for id_, each in state.suspended.items()})
+        said = tuple(digest(to_plain(inner)) for inner in _spoken(messages))
+        result_digests = {
+            str(call_id): digest(to_plain(result)) for call_id, *result in told(messages)
+        }
+        return cls(
+            said, result_digests, {id_: cls.of(inner) for id_, inner in state.suspended.items()}
+        )
 
     def extends(self, other: SaidWithin) -> bool:
         """Return whether this says everything that the other one says."""
@@ -395,17 +401,17 @@ class RunTurn(msgspec.Struct, frozen=True):
 
     def replaced(self, state: RunState, *, over: bool = False) -> RunTurn:
         """Return the turn as a run's whole history has it. Raises SourceError for a bad state."""
-        said = settled(state)[self.before :]
+        messages = settled(state)[self.before :]
         within = {id_: SaidWithin.of(each) for id_, each in state.suspended.items()}
-        return msgspec.structs.replace(self, messages=said, over=over, within=within)
+        return msgspec.structs.replace(self, messages=messages, over=over, within=within)
 
     def extends(self, other: RunTurn) -> bool:
         """Return whether this turn says everything that the other one says, as far as known."""
-        said, before = _said(self.messages), _said(other.messages)
-        mine = told(self.messages)
-        over = {call_id or "" for call_id, *_ in mine} | self._unknown
-        is_more = said[: len(before)] == before and told(other.messages) <= mine
-        return is_more and _extend(self.within, other.within, over)
+        spoken, earlier = _spoken(self.messages), _spoken(other.messages)
+        results = told(self.messages)
+        ended = {call_id or "" for call_id, *_ in results} | self._unknown
+        is_more = spoken[: len(earlier)] == earlier and told(other.messages) <= results
+        return is_more and _extend(self.within, other.within, ended)
 
     @property
     def _unknown(self) -> set[str]:
@@ -413,8 +419,8 @@ class RunTurn(msgspec.Struct, frozen=True):
 
         Version 0.2 saved no more, nor does a list of messages.
         """
-        waits = (m.call_id or "" for m in self.messages if m.content == _BEGUN_AND_WAITS)
-        return {call_id for call_id in waits if call_id not in self.within}
+        waiting = (m.call_id or "" for m in self.messages if m.content == _BEGUN_AND_WAITS)
+        return {call_id for call_id in waiting if call_id not in self.within}
 
     def tells_more(self, other: RunTurn) -> bool:
         """Return whether this turn has a call, or a result, that the other one does not have."""
@@ -424,8 +430,8 @@ class RunTurn(msgspec.Struct, frozen=True):
 
 def split_system(messages: tuple[Message, ...]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
     """Return the system messages at the beginning, which no run has said, and the rest."""
-    at = next((at for at, m in enumerate(messages) if m.role != "system"), len(messages))
-    return messages[:at], messages[at:]
+    end = next((end for end, m in enumerate(messages) if m.role != "system"), len(messages))
+    return messages[:end], messages[end:]
 
 
 def settled(state: RunState) -> tuple[Message, ...]:
@@ -436,8 +442,8 @@ def settled(state: RunState) -> tuple[Message, ...]:
     """
     history = ConversationHistory(split_system(state.messages)[1], lambda call: call.arguments)
     if history.unanswered():
-        apart = dict.fromkeys(state.suspended, _PART_WAITS)
-        history.settle({}, _WAITS, apart=apart, untrusted=state.tally.tainted)
+        errors = dict.fromkeys(state.suspended, _PART_WAITS)
+        history.settle({}, _WAITS, errors=errors, untrusted=state.tally.tainted)
     return (*history.messages, *state.arrived)
 
 
@@ -447,16 +453,16 @@ def joined(turns: Iterable[RunTurn]) -> tuple[Message, ...]:
     An id that an earlier turn also has is replaced: runs next to each other do not know each
     other's calls, and some servers number theirs.
     """
-    known: set[str] = set()
+    used_ids: set[str] = set()
     messages: list[Message] = []
     for turn in turns:
         ids = [call.id for message in turn.messages for call in message.tool_calls]
-        taken = known.union(ids)
-        numbered = (f"{turn.run_id or 'call'}_{number}" for number in itertools.count())
-        free = (id_ for id_ in numbered if id_ not in taken)
-        new = {id_: next(free) for id_ in ids if id_ in known}
-        known.update(ids, new.values())
-        messages += (_with_ids(m, new) for m in turn.messages) if new else turn.messages
+        taken = used_ids.union(ids)
+        candidates = (f"{turn.run_id or 'call'}_{number}" for number in itertools.count())
+        free_ids = (id_ for id_ in candidates if id_ not in taken)
+        new_ids = {id_: next(free_ids) for id_ in ids if id_ in used_ids}
+        used_ids.update(ids, new_ids.values())
+        messages += (_with_ids(m, new_ids) for m in turn.messages) if new_ids else turn.messages
     return tuple(messages)
 
 
@@ -471,7 +477,7 @@ def told(messages: Iterable[Message]) -> set[tuple[str | None, str, tuple[Part, 
     return {
         (m.call_id, m.content, m.parts)
         for m in results
-        if not (m.is_error and m.content in _UNTOLD)  # it has not begun, and may still run
+        if not (m.is_error and m.content in _NOT_FINAL)  # it has not begun, and may still run
     }
 
 
@@ -484,59 +490,63 @@ def told_error(messages: Sequence[Message], call_id: str) -> tuple[str, str] | N
     for message in reversed(messages):
         if message.role == "tool" and message.call_id == call_id and message.is_error:
             try:
-                error = msgspec.json.decode(message.content, type=_ToldError).error
+                error = msgspec.json.decode(message.content, type=_ErrorContent).error
             except (ValueError, RecursionError):
-                said = "its result in the messages is not written as an error"
-                raise SourceError(f"call {call_id!r} of the run has failed, but {said}") from None
+                problem = "its result in the messages is not written as an error"
+                raise SourceError(
+                    f"call {call_id!r} of the run has failed, but {problem}"
+                ) from None
             return error.code, error.message
     return None
 
 
-class _ToldParts(msgspec.Struct, frozen=True):
+class _ErrorBody(msgspec.Struct, frozen=True):
     code: str
     message: str
 
 
-class _ToldError(msgspec.Struct, frozen=True):
+class _ErrorContent(msgspec.Struct, frozen=True):
     """The part of what `error_content` writes that is read again."""
 
-    error: _ToldParts
+    error: _ErrorBody
 
 
 def _extend(
-    mine: Mapping[str, SaidWithin], theirs: Mapping[str, SaidWithin], over: Collection[str]
+    digests: Mapping[str, SaidWithin], others: Mapping[str, SaidWithin], ended: Collection[str]
 ) -> bool:
-    """Return whether `mine` says everything that `theirs` says within calls.
+    """Return whether `digests` say everything that `others` say within calls.
 
-    A call that is `over` needs no entry, because its result stands for it.
+    A call that has `ended` needs no entry, because its result stands for it.
     """
     return all(
-        call_id in over or (call_id in mine and mine[call_id].extends(their))
-        for call_id, their in theirs.items()
+        call_id in ended or (call_id in digests and digests[call_id].extends(other))
+        for call_id, other in others.items()
     )
 
 
-def _said(messages: Iterable[Message]) -> list[tuple[object, ...]]:
-    said = (message for message in messages if message.role != "tool")
-    return [(m.role, m.content, tuple(call.id for call in m.tool_calls), *m.parts) for m in said]
+def _spoken(messages: Iterable[Message]) -> list[tuple[object, ...]]:
+    spoken = (message for message in messages if message.role != "tool")
+    return [(m.role, m.content, tuple(call.id for call in m.tool_calls), *m.parts) for m in spoken]
 
 
-def _with_ids(message: Message, new: Mapping[str, str]) -> Message:
+def _with_ids(message: Message, new_ids: Mapping[str, str]) -> Message:
     """Return the message with new ids for its calls, dropping provider state with the old ids."""
     replace = msgspec.structs.replace
-    if not new.keys().isdisjoint(call.id for call in message.tool_calls):
-        calls = tuple(replace(call, id=new.get(call.id, call.id)) for call in message.tool_calls)
+    if not new_ids.keys().isdisjoint(call.id for call in message.tool_calls):
+        calls = tuple(
+            replace(call, id=new_ids.get(call.id, call.id)) for call in message.tool_calls
+        )
         return replace(message, tool_calls=calls, provider_state=None)
-    known = message.call_id or ""
-    if known not in new:
+    old_id = message.call_id or ""
+    if old_id not in new_ids:
         return message
     content = message.content
     if message.role == "user" or is_handle(message):
-        own, other = (
-            f'"call_id":{msgspec.json.encode(id_).decode()}' for id_ in (known, new[known])
+        old_text, new_text = (
+            f'"call_id":{msgspec.json.encode(id_).decode()}' for id_ in (old_id, new_ids[old_id])
         )
-        content = content.replace(own, other, 1)
-    return replace(message, call_id=new[known], content=content)
+        content = content.replace(old_text, new_text, 1)
+    return replace(message, call_id=new_ids[old_id], content=content)
 
 
 # The arguments of calls before they were decided on, kept as long as their call waits.
@@ -565,144 +575,156 @@ def check_state(state: RunState) -> None:
         if wrong:
             raise changed(field, why)
     for call_id, suspended in state.suspended.items():
-        inner, where = saved_run(suspended), f"suspended['{call_id}']"
+        inner, field_path = saved_run(suspended), f"suspended['{call_id}']"
         call = OuterCall(state.run_id, call_id, suspended.call.tool)
-        is_another = inner.run_id != inner_run_id(state.run_id, call_id) or suspended.call != call
-        if is_another or _is_other(inner.caller, state.caller):
-            raise changed(where, "it does not belong to the run that this call began")
-        asked = [each for each in state.pending if each.call_in(state.run_id) == call_id]
-        if not asked or _is_other(inner.pending, tuple(asked)):
-            raise changed(where, "its questions are not those in `pending`")
+        is_foreign = inner.run_id != inner_run_id(state.run_id, call_id) or suspended.call != call
+        if is_foreign or _differs(inner.caller, state.caller):
+            raise changed(field_path, "it does not belong to the run that this call began")
+        requests = [each for each in state.pending if each.call_in(state.run_id) == call_id]
+        if not requests or _differs(inner.pending, tuple(requests)):
+            raise changed(field_path, "its questions are not those in `pending`")
         check_state(inner)
 
 
 def _counts(state: RunState) -> Iterator[tuple[str, float]]:
     tally, inner = state.tally, state.tally.inner
     yield from (("turn", state.turn), ("elapsed", state.elapsed))
-    for of, values, names in (
+    for prefix, values, names in (
         ("tally.", tally, ("calls", "cost", "tokens")),
         ("", state, ("corrections",)),
         ("tally.inner.", inner, ("turns", "calls", "cost")),
         ("usage.", state.usage, state.usage.__struct_fields__),
     ):
-        yield from ((f"{of}{name}", getattr(values, name)) for name in names)
-    for of, numbers in (
+        yield from ((f"{prefix}{name}", getattr(values, name)) for name in names)
+    for prefix, numbers in (
         ("tally.inner.per_tool", inner.per_tool),
         ("tally.inner.cost_per_tool", inner.cost_per_tool),
         ("tally.per_tool", tally.per_tool),
         ("tally.cost_per_tool", tally.cost_per_tool),
         ("tally.seconds_per_tool", tally.seconds_per_tool),
     ):
-        yield from ((f"{of}['{name}']", number) for name, number in numbers.items())
+        yield from ((f"{prefix}['{name}']", number) for name, number in numbers.items())
     yield from ((f"suspended['{id_}'].times", each.times) for id_, each in state.suspended.items())
 
 
-_Doubts: TypeAlias = Iterator[tuple[str, str, bool]]
+_Checks: TypeAlias = Iterator[tuple[str, str, bool]]
 """For a state: each field, what would be wrong with it, and whether it is."""
 
 
-def _contradictions(state: RunState) -> _Doubts:
+def _contradictions(state: RunState) -> _Checks:
     tally, caller = state.tally, state.caller
-    foreign = any(
+    is_foreign = any(
         record.caller != caller.id
         # records without an origin are older than the roles in them
         or (record.origin is not None and record.caller_roles != caller.roles)
         for record in state.records
     )
-    yield "caller", "the records have another caller", foreign
-    emulated = state.emulated or not any(record.emulated for record in state.records)
-    yield "emulated", "the records say that results were made up", not emulated
+    yield "caller", "the records have another caller", is_foreign
+    is_emulated = state.emulated or not any(record.emulated for record in state.records)
+    yield "emulated", "the records say that results were made up", not is_emulated
     yield "tally.run_id", "it belongs to another run", tally.run_id not in ("", state.run_id)
     names = {call.id: call.name for message in state.messages for call in message.tool_calls}
-    told = {message.call_id for message in state.messages if message.role == "tool"}
-    for at, record in enumerate(state.records):
-        yield f"records[{at}].run_id", "it belongs to another run", record.run_id != tally.run_id
-        unknown = record.id not in told or record.id not in names
-        yield f"records[{at}].id", "no call with a result has this id", unknown
-        renamed = record.name != names.get(record.id)
-        yield f"records[{at}].name", "its call has another name", renamed
+    answered_ids = {message.call_id for message in state.messages if message.role == "tool"}
+    for index, record in enumerate(state.records):
+        yield f"records[{index}].run_id", "it belongs to another run", record.run_id != tally.run_id
+        is_unknown = record.id not in answered_ids or record.id not in names
+        yield f"records[{index}].id", "no call with a result has this id", is_unknown
+        is_renamed = record.name != names.get(record.id)
+        yield f"records[{index}].name", "its call has another name", is_renamed
     yield "turn", "it does not fit the turns of the calls", _is_another_turn(state)
     yield from _miscounted(state, names)
     for_run = {FOR_RUN, FOR_RUN_EXACTLY}
-    answered = {r.approval_id: r for r in state.records if not for_run.isdisjoint(r.notes)}
-    for at, given in enumerate(tally.approved):
-        told_by = answered.get(given.id)
-        unknown = told_by is None or given != _approval_in(told_by, given, tally)
-        unknown = unknown or given.caller != caller.id
-        yield f"tally.approved[{at}]", "no record of this run has that answer", unknown
-    yield "arrived", "no call in the background is waiting for that result", _has_another(state)
-    places = [(mark.turn, mark.at) for mark in state.marks]
-    beyond = any(mark.turn > state.turn or mark.at > len(state.messages) for mark in state.marks)
-    is_wrong = beyond or places != sorted(places) or any(min(place) < 0 for place in places)
+    answers = {r.approval_id: r for r in state.records if not for_run.isdisjoint(r.notes)}
+    for index, approval in enumerate(tally.approved):
+        answer_record = answers.get(approval.id)
+        is_unknown = answer_record is None or approval != _approval_in(
+            answer_record, approval, tally
+        )
+        is_unknown = is_unknown or approval.caller != caller.id
+        yield f"tally.approved[{index}]", "no record of this run has that answer", is_unknown
+    yield (
+        "arrived",
+        "no call in the background is waiting for that result",
+        _has_unexpected_result(state),
+    )
+    positions = [(mark.turn, mark.at) for mark in state.marks]
+    is_beyond = any(mark.turn > state.turn or mark.at > len(state.messages) for mark in state.marks)
+    is_wrong = (
+        is_beyond
+        or positions != sorted(positions)
+        or any(min(position) < 0 for position in positions)
+    )
     yield "marks", "no turn begins there", is_wrong
 
 
-def _miscounted(state: RunState, names: Mapping[str, str]) -> _Doubts:
+def _miscounted(state: RunState, names: Mapping[str, str]) -> _Checks:
     """Check the counts of a state against its records, and against each other.
 
     `names` are the names of its calls.
     """
     tally, inner, called = state.tally, state.tally.inner, state.tally.per_tool
-    over = {record.id for record in state.records}
-    begun = Counter(names.get(call_id, "") for call_id in tally.begun if call_id not in over)
+    recorded_ids = {record.id for record in state.records}
+    begun = Counter(
+        names.get(call_id, "") for call_id in tally.begun if call_id not in recorded_ids
+    )
     yield "tally.begun", "no call has that id", "" in begun
     recorded = Counter(record.name for record in state.records) + begun
-    missing = any(number > recorded[name] for name, number in called.items())
-    yield "tally.per_tool", "not all calls that were made have a record", missing
-    wrong = sum(inner.per_tool.values()) != inner.calls
-    yield "tally.inner", "it is not the number of the calls that were made", wrong
-    wrong = not math.isclose(inner.cost, sum(inner.cost_per_tool.values()), abs_tol=_ROUNDED)
-    wrong = wrong or not inner.cost_per_tool.keys() <= inner.per_tool.keys()
-    yield "tally.inner", "it is not the cost of the calls that were made", wrong
+    is_missing = any(number > recorded[name] for name, number in called.items())
+    yield "tally.per_tool", "not all calls that were made have a record", is_missing
+    is_wrong = sum(inner.per_tool.values()) != inner.calls
+    yield "tally.inner", "it is not the number of the calls that were made", is_wrong
+    is_wrong = not math.isclose(inner.cost, sum(inner.cost_per_tool.values()), abs_tol=_ROUNDED)
+    is_wrong = is_wrong or not inner.cost_per_tool.keys() <= inner.per_tool.keys()
+    yield "tally.inner", "it is not the cost of the calls that were made", is_wrong
     ended = Counter(record.name for record in state.records if record.status == "completed")
-    completed, own = ended + begun, tally.calls - inner.calls
-    wrong = own != sum(called.values()) or own < completed.total()
-    yield "tally.calls", "it is not the number of the calls that were made", wrong
-    wrong = any(called.get(name, 0) < number for name, number in completed.items())
-    yield "tally.per_tool", "a tool completed more often than that", wrong
-    for field, known in (
+    completed, own_calls = ended + begun, tally.calls - inner.calls
+    is_wrong = own_calls != sum(called.values()) or own_calls < completed.total()
+    yield "tally.calls", "it is not the number of the calls that were made", is_wrong
+    is_wrong = any(called.get(name, 0) < number for name, number in completed.items())
+    yield "tally.per_tool", "a tool completed more often than that", is_wrong
+    for field, tools in (
         ("cost_per_tool", called.keys()),
         ("seconds_per_tool", called.keys() | inner.per_tool.keys()),  # from the run that was forked
     ):
-        uncalled = not getattr(tally, field).keys() <= known
-        yield f"tally.{field}", "it names a tool that was not called", uncalled
+        is_uncalled = not getattr(tally, field).keys() <= tools
+        yield f"tally.{field}", "it names a tool that was not called", is_uncalled
     costs = sum(tally.cost_per_tool.values(), inner.cost)
-    wrong = not math.isclose(tally.cost, costs, abs_tol=_ROUNDED)
-    yield "tally.cost", "it is not the cost of the calls that were made", wrong
+    is_wrong = not math.isclose(tally.cost, costs, abs_tol=_ROUNDED)
+    yield "tally.cost", "it is not the cost of the calls that were made", is_wrong
     tokens = state.usage.input_tokens + state.usage.output_tokens
     yield "tally.tokens", "it does not fit `usage`", tally.tokens != tokens
 
 
-def _has_another(state: RunState) -> bool:
+def _has_unexpected_result(state: RunState) -> bool:
     """Return whether the later results in a state do not match the calls shown as running.
 
     A running call with a record must have one, a running call without a record may have one, and
     no other call may.
     """
-    running = untold(state.messages)
-    ended = {m.call_id for m in state.arrived if m.role == "user"}
-    over = running & {record.id for record in state.records}
-    return len(ended) < len(state.arrived) or not over <= ended <= running
+    running = running_calls(state.messages)
+    arrived = {message.call_id for message in state.arrived if message.role == "user"}
+    recorded = running & {record.id for record in state.records}
+    return len(arrived) < len(state.arrived) or not recorded <= arrived <= running
 
 
-def _is_other(one: object, other: object) -> bool:
+def _differs(one: object, other: object) -> bool:
     """Return whether two values are different JSON: to Python, 1 equals True."""
     return canonical_json(to_plain(one)) != canonical_json(to_plain(other))
 
 
 def _approval_in(
-    record: ToolInvocationRecord, given: ToolApproval, tally: RunTally
+    record: ToolInvocationRecord, approval: ToolApproval, tally: RunTally
 ) -> ToolApproval:
     """Return the approval for the whole run that a record tells of.
 
-    If the record does not show all arguments that it was about, they are taken from `given`.
+    If the record does not show all arguments that it was about, they are taken from `approval`.
     """
     mac = ""
     if FOR_RUN not in record.notes:
         shows_all = record.arguments_sha256 and not any(
             note.startswith("undeclared:") for note in record.notes
         )
-        mac = given.arguments_mac
+        mac = approval.arguments_mac
         if shows_all:
             mac = tally.mac(canonical_json(record.arguments), record.defaulted)
         mac = mac or "of arguments that no record shows"
@@ -712,10 +734,10 @@ def _approval_in(
 
 def _is_another_turn(state: RunState) -> bool:
     """Return whether calls were made in a turn that had not begun, or wait in another turn."""
-    made = [record.origin.turn for record in state.records if record.origin is not None]
-    asked = 0 if state.origin is None else state.origin.turn
-    is_other = bool(state.pending and asked) and asked != state.turn
-    return is_other or state.turn < max((*made, asked))
+    turns = [record.origin.turn for record in state.records if record.origin is not None]
+    asking_turn = 0 if state.origin is None else state.origin.turn
+    is_other = bool(state.pending and asking_turn) and asking_turn != state.turn
+    return is_other or state.turn < max((*turns, asking_turn))
 
 
 _ARGUMENTS = frozenset(("id", "arguments", "arguments_digest"))
@@ -731,23 +753,25 @@ def check_as_asked(state: RunState, calls: Sequence[HydrationResult]) -> None:
     """
     waiting = {call.call.id: call for call in calls}
     for call_id, suspended in state.suspended.items():  # its own questions have been compared
-        call, where = waiting.pop(call_id, None), f"suspended['{call_id}']"
+        call, field_path = waiting.pop(call_id, None), f"suspended['{call_id}']"
         if call is None:
-            raise changed(where, "no call of that id waits")
-        if suspended.approval is not None and _differing(suspended.approval[0], call, state):
-            raise changed(f"{where}.approval", "it is not what the call would run with")
-    for at, request in enumerate(state.pending):
+            raise changed(field_path, "no call of that id waits")
+        if suspended.approval is not None and _differing_fields(suspended.approval[0], call, state):
+            raise changed(f"{field_path}.approval", "it is not what the call would run with")
+    for index, request in enumerate(state.pending):
         if request.call_in(state.run_id) in state.suspended:
             continue
         call = waiting.pop(request.call_id, None)
         if call is None:
-            raise changed(f"pending[{at}].call_id", "no call of that id waits")
-        fields = _differing(request, call, state)
+            raise changed(f"pending[{index}].call_id", "no call of that id waits")
+        fields = _differing_fields(request, call, state)
         made = call.building.made if isinstance(call, Hydrated) else None
         if made is not None and made.anew and _ARGUMENTS.issuperset(fields):
             continue  # a default factory made another value, and no answer lets the call run
         if fields:
-            raise changed(f"pending[{at}].{fields[-1]}", "it is not what the call would run with")
+            raise changed(
+                f"pending[{index}].{fields[-1]}", "it is not what the call would run with"
+            )
     if waiting:
         call = next(iter(waiting.values()))
         raise changed("pending", f"nobody was asked about the call '{call.call.id}'")
@@ -757,35 +781,39 @@ def check_answers(state: RunState, answers: Mapping[str, Answer]) -> None:
     """Raise ApprovalError for an answer to a question that the state does not ask."""
     unasked = answers.keys() - {request.id for request in state.pending}
     if unasked:
-        told = f"an answer to {min(map(repr, unasked))}, which this state does not ask about"
-        raise ApprovalError(f"{told}: its questions are in `pending`", ErrorCode.UNKNOWN_APPROVAL)
+        problem = f"an answer to {min(map(repr, unasked))}, which this state does not ask about"
+        raise ApprovalError(
+            f"{problem}: its questions are in `pending`", ErrorCode.UNKNOWN_APPROVAL
+        )
 
 
-def _differing(request: ApprovalRequest, call: HydrationResult, state: RunState) -> list[str]:
+def _differing_fields(
+    request: ApprovalRequest, call: HydrationResult, state: RunState
+) -> list[str]:
     """Return the fields of a question that do not fit its call, derived fields first."""
-    shown = request.arguments_digest in ("", digest(request.arguments))
+    is_intact = request.arguments_digest in ("", digest(request.arguments))
     definition = call.definition
     if definition is None or definition.name != request.tool:
         return ["tool"]
     if definition.digest != request.definition_digest:
-        fits = shown and (
+        is_same = is_intact and (
             not request.arguments_digest or request.id == request_id(request, state.tally)
         )
-        return [] if fits else ["id" if shown else "arguments"]
+        return [] if is_same else ["id" if is_intact else "arguments"]
     if not isinstance(call, Hydrated):
-        why = call.errors[0]
-        says = why.stage is Stage.INSTANTIATE or why.code is ErrorCode.UNUSABLE_TOOL
-        return [] if says and shown else ["arguments"]
-    asked = Ask(request.reason)
-    again = approval_request(call, asked, caller=state.caller, run=state.tally)
-    return differing(request, again)
+        error = call.errors[0]
+        is_tool_fault = error.stage is Stage.INSTANTIATE or error.code is ErrorCode.UNUSABLE_TOOL
+        return [] if is_tool_fault and is_intact else ["arguments"]
+    question = Ask(request.reason)
+    expected = approval_request(call, question, caller=state.caller, run=state.tally)
+    return differing(request, expected)
 
 
 def changed(field: str, why: str) -> SourceError:
     return SourceError(f"the saved state was changed: {field}: {why}")
 
 
-class _RestoredBefore(msgspec.Struct, frozen=True):
+class _StoredRestorer(msgspec.Struct, frozen=True):
     arguments: JsonObject
 
     def restore(self, arguments: JsonObject) -> JsonObject:
@@ -796,12 +824,12 @@ class _RestoredBefore(msgspec.Struct, frozen=True):
         return arguments
 
 
-class _Before:
+class _StoredRepair:
     """The repairer of one call that was repaired before."""
 
-    def __init__(self, known: RepairedText) -> None:
-        self.name = known.by
-        self._text = known.text
+    def __init__(self, repaired: RepairedText) -> None:
+        self.name = repaired.by
+        self._text = repaired.text
 
     async def __call__(self, _request: RepairRequest) -> str:
         return self._text
@@ -812,57 +840,59 @@ class Restored:
 
     def __init__(self, runner: ToolRunner, state: RunState) -> None:
         self._runner = runner
-        self._known: dict[str, JsonObject] = {}
+        self._restored: dict[str, JsonObject] = {}
         self._repaired: dict[str, RepairedText] = {}
         self._pinned: dict[str, JsonObject] = {}
         self.take(state)
 
-    def take(self, made: RunState | ArgumentsStep) -> None:
+    def take(self, saved: RunState | ArgumentsStep) -> None:
         """Take over arguments that were restored or repaired elsewhere."""
-        self._known |= made.restored
-        self._repaired |= made.repaired
-        self._pinned |= made.pinned
+        self._restored |= saved.restored
+        self._repaired |= saved.repaired
+        self._pinned |= saved.pinned
 
-    def kept(self, calls: Iterable[ToolCall]) -> ArgumentsStep:
+    def arguments_of(self, calls: Iterable[ToolCall]) -> ArgumentsStep:
         """Return what is known of the arguments of the calls that still wait."""
         ids = [call.id for call in calls]
         return ArgumentsStep(
-            _only(ids, self._known), _only(ids, self._repaired), _only(ids, self._pinned)
+            _only(ids, self._restored), _only(ids, self._repaired), _only(ids, self._pinned)
         )
 
     async def hydrate(self, call: ToolCall, offer: Offer) -> HydrationResult:
         """Hydrate a call; one that was hydrated before gets the same arguments again."""
-        if call.id in self._known:
-            restorer = _RestoredBefore(self._known[call.id])
+        if call.id in self._restored:
+            restorer = _StoredRestorer(self._restored[call.id])
             offer = msgspec.structs.replace(offer, restorers={call.name: restorer})
-        result = await self._judged(call, offer)
-        told = result.provenance
-        if isinstance(result, Hydrated) and "restored" in told.notes:
-            self._known[call.id] = result.building.sent
+        result = await self._hydrate(call, offer)
+        provenance = result.provenance
+        if isinstance(result, Hydrated) and "restored" in provenance.notes:
+            self._restored[call.id] = result.building.sent
         if isinstance(result, Hydrated) and result.building.pinned:
             self._pinned[call.id] = result.building.pinned
-        if isinstance(result, Hydrated) and told.repaired_arguments is not None:
-            self._repaired[call.id] = RepairedText(told.repaired_arguments, told.repaired_by)
+        if isinstance(result, Hydrated) and provenance.repaired_arguments is not None:
+            self._repaired[call.id] = RepairedText(
+                provenance.repaired_arguments, provenance.repaired_by
+            )
         return result
 
     def text(self, call: ToolCall) -> str:
         """Return the arguments as they were validated: a provider can be sent these again."""
-        known = self._repaired.get(call.id)
-        return call.arguments if known is None else known.text
+        repaired = self._repaired.get(call.id)
+        return call.arguments if repaired is None else repaired.text
 
-    async def _judged(self, call: ToolCall, offer: Offer) -> HydrationResult:
-        known, pinned = self._repaired.get(call.id), self._pinned.get(call.id)
-        if known is None:
+    async def _hydrate(self, call: ToolCall, offer: Offer) -> HydrationResult:
+        repaired, pinned = self._repaired.get(call.id), self._pinned.get(call.id)
+        if repaired is None:
             return await self._runner.hydrate(call, offer, pinned=pinned)
         result = hydrate(call, offer, pinned=pinned)
         if not isinstance(result, Rejected):
             del self._repaired[call.id]  # it runs with what was sent, and the history says so
             return result
-        return await repair(result, offer, _Before(known), pinned=pinned)
+        return await repair(result, offer, _StoredRepair(repaired), pinned=pinned)
 
 
-def _only(ids: Iterable[str], known: Mapping[str, T]) -> dict[str, T]:
-    return {each: known[each] for each in ids if each in known}
+def _only(ids: Iterable[str], entries: Mapping[str, T]) -> dict[str, T]:
+    return {id_: entries[id_] for id_ in ids if id_ in entries}
 
 
 async def edit_fault(
@@ -872,8 +902,8 @@ async def edit_fault(
 
     None if it could, and also if only its run can tell. No tool runs.
     """
-    found = (call for said in state.messages for call in said.tool_calls)
-    call = next((call for call in found if call.id == request.call_id), None)
+    calls = (call for message in state.messages for call in message.tool_calls)
+    call = next((call for call in calls if call.id == request.call_id), None)
     if request.run_id != state.run_id or call is None or call.name not in runner.catalog:
         return None
     restored = Restored(runner, state)

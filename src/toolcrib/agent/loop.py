@@ -86,14 +86,14 @@ class Origins:
         self._label = label
         self._run_id = state.run_id
         self._forked_from = "" if state.fork is None else state.fork.run_id
-        self._prompts: tuple[object, ...] = ()
-        self._read: tuple[Message, ...] = ()
-        self._said: list[Message] = []  # by people, among the messages read so far
+        self._prompt_key: tuple[object, ...] = ()
+        self._read_messages: tuple[Message, ...] = ()
+        self._prompt_messages: list[Message] = []  # by people, among the messages read so far
         self._prompt: Attachment | None = None
-        self._choices: tuple[Choice, Attachment] | None = None
+        self._choice_attachment: tuple[Choice, Attachment] | None = None
         self.last = state.origin
 
-    def of_reply(self, reply: Reply, model: str, turn: int) -> None:
+    def note_reply(self, reply: Reply, model: str, turn: int) -> None:
         """Note the reply that the following calls came in."""
         self.last = Origin(
             agent=self._label.name,
@@ -119,35 +119,37 @@ class Origins:
                 choice_digest="" if choice is None else choice.digest,
             )
         self.last = origin
-        kept = [prompt] if self._label.record_prompts else []
-        kept += [] if choice is None else [choice]
-        referred = (origin.prompt_digest, origin.choice_digest)
-        attachments = tuple(each for each in kept if each.digest in referred)
+        candidates = [prompt] if self._label.record_prompts else []
+        candidates += [] if choice is None else [choice]
+        digests = (origin.prompt_digest, origin.choice_digest)
+        attachments = tuple(each for each in candidates if each.digest in digests)
         return msgspec.structs.replace(
             scope, origin=origin, choice=toolbox.choice, attachments=attachments
         )
 
     def prompt(self, messages: Sequence[Message], tools: tuple[HasDefinition, ...]) -> Attachment:
         """Return the present prompt."""
-        count = len(self._read)
-        if count and (len(messages) < count or messages[count - 1] != self._read[-1]):
-            count, self._said = 0, []
-        new = messages[count:]
-        self._said += [each for each in new if each.role in PEOPLE and not each.from_tool]
-        self._read = tuple(messages)
-        asked = (len(self._said), tools)
-        if self._prompt is None or asked != self._prompts:
-            self._prompt = prompt_of(self._said, tools, run_id=self._run_id)
-            self._prompts = asked
+        count = len(self._read_messages)
+        if count and (len(messages) < count or messages[count - 1] != self._read_messages[-1]):
+            count, self._prompt_messages = 0, []
+        unread = messages[count:]
+        self._prompt_messages += [
+            each for each in unread if each.role in PEOPLE and not each.from_tool
+        ]
+        self._read_messages = tuple(messages)
+        key = (len(self._prompt_messages), tools)
+        if self._prompt is None or key != self._prompt_key:
+            self._prompt = prompt_of(self._prompt_messages, tools, run_id=self._run_id)
+            self._prompt_key = key
         return self._prompt
 
     def _choice_of(self, choice: Choice | None) -> Attachment | None:
         if choice is None:
             return None
-        if self._choices is None or self._choices[0] is not choice:
-            made = Attachment.of("choice", choice, run_id=self._run_id)
-            self._choices = (choice, made)
-        return self._choices[1]
+        if self._choice_attachment is None or self._choice_attachment[0] is not choice:
+            attachment = Attachment.of("choice", choice, run_id=self._run_id)
+            self._choice_attachment = (choice, attachment)
+        return self._choice_attachment[1]
 
 
 _CUT = ("length", "content_filter")
@@ -167,8 +169,8 @@ def permitted(offer: Offer, choice: ToolChoice) -> Offer:
         return offer
     named = (choice.name,) if choice.mode == "tool" else choice.allowed
     allowed = () if choice.mode == "none" else named
-    few = {name: tool for name, tool in offer.tools.items() if name in allowed}
-    return msgspec.structs.replace(offer, tools=few, known=offer.known | offer.tools.keys())
+    tools = {name: tool for name, tool in offer.tools.items() if name in allowed}
+    return msgspec.structs.replace(offer, tools=tools, known=offer.known | offer.tools.keys())
 
 
 class RunTerms(NamedTuple):
@@ -206,11 +208,11 @@ class Run:
         answers: Mapping[str, Answer],
         outer: OuterRun | None = None,
     ) -> None:
-        self._speaker, self._client, self._typed = speaker, speaker.client, speaker.output
+        self._speaker, self._client, self._output_type = speaker, speaker.client, speaker.output
         self._runner = runner
         self._terms = terms
-        self._settings = speaker.asking(state)
-        self._instruct = speaker.instructing(state, terms.deps)
+        self._settings = speaker.settings_for(state)
+        self._instruct = speaker.instructions_for(state, terms.deps)
         self._toolbox = Toolbox.of(runner.catalog, state.offered)
         self.heir: str | None = None
         self._answer: str | None = None  # the text of a typed answer, in the terms of its type
@@ -230,8 +232,8 @@ class Run:
         self._steps: StepRunner | None = None
         if outer is None and terms.steps is not None:  # else it is within an outer step
             self._steps = BegunSteps(terms.steps, self._begin_step)
-        self._time = asyncio.timeout(None)
-        self._saved = state
+        self._timeout = asyncio.timeout(None)
+        self._initial_state = state
         self._waiting: tuple[Waiting, ...] = ()
         self._calling = False
         self._untouched = bool(state.pending)  # nothing that it waited for has been decided since
@@ -239,7 +241,7 @@ class Run:
         self._restored = Restored(runner, state)
         self._history = ConversationHistory(state.messages, self._restored.text)
         self._watch = Watch(self._emit, self._records, state, self.tally)
-        self._given = answers
+        self._approval_answers = answers
         self._spending = Spending(
             terms.limits,
             state,
@@ -250,25 +252,27 @@ class Run:
             emit=self._emit,
         )
         self._background = BackgroundCalls(runner, self._watch, state, self._steps, self._spending)
-        listener.reached_by(self._background.cancel)
+        listener.set_cancel_call(self._background.cancel)
         self._view: ContextView | None = None
         self._choice = ToolChoice()
-        answer = "" if self._typed is None else self._typed.definition.name
-        self._made = MadeCalls(terms.limits, state, answer)
+        answer = "" if self._output_type is None else self._output_type.definition.name
+        self._made_calls = MadeCalls(terms.limits, state, answer)
         self._scope = self._scope_of(answers, outer)
         # With steps, each stored reply sets these for its calls; calls of a saved run have none.
         self._makes_arguments = True
-        self._marked: tuple[str, ...] | None = None
+        self._background_tools: tuple[str, ...] | None = None
 
     def _scope_of(self, answers: Mapping[str, Answer], outer: OuterRun | None) -> CallScope:
         """Return the scope of this run's calls, which is within the scope of an `outer` run."""
-        state = self._saved
-        began_with = (each.approval[0] for each in state.suspended.values() if each.approval)
-        asked = {each.id: each for each in (*state.pending, *began_with)}
+        state = self._initial_state
+        suspended_requests = (
+            each.approval[0] for each in state.suspended.values() if each.approval
+        )
+        requests = {each.id: each for each in (*state.pending, *suspended_requests)}
         return CallScope(
             self.tally,
             answers,
-            asked,
+            requests,
             self._watch,
             approver=None if outer is None or self._runner.approver else outer.around.approver,
             suspended=state.suspended,
@@ -286,15 +290,15 @@ class Run:
         Raises the provider's failure, with `.state`, and CancelledError.
         """
         self._cancels = cancel_requests()
-        label, resumed = self._speaker.label, self._saved.turn > 0
+        label, resumed = self._speaker.label, self._initial_state.turn > 0
         if self._terms.tally is None:  # else another agent has reported that it began
             self._emit(RunStarted(self._run_id, label.name, label.version, resumed))
-        ended: tuple[RunStatus, str | None] | None = None
+        end: tuple[RunStatus, str | None] | None = None
         self._begin()
         try:
             await self._write_run("running")
-            ended = await self._outcome()
-            status, limit = ended
+            end = await self._outcome()
+            status, limit = end
             await self._write_run(status if self.heir is None else "handed_over", limit)
             if self.heir is not None:
                 self._check_cancelled()
@@ -307,16 +311,20 @@ class Run:
             raise
         except BaseException as raised:  # KeyboardInterrupt, or the event loop is gone
             if raised.__cause__ is not None or self.heir is not None:
-                ended = None  # a sink failed, too: not all sinks got that end
-            self._end(*(ended or ("cancelled", None)))  # an end that was written stands
-            goes_on = getattr(self._steps, "stopping", False)  # in another process
-            if ended is None and isinstance(raised, asyncio.CancelledError) and not goes_on:
+                end = None  # a sink failed, too: not all sinks got that end
+            self._end(*(end or ("cancelled", None)))  # an end that was written stands
+            continues_elsewhere = getattr(self._steps, "stopping", False)  # in another process
+            if (
+                end is None
+                and isinstance(raised, asyncio.CancelledError)
+                and not continues_elsewhere
+            ):
                 with suppress(Exception):
                     await self._write_run("cancelled")
             raise
         finally:
             self._close()
-        return self._end(*ended) if self.heir is None else self._result(*ended, self._state())
+        return self._end(*end) if self.heir is None else self._result(*end, self._state())
 
     def _begin(self) -> None:
         """Taint the outer runs if this run is tainted, and open its view of the conversation."""
@@ -331,9 +339,9 @@ class Run:
         """Return what this agent offers in the run, if it begins to speak, or offered before."""
         context = PolicyContext(self._caller, self.tally)
         if not self._terms.begins:
-            return self._speaker.reopened(self._saved, context)
+            return self._speaker.reopened(self._initial_state, context)
         steps = None if self._steps is None else self._terms.steps
-        return await self._speaker.opened(self._saved, context, steps)
+        return await self._speaker.opened(self._initial_state, context, steps)
 
     def _close(self) -> None:
         self._toolbox.close()
@@ -346,25 +354,25 @@ class Run:
         Raises what `drive` raises.
         """
         try:
-            ended = await self._driven()
+            end = await self._driven()
         except (KeyboardInterrupt, GeneratorExit):  # the event loop may be gone
             raise
         except BaseException as raised:
             try:
                 await self._background.stop()
             finally:
-                looked_back = record_end(self._look_back(), raised, self._cancels)
+                recording = record_end(self._record_begun(), raised, self._cancels)
                 if not isinstance(raised, Exception):
-                    await looked_back
+                    await recording
                 else:
                     with suppress(Exception):  # the first error is raised
-                        await looked_back
+                        await recording
             raise
         await self._background.stop()
-        await self._look_back()
-        return ended
+        await self._record_begun()
+        return end
 
-    async def _look_back(self) -> None:
+    async def _record_begun(self) -> None:
         """Record which of the calls that the run did not reach had begun before.
 
         They may have begun in a process that is gone; the model must not read that they did not.
@@ -373,29 +381,29 @@ class Run:
         if not self._scope.went_before or getattr(self._steps, "stopping", False):
             return
         outcomes = self._watch.outcomes
-        left = [each for each in self._history.unanswered() if each.id not in outcomes]
-        if left:
+        not_reached = [each for each in self._history.unanswered() if each.id not in outcomes]
+        if not_reached:
             scope = self._origins.scope(self._scope, self._history.messages, self._toolbox)
-            await self._runner.record_begun(left, caller=self._caller, scope=scope)
+            await self._runner.record_begun(not_reached, caller=self._caller, scope=scope)
 
     async def _driven(self) -> tuple[RunStatus, str | None]:
         seconds = None if replays(self._steps) else self._spending.seconds_left
-        self._time = limit = asyncio.timeout(seconds)
+        self._timeout = timeout = asyncio.timeout(seconds)
         try:
-            async with limit:
+            async with timeout:
                 await self._take_instructions()
                 await self._begin_step()  # it may pick its tools here
                 self._toolbox = await self._opened()
-                saved = self._saved
-                again = saved.turn > 0 and saved.choice is not None  # it was not handed back
-                told = again and self._toolbox.names == saved.offered
-                if self._toolbox.chosen and not told:
+                state = self._initial_state
+                is_resumed = state.turn > 0 and state.choice is not None  # it was not handed back
+                is_known = is_resumed and self._toolbox.names == state.offered
+                if self._toolbox.chosen and not is_known:
                     self._emit(ToolsOffered(self._toolbox.names, self._toolbox.choice))
                 await self._turns()
-        except LimitReached as reached:
-            return "limited", reached.name
+        except LimitReached as error:
+            return "limited", error.name
         except TimeoutError:
-            if limit.expired():
+            if timeout.expired():
                 return "limited", "seconds"
             raise
         return ("waiting" if self._waiting else "completed"), None
@@ -408,9 +416,13 @@ class Run:
             text = await self._instruct()
         else:
             text = await self._steps.run("instructions", self._instruct, str)
-        typed, given = self._typed, self._history.messages[1:2]
-        own = typed is None or text != typed.instructions or given == (Message.system(text),)
-        self._history.instruct(text, replacing=own and self._instructions == "replacing")
+        output_type, second = self._output_type, self._history.messages[1:2]
+        is_own = (
+            output_type is None
+            or text != output_type.instructions
+            or second == (Message.system(text),)
+        )
+        self._history.instruct(text, replacing=is_own and self._instructions == "replacing")
         self._instructions = "first" if text else "none"
         if not text:
             self._marks = list(moved(self._marks, -1))
@@ -418,18 +430,22 @@ class Run:
     async def _write_run(
         self, status: RunStatus | Literal["running", "handed_over"], limit: str | None = None
     ) -> None:
-        begins, parent, last = status == "running", CALLING.get(), self._origins.last
-        messages, tools, fork = self._history.messages, self._toolbox.tools, self._saved.fork
+        is_begin, parent, origin = status == "running", CALLING.get(), self._origins.last
+        messages, tools, fork = (
+            self._history.messages,
+            self._toolbox.tools,
+            self._initial_state.fork,
+        )
         record = RunRecord(
             run_id=self._run_id,
             status=status,
             started_at=self._started_at,
-            seconds=None if begins else time.monotonic() - self._started,
+            seconds=None if is_begin else time.monotonic() - self._started,
             agent=self._speaker.label.name,
             agent_version=self._speaker.label.version,
             model=self._client.model,
-            provider="" if last is None else last.provider,
-            prompt_digest="" if begins else self._origins.prompt(messages, tools).digest,
+            provider="" if origin is None else origin.provider,
+            prompt_digest="" if is_begin else self._origins.prompt(messages, tools).digest,
             caller=self._caller.id,
             caller_roles=self._caller.roles,
             parent_run_id="" if parent is None else parent.tally.run_id,
@@ -451,42 +467,42 @@ class Run:
         if cancel_requests() > self._cancels:
             raise asyncio.CancelledError
 
-    async def _go_on(self) -> None:
+    async def _decide_waiting(self) -> None:
         """Decide the calls that a saved run has waited for, if there are any."""
-        saved = self._saved
-        if not (saved.pending or self._history.unanswered()):
-            check_answers(saved, self._given)
+        state = self._initial_state
+        if not (state.pending or self._history.unanswered()):
+            check_answers(state, self._approval_answers)
             return
         if self._view is not None:
             await self._view.open(self._request())
-        anew = saved.fork is not None and not saved.pending  # nobody was asked on its behalf
-        if anew:
-            check_answers(saved, self._given)
-        await self._call_tools(Offer.of(self._toolbox.tools), None if anew else saved)
+        is_fork = state.fork is not None and not state.pending  # nobody was asked on its behalf
+        if is_fork:
+            check_answers(state, self._approval_answers)
+        await self._call_tools(Offer.of(self._toolbox.tools), None if is_fork else state)
 
     async def _turns(self) -> None:
         self._check_cancelled()
-        await self._go_on()
+        await self._decide_waiting()
         while not await self._is_over():
             reply = await self._ask_in_turn()
             self._check_cancelled()
-            self._origins.of_reply(reply, self._client.model, self._spending.turn)
+            self._origins.note_reply(reply, self._client.model, self._spending.turn)
             self._history.append(reply.message, untrusted=self.tally.tainted)
             if self._takes_call(reply):
                 return
             if not reply.tool_calls:
-                typed = self._typed is not None
-                if reply.finish in _CUT or (typed and reply.finish not in WHOLE):
+                is_typed = self._output_type is not None
+                if reply.finish in _CUT or (is_typed and reply.finish not in WHOLE):
                     raise LimitReached(reply.finish)
                 if self._background.open_ids:  # too early: ask again, with their results
-                    await self._arrive("one")
+                    await self._collect_results("one")
                 elif self._accepts(reply):
                     return
                 continue
             if self._history.unanswered():
                 await self._call_tools(reply.offer)
             elif self._background.open_ids:  # its answer was a call
-                await self._arrive("one")
+                await self._collect_results("one")
 
     async def _ask_in_turn(self) -> Reply:
         """Ask in a new turn; there is no turn if no money is left to ask. Raises LimitReached."""
@@ -495,7 +511,7 @@ class Run:
             raise LimitReached(limit)
         self._mark_turn()
         try:
-            return await self._ask()
+            return await self._ask_model()
         except LimitReached:
             self._spending.give_turn_back()
             self._marks.pop()
@@ -507,24 +523,24 @@ class Run:
         Results of ended background calls are reported before that, and before a request.
         """
         heir = None if self._waiting else self._heir()
-        await self._arrive("all" if self._waiting or heir else "none")
+        await self._collect_results("all" if self._waiting or heir else "none")
         if heir is not None:
             self._check_cancelled()
             self.heir = heir
         return bool(self._waiting) or heir is not None
 
-    async def _arrive(self, awaited: Awaited) -> None:
+    async def _collect_results(self, awaited: Awaited) -> None:
         try:
-            await self._background.arrive(self._spending.turn, awaited)
+            await self._background.collect(self._spending.turn, awaited)
         finally:
-            self._tell_later()
+            self._append_arrived()
 
-    def _tell_later(self) -> None:
+    def _append_arrived(self) -> None:
         """Add results of background calls to the history, unless other calls in it wait."""
-        arrived = self._background.arrived
-        if arrived and not self._history.unanswered():
+        messages = self._background.arrived
+        if messages and not self._history.unanswered():
             self._background.arrived = []
-            for message in arrived:
+            for message in messages:
                 self._history.append(message, untrusted=self.tally.tainted)
 
     def _mark_turn(self) -> None:
@@ -551,24 +567,24 @@ class Run:
 
         A call that should be the answer but is not gets its result here.
         """
-        typed, hook = self._typed, self._runner.on_exception
-        found = None if typed is None else typed.judge(reply, hook)
-        if isinstance(found, TakenAnswer):
+        output_type, hook = self._output_type, self._runner.on_exception
+        verdict = None if output_type is None else output_type.judge(reply, hook)
+        if isinstance(verdict, TakenAnswer):
             if not self._background.open_ids:
-                self._output, self._answer = found.value, found.text
-                self._history.append(found.result, untrusted=self.tally.tainted)
+                self._output, self._answer = verdict.value, verdict.text
+                self._history.append(verdict.result, untrusted=self.tally.tainted)
                 return True
-            early = {found.result.call_id or "": _TOO_EARLY}
-            self._history.settle({}, apart=early, untrusted=self.tally.tainted)
-        elif found is not None:
-            self._history.settle({}, apart=found, untrusted=self.tally.tainted)
+            errors = {verdict.result.call_id or "": _TOO_EARLY}
+            self._history.settle({}, errors=errors, untrusted=self.tally.tainted)
+        elif verdict is not None:
+            self._history.settle({}, errors=verdict, untrusted=self.tally.tainted)
             if not self._history.unanswered():
-                self._correct("corrections")
+                self._count_correction("corrections")
         return False
 
     def _accepts(self, reply: Reply) -> bool:
         """Read the answer; an empty one, or one of another type, goes back to the model."""
-        if self._typed is None:
+        if self._output_type is None:
             if reply.text.strip():
                 return True
             self._complain(_EMPTY, "empty_reply")
@@ -577,16 +593,16 @@ class Run:
         if len(answers) == 1:
             restorer = reply.offer.output
             hook = self._runner.on_exception
-            self._output, complaint = self._typed.read(answers[0], restorer, hook)
+            self._output, complaint = self._output_type.read(answers[0], restorer, hook)
             if complaint is None:
-                self._answer = self._typed.told(answers[0], restorer)
+                self._answer = self._output_type.normalized(answers[0], restorer)
         else:
-            said = (
+            problem = (
                 f"{len(answers)} texts may each be the answer"
                 if answers
                 else "no text is marked as the answer"
             )
-            complaint = complaint_of([said])
+            complaint = complaint_of([problem])
         if complaint is None:
             return True
         self._complain(complaint, "corrections")
@@ -594,35 +610,35 @@ class Run:
 
     def _complain(self, complaint: str, limit: str) -> None:
         """Return an answer to the model with a complaint. Raises LimitReached like `_correct`."""
-        self._correct(limit)
+        self._count_correction(limit)
         self._history.append(Message.user(complaint))
 
-    def _correct(self, limit: str) -> None:
+    def _count_correction(self, limit: str) -> None:
         """Count a rejected answer. Raises LimitReached if as many as allowed came before it."""
-        most = self._terms.limits.corrections
-        if most is not None and self._corrections >= most and not replays(self._steps):
+        allowed = self._terms.limits.corrections
+        if allowed is not None and self._corrections >= allowed and not replays(self._steps):
             raise LimitReached(limit)
         self._corrections += 1
 
-    async def _ask(self) -> Reply:
+    async def _ask_model(self) -> Reply:
         turn = self._spending.turn
-        before = self.tally.inner  # demands made before a fork were met, whatever was called
-        called = bool(self._records or self._background.begun or before.calls or before.turns)
-        self._choice = self._settings.choice(called=called)
+        inner = self.tally.inner  # demands made before a fork were met, whatever was called
+        has_called = bool(self._records or self._background.begun or inner.calls or inner.turns)
+        self._choice = self._settings.choice(called=has_called)
         request = self._request()
         if self._view is not None:
-            fitting = await self._view.fit(request)
-            request = msgspec.structs.replace(request, messages=fitting)
+            messages = await self._view.fit(request)
+            request = msgspec.structs.replace(request, messages=messages)
         reply = await (
-            self._replied(request)
+            self._request_reply(request)
             if self._steps is None
-            else self._kept_reply(request, self._steps)
+            else self._stored_reply(request, self._steps)
         )
         reply = self._history.with_new_ids(reply, request.id_prefix)
         model = reply.model or self._client.model
-        said = "" if self._typed is None else self._typed.text_of(reply)
-        if said and self._streaming:
-            self._watch.text(said)
+        text = "" if self._output_type is None else self._output_type.text_of(reply)
+        if text and self._streaming:
+            self._watch.text(text)
         self._emit(ReplyFinished(turn, reply.finish, reply.usage, model, reply.provider))
         self._spending.use(reply.usage)
         return reply
@@ -635,33 +651,33 @@ class Run:
             settings=self._settings.of_requests,
             parallel_calls=self._settings.parallel_tool_calls,
             id_prefix=f"{self._run_id}_{self._spending.turn - 1}_",
-            output=None if self._typed is None else self._typed.format,
+            output=None if self._output_type is None else self._output_type.format,
             search_tool=self._toolbox.search_tool,
             deferred=self._toolbox.deferred,
         )
 
-    async def _replied(self, request: ChatRequest) -> Reply:
+    async def _request_reply(self, request: ChatRequest) -> Reply:
         ask = self._streamed if self._streaming else self._client.chat
         return await self._spending.paid(self._client, ask, request, self._cancels)
 
-    async def _kept_reply(self, request: ChatRequest, steps: StepRunner) -> Reply:
+    async def _stored_reply(self, request: ChatRequest, steps: StepRunner) -> Reply:
         """Ask as a step of the run; for a stored reply, the offer is made again."""
-        asked: list[Reply] = []
+        replies: list[Reply] = []
 
         async def work() -> ReplyStep:
-            asked.append(await self._replied(request))
+            replies.append(await self._request_reply(request))
             return ReplyStep.of(
-                asked[0],
+                replies[0],
                 self.tally.elapsed,
                 self._definition,
-                given=self._saved.given,
+                given=self._initial_state.given,
                 makes_arguments=self._runner.makes_arguments,
             )
 
         step = await steps.run(f"reply {self._spending.turn}", work, ReplyStep)
-        self._makes_arguments, self._marked = step.makes_arguments, step.background
-        if asked:
-            return asked[0]
+        self._makes_arguments, self._background_tools = step.makes_arguments, step.background
+        if replies:
+            return replies[0]
         if step.given:
             self._terms.check_given(step.given)
         self.tally.take_up(step.elapsed)
@@ -672,9 +688,9 @@ class Run:
 
     def _definition(self, name: str) -> ToolDefinition | None:
         """Return the definition of a tool that the model may be shown, or of the answer tool."""
-        typed = self._typed
-        if typed is not None and name == typed.definition.name:
-            return typed.definition
+        output_type = self._output_type
+        if output_type is not None and name == output_type.definition.name:
+            return output_type.definition
         return self._toolbox.definition(name)
 
     async def _begin_step(self) -> None:
@@ -682,12 +698,12 @@ class Run:
 
         Not while it replays stored steps, which are already done.
         """
-        left = self._spending.seconds_left
-        if left is None or replays(self._steps):
+        remaining = self._spending.seconds_left
+        if remaining is None or replays(self._steps):
             return
         with suppress(RuntimeError):  # that limit is over
-            self._time.reschedule(asyncio.get_running_loop().time() + left)
-        if left == 0.0:
+            self._timeout.reschedule(asyncio.get_running_loop().time() + remaining)
+        if remaining == 0.0:
             await asyncio.sleep(0)  # otherwise what begins here would be cut off at once
 
     async def _streamed(self, request: ChatRequest) -> Reply:
@@ -718,20 +734,22 @@ class Run:
 
         Calls of a `saved` state must be the ones that somebody was asked about.
         """
-        asked = self._history.unanswered()
-        offer = self._toolbox.offer(offer, asked)
+        tool_calls = self._history.unanswered()
+        offer = self._toolbox.offer(offer, tool_calls)
         if saved is None:
             offer = permitted(offer, self._choice)
-        calls = await self._hydrated(asked, offer)
+        calls = await self._hydrated(tool_calls, offer)
         self._check_cancelled()
         if saved is not None:
             check_as_asked(saved, calls)
-            check_answers(saved, self._given)
+            check_answers(saved, self._approval_answers)
         if self._speaker.heirs:
             calls = once(calls, self._speaker.heirs)
         scope = self._origins.scope(self._scope, self._history.messages, self._toolbox)
-        stuck = None if replays(self._steps) else self._stuck(asked, calls, saved)
-        limit = stuck or self._spending.begin_calls(calls)
+        repetition_limit = (
+            None if replays(self._steps) else self._repetition_limit(tool_calls, calls, saved)
+        )
+        limit = repetition_limit or self._spending.begin_calls(calls)
         for call in calls:
             self._watch.started(call)
         if limit is not None:  # none of them runs, but each has its record
@@ -739,31 +757,34 @@ class Run:
             raise LimitReached(limit)
         self._calling, self._untouched = True, False
         try:
-            turn, marked = self._spending.turn, self._marked
-            outcomes = await self._background.exec_all(calls, scope, turn, marked)
+            turn, background_tools = self._spending.turn, self._background_tools
+            outcomes = await self._background.exec_all(calls, scope, turn, background_tools)
         finally:
             self._spending.end_calls()
         self._calling = False
-        self._waiting = tuple(o for o in outcomes if isinstance(o, Waiting))
-        grown = self._toolbox.take(outcomes)
-        self._settle()
+        self._waiting = tuple(outcome for outcome in outcomes if isinstance(outcome, Waiting))
+        has_new_tools = self._toolbox.take(outcomes)
+        self._add_results()
         if self._steps is not None and any(map(is_search, outcomes)):
-            await self._keep_choice(self._steps)
-        if grown:
+            await self._store_choice(self._steps)
+        if has_new_tools:
             self._emit(ToolsOffered(self._toolbox.names, self._toolbox.choice))
 
-    def _stuck(
-        self, asked: Sequence[ToolCall], calls: Sequence[HydrationResult], saved: RunState | None
+    def _repetition_limit(
+        self,
+        tool_calls: Sequence[ToolCall],
+        calls: Sequence[HydrationResult],
+        saved: RunState | None,
     ) -> str | None:
         """Return the limit on repetition or handovers that keeps these calls from being made.
 
         Calls of a saved state, which were asked about, are not limited for repetition.
         """
-        limit = None if saved else self._made.limit(self._history.messages, asked)
+        limit = None if saved else self._made_calls.limit(self._history.messages, tool_calls)
         limits, heirs = self._terms.limits, self._speaker.heirs
-        return limit or over_limit(limits, self._saved.speakers, calls, heirs)
+        return limit or over_limit(limits, self._initial_state.speakers, calls, heirs)
 
-    async def _keep_choice(self, steps: StepRunner) -> None:
+    async def _store_choice(self, steps: StepRunner) -> None:
         """Store the reasons why tools are offered, as a step.
 
         The score of a found tool is known only in the process that found it. The step does not
@@ -777,45 +798,53 @@ class Run:
         if step.names == self._toolbox.names:
             self._toolbox.choice = step.choice
 
-    async def _hydrated(self, asked: Sequence[ToolCall], offer: Offer) -> list[HydrationResult]:
+    async def _hydrated(
+        self, tool_calls: Sequence[ToolCall], offer: Offer
+    ) -> list[HydrationResult]:
         """Hydrate the calls; with steps, everything that may differ each time is a step.
 
         A repairer may be a model, and a default factory makes its value once per call.
         """
         if self._steps is None or not self._makes_arguments:
-            return [await self._restored.hydrate(call, offer) for call in asked]
-        done: list[HydrationResult] = []
+            return [await self._restored.hydrate(call, offer) for call in tool_calls]
+        results: list[HydrationResult] = []
 
         async def work() -> ArgumentsStep:
-            done.extend([await self._restored.hydrate(call, offer) for call in asked])
-            marked = self._marked
+            results.extend([await self._restored.hydrate(call, offer) for call in tool_calls])
+            names = self._background_tools
             return msgspec.structs.replace(
-                self._restored.kept(asked),
-                background=in_background(asked, self._definition) if marked is None else marked,
+                self._restored.arguments_of(tool_calls),
+                background=in_background(tool_calls, self._definition) if names is None else names,
             )
 
         step = await self._steps.run(f"arguments {self._spending.turn}", work, ArgumentsStep)
-        self._marked = step.background
-        if done:
-            return done
+        self._background_tools = step.background
+        if results:
+            return results
         self._restored.take(step)
-        return [await self._restored.hydrate(call, offer) for call in asked]
+        return [await self._restored.hydrate(call, offer) for call in tool_calls]
 
     def _fail(self, error: Exception) -> None:
         """Tell the observers; an error of another library is named only by its class."""
-        own = isinstance(error, ToolcribError)
-        self._emit(RunError(type(error).__name__, str(error) if own else "an unexpected error"))
+        is_public = isinstance(error, ToolcribError)
+        self._emit(
+            RunError(type(error).__name__, str(error) if is_public else "an unexpected error")
+        )
         result = self._end("failed")
         if isinstance(error, ClientError | AnswerError | ContextError | SourceError):
             error.state = result.state
 
     def _end(self, status: RunStatus, limit: str | None = None) -> RunResult:
-        state = self._saved if status == "failed" and self._untouched else self._ended(status)
+        state = (
+            self._initial_state
+            if status == "failed" and self._untouched
+            else self._end_state(status)
+        )
         result = self._result(status, limit, state)
         self._emit(Done(result))
         return result
 
-    def _ended(self, status: RunStatus) -> RunState:
+    def _end_state(self, status: RunStatus) -> RunState:
         """Return the state of a run in which every call has a result, unless the run waits."""
         if status != "waiting":
             self._waiting = ()  # none of them waits any more
@@ -825,12 +854,12 @@ class Run:
                 error = CallError.of(ErrorCode.OUTCOME_UNKNOWN)
             if self._history.unanswered():
                 self._toolbox.take(self._watch.outcomes.values())  # from a turn that was cut off
-                self._settle(error)
+                self._add_results(error)
         self._background.close()
-        self._tell_later()
+        self._append_arrived()
         return self._state()
 
-    def _settle(self, error: CallError | None = None) -> None:
+    def _add_results(self, error: CallError | None = None) -> None:
         self._history.settle(
             self._watch.outcomes,
             error,
@@ -840,9 +869,11 @@ class Run:
         )
 
     def _state(self) -> RunState:
-        pending = tuple(request for waits in self._waiting for request in waits.requests)
-        suspended = {w.record.id: w.suspended for w in self._waiting if w.suspended is not None}
-        kept = self._restored.kept(self._history.unanswered())
+        pending = tuple(request for waiting in self._waiting for request in waiting.requests)
+        suspended = {
+            call.record.id: call.suspended for call in self._waiting if call.suspended is not None
+        }
+        arguments = self._restored.arguments_of(self._history.unanswered())
         heir = self._heir()
         return RunState(
             run_id=self._run_id,
@@ -855,26 +886,26 @@ class Run:
             offered=self._toolbox.names,
             elapsed=self.tally.elapsed,
             pending=pending,
-            restored=kept.restored,
-            repaired=kept.repaired,
+            restored=arguments.restored,
+            repaired=arguments.repaired,
             origin=self._origins.last,
             choice=self._toolbox.choice,
-            pinned=kept.pinned,
+            pinned=arguments.pinned,
             corrections=self._corrections,
             suspended=suspended,
-            settings=self._saved.settings,
+            settings=self._initial_state.settings,
             marks=tuple(self._marks),
-            fork=self._saved.fork,
-            speakers=(*self._saved.speakers, *([] if heir is None else [heir])),
-            emulated=self._saved.emulated
+            fork=self._initial_state.fork,
+            speakers=(*self._initial_state.speakers, *([] if heir is None else [heir])),
+            emulated=self._initial_state.emulated
             or self._runner.emulates
             or any(record.emulated for record in self._records),
             instructions=self._instructions,
             arrived=tuple(
-                msgspec.structs.replace(m, untrusted=m.untrusted or self.tally.tainted)
-                for m in self._background.arrived
+                msgspec.structs.replace(message, untrusted=message.untrusted or self.tally.tainted)
+                for message in self._background.arrived
             ),
-            given=self._saved.given,
+            given=self._initial_state.given,
         )
 
     def _result(self, status: RunStatus, limit: str | None, state: RunState) -> RunResult:
@@ -886,7 +917,7 @@ class Run:
         return RunResult(
             status=status,
             text=text,
-            output=text if self._typed is None else self._output,
+            output=text if self._output_type is None else self._output,
             messages=state.messages,
             usage=state.usage,
             records=state.records,

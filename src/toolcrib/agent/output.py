@@ -50,29 +50,31 @@ from toolcrib.values.step import offer_of
 from toolcrib.wire.forms import AnswerRestorer
 
 _FENCES = ("```json", "```")
-_TOLD = (
+_INSTRUCTION = (
     "When you have the answer, write it as one JSON value and nothing else,"
     " valid by this JSON Schema: "
 )
-_SAID = re.compile(rf"(?:^|\n\n){re.escape(_TOLD)}[^\n]*")
+_INSTRUCTION_PATTERN = re.compile(rf"(?:^|\n\n){re.escape(_INSTRUCTION)}[^\n]*")
 """How instructions say a typed answer is written: alone, or after the author's text."""
 ANSWER = "answer"
 """The one parameter of the answer tool."""
 TOOL_NAME = "final_answer"
 """The name of the answer tool, unless a tool of the author's has it."""
-_OFFERED = (
+_TOOL_DESCRIPTION = (
     "Give your answer with this, in place of writing it as text. It ends the conversation's turn, so"
     " call it alone, when all other calls have their results."
 )
 TAKEN = "This is the answer."
 """The result of a call that was the answer."""
-_BESIDE = (
+_NOT_ALONE = (
     "An answer must be the only call of its reply, but this one was not: read the results of the"
     " other calls, and answer again."
 )
 _READS = Annotations(read_only=True, idempotent=True)
-_SHOWN = 10
-_FAILED = "its own code failed (see the log of toolcrib.tools). The model's answer is not at fault."
+_MOST_ERRORS = 10
+_CODE_FAILED = (
+    "its own code failed (see the log of toolcrib.tools). The model's answer is not at fault."
+)
 
 
 class TakenAnswer(NamedTuple):
@@ -84,12 +86,12 @@ class TakenAnswer(NamedTuple):
 
 
 class OutputType:
-    """The type of a run's `output`; the answer tool has none of the names that are `taken`.
+    """The type of a run's `output`; the answer tool has none of the `taken_names`.
 
     Raises DefinitionError for a type that JSON cannot express.
     """
 
-    def __init__(self, kind: Any, taken: Container[str] = ()) -> None:
+    def __init__(self, kind: Any, taken_names: Container[str] = ()) -> None:
         try:
             derived = derive_input([Parameter(ANSWER, kind)])
         except DefinitionError as error:
@@ -99,24 +101,24 @@ class OutputType:
         if "$defs" in derived.schema:
             schema["$defs"] = derived.schema["$defs"]
         name = getattr(kind, "__name__", ANSWER)
-        whole = canonical_json(derived.schema)
+        schema_json = canonical_json(derived.schema)
         definition = ToolDefinition(
-            name=f"output={name}", description="", input_schema_json=whole, annotations=_READS
+            name=f"output={name}", description="", input_schema_json=schema_json, annotations=_READS
         )
         validator = compile_validator(derived.schema)
 
-        def made(definition: ToolDefinition) -> Tool[..., Any]:
+        def make_tool(definition: ToolDefinition) -> Tool[..., Any]:
             converters = derived.converters
             return Tool(definition, dict, validator=validator, converters=converters)
 
-        self._tool = made(definition)
-        offered = msgspec.structs.replace(
-            definition, name=_free_name(taken), description=_OFFERED, strict=False
+        self._tool = make_tool(definition)
+        tool_definition = msgspec.structs.replace(
+            definition, name=_free_name(taken_names), description=_TOOL_DESCRIPTION, strict=False
         )
-        self._offered = made(offered)
-        self._strict = made(msgspec.structs.replace(offered, strict=True))
+        self._offered = make_tool(tool_definition)
+        self._strict = make_tool(msgspec.structs.replace(tool_definition, strict=True))
         text = orjson.dumps(schema).decode()
-        self.instructions = f"{_TOLD}{text}"
+        self.instructions = f"{_INSTRUCTION}{text}"
         self.format = OutputFormat(name, text, self._offered, self._strict)
 
     def read(
@@ -128,19 +130,19 @@ class OutputType:
         if the author's own code fails; `hook` is called with what it raised.
         """
         bare = unfenced(text)
-        found = parse_json(bare)
-        if isinstance(found, ParseFailure):
-            return None, complaint_of([found.message])
-        apart = kept_apart(bare.encode())
+        decoded = parse_json(bare)
+        if isinstance(decoded, ParseFailure):
+            return None, complaint_of([decoded.message])
+        exact_value = kept_apart(bare.encode())
         restore = (lambda value: value) if restorer is None else restorer.restore
-        sent: JsonObject = {ANSWER: restore(found[0])}
-        exact: JsonObject | None = None if apart is None else {ANSWER: restore(apart)}
+        sent: JsonObject = {ANSWER: restore(decoded[0])}
+        exact: JsonObject | None = None if exact_value is None else {ANSWER: restore(exact_value)}
         parsed = Parsed(sent, canonical_bytes(sent), (), exact)
-        made, errors, _ = built(self._tool, parsed, None, partial(self._failed, text, hook))
+        building, errors, _ = built(self._tool, parsed, None, partial(self._failed, text, hook))
         self._check_code(errors)
-        if made is None or errors:
-            return None, complaint_of([_told(error) for error in errors[:_SHOWN]])
-        return made.instance.arguments[ANSWER], None
+        if building is None or errors:
+            return None, complaint_of([_describe(error) for error in errors[:_MOST_ERRORS]])
+        return building.instance.arguments[ANSWER], None
 
     @property
     def definition(self) -> ToolDefinition:
@@ -150,14 +152,17 @@ class OutputType:
     def calls_in(self, reply: Reply) -> list[ToolCall]:
         """Return the calls of a reply that are of the answer tool, if it was on offer."""
         name = self.definition.name
-        called = [call for call in reply.tool_calls if call.name == name]
-        offers = called and self._offer_of(reply).tools.get(name) in (self._offered, self._strict)
-        return called if offers else []
+        calls = [call for call in reply.tool_calls if call.name == name]
+        is_offered = calls and self._offer_of(reply).tools.get(name) in (
+            self._offered,
+            self._strict,
+        )
+        return calls if is_offered else []
 
     def _offer_of(self, reply: Reply) -> Offer:
         """Return what was offered: everything given to the client, if it does not say."""
-        said = reply.offer.tools or reply.offer.known
-        return reply.offer if said else Offer.of([self._offered])
+        is_reported = reply.offer.tools or reply.offer.known
+        return reply.offer if is_reported else Offer.of([self._offered])
 
     def judge(
         self, reply: Reply, hook: ExceptionHook | None
@@ -171,7 +176,7 @@ class OutputType:
         if not answers:
             return None
         if len(reply.tool_calls) > 1:
-            error = CallError.of(ErrorCode.NOT_RUNNABLE, _BESIDE)
+            error = CallError.of(ErrorCode.NOT_RUNNABLE, _NOT_ALONE)
             return {call.id: error for call in answers}
         (call,) = answers
         offer = self._offer_of(reply)
@@ -181,20 +186,20 @@ class OutputType:
             return {call.id: rejection(result)}
         instance = instance_of(result, tool_of(offer.tools[call.name]))
         value, sent = instance.arguments[ANSWER], result.building.sent
-        text = said_in(call) if sent == result.provenance.parsed else ""
+        text = answer_in(call) if sent == result.provenance.parsed else ""
         return TakenAnswer(value, text or canonical_json(sent[ANSWER]), Message.tool(call, TAKEN))
 
     def text_of(self, reply: Reply) -> str:
         """Return the unvalidated answer text in a reply's one call; "" for any other reply."""
         calls = self.calls_in(reply) if len(reply.tool_calls) == 1 else []
-        return said_in(calls[0]) if calls and calls[0].complete else ""
+        return answer_in(calls[0]) if calls and calls[0].complete else ""
 
     def _check_code(self, errors: Sequence[HydrationError]) -> None:
         """Raise AnswerError if the author's own code is why there is no value."""
         if errors and errors[0].code is ErrorCode.UNUSABLE_TOOL:
-            said = errors[0].message  # a factory's field, or a missing extra
-            why = _FAILED if said == ErrorCode.UNUSABLE_TOOL.info.text else said
-            raise AnswerError(f"{self._tool.definition.name} cannot be read: {why}")
+            message = errors[0].message  # a factory's field, or a missing extra
+            reason = _CODE_FAILED if message == ErrorCode.UNUSABLE_TOOL.info.text else message
+            raise AnswerError(f"{self._tool.definition.name} cannot be read: {reason}")
 
     def _failed(
         self, text: str, hook: ExceptionHook | None, what: str, raised: BaseException
@@ -204,13 +209,13 @@ class OutputType:
             hook(ToolCall("", self._tool.definition.name, text), raised)
 
     @staticmethod
-    def told(text: str, restorer: OutputRestorer | None) -> str:
+    def normalized(text: str, restorer: OutputRestorer | None) -> str:
         """Return the text of an answer that was read, in the terms of its type."""
-        found = None if restorer is None else parse_json(unfenced(text))
-        if restorer is None or found is None or isinstance(found, ParseFailure):
+        decoded = None if restorer is None else parse_json(unfenced(text))
+        if restorer is None or decoded is None or isinstance(decoded, ParseFailure):
             return text
-        restored = restorer.restore(found[0])
-        return text if restored == found[0] else canonical_json(restored)
+        restored = restorer.restore(decoded[0])
+        return text if restored == decoded[0] else canonical_json(restored)
 
 
 def without_output(message: Message) -> Message | None:
@@ -218,13 +223,13 @@ def without_output(message: Message) -> Message | None:
 
     The next speaker may have another output type, or none.
     """
-    if _TOLD not in message.content:
+    if _INSTRUCTION not in message.content:
         return message
-    text = _SAID.sub("", message.content).removeprefix("\n\n")
+    text = _INSTRUCTION_PATTERN.sub("", message.content).removeprefix("\n\n")
     return msgspec.structs.replace(message, content=text) if text else None
 
 
-def said_in(call: ToolCall) -> str:
+def answer_in(call: ToolCall) -> str:
     """Return the answer in a call's arguments as the model wrote it; "" if there is none."""
     try:
         members = msgspec.json.decode(call.arguments, type=dict[str, msgspec.Raw])
@@ -233,12 +238,12 @@ def said_in(call: ToolCall) -> str:
         return ""
 
 
-def _free_name(taken: Container[str]) -> str:
-    numbered = (f"{TOOL_NAME}_{number}" for number in count(2))
-    return next(name for name in chain([TOOL_NAME], numbered) if name not in taken)
+def _free_name(taken_names: Container[str]) -> str:
+    candidates = (f"{TOOL_NAME}_{number}" for number in count(2))
+    return next(name for name in chain([TOOL_NAME], candidates) if name not in taken_names)
 
 
-def _told(error: HydrationError) -> str:
+def _describe(error: HydrationError) -> str:
     """Return what the model is told of a fault; an author's own message is told without a place."""
     if error.stage is Stage.INSTANTIATE and not error.path:
         return error.message
@@ -247,8 +252,8 @@ def _told(error: HydrationError) -> str:
 
 def complaint_of(faults: list[str]) -> str:
     """Return what a model is told of a text that is not an answer."""
-    said = f" ({'; '.join(faults)})" if faults else ""
-    return f"That is not the JSON value that was asked for{said}. Write it again."
+    details = f" ({'; '.join(faults)})" if faults else ""
+    return f"That is not the JSON value that was asked for{details}. Write it again."
 
 
 def unfenced(text: str) -> str:
@@ -334,12 +339,12 @@ class PartialValue:
         return [value]
 
     def _note_quotes(self, piece: str) -> None:
-        at = int(self._escaped and bool(piece))
+        start = int(self._escaped and bool(piece))
         self._escaped = self._escaped and not piece
-        for found in _QUOTES.finditer(piece, at):
-            if found.group() == '"':
+        for match in _QUOTES.finditer(piece, start):
+            if match.group() == '"':
                 self._in_text = not self._in_text
-            elif len(found.group()) == 1:
+            elif len(match.group()) == 1:
                 self._escaped = True
 
 

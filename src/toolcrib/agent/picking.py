@@ -51,7 +51,7 @@ class Toolbox:
     def __init__(self, catalog: Catalog, tools: tuple[HasDefinition, ...]) -> None:
         self._catalog = catalog
         self.tools = tools
-        self._told = _NOTHING
+        self._last_offer = _NO_OFFERS
 
     @staticmethod
     def of(catalog: Catalog, names: Iterable[str]) -> Toolbox:
@@ -67,20 +67,20 @@ class Toolbox:
         del outcomes
         return False
 
-    def offer(self, offer: Offer, asked: Iterable[ToolCall]) -> Offer:
-        """Return the offer, with the names in `asked` of existing tools marked as known.
+    def offer(self, offer: Offer, tool_calls: Iterable[ToolCall]) -> Offer:
+        """Return the offer, with the names in `tool_calls` of existing tools marked as known.
 
         A call of a known but not offered tool gets its own error code. A client that does not say
         what it offered, offered everything it was given.
         """
-        given, told = self._told
-        if given is not offer:
-            told = offer if offer.tools or offer.known else Offer.of(self.tools)
-            self._told = (offer, told)
-        others = [call.name for call in asked if call.name not in told.tools]
-        if not others:
-            return told
-        return msgspec.structs.replace(told, known=told.known | self.known(others))
+        reported, effective = self._last_offer
+        if reported is not offer:
+            effective = offer if offer.tools or offer.known else Offer.of(self.tools)
+            self._last_offer = (offer, effective)
+        unoffered = [call.name for call in tool_calls if call.name not in effective.tools]
+        if not unoffered:
+            return effective
+        return msgspec.structs.replace(effective, known=effective.known | self.known(unoffered))
 
     def known(self, names: Iterable[str]) -> frozenset[str]:
         """Return the names that belong to tools and may be named to the model."""
@@ -94,7 +94,7 @@ class Toolbox:
         """End the toolbox with its run."""
 
 
-_NOTHING = (Offer(), Offer())
+_NO_OFFERS = (Offer(), Offer())
 """The offer that a client reported, and the offer that it stands for."""
 
 
@@ -104,7 +104,7 @@ _NOTHING = (Offer(), Offer())
 # what it found is read from its result, and is on offer from the next turn on.
 
 NAME = "search_tools"
-_SHOWN = 300
+_LONGEST = 300
 
 
 def is_search(outcome: Outcome) -> TypeGuard[Completed]:
@@ -177,38 +177,38 @@ def names_found(result: JsonValue) -> list[str]:
     """Return the names in a record's result: its visible part."""
     tools = result.get("tools") if isinstance(result, dict) else None
     entries = tools if isinstance(tools, list) else []
-    named = [entry.get("name") for entry in entries if isinstance(entry, dict)]
-    return [name for name in named if isinstance(name, str)]
+    names = [entry.get("name") for entry in entries if isinstance(entry, dict)]
+    return [name for name in names if isinstance(name, str)]
 
 
-def _firsts(
+def _first_finds(
     by_call: Mapping[str, list[str]], new: AbstractSet[str], *, without: AbstractSet[str]
 ) -> dict[str, tuple[str, ...]]:
     """Return which of the new tools each call was the first to find.
 
     Calls in `without` have a notice in their results and cannot also load tools.
     """
-    left = set(new)
-    firsts: dict[str, tuple[str, ...]] = {}
+    remaining = set(new)
+    finds: dict[str, tuple[str, ...]] = {}
     for call_id, names in by_call.items():
-        first = tuple(name for name in dict.fromkeys(names) if name in left)
+        first = tuple(name for name in dict.fromkeys(names) if name in remaining)
         if first and call_id not in without:
-            firsts[call_id] = first
-            left.difference_update(first)
-    return firsts
+            finds[call_id] = first
+            remaining.difference_update(first)
+    return finds
 
 
 def _short(description: str) -> str:
-    return description if len(description) <= _SHOWN else f"{description[: _SHOWN - 1]}…"
+    return description if len(description) <= _LONGEST else f"{description[: _LONGEST - 1]}…"
 
 
-_MOST = 128
+_MOST_TOOLS = 128
 """OpenAI takes no more in a request: openai/openai-openapi#76."""
 
-_CARRIED = 4
+_GATHER_FACTOR = 4
 """How many times `max_candidates` tools a session may gather before some are dropped."""
 
-_DEEPER = 8
+_DEEPER_FACTOR = 8
 """How many times as many tools the next look takes if policies left too few of those picked."""
 
 
@@ -238,11 +238,11 @@ DEFERRED: Mapping[SearchTools, bool | None] = {
 class Best(NamedTuple):
     """The best tools for a request, best first, and the tools that policies deny, with reasons."""
 
-    kept: list[PickResult]
+    picks: list[PickResult]
     denied: list[tuple[str, str]]
 
 
-def _why(deny: Deny) -> str:
+def _denial(deny: Deny) -> str:
     return f"denied by {deny.policy or 'a policy'}: {deny.reason}"
 
 
@@ -261,49 +261,49 @@ class AgentPicking:
         *,
         search: SearchTools,
         always: Catalog = Catalog(),  # noqa: B008  frozen
-        apart: int = 0,  # further tools in requests: the answer tool
+        answer_tools: int = 0,  # further tools in requests: the answer tool
     ) -> None:
         if runner.approver is not None:  # somebody may say yes: picking hides nothing unsafe
             options = msgspec.structs.replace(options, allow_unsafe=True)
         self.searches = bool(search)
-        self._apart = apart
+        self._answer_tools = answer_tools
         self.deferred = DEFERRED[search]
         self.runner = runner
         self._catalog = runner.catalog
         self._options = options
-        self._place = {name: at for at, name in enumerate(runner.catalog.names)}
+        self._positions = {name: index for index, name in enumerate(runner.catalog.names)}
         self._open: dict[str, list[PickedToolbox]] = {}  # a saved run may be resumed twice at once
         if search:
-            own = Catalog([search_tools()], source="search_tools=True")
-            self.runner = runner.with_tools(own.bind({ToolSearch: per_call(self._of_call)}))
+            catalog = Catalog([search_tools()], source="search_tools=True")
+            self.runner = runner.with_tools(catalog.bind({ToolSearch: per_call(self._of_call)}))
         self._always = (*([NAME] if search else []), *always.names)
         if always:
             self.runner = self.runner.with_tools(always)
 
     @property
-    def most(self) -> int:
+    def max_tools(self) -> int:
         """How many tools a run may offer, including those that it always offers."""
-        most = max(_MOST, self._options.max_candidates + max(1, len(self._always)))
-        return most - self._apart
+        total = max(_MOST_TOOLS, self._options.max_candidates + max(1, len(self._always)))
+        return total - self._answer_tools
 
     async def begin(
         self,
         messages: Sequence[Message],
-        before: Iterable[str],
+        earlier: Iterable[str],
         context: PolicyContext,
         *,
         begun: bool = False,
     ) -> PickedToolbox:
-        """Return the toolbox of a new run; `before` names what its conversation was offered.
+        """Return the toolbox of a new run; `earlier` names what its conversation was offered.
 
         If the run has `begun` and another agent has spoken in the meantime, all of that stays.
         Raises what `pick_tools` raises.
         """
         best = await self.best(messages, context, self._options.max_candidates)
-        picked = best.kept
+        picked = best.picks
         called = [call.name for message in messages for call in message.tool_calls]
-        wanted = [*(p.definition.name for p in picked), *reversed(called)]
-        names = self._at_first(before, wanted, context, begun=begun)
+        wanted_names = [*(p.definition.name for p in picked), *reversed(called)]
+        names = self._initial_names(earlier, wanted_names, context, begun=begun)
         offered = [*(name for name in self._always if self.permits(name, context)), *names]
         return self.reopen(offered, context, self._choice(best, offered, called))
 
@@ -319,9 +319,9 @@ class AgentPicking:
 
     def close(self, toolbox: PickedToolbox, run_id: str) -> None:
         """Forget the toolbox of a run that is over."""
-        opened = self._open[run_id]
-        opened.remove(toolbox)
-        if not opened:
+        toolboxes = self._open[run_id]
+        toolboxes.remove(toolbox)
+        if not toolboxes:
             del self._open[run_id]
 
     async def best(self, request: object, context: PolicyContext, count: int) -> Best:
@@ -330,19 +330,21 @@ class AgentPicking:
         Policies are asked about the few that were picked, not about a whole catalog.
         """
         options = msgspec.structs.replace(self._options, max_candidates=count)
-        kept: list[PickResult] = []
+        picks: list[PickResult] = []
         denied: list[tuple[str, str]] = []
         while True:
             picked = await pick_tools(request, self._catalog, options)
             if picked and picked[0].provenance.timed_out:  # the scorer is not asked again
-                return Best(kept or self._as_registered(picked[0], context, count), denied)
-            judged = [(p, self.runner.never_allows(p.definition, context)) for p in picked]
-            kept = [p for p, deny in judged if deny is None]
-            denied = [(p.definition.name, _why(deny)) for p, deny in judged if deny is not None]
-            if len(kept) >= count or len(picked) < options.max_candidates:
-                return Best(kept[:count], denied)
-            deeper = options.max_candidates * _DEEPER
-            options = msgspec.structs.replace(options, max_candidates=deeper)
+                return Best(picks or self._as_registered(picked[0], context, count), denied)
+            verdicts = [(p, self.runner.never_allows(p.definition, context)) for p in picked]
+            picks = [p for p, deny in verdicts if deny is None]
+            denied = [
+                (p.definition.name, _denial(deny)) for p, deny in verdicts if deny is not None
+            ]
+            if len(picks) >= count or len(picked) < options.max_candidates:
+                return Best(picks[:count], denied)
+            more_candidates = options.max_candidates * _DEEPER_FACTOR
+            options = msgspec.structs.replace(options, max_candidates=more_candidates)
 
     def permits(self, name: str, context: PolicyContext) -> bool:
         """Return whether the tool exists and this caller may call it under some circumstances."""
@@ -353,29 +355,34 @@ class AgentPicking:
 
     def in_order(self, names: Iterable[str]) -> list[str]:
         """Return the tools in catalog order, so that equal sets make equal requests."""
-        return sorted(names, key=self._place.__getitem__)
+        return sorted(names, key=self._positions.__getitem__)
 
     def _choice(self, best: Best, offered: Iterable[str], called: Iterable[str]) -> Choice:
         """Return why these are offered: the scores of those picked, the source of the others."""
-        on_offer, used = dict.fromkeys(offered), frozenset(called)
-        told = (Candidate.of(p.definition.name, p.score, p.reason) for p in best.kept)
-        candidates = [c for c in told if c.name in on_offer]
+        on_offer, called_names = dict.fromkeys(offered), frozenset(called)
+        scored = (Candidate.of(p.definition.name, p.score, p.reason) for p in best.picks)
+        candidates = [c for c in scored if c.name in on_offer]
         picked = {c.name for c in candidates}
         for name in on_offer:
             if name not in picked:
-                why = _SEARCH if name == NAME else _CALLED if name in used else _OFFERED
-                why = _ALWAYS if name in self._always and name != NAME else why
-                candidates.append(Candidate(name, None, why))
-        _, left_out = candidates_of(self._catalog, self._options.filters(), self._options.quota)
+                reason = _SEARCH if name == NAME else _CALLED if name in called_names else _OFFERED
+                reason = _ALWAYS if name in self._always and name != NAME else reason
+                candidates.append(Candidate(name, None, reason))
+        _, excluded = candidates_of(self._catalog, self._options.filters(), self._options.quota)
         return Choice.of(
             scorer_name(self._options.chosen_scorer()),
             candidates,
-            chain(best.denied, ((out.tool, out.reason) for out in left_out)),
-            timed_out=any(p.provenance.timed_out for p in best.kept),
+            chain(best.denied, ((out.tool, out.reason) for out in excluded)),
+            timed_out=any(p.provenance.timed_out for p in best.picks),
         )
 
-    def _at_first(
-        self, before: Iterable[str], wanted: Iterable[str], context: PolicyContext, *, begun: bool
+    def _initial_names(
+        self,
+        earlier_names: Iterable[str],
+        wanted_names: Iterable[str],
+        context: PolicyContext,
+        *,
+        begun: bool,
     ) -> list[str]:
         """Return what was offered before, in its order, then what is newly wanted, best first.
 
@@ -383,34 +390,36 @@ class AgentPicking:
         model repeats what it has seen itself do. If nothing is added, nothing is removed, unless it
         is more than a run may offer.
         """
-        kept, needed = (self._eligible(names, context) for names in (before, wanted))
-        new, room = set(needed).difference(kept), self.most - max(1, len(self._always))
+        earlier, wanted = (
+            self._eligible_names(names, context) for names in (earlier_names, wanted_names)
+        )
+        new, room = set(wanted).difference(earlier), self.max_tools - max(1, len(self._always))
         if begun:
-            fitting = [name for name in needed if name in new][: max(0, room - len(kept))]
-            return [*kept, *self.in_order(fitting)]
-        enough = min(room, _CARRIED * self._options.max_candidates) if new else room
-        if len(kept) + len(new) > enough:
-            kept, new = [], set(needed[:room])
-        return [*kept, *self.in_order(new)]
+            added = [name for name in wanted if name in new][: max(0, room - len(earlier))]
+            return [*earlier, *self.in_order(added)]
+        limit = min(room, _GATHER_FACTOR * self._options.max_candidates) if new else room
+        if len(earlier) + len(new) > limit:
+            earlier, new = [], set(wanted[:room])
+        return [*earlier, *self.in_order(new)]
 
-    def _eligible(self, names: Iterable[str], context: PolicyContext) -> list[str]:
+    def _eligible_names(self, names: Iterable[str], context: PolicyContext) -> list[str]:
         """Return those that could be picked for this caller now.
 
         The options also apply to what was offered or called before.
         """
-        there = [self._catalog[name] for name in dict.fromkeys(names) if name in self._place]
-        left, _ = candidates_of(there, self._options.filters(), self._options.quota)
-        found = (tool.get_definition().name for tool in left)
-        return [name for name in found if self.permits(name, context)]
+        existing = [self._catalog[name] for name in dict.fromkeys(names) if name in self._positions]
+        eligible, _ = candidates_of(existing, self._options.filters(), self._options.quota)
+        eligible_names = (tool.get_definition().name for tool in eligible)
+        return [name for name in eligible_names if self.permits(name, context)]
 
     def _as_registered(
-        self, late: PickResult, context: PolicyContext, count: int
+        self, timed_out: PickResult, context: PolicyContext, count: int
     ) -> list[PickResult]:
-        """Return the first permitted tools in the order of registration, marked as `late` is."""
-        left, _ = candidates_of(self._catalog, self._options.filters(), self._options.quota)
-        permitted = (t for t in left if self.permits(t.get_definition().name, context))
+        """Return the first permitted tools in the order of registration, marked as `timed_out` is."""
+        candidates, _ = candidates_of(self._catalog, self._options.filters(), self._options.quota)
+        permitted = (t for t in candidates if self.permits(t.get_definition().name, context))
         return [
-            msgspec.structs.replace(late, tool=tool, definition=tool.get_definition())
+            msgspec.structs.replace(timed_out, tool=tool, definition=tool.get_definition())
             for tool in islice(permitted, count)
         ]
 
@@ -440,24 +449,26 @@ class PickedToolbox(Toolbox):
 
     def take(self, outcomes: Iterable[Outcome]) -> bool:
         """Take the found tools from the records: a call that is not run again has one, too."""
-        searches = [o for o in outcomes if is_search(o)]
-        by_call = {o.record.id: names_found(o.record.result) for o in searches}
-        found = list(chain.from_iterable(by_call.values()))
+        searches = [outcome for outcome in outcomes if is_search(outcome)]
+        by_call = {outcome.record.id: names_found(outcome.record.result) for outcome in searches}
+        names = list(chain.from_iterable(by_call.values()))
         self.loads = {}
-        if not found or not self._picking.searches:
+        if not names or not self._picking.searches:
             return False
-        known = self.known(found)
-        self._names.update(self._new(name for name in found if name in known))
-        more = self._names.intersection(found).difference(self.names)
-        if more:
-            noticed = (o.record.id for o in searches if o.notice)
-            self.loads = _firsts(by_call, more, without=frozenset(noticed))
-            in_order = self._picking.in_order(more)
-            new = (self._scored.get(name) or Candidate(name, None, _FOUND) for name in in_order)
-            self.choice = (self.choice or Choice()).with_offered(new)
+        known = self.known(names)
+        self._names.update(self._addable(name for name in names if name in known))
+        new_names = self._names.intersection(names).difference(self.names)
+        if new_names:
+            with_notice = (outcome.record.id for outcome in searches if outcome.notice)
+            self.loads = _first_finds(by_call, new_names, without=frozenset(with_notice))
+            in_order = self._picking.in_order(new_names)
+            candidates = (
+                self._scored.get(name) or Candidate(name, None, _FOUND) for name in in_order
+            )
+            self.choice = (self.choice or Choice()).with_offered(candidates)
             self.tools = (*self.tools, *(self._catalog[name] for name in in_order))
-            self._told = _NOTHING
-        return bool(more)
+            self._last_offer = _NO_OFFERS
+        return bool(new_names)
 
     def known(self, names: Iterable[str]) -> frozenset[str]:
         return frozenset(name for name in names if self._picking.permits(name, self._context))
@@ -470,19 +481,20 @@ class PickedToolbox(Toolbox):
 
         Raises ToolError.
         """
-        found = (await self._picking.best(query, self._context, limit)).kept
-        if found and found[0].provenance.timed_out:
+        picks = (await self._picking.best(query, self._context, limit)).picks
+        if picks and picks[0].provenance.timed_out:
             raise ToolError("the search took too long", retryable=True)
-        names = [p.definition.name for p in found]
-        self._names.update(self._new(names))  # at once: other searches of this turn need room, too
-        if found and self._names.isdisjoint(names):
+        names = [p.definition.name for p in picks]
+        # at once: other searches of this turn need room, too
+        self._names.update(self._addable(names))
+        if picks and self._names.isdisjoint(names):
             raise ToolError("no more tools can be offered in this run")
-        for name, p in zip(names, found, strict=True):
-            why = f"{_FOUND}: {p.reason}" if p.reason else _FOUND
-            self._scored[name] = Candidate.of(name, p.score, why)
-        return [p.definition for p in found if p.definition.name in self._names]
+        for name, p in zip(names, picks, strict=True):
+            reason = f"{_FOUND}: {p.reason}" if p.reason else _FOUND
+            self._scored[name] = Candidate.of(name, p.score, reason)
+        return [p.definition for p in picks if p.definition.name in self._names]
 
-    def _new(self, names: Iterable[str]) -> list[str]:
+    def _addable(self, names: Iterable[str]) -> list[str]:
         """Return names that are neither offered nor promised yet, as many as there is room for."""
-        room = max(0, self._picking.most - len(self._names))
+        room = max(0, self._picking.max_tools - len(self._names))
         return [name for name in names if name not in self._names][:room]

@@ -24,7 +24,7 @@ from toolcrib.values.media import contradiction
 from toolcrib.values.message import Message
 from toolcrib.values.typed import check_type
 
-_WANTED = "a str, or a list of texts, Images and Files: what the user says"
+_EXPECTED = "a str, or a list of texts, Images and Files: what the user says"
 _NO_UTF_8 = (
     "has half of a surrogate pair, which UTF-8 cannot encode: decode it with errors='replace', or give"
     " the bytes that it was read from to from_bytes(…)"
@@ -33,7 +33,7 @@ _NO_BASE64 = "is not base64: give its bytes to from_bytes(…), or its file to f
 _PART = "a str, an Image, a File or a Link; a file is Image.from_path(…) or File.from_path(…)"
 
 
-def asked_message(prompt: Prompt) -> Message:
+def prompt_message(prompt: Prompt) -> Message:
     """Return the user's message.
 
     Raises TypeError for something that is not a prompt, and ToolcribError for a part whose data
@@ -41,7 +41,7 @@ def asked_message(prompt: Prompt) -> Message:
     """
     if isinstance(prompt, str):
         return Message.user(encodable(prompt))
-    check_type("prompt", prompt, (list, tuple), _WANTED)
+    check_type("prompt", prompt, (list, tuple), _EXPECTED)
     parts = [_checked(f"prompt[{at}]", part) for at, part in enumerate(prompt)]
     first = parts.pop(0) if parts and isinstance(parts[0], str) else ""
     return Message("user", str(first), parts=tuple(parts))
@@ -58,13 +58,13 @@ def _checked(name: str, part: Part) -> Part:
         raise ToolcribError(f"{name} cannot be sent: its {field} {_NO_UTF_8}") from None
     except ValueError:
         raise ToolcribError(f"{name} cannot be sent: its data {_NO_BASE64}") from None
-    wrong = "" if isinstance(part, Link) else _wrong(part)
-    if wrong:
-        raise ToolcribError(f"{name}: {wrong}")
+    mismatch = "" if isinstance(part, Link) else _mismatch(part)
+    if mismatch:
+        raise ToolcribError(f"{name}: {mismatch}")
     return part
 
 
-def _wrong(part: Media) -> str:
+def _mismatch(part: Media) -> str:
     """Return why an image or a file does not match its description; empty if it may match."""
     data, media_type = inline_data(part), media_type_of(part)
     if data is None and part.url[:5].lower() == "data:":

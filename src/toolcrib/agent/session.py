@@ -34,9 +34,11 @@ from toolcrib.values.run import (
 )
 from toolcrib.values.typed import came, check_each, check_type
 
-_KEPT = ("completed", "limited", "waiting")
-_ELSEWHERE = "the run belongs to another conversation, or to a turn of this one that was not kept"
-_STALE = (
+_KEPT_STATUSES = ("completed", "limited", "waiting")
+_OTHER_CONVERSATION = (
+    "the run belongs to another conversation, or to a turn of this one that was not kept"
+)
+_OUTDATED = (
     "the state is out of date: its run has continued in this conversation. Resume the last state of"
     " the run, or send(…) what is to be done now"
 )
@@ -71,7 +73,7 @@ class _SavedSession(msgspec.Struct, frozen=True):
     instructed: bool | None = None
 
 
-_OWN = {  # parameters of `Agent.run` that the session sets itself
+_SESSION_PARAMETERS = {  # parameters of `Agent.run` that the session sets itself
     "history": "session.messages",
     "offered": "session.offered",
     "speaker": "session.speaker, who spoke last, or whom you set there",
@@ -113,14 +115,16 @@ class Session(Generic[A]):
     @messages.setter
     def messages(self, messages: Sequence[Message]) -> None:
         """Set other messages; runs stay known if the new messages continue the present ones."""
-        here = split_system(self._messages)[1]
+        previous = split_system(self._messages)[1]
         checked = check_each("messages", messages, Message, "a list of Message")
-        system, said = split_system(checked)
+        system, conversation = split_system(checked)
         self._instructed = self._instructed if system[:1] == self._system[:1] else None
         self._system = system
-        goes_on = said[: len(here)] == here
-        kept, more = (self._turns, said[len(here) :]) if goes_on else ((), said)
-        self._take((*kept, RunTurn(messages=more)))
+        is_continued = conversation[: len(previous)] == previous
+        turns, added = (
+            (self._turns, conversation[len(previous) :]) if is_continued else ((), conversation)
+        )
+        self._take((*turns, RunTurn(messages=added)))
 
     def said_in(self, run_id: str) -> tuple[Message, ...]:
         """Return what a run has said here, with this conversation's call ids.
@@ -143,7 +147,7 @@ class Session(Generic[A]):
         Takes and raises what `Agent.run` does; calls made before an error stay in the conversation.
         """
         return await self._run(
-            self._next_turn(), lambda: self._asked(prompt, caller, deps, options)
+            self._next_turn(), lambda: self._new_drive(prompt, caller, deps, options)
         )
 
     async def resume(
@@ -163,12 +167,14 @@ class Session(Generic[A]):
             self._turn_of(state), lambda: self.agent.team.resumed(state, answers or {}, deps)
         )
 
-    def _asked(
+    def _new_drive(
         self, prompt: Prompt, caller: Caller, deps: Deps | None, options: RunOptions
     ) -> Drive:
-        for name, where in _OWN.items():
+        for name, source in _SESSION_PARAMETERS.items():
             if name in options:
-                raise TypeError(f"{name}= cannot be given to a session, which has its own: {where}")
+                raise TypeError(
+                    f"{name}= cannot be given to a session, which has its own: {source}"
+                )
         team = self.agent.team
         state = team.prepared(
             prompt,
@@ -183,16 +189,16 @@ class Session(Generic[A]):
 
     async def _run(self, turn: RunTurn, start: Callable[[], Drive]) -> RunResult:
         self._begin(turn)
-        ended: list[RunResult] = []
+        results: list[RunResult] = []
 
-        def heard(event: Event) -> None:
+        def on_event(event: Event) -> None:
             if isinstance(event, Done):
-                ended.append(event.result)
+                results.append(event.result)
 
         try:
-            return await start()(Listener(heard, streaming=False))
+            return await start()(Listener(on_event, streaming=False))
         finally:
-            self._end(turn, ended[0] if ended else None)
+            self._end(turn, results[0] if results else None)
 
     def stream(
         self,
@@ -206,7 +212,9 @@ class Session(Generic[A]):
 
         That holds whether or not the events are read.
         """
-        return self._streamed(self._next_turn(), lambda: self._asked(prompt, caller, deps, options))
+        return self._streamed(
+            self._next_turn(), lambda: self._new_drive(prompt, caller, deps, options)
+        )
 
     def resume_stream(
         self,
@@ -241,7 +249,7 @@ class Session(Generic[A]):
         check_type("result", result, RunResult, "a RunResult: what agent.resume(…) gives")
         if self._busy is not None and self._busy.run_id == result.state.run_id:
             raise ToolcribError("this session is busy with that run: await its end first")
-        before = self._known(result.state)
+        before = self._known_turn(result.state)
         turn = before.replaced(result.state, over=result.status == "completed")
         if turn.extends(before):
             self._put(turn, result)
@@ -255,15 +263,15 @@ class Session(Generic[A]):
     def _turn_of(self, state: RunState) -> RunTurn:
         """Return the turn of the run whose last state here this is. Raises ToolcribError."""
         check_type("state", state, RunState, "a RunState: RunState.from_json(text)")
-        known = self._known(state)
-        turn = known.replaced(state)
-        if not known.messages and turn.tells_more(known):
-            raise ToolcribError(_ELSEWHERE)
-        if known.messages and not (turn.extends(known) and known.extends(turn)):
-            raise ToolcribError(_STALE)
-        return known
+        previous = self._known_turn(state)
+        turn = previous.replaced(state)
+        if not previous.messages and turn.tells_more(previous):
+            raise ToolcribError(_OTHER_CONVERSATION)
+        if previous.messages and not (turn.extends(previous) and previous.extends(turn)):
+            raise ToolcribError(_OUTDATED)
+        return previous
 
-    def _known(self, state: RunState) -> RunTurn:
+    def _known_turn(self, state: RunState) -> RunTurn:
         """Return a run's turn as the conversation has it; empty if the run begins at its end.
 
         Raises ToolcribError for a run that has no place here.
@@ -271,29 +279,30 @@ class Session(Generic[A]):
         for turn in self._turns:
             if turn.run_id == state.run_id:
                 return turn
-        said, here = settled(state), split_system(self.messages)[1]
-        next_ = said[len(here) : len(here) + 1]  # a run begins with what a user says
-        if next_ and next_[0].by_user and said[: len(here)] == here:
-            return RunTurn(state.run_id, len(here))
-        return self._adopted(RunTurn(state.run_id, messages=said))
+        messages, conversation = settled(state), split_system(self.messages)[1]
+        # a run begins with what a user says
+        next_ = messages[len(conversation) : len(conversation) + 1]
+        if next_ and next_[0].by_user and messages[: len(conversation)] == conversation:
+            return RunTurn(state.run_id, len(conversation))
+        return self._adopt_turn(RunTurn(state.run_id, messages=messages))
 
-    def _adopted(self, whole: RunTurn) -> RunTurn:
+    def _adopt_turn(self, run_turn: RunTurn) -> RunTurn:
         """Return the turn of a run whose messages were given to the session as a list.
 
         The list begins with the whole turn and, if it continues, does so with a user's message.
         Raises ToolcribError.
         """
         first, *others = self._turns or (RunTurn(),)
-        at = len(whole.messages)
-        same = first.messages[:at] == whole.messages
-        begins = bool(first.messages) and first.messages[:1] == whole.messages[:1]
-        extends = not others and whole.extends(first)  # others began on messages it lacks
-        if first.run_id or not (begins and (same or extends)):
-            raise ToolcribError(_ELSEWHERE)
-        if any(not message.by_user for message in first.messages[at : at + 1]):
-            raise ToolcribError(_STALE)
-        turn = msgspec.structs.replace(whole, messages=first.messages[:at])
-        self._take((turn, RunTurn(messages=first.messages[at:]), *others))
+        count = len(run_turn.messages)
+        is_prefix = first.messages[:count] == run_turn.messages
+        same_start = bool(first.messages) and first.messages[:1] == run_turn.messages[:1]
+        extends = not others and run_turn.extends(first)  # others began on messages it lacks
+        if first.run_id or not (same_start and (is_prefix or extends)):
+            raise ToolcribError(_OTHER_CONVERSATION)
+        if any(not message.by_user for message in first.messages[count : count + 1]):
+            raise ToolcribError(_OUTDATED)
+        turn = msgspec.structs.replace(run_turn, messages=first.messages[:count])
+        self._take((turn, RunTurn(messages=first.messages[count:]), *others))
         return turn
 
     def _take(self, turns: tuple[RunTurn, ...]) -> None:
@@ -302,15 +311,15 @@ class Session(Generic[A]):
 
     def _put(self, turn: RunTurn, result: RunResult) -> None:
         """Put a turn in its place: its old place, or after all others."""
-        before = self._messages
+        previous = self._messages
         if any(each.run_id == turn.run_id for each in self._turns):
             turns = tuple(turn if t.run_id == turn.run_id else t for t in self._turns)
         else:
             self._system, turns = split_system(result.messages)[0], (*self._turns, turn)
             self._instructed = result.state.instructions != "none"
         self._take(turns)
-        spoke = self.agent.team.named((result.state.speakers or ("",))[-1])
-        if self._messages != before and spoke.picking is not None:
+        speaker = self.agent.team.named((result.state.speakers or ("",))[-1])
+        if self._messages != previous and speaker.picking is not None:
             self.offered = result.state.offered or self.offered
         if result.state.speakers and self._turns and self._turns[-1].run_id == turn.run_id:
             self.speaker = result.state.speakers[-1]
@@ -328,10 +337,10 @@ class Session(Generic[A]):
         self._busy = None
         if result is None:
             return
-        begun = msgspec.structs.replace(turn, run_id=result.state.run_id)
-        ended = begun.replaced(result.state, over=result.status == "completed")
-        if result.status in _KEPT or ended.tells_more(begun):
-            self._put(ended, result)
+        started = msgspec.structs.replace(turn, run_id=result.state.run_id)
+        final = started.replaced(result.state, over=result.status == "completed")
+        if result.status in _KEPT_STATUSES or final.tells_more(started):
+            self._put(final, result)
 
     def to_json(self) -> str:
         """Return the messages as a JSON list, or an object if more has to be stored.
@@ -364,32 +373,32 @@ class Session(Generic[A]):
         session._instructed = saved.instructed if session._system else None
         if saved.speaker:
             session.speaker = agent.team.named(saved.speaker).name
-        made = session._signature(saved)
-        if made:
-            check_signature(saved.signature, made, "the saved session")
+        signature = session._signature(saved)
+        if signature:
+            check_signature(saved.signature, signature, "the saved session")
         if saved.turns:
             session._take(_turns_of(saved))
         return session
 
     def _saved(self) -> _SavedSession:
-        said = tuple(message for turn in self._turns for message in turn.messages)
-        messages = (*self._system, *said)
+        conversation = tuple(message for turn in self._turns for message in turn.messages)
+        messages = (*self._system, *conversation)
         turns = tuple(
             _SavedTurn(turn.run_id, turn.before, len(turn.messages), turn.over, turn.within)
             for turn in self._turns
         )
-        over = all(turn.over or not turn.run_id for turn in turns)
-        plain = over and messages == self._messages
-        kept = () if plain else turns
-        told = self._system and not self.agent.team.is_instructed
-        instructed = self._instructed if told else None
+        all_over = all(turn.over or not turn.run_id for turn in turns)
+        is_plain = all_over and messages == self._messages
+        saved_turns = () if is_plain else turns
+        has_instructions = self._system and not self.agent.team.is_instructed
+        instructed = self._instructed if has_instructions else None
         return _SavedSession(
-            messages, self.offered, turns=kept, speaker=self.speaker, instructed=instructed
+            messages, self.offered, turns=saved_turns, speaker=self.speaker, instructed=instructed
         )
 
     def _signature(self, saved: _SavedSession) -> str:
-        signed = (saved.messages, saved.offered, *([saved.turns] if saved.turns else []))
-        plain = msgspec.json.decode(msgspec.json.encode(signed))
+        parts = (saved.messages, saved.offered, *([saved.turns] if saved.turns else []))
+        plain = msgspec.json.decode(msgspec.json.encode(parts))
         plain += [{"speaker": saved.speaker}] if saved.speaker else []
         plain += [] if saved.instructed is None else [{"instructed": saved.instructed}]
         for turn in plain[2] if saved.turns else ():
@@ -400,14 +409,16 @@ class Session(Generic[A]):
 
 def _turns_of(saved: _SavedSession) -> tuple[RunTurn, ...]:
     """Return the turns with their messages. Raises SourceError if they do not fit the messages."""
-    said = split_system(saved.messages)[1]
+    conversation = split_system(saved.messages)[1]
     ids = [turn.run_id for turn in saved.turns if turn.run_id]
     counts = [turn.count for turn in saved.turns]
-    wrong = min(counts) < 0 or sum(counts) != len(said) or len(set(ids)) != len(ids)
-    if wrong or any(turn.before < 0 for turn in saved.turns):
+    is_wrong = min(counts) < 0 or sum(counts) != len(conversation) or len(set(ids)) != len(ids)
+    if is_wrong or any(turn.before < 0 for turn in saved.turns):
         raise SourceError("not a saved session: its turns do not fit its messages")
     ends = itertools.accumulate(counts)
     return tuple(
-        RunTurn(turn.run_id, turn.before, said[end - turn.count : end], turn.over, turn.within)
+        RunTurn(
+            turn.run_id, turn.before, conversation[end - turn.count : end], turn.over, turn.within
+        )
         for turn, end in zip(saved.turns, ends, strict=True)
     )

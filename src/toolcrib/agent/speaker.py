@@ -34,7 +34,7 @@ Deps: TypeAlias = Mapping[Any, object]
 To a type checker a `dict[type[Orders], …]` is not a mapping of arbitrary classes, so the keys are
 checked at run time.
 """
-_TO_COME = Message.system("")
+_PLACEHOLDER = Message.system("")
 """Reserves the place of instructions that are a function of the run, until it begins."""
 
 
@@ -68,7 +68,7 @@ class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
     runner: ToolRunner
     label: AgentLabel
     instructions: Instructions
-    asked: RunSettings
+    settings: RunSettings
     limits: Limits
     heirs: Mapping[str, str]
     missing: str
@@ -83,8 +83,8 @@ class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
     def system(self) -> list[Message]:
         """Return the instructions that a run begins with; a placeholder for a function."""
         if not isinstance(self.instructions, str):
-            return [_TO_COME]
-        text = self._told(self.instructions)
+            return [_PLACEHOLDER]
+        text = self._full_instructions(self.instructions)
         return [Message.system(text)] if text else []
 
     @property
@@ -100,25 +100,27 @@ class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
         previous run left it there. What other agents' instructions say about writing a typed answer
         is removed, too.
         """
-        told = self.system()
-        left, said = split_system(state.messages)
-        left = tuple(filter(None, map(without_output, left[1:] if instructed else left)))
-        given = left != () and instructed is None
-        if given and self.is_instructed:
-            given, left = False, left[1:]
-        where: Any = "first" if told else "none"
-        if given and told == [_TO_COME]:
-            where = "replacing"
-        return msgspec.structs.replace(state, messages=(*told, *left, *said), instructions=where)
+        system = self.system()
+        leading, conversation = split_system(state.messages)
+        leading = tuple(filter(None, map(without_output, leading[1:] if instructed else leading)))
+        has_own = leading != () and instructed is None
+        if has_own and self.is_instructed:
+            has_own, leading = False, leading[1:]
+        mode: Any = "first" if system else "none"
+        if has_own and system == [_PLACEHOLDER]:
+            mode = "replacing"
+        return msgspec.structs.replace(
+            state, messages=(*system, *leading, *conversation), instructions=mode
+        )
 
-    def _told(self, instructions: str) -> str:
+    def _full_instructions(self, instructions: str) -> str:
         """Return the instructions, with those for writing a typed answer."""
-        told = [encodable(instructions), self.output.instructions if self.output else ""]
-        return "\n\n".join(text for text in told if text)
+        texts = [encodable(instructions), self.output.instructions if self.output else ""]
+        return "\n\n".join(text for text in texts if text)
 
-    def instructing(self, state: RunState, deps: Deps) -> Callable[[], Awaitable[str]] | None:
+    def instructions_for(self, state: RunState, deps: Deps) -> Callable[[], Awaitable[str]] | None:
         """Return a function that makes the instructions of a run that only has a placeholder."""
-        if state.messages[:1] != (_TO_COME,):
+        if state.messages[:1] != (_PLACEHOLDER,):
             return None
         info = RunInfo(state.run_id, state.caller, self.name, state.messages[1:], deps)
 
@@ -129,23 +131,23 @@ class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
             if isawaitable(text):
                 text = await text
             check_type("the result of instructions", text, str, "a str")
-            return self._told(text)
+            return self._full_instructions(text)
 
         return instruct
 
-    def checked(self, asked: RunSettings) -> RunSettings:
+    def checked(self, settings: RunSettings) -> RunSettings:
         """Return the settings. Raises CatalogError for the choice of a tool that does not exist."""
-        for name in _names_in(asked.tool_choice):
+        for name in _names_in(settings.tool_choice):
             self.runner.catalog.only(name)
-        return asked
+        return settings
 
-    def asking(self, state: RunState) -> RunSettings:
+    def settings_for(self, state: RunState) -> RunSettings:
         """Return what a run asks of the model: its own settings, then the agent's."""
-        own = state.settings
+        settings = state.settings
         if len(state.speakers) > 1:
-            choice = within_catalog(own.tool_choice, self.runner.catalog)
-            own = msgspec.structs.replace(own, tool_choice=choice)
-        return self.asked if own == RunSettings() else own.over(self.asked)
+            choice = within_catalog(settings.tool_choice, self.runner.catalog)
+            settings = msgspec.structs.replace(settings, tool_choice=choice)
+        return self.settings if settings == RunSettings() else settings.over(self.settings)
 
     def bound(self, deps: Deps | None) -> ToolRunner:
         """Return the runner of one run, with the capabilities it is given. Raises BindingError."""
@@ -167,27 +169,27 @@ class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
         catalog, picking = self.runner.catalog, self.picking
         if picking is None:
             return Toolbox(catalog, tuple(catalog))
-        chosen = _names_in(self.asking(state).tool_choice)
-        before = (*state.offered, *(name for name in chosen if name not in state.offered))
-        begin = partial(picking.begin, state.messages, before, context, begun=state.turn > 0)
+        chosen = _names_in(self.settings_for(state).tool_choice)
+        earlier = (*state.offered, *(name for name in chosen if name not in state.offered))
+        begin = partial(picking.begin, state.messages, earlier, context, begun=state.turn > 0)
         if steps is None:
             return await begin()
-        made: list[Toolbox] = []
+        toolboxes: list[Toolbox] = []
 
         async def work() -> ToolsStep:
-            made.append(await begin())
-            return ToolsStep(made[0].names, made[0].choice)
+            toolboxes.append(await begin())
+            return ToolsStep(toolboxes[0].names, toolboxes[0].choice)
 
         step = await steps.run("tools", work, ToolsStep)
-        there = [name for name in step.names if name in catalog]
-        return made[0] if made else picking.reopen(there, context, step.choice)
+        existing = [name for name in step.names if name in catalog]
+        return toolboxes[0] if toolboxes else picking.reopen(existing, context, step.choice)
 
     def check_offered(self, state: RunState) -> None:
         """Raise SourceError if a tool that a saved run was offered no longer exists."""
-        gone = [name for name in state.offered if name not in self.runner.catalog]
-        if gone:
+        missing = [name for name in state.offered if name not in self.runner.catalog]
+        if missing:
             raise SourceError(
-                f"the run was offered the tool '{gone[0]}', which this agent does not have"
+                f"the run was offered the tool '{missing[0]}', which this agent does not have"
             )
 
     def reopened(self, state: RunState, context: PolicyContext) -> Toolbox:
@@ -199,8 +201,8 @@ class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
 
     def is_handed(self, state: RunState) -> bool:
         """Return whether a run was handed over to this agent, which has said nothing since."""
-        own = {handover_name(self.name): self.name} if len(state.speakers) > 1 else {}
-        return handed_to(state.messages, own) is not None
+        own_tool = {handover_name(self.name): self.name} if len(state.speakers) > 1 else {}
+        return handed_to(state.messages, own_tool) is not None
 
     def taking_over(self, state: RunState, by: Speaker, before: tuple[str, ...] = ()) -> RunState:
         """Return the state of a run in which this agent begins to speak, handed over `by` another.
@@ -208,25 +210,25 @@ class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
         It has this agent's instructions in place of the other's, and the tools that it offered
         `before`, if it has spoken in this process.
         """
-        told, theirs = self.system(), state.instructions not in ("none", None)
+        system, has_instructions = self.system(), state.instructions not in ("none", None)
         if state.instructions is None:  # saved by an earlier version
-            theirs = bool(by.system()) and state.messages[0].role == "system"
+            has_instructions = bool(by.system()) and state.messages[0].role == "system"
         return msgspec.structs.replace(
             state,
-            messages=(*told, *state.messages[theirs:]),
-            instructions="first" if told else "none",
-            marks=moved(state.marks, len(told) - theirs),
+            messages=(*system, *state.messages[has_instructions:]),
+            instructions="first" if system else "none",
+            marks=moved(state.marks, len(system) - has_instructions),
             offered=before,
             origin=None,
             choice=None,
         )
 
 
-def check_given(missing: str, why: str, who: str = "") -> None:
+def check_given(missing: str, remedy: str, who: str = "") -> None:
     """Raise BindingError if capabilities are missing that each run has to be given, to `who`."""
     if missing:
-        named = f"{who}: " if who else ""
-        raise BindingError(f"{named}{missing}, which must be given to each run; {why}")
+        prefix = f"{who}: " if who else ""
+        raise BindingError(f"{prefix}{missing}, which must be given to each run; {remedy}")
 
 
 def _names_in(choice: ToolChoice | None) -> tuple[str, ...]:

@@ -84,7 +84,7 @@ class Spending:
         self._caller: Caller = state.caller
         self._runner = runner
         account = None if outer is None else outer.around.account
-        self._around: Account | None = None if account is None else account()
+        self._outer: Account | None = None if account is None else account()
         self._tool = "" if outer is None else outer.call.tool
         self._call_id = "" if outer is None else outer.call.call_id
         self._steps = steps if outer is None else outer.around.steps
@@ -106,15 +106,15 @@ class Spending:
 
     def begin_turn(self) -> str | None:
         """Count a turn, or return the name of the limit that it would exceed."""
-        limit = self._exceeded(_A_TURN) or self._taken_around(_A_TURN, ())
+        limit = self._exceeded(_A_TURN) or self._take_outer(_A_TURN, ())
         self.turn += limit is None
         return limit
 
     def give_turn_back(self) -> None:
         """Uncount the turn that was begun, because no model was asked in it."""
         self.turn -= 1
-        if self._around is not None:
-            self._around.give_back(_A_TURN)
+        if self._outer is not None:
+            self._outer.give_back(_A_TURN)
 
     def begin_calls(self, calls: Sequence[HydrationResult]) -> str | None:
         """Reserve calls, which the runner counts in the run itself, or return the exceeded limit.
@@ -122,18 +122,18 @@ class Spending:
         `end_calls` must follow.
         """
         new = [call for call in calls if call.call.id not in self._tally.begun]
-        made = [call.definition for call in new if call.definition and call.success]
-        more = Expense.of(made)
-        limit = self._exceeded(more, going_on=len(new) < len(calls))
-        limit = limit or (self._taken_around(more, made) if made else None)
+        definitions = [call.definition for call in new if call.definition and call.success]
+        expense = Expense.of(definitions)
+        limit = self._exceeded(expense, resumes=len(new) < len(calls))
+        limit = limit or (self._take_outer(expense, definitions) if definitions else None)
         if limit is None:
-            self._promised = self._tally.own.plus(more)
+            self._promised = self._tally.own.plus(expense)
         return limit
 
     def end_calls(self) -> None:
         """Give back, in outer runs, what was counted for calls that were not made."""
-        if self._around is not None:
-            self._around.give_back(self._reserved)
+        if self._outer is not None:
+            self._outer.give_back(self._reserved)
         self._promised = _NOTHING
 
     def take(self, tool: str, spent: Expense, calls: Sequence[ToolDefinition]) -> str | None:
@@ -141,25 +141,25 @@ class Spending:
         if limit is None:
             context = PolicyContext(self._caller, self._tally)
             limit = "budget" if self._runner.has_spent(tool, calls, context) else None
-        limit = limit or self._taken_around(spent, calls)
+        limit = limit or self._take_outer(spent, calls)
         if limit is None:
             self._tally.count_inner(spent)
         return limit
 
     def give_back(self, spent: Expense) -> None:
         self._tally.count_inner(spent, -1)
-        if self._around is not None:
-            self._around.give_back(spent)
+        if self._outer is not None:
+            self._outer.give_back(spent)
 
     def hold(self, call_id: str, suspended: SuspendedCall) -> None:
         """Note what a suspended call has spent so far, which is already counted."""
         self._suspended[call_id] = suspended
 
     def count_again(self, call_id: str, spent: SpentWithin) -> None:
-        before = self._suspended.get(call_id)
-        more = spent.beyond(SpentWithin() if before is None else spent_in(saved_run(before)))
-        self.give_back(Expense().plus(more.expense, -1))
-        self.use_within(call_id, more.usage)
+        suspended = self._suspended.get(call_id)
+        added = spent.beyond(SpentWithin() if suspended is None else spent_in(saved_run(suspended)))
+        self.give_back(Expense().plus(added.expense, -1))
+        self.use_within(call_id, added.usage)
 
     async def paid(
         self,
@@ -179,23 +179,27 @@ class Spending:
         if not self._paying:
             return await _replied(ask, request, cancels, who)
         context = PolicyContext(self._caller, self._tally)
-        asked = ModelRequest(os.urandom(16).hex(), models_of(client))
+        model_request = ModelRequest(os.urandom(16).hex(), models_of(client))
         for policy in self._paying:
-            may = await patiently(self._steps, partial(policy.may_ask, asked, context))()
-            if may is False:
+            is_allowed = await patiently(
+                self._steps, partial(policy.may_ask, model_request, context)
+            )()
+            if is_allowed is False:
                 raise LimitReached(MONEY)
-            if may is not True:  # anything else, such as a Deny, is not a yes
+            if is_allowed is not True:  # anything else, such as a Deny, is not a yes
                 raise ToolcribError(
                     f"{type(policy).__name__}.may_ask must return True or False, but returned a"
-                    f" {type(may).__name__}: no request is sent"
+                    f" {type(is_allowed).__name__}: no request is sent"
                 )
         reply = await _replied(ask, request, cancels, who)
         model = reply.model or client.model
-        answered = msgspec.structs.replace(asked, model=model, usage=reply.usage)
-        pays = [patiently(self._steps, partial(p.pay, answered, context)) for p in self._paying]
-        told = [await to_the_end(each) for each in pays]
+        paid_request = msgspec.structs.replace(model_request, model=model, usage=reply.usage)
+        payments = [
+            patiently(self._steps, partial(p.pay, paid_request, context)) for p in self._paying
+        ]
+        results = [await to_the_end(each) for each in payments]
         try:
-            for each in told:
+            for each in results:
                 each.check()
         except BaseException:
             self.use(reply.usage)  # it was answered, though nobody continues with it
@@ -206,8 +210,8 @@ class Spending:
         self.usage += usage
         self._tally.tokens = self.usage.input_tokens + self.usage.output_tokens
         self._emit(UsageReported(self.usage))
-        if self._around is not None:
-            self._around.use_within(self._call_id, usage)
+        if self._outer is not None:
+            self._outer.use_within(self._call_id, usage)
 
     def use_within(self, call_id: str, usage: Usage) -> None:
         self._within[call_id] = self._within.get(call_id, Usage()) + usage
@@ -223,24 +227,24 @@ class Spending:
         promised = self._promised
         return promised if promised is _NOTHING else promised.plus(self._tally.own, -1)
 
-    def _exceeded(self, more: Expense, *, going_on: bool = False) -> str | None:
+    def _exceeded(self, expense: Expense, *, resumes: bool = False) -> str | None:
         limits, tally, reserved = self._limits, self._tally, self._reserved
         if replays(self._own_steps):  # these began under other limits: what is stored is spent
             return None
-        if more.turns and self.turn + tally.inner.turns + more.turns > limits.turns:
+        if expense.turns and self.turn + tally.inner.turns + expense.turns > limits.turns:
             return "turns"
-        if more.turns and self.seconds_left == 0.0:  # a timer fires only when something waits
+        if expense.turns and self.seconds_left == 0.0:  # a timer fires only when something waits
             return "seconds"
-        calls = tally.calls + reserved.calls + more.calls
-        if (more.calls or going_on) and limits.calls is not None and calls > limits.calls:
+        calls = tally.calls + reserved.calls + expense.calls
+        if (expense.calls or resumes) and limits.calls is not None and calls > limits.calls:
             return "calls"
-        cost = tally.cost + reserved.cost + more.cost
+        cost = tally.cost + reserved.cost + expense.cost
         if limits.tool_cost is not None and cost > limits.tool_cost * ROUNDING:
             return "tool_cost"
         return None
 
-    def _taken_around(self, more: Expense, calls: Sequence[ToolDefinition]) -> str | None:
-        return None if self._around is None else self._around.take(self._tool, more, calls)
+    def _take_outer(self, expense: Expense, calls: Sequence[ToolDefinition]) -> str | None:
+        return None if self._outer is None else self._outer.take(self._tool, expense, calls)
 
 
 # What a client returns as its reply, whoever wrote the client.
@@ -270,8 +274,8 @@ async def _replied(ask: Ask, request: ChatRequest, cancels: int, who: str) -> Re
         raise ClientError(f"{who} gave a reply whose message is not the assistant's")
     if reply.finish in WHOLE or not reply.tool_calls:
         return reply
-    cut = tuple(msgspec.structs.replace(call, complete=False) for call in reply.tool_calls)
-    message = msgspec.structs.replace(reply.message, tool_calls=cut)
+    cut_calls = tuple(msgspec.structs.replace(call, complete=False) for call in reply.tool_calls)
+    message = msgspec.structs.replace(reply.message, tool_calls=cut_calls)
     return msgspec.structs.replace(reply, message=message)
 
 
@@ -282,7 +286,7 @@ async def _replied(ask: Ask, request: ChatRequest, cancels: int, who: str) -> Re
 # one says something new. All of this is read from the messages, so that a run resumed elsewhere knows
 # it, too.
 
-_Asked: TypeAlias = tuple[str, str]  # the tool, and the arguments as JSON text
+_CallKey: TypeAlias = tuple[str, str]  # the tool, and the arguments as JSON text
 
 
 class MadeCalls:
@@ -291,49 +295,49 @@ class MadeCalls:
     def __init__(self, limits: Limits, state: RunState, answer: str = "") -> None:
         self._limits = limits
         self._answer = answer  # a call of this tool is not a call of the run
-        self._at = _first_own(state)
-        self._open: dict[str, _Asked] = {}
-        self._made: set[_Asked] = set()
-        self._told: set[int] = set()
+        self._position = _first_own(state)
+        self._unanswered: dict[str, _CallKey] = {}
+        self._answered: set[_CallKey] = set()
+        self._result_keys: set[int] = set()
         self._repeated = 0
-        self._failed: dict[str, int] = {}
+        self._failures: dict[str, int] = {}
 
     def limit(self, messages: Sequence[Message], calls: Sequence[ToolCall]) -> str | None:
         """Return the limit of the run that keeps these calls from being made.
 
         They are the last in `messages` and have no results yet.
         """
-        self._read(messages)
+        self._read_new(messages)
         repeated, failures = self._limits.repeated_calls, self._limits.tool_errors
         is_stuck = repeated is not None and self._repeated >= repeated
-        if is_stuck and all((call.name, call.arguments) in self._made for call in calls):
+        if is_stuck and all((call.name, call.arguments) in self._answered for call in calls):
             return "repeated_calls"
-        if failures is not None and any(self._failed.get(c.name, 0) >= failures for c in calls):
+        if failures is not None and any(self._failures.get(c.name, 0) >= failures for c in calls):
             return "tool_errors"
         return None
 
-    def _read(self, messages: Sequence[Message]) -> None:
-        for message in messages[self._at :]:
+    def _read_new(self, messages: Sequence[Message]) -> None:
+        for message in messages[self._position :]:
             for call in message.tool_calls:
                 if call.name != self._answer:
-                    self._open[call.id] = (call.name, call.arguments)
+                    self._unanswered[call.id] = (call.name, call.arguments)
             if is_handle(message):
                 continue  # it is answered later
-            asked = self._open.pop(message.call_id or "", None)
-            if asked is None:
+            call_key = self._unanswered.pop(message.call_id or "", None)
+            if call_key is None:
                 continue
-            told, tool = hash((asked, message.result_text, message.parts)), asked[0]
-            self._repeated = self._repeated + 1 if told in self._told else 0
-            self._told.add(told)
-            self._made.add(asked)
-            self._failed[tool] = self._failed.get(tool, 0) + 1 if message.is_error else 0
-        self._at = len(messages)
+            result_key, tool = hash((call_key, message.result_text, message.parts)), call_key[0]
+            self._repeated = self._repeated + 1 if result_key in self._result_keys else 0
+            self._result_keys.add(result_key)
+            self._answered.add(call_key)
+            self._failures[tool] = self._failures.get(tool, 0) + 1 if message.is_error else 0
+        self._position = len(messages)
 
 
 def _first_own(state: RunState) -> int:
     """Return where the messages of the run itself begin, after those of its conversation."""
-    own = {record.id for record in state.records}
+    recorded = {record.id for record in state.records}
     for at, message in enumerate(state.messages):
-        if any(call.id in own for call in message.tool_calls):
+        if any(call.id in recorded for call in message.tool_calls):
             return at
     return len(state.messages)

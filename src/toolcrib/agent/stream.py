@@ -135,18 +135,18 @@ class PublicText:
         at, length = 0, len(text)
         while at < length:
             state = self._state
-            found = _compiled(state).match(text, at)
-            if found is None or found.end() == at:
+            match = _compiled(state).match(text, at)
+            if match is None or match.end() == at:
                 break
-            token, taken = found.lastgroup, text[at : found.end()]
-            at = found.end()
+            token, matched = match.lastgroup, text[at : match.end()]
+            at = match.end()
             if token in _NEXT:
                 self._state = _NEXT[token]
             elif token is not None or state is _IN_NAME or state is _AFTER:
-                shown.append(self._take(token, taken))
+                shown.append(self._take(token, matched))
                 continue
             if self._shows:
-                shown.append(taken)
+                shown.append(matched)
         self._held = text[at:]
         if length - at > _LONGEST:
             self._state, self._shows, self._held = _OVER, False, ""
@@ -210,8 +210,8 @@ class Watch:
         """Watch a run from `state` on, whose questions and their calls were reported before."""
         self._emit = emit
         self._records = records
-        self._told = {request.id for request in state.pending}
-        self._waited = {request.call_in(state.run_id) for request in state.pending}
+        self._reported_requests = {request.id for request in state.pending}
+        self._reported_calls = {request.call_in(state.run_id) for request in state.pending}
         self._streaming: dict[str, PublicText] = {}  # by call id
         self._definitions: dict[str, ToolDefinition] = {}  # of this run's calls, by id
         self._tally = tally
@@ -247,24 +247,26 @@ class Watch:
 
     def started(self, call: HydrationResult) -> None:
         self._streaming.clear()  # all calls of the reply are whole
-        shown = None
+        arguments = None
         if isinstance(call, Hydrated):
-            shown = public_arguments(call.definition, call.arguments)
+            arguments = public_arguments(call.definition, call.arguments)
             self._definitions[call.call.id] = call.definition
-        if call.call.id not in self._waited:
-            self._emit(ToolCallStarted(call.call.id, public_name(call), shown))
+        if call.call.id not in self._reported_calls:
+            self._emit(ToolCallStarted(call.call.id, public_name(call), arguments))
 
     def approval_requested(self, request: ApprovalRequest) -> None:
-        if request.id not in self._told:
-            self._told.add(request.id)
-            own = request.run_id == self._tally.run_id  # call ids are unique only within a run
-            asks = self._definitions.get(request.call_id) if own else None
-            self._emit(ApprovalRequested(request, None if asks is None else asks.input_schema))
+        if request.id not in self._reported_requests:
+            self._reported_requests.add(request.id)
+            is_own = request.run_id == self._tally.run_id  # call ids are unique only within a run
+            definition = self._definitions.get(request.call_id) if is_own else None
+            self._emit(
+                ApprovalRequested(request, None if definition is None else definition.input_schema)
+            )
 
     def progress(self, call_id: str, part: JsonValue) -> None:
         definition = self._definitions.get(call_id)
-        brings = definition is not None and definition.annotations.untrusted_output
-        self._emit(ToolCallProgress(call_id, part, brings or self._tally.tainted))
+        is_untrusted = definition is not None and definition.annotations.untrusted_output
+        self._emit(ToolCallProgress(call_id, part, is_untrusted or self._tally.tainted))
 
     def finished(self, outcome: Outcome) -> None:
         self.outcomes[outcome.record.id] = outcome
@@ -293,7 +295,7 @@ class Listener(NamedTuple):
 
     emit: Callable[[Event], None]
     streaming: bool = True
-    reached_by: Callable[[CancelCall], None] = lambda _cancel: None
+    set_cancel_call: Callable[[CancelCall], None] = lambda _cancel: None
 
 
 Drive: TypeAlias = Callable[[Listener], Coroutine[Any, Any, RunResult]]
@@ -311,7 +313,7 @@ class RunStream:
         self._result: RunResult | None = None
         self._over = False
         self.is_read = False
-        self._ended: Callable[[RunResult | None], None] | None = None
+        self._on_ended: Callable[[RunResult | None], None] | None = None
         self._cancel_call: CancelCall | None = None
         try:
             loop = asyncio.get_running_loop()
@@ -320,13 +322,15 @@ class RunStream:
                 "a stream needs a running event loop: read it in an `async def`; to see no events, "
                 "run_sync(agent.run(…))"
             ) from None
-        self._task = loop.create_task(drive(Listener(self._emit, reached_by=self._reach)))
+        self._task = loop.create_task(
+            drive(Listener(self._emit, set_cancel_call=self._set_cancel_call))
+        )
         _running.add(self._task)
         self._task.add_done_callback(self._close)
 
     def when_ended(self, ended: Callable[[RunResult | None], None]) -> None:
         """Call `ended` with the result, or None if there is none, before any reader sees it."""
-        self._ended = ended
+        self._on_ended = ended
 
     async def result(self) -> RunResult:
         """Return how the run ended, also if it was cancelled. Raises the provider's failure."""
@@ -393,13 +397,13 @@ class RunStream:
             self._task.cancel()
             await asyncio.wait([self._task])
 
-    def _reach(self, cancel: CancelCall) -> None:
+    def _set_cancel_call(self, cancel: CancelCall) -> None:
         self._cancel_call = cancel
 
     def _emit(self, event: Event) -> None:
         if isinstance(event, Done):
             self._result = event.result
-            self._tell(event.result)
+            self._report(event.result)
         with suppress(RuntimeError):  # the event loop is gone, and its readers with it
             self._events.put_nowait(_independent(event))
 
@@ -407,14 +411,14 @@ class RunStream:
         """Wake the readers; they got a failure as `RunError`, and `result` raises it."""
         _running.discard(task)
         if self._result is None:
-            self._tell(None)
+            self._report(None)
         if not task.cancelled():
             task.exception()
         self._events.put_nowait(None)
 
-    def _tell(self, result: RunResult | None) -> None:
-        if self._ended is not None:
-            self._ended(result)
+    def _report(self, result: RunResult | None) -> None:
+        if self._on_ended is not None:
+            self._on_ended(result)
 
 
 def _independent(value: Any) -> Any:
@@ -422,24 +426,24 @@ def _independent(value: Any) -> Any:
 
     A deeply frozen value is returned itself.
     """
-    made = value
+    duplicate = value
     if isinstance(value, dict):
-        made = {key: _independent(item) for key, item in value.items()}
+        duplicate = {key: _independent(item) for key, item in value.items()}
     elif isinstance(value, list):
-        made = [_independent(item) for item in value]
+        duplicate = [_independent(item) for item in value]
     elif type(value) is tuple:
         items = tuple(map(_independent, value))
-        shared = all(item is own for item, own in zip(value, items, strict=True))
-        made = value if shared else items
+        shared = all(item is copied for item, copied in zip(value, items, strict=True))
+        duplicate = value if shared else items
     elif isinstance(value, msgspec.Struct):
         fields = {name: getattr(value, name) for name in value.__struct_fields__}
         copies = {name: _independent(item) for name, item in fields.items()}
         changed = {name: item for name, item in copies.items() if item is not fields[name]}
         if changed or not value.__struct_config__.frozen:
-            made = copy(value)
+            duplicate = copy(value)
             for name, item in changed.items():
-                msgspec.structs.force_setattr(made, name, item)
-    return made
+                msgspec.structs.force_setattr(duplicate, name, item)
+    return duplicate
 
 
 # The one entry point from synchronous code: scripts and the REPL.
