@@ -222,8 +222,8 @@ class DurableAgents(Closing):
         """Return the calls of a run that began according to its log."""
         ledger = self._ledger(run)
         if not isinstance(ledger, AuditLog):
-            found = [await ledger.find(each) for each in run.last.records]
-            return [each for each in found if each is not None and has_begun(each)]
+            records = [await ledger.find(each) for each in run.last.records]
+            return [each for each in records if each is not None and has_begun(each)]
         entries = await ledger.entries(AuditFilter(run_id=run.id))
         begun = {each.record.id: each.record for each in entries if has_begun(each.record)}
         return list(begun.values())
@@ -266,15 +266,15 @@ class DurableAgents(Closing):
         self._checked(await self._store.run(run_id))
         seen: set[object] = set()
         reported_up_to = 0  # steps of the first segment up to here were all reported
-        first, over = 0, False
+        first_segment, is_over = 0, False
         handovers: list[HandedOver] = []
-        while not over:
+        while not is_over:
             place = await self._store.place(run_id)
-            over = not place.under_way
-            for segment in range(first, place.segment + (place.status != "queued")):
-                skipped = reported_up_to if segment == first else 0
+            is_over = not place.under_way
+            for segment in range(first_segment, place.segment + (place.status != "queued")):
+                skipped = reported_up_to if segment == first_segment else 0
                 for step in await self._steps_of(place.agent, run_id, segment, skipped):
-                    if step.at == reported_up_to + 1 and segment == first:
+                    if step.at == reported_up_to + 1 and segment == first_segment:
                         reported_up_to = step.at  # calls end in any order
                     # the segment after a cancelled one replays the same steps
                     key = (step.at, step.result.segment)
@@ -284,8 +284,11 @@ class DurableAgents(Closing):
                             step, seen, handovers, self._agents.get(place.agent)
                         ):
                             yield event
-            first, reported_up_to = place.segment, reported_up_to if first == place.segment else 0
-            if not over:
+            first_segment, reported_up_to = (
+                place.segment,
+                reported_up_to if first_segment == place.segment else 0,
+            )
+            if not is_over:
                 await asyncio.sleep(_LOOK)
         result = await self._result(await self._store.run(run_id))
         for record in result.records:
@@ -368,7 +371,7 @@ class DurableAgents(Closing):
                 )
             await asyncio.sleep(_LOOK)
         run = await self.show(run_id)
-        if run.status not in _RESUMABLE or not await self._store.again(run):
+        if run.status not in _RESUMABLE or not await self._store.requeue(run):
             raise ToolcribError(f"run {run_id} cannot be resumed: it is {run.status}")
 
     async def unknown_calls(self, run_id: str) -> Sequence[ToolInvocationRecord]:
@@ -489,7 +492,7 @@ class DurableAgents(Closing):
             try:
                 for agent, run_id, segment in await self._store.queued(self._agents):
                     await self._engine.give(agent, run_id, segment)
-                    await self._store.given(run_id, segment, self._worker)
+                    await self._store.note_given(run_id, segment, self._worker)
                 await self._stop_cancelled()
                 if time.monotonic() - beat >= _BEAT:
                     beat = time.monotonic()
@@ -500,7 +503,7 @@ class DurableAgents(Closing):
 
     async def _look_after_others(self) -> None:
         await self._store.beat(self._worker, this_process())
-        await self._store.lapsed()
+        await self._store.queue_expired()
         dead = await self._store.dead(self._worker, self._lease, has_ended)
         if dead:
             await self._engine.take_over(dead)
@@ -517,11 +520,11 @@ class DurableAgents(Closing):
 
     async def _work(self, worker: str, slots: asyncio.Semaphore, run_id: str, number: int) -> None:
         async with slots:
-            over = await self._work_on(worker, run_id, number)
+            over = await self._run_segment(worker, run_id, number)
         if not over:  # others find it under way, and continue it
             await stand_still()
 
-    async def _work_on(self, worker: str, run_id: str, number: int) -> bool:
+    async def _run_segment(self, worker: str, run_id: str, number: int) -> bool:
         """Return whether nobody has to continue the segment."""
         fence = f"{worker}:{os.urandom(8).hex()}"
 

@@ -343,7 +343,7 @@ class RunStore:
         """Mark a run as cancelled, which its worker notices; return False if it is over."""
         return await self._database.write(_CANCEL, id=run_id, now=time.time()) == 1
 
-    async def again(self, run: StoredRun) -> bool:
+    async def requeue(self, run: StoredRun) -> bool:
         """Let a run continue from where it stopped.
 
         Returns False if the run has moved on, or a worker is still stopping.
@@ -362,7 +362,7 @@ class RunStore:
         rows = await self._database.read(_QUEUED, agents=list(agents))
         return [(row["agent"], row["id"], row["segment"]) for row in rows]
 
-    async def given(self, run_id: str, segment: int, worker: str) -> None:
+    async def note_given(self, run_id: str, segment: int, worker: str) -> None:
         """Note that a worker has given a segment to the engine."""
         await self._database.write(_GIVE_TO_ENGINE, id=run_id, segment=segment, worker=worker)
 
@@ -398,7 +398,7 @@ class RunStore:
         cut = "" if state is None else state.to_json()
         return await self._database.write(_SET_STOPPED, **values, cut=cut) == 1
 
-    async def lapsed(self) -> None:
+    async def queue_expired(self) -> None:
         """Let runs continue whose questions have all expired: their calls end as expired."""
         await self._database.transact(_queue_expired)
 
