@@ -13,7 +13,7 @@ from types import NoneType
 from typing import Any, Unpack
 
 from toolcrib.agent.context import SPILLED_BYTES, ContextKeeper, ContextOptions
-from toolcrib.agent.driving import NOBODY, RunPlan, Team
+from toolcrib.agent.driving import NO_LISTENER, RunPlan, Team
 from toolcrib.agent.fork import ForkPoint
 from toolcrib.agent.handover import (
     check_handovers,
@@ -177,7 +177,7 @@ class Agent:
         self._check_team()
         self._missing = self._runner.catalog.given_each_run()
         self._output = None if output is str else OutputType(output, self._runner.catalog)
-        self._speaker.checked(self._run_settings)
+        self._speaker.checked_settings(self._run_settings)
         self._state_key = None if state_key is None else check_key("state_key", state_key)
         if durability is not None and not callable(getattr(durability, "run", None)):
             raise TypeError(f"durability must be a StepRunner; {came(durability)}")
@@ -226,7 +226,7 @@ class Agent:
         same conversation (`result.agent`). A session passes both.
         """
         state = self.team.prepared(prompt, history, caller, offered, options, speaker=speaker)
-        return await self.team.begun(state, deps)(NOBODY)
+        return await self.team.begun(state, deps)(NO_LISTENER)
 
     async def plan(
         self,
@@ -281,7 +281,7 @@ class Agent:
         emulated and this agent is not. Raises ApprovalError for an answer to a question that the
         state does not ask.
         """
-        return await self.team.resumed(state, answers or {}, deps)(NOBODY)
+        return await self.team.resumed(state, answers or {}, deps)(NO_LISTENER)
 
     def resume_stream(
         self,
@@ -435,8 +435,8 @@ class Agent:
                 each._missing, "an agent that is a tool is given none: bind it in its catalog"
             )
             if each.output != self.output:
-                why = f"agent '{each.name}', which it may hand over to, has a different output="
-                raise DefinitionError(f"tool '{name}': {why}")
+                reason = f"agent '{each.name}', which it may hand over to, has a different output="
+                raise DefinitionError(f"tool '{name}': {reason}")
         entries = (entry for each in team for entry in each._runner.catalog.entries)
         is_read_only = all(entry.tool.definition.annotations.read_only for entry in entries)
         seconds = self.limits.seconds

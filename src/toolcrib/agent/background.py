@@ -40,9 +40,9 @@ _SINKS = "a sink or an observer of a call in the background"
 
 
 class _Running(NamedTuple):
-    """A call whose end nobody has been told yet.
+    """A call whose end has not been reported yet.
 
-    `begun` is done when its tool begins, `over` is set when the tool has ended. Setting
+    `begun` is done when its tool begins, `tool_ended` is set when it has ended. Setting
     `called_off` before cancelling its task cancels this call alone.
     """
 
@@ -50,7 +50,7 @@ class _Running(NamedTuple):
     scope: CallScope
     task: asyncio.Task[Outcome]
     begun: asyncio.Future[None]
-    over: asyncio.Event
+    tool_ended: asyncio.Event
     called_off: asyncio.Event
 
 
@@ -110,7 +110,7 @@ class BackgroundCalls:
         if others:
             outcomes = await self._runner.exec_all(others, caller=self._caller, scope=scope)
         ids = [call.call.id for call in started]
-        begun_ids = await self._step(f"begun {turn}", lambda: self._begun_of(ids))
+        begun_ids = await self._step(f"begun {turn}", lambda: self._begun_ids(ids))
         self._open |= {call_id: self._running.pop(call_id) for call_id in begun_ids}
         self.begun.update(begun_ids)
         for call_id in ids:
@@ -129,7 +129,7 @@ class BackgroundCalls:
         if not self._open:
             return
         first_error: BaseException | None = None
-        for call_id in await self._step(f"ended {turn}", lambda: self._ended_of(awaited)):
+        for call_id in await self._step(f"ended {turn}", lambda: self._ended_ids(awaited)):
             try:
                 await _wait_for(self._open[call_id].task)
                 await self._end_waiting(call_id)
@@ -176,12 +176,12 @@ class BackgroundCalls:
         running = self._open.get(call_id) or self._running.get(call_id)
         if running is None or not running.begun.done() or running.task.done():
             return False
-        runs = not running.over.is_set()
-        if runs:
+        is_running = not running.tool_ended.is_set()
+        if is_running:
             running.called_off.set()
             running.task.cancel()
         await asyncio.wait([running.task])
-        return runs
+        return is_running
 
     def close(self) -> None:
         """Report all of them with what is known of their results."""
@@ -195,10 +195,12 @@ class BackgroundCalls:
             if not begun.done():
                 begun.set_result(None)
 
-        over, called_off = asyncio.Event(), asyncio.Event()
-        call_scope = replace(scope, begins=begins, ends=over.set, called_off=called_off.is_set)
+        tool_ended, called_off = asyncio.Event(), asyncio.Event()
+        call_scope = replace(
+            scope, begins=begins, ends=tool_ended.set, called_off=called_off.is_set
+        )
         task = asyncio.ensure_future(self._runner.exec(call, caller=self._caller, scope=call_scope))
-        self._running[call.call.id] = _Running(call, scope, task, begun, over, called_off)
+        self._running[call.call.id] = _Running(call, scope, task, begun, tool_ended, called_off)
 
     async def _let_begin(self, others: Sequence[HydrationResult], scope: CallScope) -> None:
         """Let each started call begin before all `others`, so that any end of it is recorded.
@@ -219,13 +221,13 @@ class BackgroundCalls:
             return await work()
         return await self._steps.run(name, work, _Ids)
 
-    async def _begun_of(self, ids: Sequence[str]) -> _Ids:
+    async def _begun_ids(self, ids: Sequence[str]) -> _Ids:
         for call_id in ids:
             running = self._running[call_id]
             await asyncio.wait((running.task, running.begun), return_when=asyncio.FIRST_COMPLETED)
         return tuple(call_id for call_id in ids if self._running[call_id].begun.done())
 
-    async def _ended_of(self, awaited: Awaited) -> _Ids:
+    async def _ended_ids(self, awaited: Awaited) -> _Ids:
         tasks = {call_id: running.task for call_id, running in self._open.items()}
         if awaited != "none":
             first = asyncio.FIRST_COMPLETED if awaited == "one" else asyncio.ALL_COMPLETED

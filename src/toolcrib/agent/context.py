@@ -257,12 +257,12 @@ class ContextView:
         self._unsaved: dict[str, str] = {}  # texts that the store does not have yet
         # indexes of results that can be shortened, the oldest first
         self._shortenable: list[int] = []
-        self._next = 0  # the first of `_shortenable` that is not a mark yet
-        self._total, self._freeable, self._system = 0, 0, 0
-        self._turn = 0  # the index of the last assistant message
-        self._cut = 0  # a summary stands for the messages before this index
+        self._next_shortenable = 0  # the first of `_shortenable` that is not a mark yet
+        self._total, self._freeable, self._system_tokens = 0, 0, 0
+        self._last_reply = 0  # the index of the last assistant message
+        self._summary_end = 0  # a summary stands for the messages before this index
         self._lead: tuple[Message, ...] = ()  # what is sent in their place
-        self._summary = 0  # the tokens of the summary in that
+        self._summary_tokens = 0  # the tokens of the summary in that
 
     async def fit(self, request: ChatRequest) -> tuple[Message, ...]:
         """Return the messages of a request in a form that fits.
@@ -271,19 +271,19 @@ class ContextView:
         then.
         """
         self._measure(request)
-        await self._take(request.messages)
+        await self._add_messages(request.messages)
         await self._make_room()
         if self._total > self._window - self._reply_tokens - self._fixed[1]:
             raise self._too_much()
         await self._keep()
-        return (*self._lead, *self._shown[self._cut :])
+        return (*self._lead, *self._shown[self._summary_end :])
 
     async def open(self, request: ChatRequest) -> None:
         """Restore what was left out before: a resumed run may start with calls, not a request."""
         messages = request.messages
         last = max((at for at, each in enumerate(messages) if each.role == "assistant"), default=0)
         self._measure(request)
-        await self._take(messages[:last])
+        await self._add_messages(messages[:last])
         await self._make_room()
         await self._keep()
 
@@ -339,7 +339,7 @@ class ContextView:
         largest = self._result_tokens or (self._window - self._reply_tokens) // _RESULT_SHARE
         self._max_result = max(largest, 2 * _MARK_TOKENS)
 
-    async def _take(self, messages: tuple[Message, ...]) -> None:
+    async def _add_messages(self, messages: tuple[Message, ...]) -> None:
         """Take in new messages; before each reply, make room as when that reply was asked for."""
         count = len(self._messages)
         if messages[:count] != self._messages:
@@ -350,13 +350,13 @@ class ContextView:
             message = messages[index]
             if message.role == "assistant":
                 await self._make_room()
-                self._turn = index
+                self._last_reply = index
             weight = self._meter.message(message)
             self._shown.append(message)
             self._weights.append(weight)
             self._total += weight
             if message.role == "system":
-                self._system += weight
+                self._system_tokens += weight
             if message.from_tool and weight > 2 * _MARK_TOKENS:
                 self._shortenable.append(index)
                 self._freeable += weight - _MARK_TOKENS
@@ -378,7 +378,7 @@ class ContextView:
         stay.
         """
         first = next((at for at, m in enumerate(self._messages) if m.role != "system"), 0)
-        start = max(first, self._cut)
+        start = max(first, self._summary_end)
         text, cut = "", 0
         for cut in self._cuts(start):
             text = transcript((*self._lead[first:], *self._shown[start:cut]))
@@ -398,10 +398,10 @@ class ContextView:
         last_prompt = [m for m in self._messages[first:cut] if m.by_user][-1:]
         if any(m.by_user for m in self._messages[cut : len(self._shown)]):
             last_prompt = []
-        self._cut, self._lead = cut, (*self._messages[:first], summary, *last_prompt)
-        self._summary = self._meter.message(summary)
-        self._shortenable = [at for at in self._shortenable[self._next :] if at >= cut]
-        self._next = 0
+        self._summary_end, self._lead = cut, (*self._messages[:first], summary, *last_prompt)
+        self._summary_tokens = self._meter.message(summary)
+        self._shortenable = [at for at in self._shortenable[self._next_shortenable :] if at >= cut]
+        self._next_shortenable = 0
         self._total = sum(map(self._meter.message, self._lead)) + sum(self._weights[cut:])
         self._freeable = sum(max(0, self._weights[at] - _MARK_TOKENS) for at in self._shortenable)
         return True
@@ -412,8 +412,8 @@ class ContextView:
         A summary does not end within a turn, and does not replace the last reply's or last prompt's
         turn.
         """
-        half, end, last = (self._room - self._system) // 2, len(self._shown), start
-        turn = min(self._turn + (not self._messages[self._turn].tool_calls), end - 1)
+        half, end, last = (self._room - self._system_tokens) // 2, len(self._shown), start
+        turn = min(self._last_reply + (not self._messages[self._last_reply].tool_calls), end - 1)
         while end > start and (end > turn or half > 0):
             end -= 1
             half -= self._weights[end]
@@ -448,13 +448,13 @@ class ContextView:
         """
         floor = self._total - self._freeable
         target = floor + max(0, self._room - floor) // 2
-        while self._total > target and self._next < len(self._shortenable):
-            index = self._shortenable[self._next]
-            if index > self._turn:
+        while self._total > target and self._next_shortenable < len(self._shortenable):
+            index = self._shortenable[self._next_shortenable]
+            if index > self._last_reply:
                 break
-            self._next += 1
+            self._next_shortenable += 1
             self._shorten(index, 0, 0)
-        recent = self._shortenable[self._next :]
+        recent = self._shortenable[self._next_shortenable :]
         if self._total > self._room and recent:
             others = self._total - sum(self._weights[index] for index in recent)
             share = max(0, (self._room - others) // len(recent) - _MARK_TOKENS)
@@ -525,18 +525,18 @@ class ContextView:
             return ContextTooSmallError(
                 f"{reply}, so nothing is left for a request: lower max_tokens="
             )
-        fixed = self._fixed[1] + self._system
+        fixed = self._fixed[1] + self._system_tokens
         if fixed >= room:
             return ContextTooSmallError(
                 f"the instructions and the tools take {fixed} tokens ({how}), but a request may have"
                 f" only {room} ({reply}): offer fewer tools (pick=…), or raise ContextOptions(tokens=…)"
             )
-        index = max(range(self._cut, len(self._weights)), key=self._weights.__getitem__)
+        index = max(range(self._summary_end, len(self._weights)), key=self._weights.__getitem__)
         longest = (
             f"messages[{index}], of the {self._messages[index].role}, takes {self._weights[index]}"
         )
-        if self._summary > self._weights[index]:
-            longest = f"the summary that summarize= made takes {self._summary}"
+        if self._summary_tokens > self._weights[index]:
+            longest = f"the summary that summarize= made takes {self._summary_tokens}"
         return PromptTooLargeError(
             f"the conversation takes {self._total + self._fixed[1]} tokens ({how}), even with its"
             f" results shortened as far as possible, but a request may have only {room} ({reply});"

@@ -16,11 +16,11 @@ from typing import Any, ClassVar
 import msgspec
 
 from toolcrib.agent.fork import ForkPoint, RepeatGuard, fork_of
-from toolcrib.agent.handover import check_speakers, once, over_limit, strictest
+from toolcrib.agent.handover import check_speakers, over_limit, strictest, with_one_handover
 from toolcrib.agent.history import check_state, error_content
 from toolcrib.agent.inner import OuterRun, is_agent
 from toolcrib.agent.loop import Run, RunTerms, permitted
-from toolcrib.agent.output import TAKEN
+from toolcrib.agent.output import ANSWER_TAKEN
 from toolcrib.agent.prompt import prompt_message
 from toolcrib.agent.speaker import Deps, Speaker
 from toolcrib.agent.spending import LimitReached
@@ -43,7 +43,7 @@ from toolcrib.values.typed import check_each, check_type
 
 _HISTORY = "a list of Message: result.messages, or of OpenAI's form toolcrib.wire.decode_messages"
 _OWN_ERRORS = frozenset(error_content(CallError.of(code)) for code in ErrorCode)
-NOBODY = Listener(lambda _event: None, streaming=False)
+NO_LISTENER = Listener(lambda _event: None, streaming=False)
 
 
 # What an agent would do next: one reply of its model, its calls hydrated and decided, none run.
@@ -101,7 +101,7 @@ class Planning(Run):
         context = PolicyContext(self._caller, self.tally)
         try:
             await self._take_instructions()
-            self._toolbox = await self._opened()
+            self._toolbox = await self._open_toolbox()
             limit = self._spending.begin_turn()
             try:
                 reply = await self._ask_model()
@@ -113,7 +113,7 @@ class Planning(Run):
             output_type = self._output_type
             answers = [] if output_type is None else output_type.calls_in(reply)
             tool_calls = [call for call in reply.tool_calls if call not in answers]
-            calls = once(await self._hydrated(tool_calls, offer), self._speaker.heirs)
+            calls = with_one_handover(await self._hydrated(tool_calls, offer), self._speaker.heirs)
         finally:
             self._close()
         limit = limit or over_limit(
@@ -153,7 +153,7 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
     @property
     def is_instructed(self) -> bool:
         """Whether the instructions of every member are known without making them for a run."""
-        return all(each.is_instructed for each in self.members.values())
+        return all(member.is_instructed for member in self.members.values())
 
     def named(self, name: str) -> Speaker:
         """Return the member of this name, the first for "". Raises SourceError."""
@@ -263,7 +263,7 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
     def _reads_others(self, result: Message) -> bool:
         definitions = self.definitions(result.name or "")
         if not definitions:
-            own_texts = _OWN_ERRORS if result.is_error else (TAKEN,)
+            own_texts = _OWN_ERRORS if result.is_error else (ANSWER_TAKEN,)
             return bool(result.parts) or result.content not in own_texts
         return any(definition.annotations.untrusted_output for definition in definitions)
 
@@ -299,11 +299,11 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
             tally=RunTally(run_id, os.urandom(16).hex(), tainted=is_run_tainted),
             caller=caller,
             offered=_names(offered),
-            settings=member.checked(RunSettings.of(options)),
+            settings=member.checked_settings(RunSettings.of(options)),
             speakers=(member.name,) if self.first.heirs else (),
             emulated=member.runner.emulates,
         )
-        return member.beginning(state, instructed=instructed)
+        return member.with_instructions(state, instructed=instructed)
 
     async def plan(self, state: RunState, deps: Deps | None) -> RunPlan:
         """Return what the model would do first in a prepared run."""
@@ -313,7 +313,7 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
             member.bound(deps),
             state,
             terms=self._terms(state, deps or {})._replace(steps=None),
-            listener=NOBODY,
+            listener=NO_LISTENER,
             answers={},
         )
         return await planning.plan()
@@ -345,7 +345,7 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         if is_tainted_here() or self.is_untrusted(state.messages):
             tally = msgspec.structs.replace(state.tally, tainted=True)
             state = msgspec.structs.replace(state, tally=tally)
-        is_handed_over = member.is_handed(state)
+        is_handed_over = member.is_handed_over(state)
         if is_handed_over and state.origin is not None:  # it has not taken over yet
             state = member.taking_over(state, self.members[state.speakers[-2]])
         begins = is_handed_over or not state.turn

@@ -17,8 +17,13 @@ from typing import Any, Protocol, get_args
 
 import msgspec
 
-from toolcrib.agent.history import ConversationHistory, answered, is_later, running_calls
-from toolcrib.agent.output import TAKEN
+from toolcrib.agent.history import (
+    ConversationHistory,
+    is_later,
+    last_calls_and_results,
+    running_calls,
+)
+from toolcrib.agent.output import ANSWER_TAKEN
 from toolcrib.agent.prompt import prompt_message
 from toolcrib.errors import ErrorCode, SourceError, Stage, ToolcribError
 from toolcrib.runner import is_tainted_here
@@ -128,7 +133,7 @@ def fork_of(
     )
     messages, reopened = _kept_messages(state, point, end_mark)
     offer_mark = next((m for m in state.marks if point.reopen and m.turn == point.turn), end_mark)
-    results = answered(messages)[1].values() if reopened and not point.reopen else ()
+    results = last_calls_and_results(messages)[1].values() if reopened and not point.reopen else ()
     if any(each.name in heirs and not each.is_error for each in results):
         raise ToolcribError(
             f"turn {point.turn} hands the conversation over while other calls of it wait: give"
@@ -261,7 +266,7 @@ def _is_answer(state: RunState, turn: int, messages: Sequence[Message]) -> bool:
     if last is None or last.role != "tool":
         return last is not None and last.role == "assistant"
     recorded = {record.id for record in state.records}
-    return turn > 0 and last.content == TAKEN and last.call_id not in recorded
+    return turn > 0 and last.content == ANSWER_TAKEN and last.call_id not in recorded
 
 
 def _later_results(state: RunState, messages: Sequence[Message]) -> tuple[Message, ...]:

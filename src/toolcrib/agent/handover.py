@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 import msgspec
 
-from toolcrib.agent.history import answered, changed
+from toolcrib.agent.history import changed, last_calls_and_results
 from toolcrib.errors import CatalogError, ErrorCode, SourceError, Stage, ToolcribError
 from toolcrib.tools import Catalog, Tool, tool
 from toolcrib.values.call import Hydrated, HydrationError, HydrationResult, Rejected
@@ -24,9 +24,9 @@ from toolcrib.values.message import Message, ToolChoice
 from toolcrib.values.run import Limits, RunState
 
 _PREFIX = "hand_over_to_"
-_LONGEST = 64 - len(_PREFIX)  # OpenAI takes no longer tool names
+_MAX_NAME = 64 - len(_PREFIX)  # OpenAI takes no longer tool names
 _HANDOVER_TOOLS: WeakSet[Tool[..., Any]] = WeakSet()
-_SECOND = "A reply can hand the conversation over only once: this was its second handover."
+_SECOND_HANDOVER = "A reply can hand the conversation over only once: this was its second handover."
 
 
 class HandsOver(Protocol):
@@ -56,9 +56,9 @@ def handover_name(agent: str) -> str:
     Raises ToolcribError for a name without an ASCII letter or digit, or with too many.
     """
     slug = re.sub(r"[^a-z0-9]+", "_", agent.lower()).strip("_")
-    if not slug or len(slug) > _LONGEST:
+    if not slug or len(slug) > _MAX_NAME:
         raise ToolcribError(
-            f"agent {agent!r}: an agent that takes handovers needs a name= of at most {_LONGEST}"
+            f"agent {agent!r}: an agent that takes handovers needs a name= of at most {_MAX_NAME}"
             " characters, with a letter or a digit of ASCII"
         )
     return _PREFIX + slug
@@ -181,26 +181,28 @@ def heirs_of(agent: HandsOver) -> dict[str, str]:
     return {handover_name(name): name for name in names}
 
 
-def handed_to(messages: Sequence[Message], heirs: Mapping[str, str]) -> str | None:
+def handover_target(messages: Sequence[Message], heirs: Mapping[str, str]) -> str | None:
     """Return the agent that the last reply has handed over to, if all its calls have results.
 
     If there are several handovers, the first successful one counts.
     """
-    calls, results = answered(messages)
+    calls, results = last_calls_and_results(messages)
     if not calls or any(call.id not in results for call in calls):
         return None
     succeeded = (call.name for call in calls if not results[call.id].is_error)
     return next((heirs[name] for name in succeeded if name in heirs), None)
 
 
-def once(calls: Sequence[HydrationResult], heirs: Mapping[str, str]) -> list[HydrationResult]:
+def with_one_handover(
+    calls: Sequence[HydrationResult], heirs: Mapping[str, str]
+) -> list[HydrationResult]:
     """Return the calls of one reply, of which only the first handover can run."""
     results: list[HydrationResult] = []
     has_handed_over = False
     for call in calls:
         hands_over = isinstance(call, Hydrated) and call.definition.name in heirs
         if hands_over and has_handed_over:
-            error = HydrationError(Stage.RUN, ErrorCode.NOT_RUNNABLE, _SECOND)
+            error = HydrationError(Stage.RUN, ErrorCode.NOT_RUNNABLE, _SECOND_HANDOVER)
             results.append(Rejected(call.call, (error,), call.provenance, call.definition))
         else:
             results.append(call)

@@ -49,10 +49,10 @@ T = TypeVar("T")
 
 # What the model reads of its calls: results and errors as the content of tool messages.
 
-_HANDLE = '{"status":"running in the background",'
+_HANDLE_PREFIX = '{"status":"running in the background",'
 _RESULT_FOLLOWS = "Its result follows in a message of its own. Until then go on with all else."
-_MALFORMED = (ErrorCode.INVALID_JSON, ErrorCode.TOO_LARGE, ErrorCode.TRUNCATED)
-_UNREAD = (ErrorCode.UNKNOWN_TOOL, ErrorCode.NOT_OFFERED)
+_MALFORMED_CODES = (ErrorCode.INVALID_JSON, ErrorCode.TOO_LARGE, ErrorCode.TRUNCATED)
+_UNKNOWN_TOOL_CODES = (ErrorCode.UNKNOWN_TOOL, ErrorCode.NOT_OFFERED)
 
 
 def content_of(view: JsonValue) -> str:
@@ -83,14 +83,16 @@ def result_message(
     """Return the message that answers a call, or None while it waits."""
     match outcome:
         case Completed():
-            content, parts = _seen_of(outcome) if outcome.parts else (content_of(outcome.model), ())
-            message = Message.tool(call, _with(outcome.notice, content), parts)
+            content, parts = (
+                _model_content(outcome) if outcome.parts else (content_of(outcome.model), ())
+            )
+            message = Message.tool(call, _with_notice(outcome.notice, content), parts)
             if is_handle(message):  # the tool itself returned this text: nothing follows it
                 message = Message.tool(call, orjson.dumps(content).decode(), parts)
             return message
         case Failed():
             shown_error = known_error(outcome.record) or outcome.error
-            content = _with(outcome.notice, error_content(shown_error, outcome.told))
+            content = _with_notice(outcome.notice, error_content(shown_error, outcome.told))
             return Message.tool(call, content, is_error=True)
         case Waiting() | None:
             return Message.tool(call, error_content(error), is_error=True) if error else None
@@ -106,7 +108,7 @@ def handle_message(call: ToolCall) -> Message:
 
 def is_handle(message: Message) -> bool:
     """Return whether a result says that another one follows."""
-    if message.role != "tool" or not message.content.startswith(_HANDLE):
+    if message.role != "tool" or not message.content.startswith(_HANDLE_PREFIX):
         return False
     call = ToolCall(message.call_id or "", message.name or "", "")
     return message.content == handle_message(call).content
@@ -126,7 +128,7 @@ def later_message(call: ToolCall, outcome: Outcome | None) -> Message:
     return Message.later(call, content, is_error=result.is_error)
 
 
-def _seen_of(outcome: Completed) -> tuple[str, tuple[Part, ...]]:
+def _model_content(outcome: Completed) -> tuple[str, tuple[Part, ...]]:
     """Return what a model reads of a result with content, and what it is shown besides.
 
     If there is no structured value, the first text is what it reads.
@@ -135,7 +137,7 @@ def _seen_of(outcome: Completed) -> tuple[str, tuple[Part, ...]]:
     content = "" if outcome.model is None else content_of(outcome.model)
     if not parts:
         hidden = "; ".join(map(str, outcome.record.parts))
-        return _with(content, f"[not shown to you: {hidden}]"), ()
+        return _with_notice(content, f"[not shown to you: {hidden}]"), ()
     if not content and isinstance(parts[0], str):
         return parts[0], parts[1:]
     return content, parts
@@ -160,7 +162,7 @@ def known_error(record: ToolInvocationRecord) -> CallError | None:
     return _CUT_SHORT if is_cut_short(record) else record.error
 
 
-def _with(notice: str, content: str) -> str:
+def _with_notice(notice: str, content: str) -> str:
     """Return what the model has to know first, then what it asked for."""
     return f"{notice}\n\n{content}" if notice else content
 
@@ -176,7 +178,9 @@ def running_calls(messages: Collection[Message]) -> set[str]:
     return running - {m.call_id for m in messages if is_later(m)}
 
 
-def answered(messages: Sequence[Message]) -> tuple[tuple[ToolCall, ...], dict[str | None, Message]]:
+def last_calls_and_results(
+    messages: Sequence[Message],
+) -> tuple[tuple[ToolCall, ...], dict[str | None, Message]]:
     """Return the calls of the last reply, and their results so far, by id.
 
     After a reply there are only its results, and later results of background calls.
@@ -251,8 +255,8 @@ class ConversationHistory:
         position = self._last_assistant()
         if position < 0:
             return []
-        answered = {message.call_id for message in self._messages[position + 1 :]}
-        return [c for c in self._messages[position].tool_calls if c.id not in answered]
+        answered_ids = {message.call_id for message in self._messages[position + 1 :]}
+        return [c for c in self._messages[position].tool_calls if c.id not in answered_ids]
 
     def settle(
         self,
@@ -276,7 +280,7 @@ class ConversationHistory:
         existing = {message.call_id: message for message in self._messages[position + 1 :]}
         results: list[Message] = []
         calls = tuple(
-            self._readable(call, outcomes.get(call.id), errors.get(call.id), begun)
+            self._stored_call(call, outcomes.get(call.id), errors.get(call.id), begun)
             for call in reply.tool_calls
         )
         for call in calls:
@@ -298,7 +302,7 @@ class ConversationHistory:
             results.append(message)
         self._messages[position:] = [msgspec.structs.replace(reply, tool_calls=calls), *results]
 
-    def _readable(
+    def _stored_call(
         self,
         call: ToolCall,
         outcome: Outcome | None,
@@ -309,17 +313,18 @@ class ConversationHistory:
 
         Arguments that are not JSON are not sent back to a provider.
         """
-        ended = outcome is not None and not isinstance(outcome, Waiting)
-        if ended or call.id in begun:
+        is_over = outcome is not None and not isinstance(outcome, Waiting)
+        if is_over or call.id in begun:
             call = msgspec.structs.replace(call, arguments=self._text_of(call))
         error = outcome.error if isinstance(outcome, Failed) else error
         code = None if error is None else error.code
-        malformed = code in _MALFORMED or (
-            code in _UNREAD and isinstance(parse_arguments(call.arguments), ParseFailure)
+        is_malformed = code in _MALFORMED_CODES or (
+            code in _UNKNOWN_TOOL_CODES
+            and isinstance(parse_arguments(call.arguments), ParseFailure)
         )
-        if malformed or not call.complete:
+        if is_malformed or not call.complete:
             call = msgspec.structs.replace(call, arguments="{}", complete=True, fault=None)
-        if code in _UNREAD:  # a name made up by a model may have lone surrogates
+        if code in _UNKNOWN_TOOL_CODES:  # a name made up by a model may have lone surrogates
             call = msgspec.structs.replace(call, name=encodable(call.name))
         return call
 
@@ -335,7 +340,7 @@ class ConversationHistory:
 # Rule: what a run says, from its prompt on, is one turn. A resumed run extends its own turn and no
 # other, so the turn is replaced as a whole by one that says everything it said before, and more.
 # Anything else is refused: an older state of the run, or a run that diverged from it. A run's turn
-# also has what was said within its suspended calls, as digests, because that is not in the messages.
+# also has what was said within its suspended calls, as digests, because it is not shown to others.
 
 _WAITS = CallError.of(
     ErrorCode.APPROVAL_REQUIRED, "The call waits for somebody's approval. It has not run."
@@ -370,7 +375,7 @@ class SaidWithin(msgspec.Struct, frozen=True):
     def of(cls, suspended: SuspendedCall) -> SaidWithin:
         """Return the digests of a suspended call's run. Raises SourceError."""
         state = saved_run(suspended)
-        messages = settled(state)
+        messages = settled_messages(state)
         said = tuple(digest(to_plain(inner)) for inner in _spoken(messages))
         result_digests = {
             str(call_id): digest(to_plain(result)) for call_id, *result in told(messages)
@@ -401,7 +406,7 @@ class RunTurn(msgspec.Struct, frozen=True):
 
     def replaced(self, state: RunState, *, over: bool = False) -> RunTurn:
         """Return the turn as a run's whole history has it. Raises SourceError for a bad state."""
-        messages = settled(state)[self.before :]
+        messages = settled_messages(state)[self.before :]
         within = {id_: SaidWithin.of(each) for id_, each in state.suspended.items()}
         return msgspec.structs.replace(self, messages=messages, over=over, within=within)
 
@@ -434,7 +439,7 @@ def split_system(messages: tuple[Message, ...]) -> tuple[tuple[Message, ...], tu
     return messages[:end], messages[end:]
 
 
-def settled(state: RunState) -> tuple[Message, ...]:
+def settled_messages(state: RunState) -> tuple[Message, ...]:
     """Return what was said in a run; a waiting call gets a result that says so.
 
     That result is as untrusted as what the run has read, because an agent that is its tool may have
@@ -457,9 +462,9 @@ def joined(turns: Iterable[RunTurn]) -> tuple[Message, ...]:
     messages: list[Message] = []
     for turn in turns:
         ids = [call.id for message in turn.messages for call in message.tool_calls]
-        taken = used_ids.union(ids)
+        reserved_ids = used_ids.union(ids)
         candidates = (f"{turn.run_id or 'call'}_{number}" for number in itertools.count())
-        free_ids = (id_ for id_ in candidates if id_ not in taken)
+        free_ids = (id_ for id_ in candidates if id_ not in reserved_ids)
         new_ids = {id_: next(free_ids) for id_ in ids if id_ in used_ids}
         used_ids.update(ids, new_ids.values())
         messages += (_with_ids(m, new_ids) for m in turn.messages) if new_ids else turn.messages
@@ -563,13 +568,13 @@ def _with_ids(message: Message, new_ids: Mapping[str, str]) -> Message:
 # somebody who may change everything.
 
 
-_ROUNDED = 1e-9
+_TOLERANCE = 1e-9
 
 
 def check_state(state: RunState) -> None:
     """Raise SourceError, naming the field, for a state whose parts contradict one another."""
     for name, number in _counts(state):
-        if not -_ROUNDED <= number < math.inf:
+        if not -_TOLERANCE <= number < math.inf:
             raise changed(name, "it is not a valid count")
     for field, why, wrong in _contradictions(state):
         if wrong:
@@ -632,7 +637,7 @@ def _contradictions(state: RunState) -> _Checks:
         is_renamed = record.name != names.get(record.id)
         yield f"records[{index}].name", "its call has another name", is_renamed
     yield "turn", "it does not fit the turns of the calls", _is_another_turn(state)
-    yield from _miscounted(state, names)
+    yield from _count_contradictions(state, names)
     for_run = {FOR_RUN, FOR_RUN_EXACTLY}
     answers = {r.approval_id: r for r in state.records if not for_run.isdisjoint(r.notes)}
     for index, approval in enumerate(tally.approved):
@@ -657,7 +662,7 @@ def _contradictions(state: RunState) -> _Checks:
     yield "marks", "no turn begins there", is_wrong
 
 
-def _miscounted(state: RunState, names: Mapping[str, str]) -> _Checks:
+def _count_contradictions(state: RunState, names: Mapping[str, str]) -> _Checks:
     """Check the counts of a state against its records, and against each other.
 
     `names` are the names of its calls.
@@ -673,7 +678,7 @@ def _miscounted(state: RunState, names: Mapping[str, str]) -> _Checks:
     yield "tally.per_tool", "not all calls that were made have a record", is_missing
     is_wrong = sum(inner.per_tool.values()) != inner.calls
     yield "tally.inner", "it is not the number of the calls that were made", is_wrong
-    is_wrong = not math.isclose(inner.cost, sum(inner.cost_per_tool.values()), abs_tol=_ROUNDED)
+    is_wrong = not math.isclose(inner.cost, sum(inner.cost_per_tool.values()), abs_tol=_TOLERANCE)
     is_wrong = is_wrong or not inner.cost_per_tool.keys() <= inner.per_tool.keys()
     yield "tally.inner", "it is not the cost of the calls that were made", is_wrong
     ended = Counter(record.name for record in state.records if record.status == "completed")
@@ -689,7 +694,7 @@ def _miscounted(state: RunState, names: Mapping[str, str]) -> _Checks:
         is_uncalled = not getattr(tally, field).keys() <= tools
         yield f"tally.{field}", "it names a tool that was not called", is_uncalled
     costs = sum(tally.cost_per_tool.values(), inner.cost)
-    is_wrong = not math.isclose(tally.cost, costs, abs_tol=_ROUNDED)
+    is_wrong = not math.isclose(tally.cost, costs, abs_tol=_TOLERANCE)
     yield "tally.cost", "it is not the cost of the calls that were made", is_wrong
     tokens = state.usage.input_tokens + state.usage.output_tokens
     yield "tally.tokens", "it does not fit `usage`", tally.tokens != tokens
@@ -715,7 +720,7 @@ def _differs(one: object, other: object) -> bool:
 def _approval_in(
     record: ToolInvocationRecord, approval: ToolApproval, tally: RunTally
 ) -> ToolApproval:
-    """Return the approval for the whole run that a record tells of.
+    """Return the approval for the whole run that a record has.
 
     If the record does not show all arguments that it was about, they are taken from `approval`.
     """
@@ -855,7 +860,7 @@ class Restored:
         """Return what is known of the arguments of the calls that still wait."""
         ids = [call.id for call in calls]
         return ArgumentsStep(
-            _only(ids, self._restored), _only(ids, self._repaired), _only(ids, self._pinned)
+            _subset(ids, self._restored), _subset(ids, self._repaired), _subset(ids, self._pinned)
         )
 
     async def hydrate(self, call: ToolCall, offer: Offer) -> HydrationResult:
@@ -891,7 +896,7 @@ class Restored:
         return await repair(result, offer, _StoredRepair(repaired), pinned=pinned)
 
 
-def _only(ids: Iterable[str], entries: Mapping[str, T]) -> dict[str, T]:
+def _subset(ids: Iterable[str], entries: Mapping[str, T]) -> dict[str, T]:
     return {id_: entries[id_] for id_ in ids if id_ in entries}
 
 

@@ -17,7 +17,7 @@ import msgspec
 
 from toolcrib.agent.background import Awaited, BackgroundCalls
 from toolcrib.agent.context import ContextView
-from toolcrib.agent.handover import handed_to, once, over_limit
+from toolcrib.agent.handover import handover_target, over_limit, with_one_handover
 from toolcrib.agent.history import (
     NOT_MADE,
     ConversationHistory,
@@ -30,7 +30,7 @@ from toolcrib.agent.inner import OuterRun
 from toolcrib.agent.output import PartialAnswer, TakenAnswer, complaint_of
 from toolcrib.agent.picking import Toolbox, is_search
 from toolcrib.agent.speaker import AgentLabel, Deps, Speaker
-from toolcrib.agent.spending import WHOLE, LimitReached, MadeCalls, Spending
+from toolcrib.agent.spending import WHOLE_FINISHES, LimitReached, MadeCalls, Spending
 from toolcrib.agent.stream import Listener, Watch
 from toolcrib.errors import (
     AnswerError,
@@ -94,7 +94,7 @@ class Origins:
         self.last = state.origin
 
     def note_reply(self, reply: Reply, model: str, turn: int) -> None:
-        """Note the reply that the following calls came in."""
+        """Note the reply that asks for the following calls."""
         self.last = Origin(
             agent=self._label.name,
             agent_version=self._label.version,
@@ -122,7 +122,7 @@ class Origins:
         candidates = [prompt] if self._label.record_prompts else []
         candidates += [] if choice is None else [choice]
         digests = (origin.prompt_digest, origin.choice_digest)
-        attachments = tuple(each for each in candidates if each.digest in digests)
+        attachments = tuple(attachment for attachment in candidates if attachment.digest in digests)
         return msgspec.structs.replace(
             scope, origin=origin, choice=toolbox.choice, attachments=attachments
         )
@@ -152,14 +152,14 @@ class Origins:
         return self._choice_attachment[1]
 
 
-_CUT = ("length", "content_filter")
+_CUT_FINISHES = ("length", "content_filter")
 _TOO_EARLY = CallError.of(
     ErrorCode.NOT_RUNNABLE,
     "Calls are still running in the background. Answer when you have their results.",
     retryable=True,
 )
-_EMPTY = "Your reply was empty. Write your answer, or call a tool."
-_PARTS = (TextPart, ReasoningPart, ArgumentsPart, Reply)
+_EMPTY_REPLY = "Your reply was empty. Write your answer, or call a tool."
+_STREAMED_PARTS = (TextPart, ReasoningPart, ArgumentsPart, Reply)
 _PART_KINDS = "a TextPart, ReasoningPart, ArgumentsPart or Reply"
 
 
@@ -167,8 +167,8 @@ def permitted(offer: Offer, choice: ToolChoice) -> Offer:
     """Return the offer restricted to tools that the model may call: some servers ignore that."""
     if choice.mode in ("auto", "required") and not choice.allowed:
         return offer
-    named = (choice.name,) if choice.mode == "tool" else choice.allowed
-    allowed = () if choice.mode == "none" else named
+    names = (choice.name,) if choice.mode == "tool" else choice.allowed
+    allowed = () if choice.mode == "none" else names
     tools = {name: tool for name, tool in offer.tools.items() if name in allowed}
     return msgspec.structs.replace(offer, tools=tools, known=offer.known | offer.tools.keys())
 
@@ -235,8 +235,9 @@ class Run:
         self._timeout = asyncio.timeout(None)
         self._initial_state = state
         self._waiting: tuple[Waiting, ...] = ()
-        self._calling = False
-        self._untouched = bool(state.pending)  # nothing that it waited for has been decided since
+        self._is_calling = False
+        # whether nothing that it waited for has been decided since
+        self._is_untouched = bool(state.pending)
         self._cancels = 0
         self._restored = Restored(runner, state)
         self._history = ConversationHistory(state.messages, self._restored.text)
@@ -312,7 +313,7 @@ class Run:
         except BaseException as raised:  # KeyboardInterrupt, or the event loop is gone
             if raised.__cause__ is not None or self.heir is not None:
                 end = None  # a sink failed, too: not all sinks got that end
-            self._end(*(end or ("cancelled", None)))  # an end that was written stands
+            self._end(*(end or ("cancelled", None)))  # an end that was written is kept
             continues_elsewhere = getattr(self._steps, "stopping", False)  # in another process
             if (
                 end is None
@@ -335,13 +336,13 @@ class Run:
                 self._run_id, self._caller.id, self._spending, self._steps
             )
 
-    async def _opened(self) -> Toolbox:
+    async def _open_toolbox(self) -> Toolbox:
         """Return what this agent offers in the run, if it begins to speak, or offered before."""
         context = PolicyContext(self._caller, self.tally)
         if not self._terms.begins:
-            return self._speaker.reopened(self._initial_state, context)
+            return self._speaker.restored_toolbox(self._initial_state, context)
         steps = None if self._steps is None else self._terms.steps
-        return await self._speaker.opened(self._initial_state, context, steps)
+        return await self._speaker.new_toolbox(self._initial_state, context, steps)
 
     def _close(self) -> None:
         self._toolbox.close()
@@ -354,7 +355,7 @@ class Run:
         Raises what `drive` raises.
         """
         try:
-            end = await self._driven()
+            end = await self._drive_in_time()
         except (KeyboardInterrupt, GeneratorExit):  # the event loop may be gone
             raise
         except BaseException as raised:
@@ -381,19 +382,19 @@ class Run:
         if not self._scope.went_before or getattr(self._steps, "stopping", False):
             return
         outcomes = self._watch.outcomes
-        not_reached = [each for each in self._history.unanswered() if each.id not in outcomes]
+        not_reached = [call for call in self._history.unanswered() if call.id not in outcomes]
         if not_reached:
             scope = self._origins.scope(self._scope, self._history.messages, self._toolbox)
             await self._runner.record_begun(not_reached, caller=self._caller, scope=scope)
 
-    async def _driven(self) -> tuple[RunStatus, str | None]:
+    async def _drive_in_time(self) -> tuple[RunStatus, str | None]:
         seconds = None if replays(self._steps) else self._spending.seconds_left
         self._timeout = timeout = asyncio.timeout(seconds)
         try:
             async with timeout:
                 await self._take_instructions()
                 await self._begin_step()  # it may pick its tools here
-                self._toolbox = await self._opened()
+                self._toolbox = await self._open_toolbox()
                 state = self._initial_state
                 is_resumed = state.turn > 0 and state.choice is not None  # it was not handed back
                 is_known = is_resumed and self._toolbox.names == state.offered
@@ -492,7 +493,9 @@ class Run:
                 return
             if not reply.tool_calls:
                 is_typed = self._output_type is not None
-                if reply.finish in _CUT or (is_typed and reply.finish not in WHOLE):
+                if reply.finish in _CUT_FINISHES or (
+                    is_typed and reply.finish not in WHOLE_FINISHES
+                ):
                     raise LimitReached(reply.finish)
                 if self._background.open_ids:  # too early: ask again, with their results
                     await self._collect_results("one")
@@ -559,7 +562,9 @@ class Run:
     def _heir(self) -> str | None:
         """Return the agent that continues from here, if it was handed over to."""
         return (
-            handed_to(self._history.messages, self._speaker.heirs) if self._speaker.heirs else None
+            handover_target(self._history.messages, self._speaker.heirs)
+            if self._speaker.heirs
+            else None
         )
 
     def _takes_call(self, reply: Reply) -> bool:
@@ -587,7 +592,7 @@ class Run:
         if self._output_type is None:
             if reply.text.strip():
                 return True
-            self._complain(_EMPTY, "empty_reply")
+            self._complain(_EMPTY_REPLY, "empty_reply")
             return False
         answers = (reply.text,) if reply.answers is None else reply.answers
         if len(answers) == 1:
@@ -710,7 +715,7 @@ class Run:
         reply: Reply | None = None
         partial = PartialAnswer.of(self._client, request)
         async for part in self._client.stream(request):  # to its end, so that it is closed by then
-            check_type("each part that the client streams", part, _PARTS, _PART_KINDS)
+            check_type("each part that the client streams", part, _STREAMED_PARTS, _PART_KINDS)
             match part:
                 case TextPart():
                     self._watch.text(part.text, partial)
@@ -744,7 +749,7 @@ class Run:
             check_as_asked(saved, calls)
             check_answers(saved, self._approval_answers)
         if self._speaker.heirs:
-            calls = once(calls, self._speaker.heirs)
+            calls = with_one_handover(calls, self._speaker.heirs)
         scope = self._origins.scope(self._scope, self._history.messages, self._toolbox)
         repetition_limit = (
             None if replays(self._steps) else self._repetition_limit(tool_calls, calls, saved)
@@ -755,13 +760,13 @@ class Run:
         if limit is not None:  # none of them runs, but each has its record
             await self._runner.refuse_all(calls, caller=self._caller, scope=scope)
             raise LimitReached(limit)
-        self._calling, self._untouched = True, False
+        self._is_calling, self._is_untouched = True, False
         try:
             turn, background_tools = self._spending.turn, self._background_tools
             outcomes = await self._background.exec_all(calls, scope, turn, background_tools)
         finally:
             self._spending.end_calls()
-        self._calling = False
+        self._is_calling = False
         self._waiting = tuple(outcome for outcome in outcomes if isinstance(outcome, Waiting))
         has_new_tools = self._toolbox.take(outcomes)
         self._add_results()
@@ -837,7 +842,7 @@ class Run:
     def _end(self, status: RunStatus, limit: str | None = None) -> RunResult:
         state = (
             self._initial_state
-            if status == "failed" and self._untouched
+            if status == "failed" and self._is_untouched
             else self._end_state(status)
         )
         result = self._result(status, limit, state)
@@ -850,7 +855,7 @@ class Run:
             self._waiting = ()  # none of them waits any more
             code = ErrorCode.BUDGET_EXCEEDED if status == "limited" else ErrorCode.CANCELLED
             error = NOT_MADE if status == "failed" else CallError.of(code)
-            if self._calling:  # they may have begun, and no outcome was reported
+            if self._is_calling:  # they may have begun, and no outcome was reported
                 error = CallError.of(ErrorCode.OUTCOME_UNKNOWN)
             if self._history.unanswered():
                 self._toolbox.take(self._watch.outcomes.values())  # from a turn that was cut off

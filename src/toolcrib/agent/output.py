@@ -64,7 +64,7 @@ _TOOL_DESCRIPTION = (
     "Give your answer with this, in place of writing it as text. It ends the conversation's turn, so"
     " call it alone, when all other calls have their results."
 )
-TAKEN = "This is the answer."
+ANSWER_TAKEN = "This is the answer."
 """The result of a call that was the answer."""
 _NOT_ALONE = (
     "An answer must be the only call of its reply, but this one was not: read the results of the"
@@ -187,7 +187,9 @@ class OutputType:
         instance = instance_of(result, tool_of(offer.tools[call.name]))
         value, sent = instance.arguments[ANSWER], result.building.sent
         text = answer_in(call) if sent == result.provenance.parsed else ""
-        return TakenAnswer(value, text or canonical_json(sent[ANSWER]), Message.tool(call, TAKEN))
+        return TakenAnswer(
+            value, text or canonical_json(sent[ANSWER]), Message.tool(call, ANSWER_TAKEN)
+        )
 
     def text_of(self, reply: Reply) -> str:
         """Return the unvalidated answer text in a reply's one call; "" for any other reply."""
@@ -244,14 +246,14 @@ def _free_name(taken_names: Container[str]) -> str:
 
 
 def _describe(error: HydrationError) -> str:
-    """Return what the model is told of a fault; an author's own message is told without a place."""
+    """Return the text for the model about a fault; an author's own message has no place in it."""
     if error.stage is Stage.INSTANTIATE and not error.path:
         return error.message
     return f"{error.path.removeprefix(f'/{ANSWER}') or 'the top'}: {error.message}"
 
 
 def complaint_of(faults: list[str]) -> str:
-    """Return what a model is told of a text that is not an answer."""
+    """Return the text for the model about a text that is not an answer."""
     details = f" ({'; '.join(faults)})" if faults else ""
     return f"That is not the JSON value that was asked for{details}. Write it again."
 
@@ -294,31 +296,31 @@ class PartialValue:
         self._wrapper = wrapper
         self._text = bytearray()
         self._head = ""
-        self._begun = False
-        self._told = 0
+        self._has_begun = False
+        self._reported_size = 0
         self._in_text = False
         self._escaped = False
-        self._last = _NOTHING
+        self._last_value = _NOTHING
 
     def feed(self, piece: str) -> list[JsonValue]:
         """Return the value so far as a list of one; empty if there is none, or no new one."""
-        if not self._begun:
+        if not self._has_begun:
             self._head = (self._head + piece).lstrip()
             fence = _FENCE.match(self._head)
             piece = self._head[fence.end() if fence else 0 :]
             if not piece.strip("`json \t\r\n") and len(self._head) < _LONGEST_HEAD:
                 return []
-            self._begun = True
+            self._has_begun = True
         self._note_quotes(piece)
         self._text += piece.encode("utf-8", "replace")
-        if len(self._text) - self._told <= self._told // _GROWTH:
+        if len(self._text) - self._reported_size <= self._reported_size // _GROWTH:
             return []
-        self._told = len(self._text)
+        self._reported_size = len(self._text)
         return self._value()
 
     def end(self) -> list[JsonValue]:
         """Return the value of everything fed, in the same way."""
-        return self._value() if self._told < len(self._text) else []
+        return self._value() if self._reported_size < len(self._text) else []
 
     def _value(self) -> list[JsonValue]:
         text = bytes(self._text)
@@ -333,9 +335,9 @@ class PartialValue:
             return []
         if isinstance(value, dict) and list(value) == [self._wrapper]:
             value = value[self._wrapper]
-        if value in ({}, self._last):
+        if value in ({}, self._last_value):
             return []
-        self._last = value
+        self._last_value = value
         return [value]
 
     def _note_quotes(self, piece: str) -> None:

@@ -249,13 +249,13 @@ def _matches(text: str, search: str, start: int, stop: int) -> list[FoundText]:
     return matches
 
 
-def _fitting(found: list[FoundText], most: int) -> list[FoundText]:
-    """Return the first places, at least one, whose texts have at most `most` characters in all."""
-    kept: list[FoundText] = []
-    left = most
-    for each in found:
-        left -= len(each["text"])
-        if kept and left < 0:
+def _fitting(matches: list[FoundText], max_characters: int) -> list[FoundText]:
+    """Return the first places, at least one, whose texts have at most `max_characters` in all."""
+    fitting: list[FoundText] = []
+    remaining = max_characters
+    for match in matches:
+        remaining -= len(match["text"])
+        if fitting and remaining < 0:
             break
-        kept.append(each)
-    return kept
+        fitting.append(match)
+    return fitting

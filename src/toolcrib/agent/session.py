@@ -15,7 +15,7 @@ import msgspec
 from typing_extensions import TypeVar
 
 from toolcrib.agent.driving import Team
-from toolcrib.agent.history import RunTurn, SaidWithin, joined, settled, split_system
+from toolcrib.agent.history import RunTurn, SaidWithin, joined, settled_messages, split_system
 from toolcrib.agent.speaker import Deps
 from toolcrib.agent.stream import Drive, Listener, RunStream
 from toolcrib.errors import SourceError, ToolcribError
@@ -124,7 +124,7 @@ class Session(Generic[A]):
         turns, added = (
             (self._turns, conversation[len(previous) :]) if is_continued else ((), conversation)
         )
-        self._take((*turns, RunTurn(messages=added)))
+        self._set_turns((*turns, RunTurn(messages=added)))
 
     def said_in(self, run_id: str) -> tuple[Message, ...]:
         """Return what a run has said here, with this conversation's call ids.
@@ -249,11 +249,11 @@ class Session(Generic[A]):
         check_type("result", result, RunResult, "a RunResult: what agent.resume(…) gives")
         if self._busy is not None and self._busy.run_id == result.state.run_id:
             raise ToolcribError("this session is busy with that run: await its end first")
-        before = self._known_turn(result.state)
-        turn = before.replaced(result.state, over=result.status == "completed")
-        if turn.extends(before):
-            self._put(turn, result)
-        elif not before.extends(turn):
+        previous = self._known_turn(result.state)
+        turn = previous.replaced(result.state, over=result.status == "completed")
+        if turn.extends(previous):
+            self._store_turn(turn, result)
+        elif not previous.extends(turn):
             raise ToolcribError("the run has continued differently in this conversation")
 
     def _next_turn(self) -> RunTurn:
@@ -279,7 +279,7 @@ class Session(Generic[A]):
         for turn in self._turns:
             if turn.run_id == state.run_id:
                 return turn
-        messages, conversation = settled(state), split_system(self.messages)[1]
+        messages, conversation = settled_messages(state), split_system(self.messages)[1]
         # a run begins with what a user says
         next_ = messages[len(conversation) : len(conversation) + 1]
         if next_ and next_[0].by_user and messages[: len(conversation)] == conversation:
@@ -302,14 +302,14 @@ class Session(Generic[A]):
         if any(not message.by_user for message in first.messages[count : count + 1]):
             raise ToolcribError(_OUTDATED)
         turn = msgspec.structs.replace(run_turn, messages=first.messages[:count])
-        self._take((turn, RunTurn(messages=first.messages[count:]), *others))
+        self._set_turns((turn, RunTurn(messages=first.messages[count:]), *others))
         return turn
 
-    def _take(self, turns: tuple[RunTurn, ...]) -> None:
+    def _set_turns(self, turns: tuple[RunTurn, ...]) -> None:
         self._turns = tuple(turn for turn in turns if turn.messages)
         self._messages = (*self._system, *joined(self._turns))
 
-    def _put(self, turn: RunTurn, result: RunResult) -> None:
+    def _store_turn(self, turn: RunTurn, result: RunResult) -> None:
         """Put a turn in its place: its old place, or after all others."""
         previous = self._messages
         if any(each.run_id == turn.run_id for each in self._turns):
@@ -317,7 +317,7 @@ class Session(Generic[A]):
         else:
             self._system, turns = split_system(result.messages)[0], (*self._turns, turn)
             self._instructed = result.state.instructions != "none"
-        self._take(turns)
+        self._set_turns(turns)
         speaker = self.agent.team.named((result.state.speakers or ("",))[-1])
         if self._messages != previous and speaker.picking is not None:
             self.offered = result.state.offered or self.offered
@@ -340,7 +340,7 @@ class Session(Generic[A]):
         started = msgspec.structs.replace(turn, run_id=result.state.run_id)
         final = started.replaced(result.state, over=result.status == "completed")
         if result.status in _KEPT_STATUSES or final.tells_more(started):
-            self._put(final, result)
+            self._store_turn(final, result)
 
     def to_json(self) -> str:
         """Return the messages as a JSON list, or an object if more has to be stored.
@@ -349,8 +349,8 @@ class Session(Generic[A]):
         """
         saved = self._saved()
         signature = self._signature(saved)
-        more = (saved.offered, saved.turns, saved.speaker, signature)
-        if not any(more) and saved.instructed is None:
+        extras = (saved.offered, saved.turns, saved.speaker, signature)
+        if not any(extras) and saved.instructed is None:
             return msgspec.json.encode(saved.messages).decode()
         return msgspec.json.encode(msgspec.structs.replace(saved, signature=signature)).decode()
 
@@ -377,7 +377,7 @@ class Session(Generic[A]):
         if signature:
             check_signature(saved.signature, signature, "the saved session")
         if saved.turns:
-            session._take(_turns_of(saved))
+            session._set_turns(_turns_of(saved))
         return session
 
     def _saved(self) -> _SavedSession:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeAlias
 import msgspec
 
 from toolcrib.agent.context import ContextKeeper
-from toolcrib.agent.handover import handed_to, handover_name, within_catalog
+from toolcrib.agent.handover import handover_name, handover_target, within_catalog
 from toolcrib.agent.history import split_system
 from toolcrib.agent.output import OutputType, without_output
 from toolcrib.agent.picking import AgentPicking, Toolbox
@@ -80,7 +80,7 @@ class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
     def name(self) -> str:
         return self.label.name
 
-    def system(self) -> list[Message]:
+    def system_messages(self) -> list[Message]:
         """Return the instructions that a run begins with; a placeholder for a function."""
         if not isinstance(self.instructions, str):
             return [_PLACEHOLDER]
@@ -92,7 +92,7 @@ class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
         """Whether it has its own instructions, beyond those of `output`, the same for each run."""
         return isinstance(self.instructions, str) and self.instructions != ""
 
-    def beginning(self, state: RunState, *, instructed: bool | None) -> RunState:
+    def with_instructions(self, state: RunState, *, instructed: bool | None) -> RunState:
         """Return a run that has only its history and prompt, with instructions added.
 
         A leading system message is replaced: by a string at once, by a function's result if it is
@@ -100,7 +100,7 @@ class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
         previous run left it there. What other agents' instructions say about writing a typed answer
         is removed, too.
         """
-        system = self.system()
+        system = self.system_messages()
         leading, conversation = split_system(state.messages)
         leading = tuple(filter(None, map(without_output, leading[1:] if instructed else leading)))
         has_own = leading != () and instructed is None
@@ -135,7 +135,7 @@ class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
 
         return instruct
 
-    def checked(self, settings: RunSettings) -> RunSettings:
+    def checked_settings(self, settings: RunSettings) -> RunSettings:
         """Return the settings. Raises CatalogError for the choice of a tool that does not exist."""
         for name in _names_in(settings.tool_choice):
             self.runner.catalog.only(name)
@@ -158,7 +158,7 @@ class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
         check_given(missing, "give it with deps={Interface: implementation}")
         return runner
 
-    async def opened(
+    async def new_toolbox(
         self, state: RunState, context: PolicyContext, steps: StepRunner | None
     ) -> Toolbox:
         """Return the toolbox of a run in which this agent begins to speak.
@@ -192,17 +192,17 @@ class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
                 f"the run was offered the tool '{missing[0]}', which this agent does not have"
             )
 
-    def reopened(self, state: RunState, context: PolicyContext) -> Toolbox:
+    def restored_toolbox(self, state: RunState, context: PolicyContext) -> Toolbox:
         """Return the toolbox of a resumed run, with what it was offered."""
         offered = tuple(dict.fromkeys(state.offered))
         if self.picking is not None:
             return self.picking.reopen(offered, context, state.choice)
         return Toolbox.of(self.runner.catalog, offered)
 
-    def is_handed(self, state: RunState) -> bool:
+    def is_handed_over(self, state: RunState) -> bool:
         """Return whether a run was handed over to this agent, which has said nothing since."""
         own_tool = {handover_name(self.name): self.name} if len(state.speakers) > 1 else {}
-        return handed_to(state.messages, own_tool) is not None
+        return handover_target(state.messages, own_tool) is not None
 
     def taking_over(self, state: RunState, by: Speaker, before: tuple[str, ...] = ()) -> RunState:
         """Return the state of a run in which this agent begins to speak, handed over `by` another.
@@ -210,9 +210,9 @@ class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
         It has this agent's instructions in place of the other's, and the tools that it offered
         `before`, if it has spoken in this process.
         """
-        system, has_instructions = self.system(), state.instructions not in ("none", None)
+        system, has_instructions = self.system_messages(), state.instructions not in ("none", None)
         if state.instructions is None:  # saved by an earlier version
-            has_instructions = bool(by.system()) and state.messages[0].role == "system"
+            has_instructions = bool(by.system_messages()) and state.messages[0].role == "system"
         return msgspec.structs.replace(
             state,
             messages=(*system, *state.messages[has_instructions:]),

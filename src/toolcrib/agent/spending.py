@@ -51,7 +51,7 @@ from toolcrib.values.record import Expense, SpentWithin, SuspendedCall
 from toolcrib.values.run import Event, Limits, RunState, UsageReported, saved_run, spent_in
 from toolcrib.values.typed import check_type
 
-_NOTHING, _A_TURN = Expense(), Expense(turns=1)
+_NOTHING, _ONE_TURN = Expense(), Expense(turns=1)
 MONEY: Final = "money"
 """The limit on the cost of model requests, which only a caller's budget has, not `Limits`."""
 
@@ -90,11 +90,13 @@ class Spending:
         self._steps = steps if outer is None else outer.around.steps
         self._own_steps = steps if outer is None else None
         self._emit = emit
-        around = () if outer is None else outer.around.paying
-        self._paying = tuple({id(each): each for each in (*runner.paying, *around)}.values())
+        outer_policies = () if outer is None else outer.around.paying
+        self._paying = tuple(
+            {id(each): each for each in (*runner.paying, *outer_policies)}.values()
+        )
         self._promised = _NOTHING  # the run's total including the calls that were begun
         self._suspended = dict(state.suspended)
-        self._within: dict[str, Usage] = {}  # by call, for calls made since
+        self._inner_usage: dict[str, Usage] = {}  # by call, for calls made since
         self.turn = state.turn
         self.usage = state.usage
 
@@ -106,7 +108,7 @@ class Spending:
 
     def begin_turn(self) -> str | None:
         """Count a turn, or return the name of the limit that it would exceed."""
-        limit = self._exceeded(_A_TURN) or self._take_outer(_A_TURN, ())
+        limit = self._exceeded_limit(_ONE_TURN) or self._take_outer(_ONE_TURN, ())
         self.turn += limit is None
         return limit
 
@@ -114,17 +116,17 @@ class Spending:
         """Uncount the turn that was begun, because no model was asked in it."""
         self.turn -= 1
         if self._outer is not None:
-            self._outer.give_back(_A_TURN)
+            self._outer.give_back(_ONE_TURN)
 
     def begin_calls(self, calls: Sequence[HydrationResult]) -> str | None:
         """Reserve calls, which the runner counts in the run itself, or return the exceeded limit.
 
         `end_calls` must follow.
         """
-        new = [call for call in calls if call.call.id not in self._tally.begun]
-        definitions = [call.definition for call in new if call.definition and call.success]
+        new_calls = [call for call in calls if call.call.id not in self._tally.begun]
+        definitions = [call.definition for call in new_calls if call.definition and call.success]
         expense = Expense.of(definitions)
-        limit = self._exceeded(expense, resumes=len(new) < len(calls))
+        limit = self._exceeded_limit(expense, resumes=len(new_calls) < len(calls))
         limit = limit or (self._take_outer(expense, definitions) if definitions else None)
         if limit is None:
             self._promised = self._tally.own.plus(expense)
@@ -137,7 +139,7 @@ class Spending:
         self._promised = _NOTHING
 
     def take(self, tool: str, spent: Expense, calls: Sequence[ToolDefinition]) -> str | None:
-        limit = self._exceeded(spent)
+        limit = self._exceeded_limit(spent)
         if limit is None:
             context = PolicyContext(self._caller, self._tally)
             limit = "budget" if self._runner.has_spent(tool, calls, context) else None
@@ -214,12 +216,12 @@ class Spending:
             self._outer.use_within(self._call_id, usage)
 
     def use_within(self, call_id: str, usage: Usage) -> None:
-        self._within[call_id] = self._within.get(call_id, Usage()) + usage
+        self._inner_usage[call_id] = self._inner_usage.get(call_id, Usage()) + usage
         self.use(usage)
 
     def used_within(self, call_ids: Iterable[str]) -> dict[str, Usage]:
         """Return what agents that are the tools of these calls have used so far."""
-        return {each: self._within[each] for each in call_ids if each in self._within}
+        return {each: self._inner_usage[each] for each in call_ids if each in self._inner_usage}
 
     @property
     def _reserved(self) -> Expense:
@@ -227,7 +229,7 @@ class Spending:
         promised = self._promised
         return promised if promised is _NOTHING else promised.plus(self._tally.own, -1)
 
-    def _exceeded(self, expense: Expense, *, resumes: bool = False) -> str | None:
+    def _exceeded_limit(self, expense: Expense, *, resumes: bool = False) -> str | None:
         limits, tally, reserved = self._limits, self._tally, self._reserved
         if replays(self._own_steps):  # these began under other limits: what is stored is spent
             return None
@@ -253,7 +255,7 @@ class Spending:
 # failed. A CancelledError raised by the client itself is such a failure: only whoever cancels the
 # run's task ends the run by that.
 
-WHOLE = ("tool_calls", "stop")
+WHOLE_FINISHES = ("tool_calls", "stop")
 """How whole replies end. A typed answer is read only from these: half a reply may be JSON, too."""
 
 
@@ -272,7 +274,7 @@ async def _replied(ask: Ask, request: ChatRequest, cancels: int, who: str) -> Re
     check_type(f"the reply of {who}", reply, Reply, "a Reply")
     if reply.message.role != "assistant":
         raise ClientError(f"{who} gave a reply whose message is not the assistant's")
-    if reply.finish in WHOLE or not reply.tool_calls:
+    if reply.finish in WHOLE_FINISHES or not reply.tool_calls:
         return reply
     cut_calls = tuple(msgspec.structs.replace(call, complete=False) for call in reply.tool_calls)
     message = msgspec.structs.replace(reply.message, tool_calls=cut_calls)

@@ -311,7 +311,7 @@ class RunStream:
     def __init__(self, drive: Drive) -> None:
         self._events: asyncio.Queue[Event | None] = asyncio.Queue()
         self._result: RunResult | None = None
-        self._over = False
+        self._is_over = False
         self.is_read = False
         self._on_ended: Callable[[RunResult | None], None] | None = None
         self._cancel_call: CancelCall | None = None
@@ -373,9 +373,9 @@ class RunStream:
 
     async def __anext__(self) -> Event:
         self.is_read = True
-        event = None if self._over else await self._events.get()
+        event = None if self._is_over else await self._events.get()
         if event is None:
-            self._over = True
+            self._is_over = True
             self._events.put_nowait(None)  # for other readers
             raise StopAsyncIteration
         return event
