@@ -669,7 +669,7 @@ async def test_a_run_that_is_cancelled_in_the_second_agent_goes_on_there() -> No
     def heard(event: Event) -> None:
         ended.extend([event.result] if isinstance(event, Done) else [])
 
-    drive = desk.team.begun(desk.prepare("Hello", caller=Caller("ada")), None)
+    drive = desk.team.new_drive(desk.prepare("Hello", caller=Caller("ada")), None)
     task = asyncio.ensure_future(drive(Listener(heard, streaming=False)))
     await asked.wait()
     task.cancel()

@@ -225,8 +225,8 @@ class Agent:
         names the agent that begins, from `handovers` or theirs: the one that answered last in the
         same conversation (`result.agent`). A session passes both.
         """
-        state = self.team.prepared(prompt, history, caller, offered, options, speaker=speaker)
-        return await self.team.begun(state, deps)(NO_LISTENER)
+        state = self.team.prepared_state(prompt, history, caller, offered, options, speaker=speaker)
+        return await self.team.new_drive(state, deps)(NO_LISTENER)
 
     async def plan(
         self,
@@ -245,7 +245,7 @@ class Agent:
         caller's budget of tokens or money, by the request. The sinks get a record of each call as
         `planned` or `rejected`. Takes and raises what `run` does.
         """
-        state = self.team.prepared(prompt, history, caller, offered, options, speaker=speaker)
+        state = self.team.prepared_state(prompt, history, caller, offered, options, speaker=speaker)
         return await self.team.plan(state, deps)
 
     def stream(
@@ -260,8 +260,8 @@ class Agent:
         **options: Unpack[RunOptions],
     ) -> RunStream:
         """Start a run in the running event loop, and return its events as a stream."""
-        state = self.team.prepared(prompt, history, caller, offered, options, speaker=speaker)
-        return RunStream(self.team.begun(state, deps))
+        state = self.team.prepared_state(prompt, history, caller, offered, options, speaker=speaker)
+        return RunStream(self.team.new_drive(state, deps))
 
     async def resume(
         self,
@@ -281,7 +281,7 @@ class Agent:
         emulated and this agent is not. Raises ApprovalError for an answer to a question that the
         state does not ask.
         """
-        return await self.team.resumed(state, answers or {}, deps)(NO_LISTENER)
+        return await self.team.resumed_drive(state, answers or {}, deps)(NO_LISTENER)
 
     def resume_stream(
         self,
@@ -291,7 +291,7 @@ class Agent:
         deps: Deps | None = None,
     ) -> RunStream:
         """Do what `resume` does, and return its events as a stream."""
-        return RunStream(self.team.resumed(state, answers or {}, deps))
+        return RunStream(self.team.resumed_drive(state, answers or {}, deps))
 
     def prepare(
         self,
@@ -310,7 +310,7 @@ class Agent:
         for an id that is blank, longer than 200 characters, or not printable.
         """
         check_run_id("run_id", run_id)
-        state = self.team.prepared(
+        state = self.team.prepared_state(
             prompt, history, caller, offered, options, run_id=run_id, speaker=speaker
         )
         return self.team.signed(state)
@@ -343,8 +343,8 @@ class Agent:
         check_type(
             "state", state, RunState, "a RunState: result.state, or RunState.from_json(text)"
         )
-        at = ForkPoint.of(turn, prompt, reopen=reopen, repeat=repeat, fork_id=fork_id)
-        return self.team.forked(state, at)
+        point = ForkPoint.of(turn, prompt, reopen=reopen, repeat=repeat, fork_id=fork_id)
+        return self.team.forked_state(state, point)
 
     def replace(
         self,
@@ -448,11 +448,11 @@ class Agent:
 
         def begin(prompt: str, outer: OuterRun) -> Drive:
             run_id = inner_run_id(outer.call.run_id, outer.call.call_id)
-            state = self.team.prepared(prompt, (), outer.caller, (), {}, run_id=run_id)
-            return self.team.begun(state, None, outer)
+            state = self.team.prepared_state(prompt, (), outer.caller, (), {}, run_id=run_id)
+            return self.team.new_drive(state, None, outer)
 
         def resume(state: RunState, answers: Mapping[str, Answer], outer: OuterRun) -> Drive:
-            return self.team.resumed(state, answers, None, outer)
+            return self.team.resumed_drive(state, answers, None, outer)
 
         runs = Runs(begin, resume)
         return agent_tool(
@@ -552,7 +552,7 @@ class Agent:
 
     def speaking(self, name: str) -> Agent:
         """Return the agent with this name in its runs, itself for "". Raises SourceError."""
-        return self._members[self.team.named(name).name]
+        return self._members[self.team.member(name).name]
 
     def speaking_in(self, state: RunState) -> Agent:
         """Return the agent that continues a run.

@@ -155,7 +155,7 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         """Whether the instructions of every member are known without making them for a run."""
         return all(member.is_instructed for member in self.members.values())
 
-    def named(self, name: str) -> Speaker:
+    def member(self, name: str) -> Speaker:
         """Return the member of this name, the first for "". Raises SourceError."""
         if name and name not in self.members:
             names = ", ".join(self.members)
@@ -182,7 +182,7 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         if self.state_key is not None:
             state.check_signature(self.state_key)
 
-    def forked(
+    def forked_state(
         self, state: RunState, point: ForkPoint, begun: Iterable[ToolInvocationRecord] = ()
     ) -> RunState:
         """Return the state of a run that continues from an earlier turn of another one.
@@ -267,7 +267,7 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
             return bool(result.parts) or result.content not in own_texts
         return any(definition.annotations.untrusted_output for definition in definitions)
 
-    def prepared(
+    def prepared_state(
         self,
         prompt: Prompt,
         history: Sequence[Message],
@@ -284,7 +284,7 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         `instructed` says whether the history begins with the instructions of a previous run; None
         if there was no run.
         """
-        member = self.named(speaker)
+        member = self.member(speaker)
         check_type("caller", caller, Caller, "a Caller, such as Caller('ada')")
         history = check_each("history", history, Message, _HISTORY)
         unmarked = prompt_message(prompt)
@@ -310,7 +310,7 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         member = self.speaking_in(state)
         planning = Planning(
             member,
-            member.bound(deps),
+            member.bound_runner(deps),
             state,
             terms=self._terms(state, deps or {})._replace(steps=None),
             listener=NO_LISTENER,
@@ -318,14 +318,14 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         )
         return await planning.plan()
 
-    def begun(self, state: RunState, deps: Deps | None, outer: OuterRun | None = None) -> Drive:
+    def new_drive(self, state: RunState, deps: Deps | None, outer: OuterRun | None = None) -> Drive:
         """Return the function that drives a prepared run. Raises BindingError."""
         member = self.speaking_in(state)
         # if the outer call was begun before, the runs within it were, too
         is_resumed = outer is not None and outer.around.scope.went_before
         return self._driven(member, state, {}, deps, outer, resumed=is_resumed)
 
-    def resumed(
+    def resumed_drive(
         self,
         state: RunState,
         answers: Mapping[str, Answer],
@@ -426,7 +426,7 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
     def _runners(
         self, state: RunState, deps: Deps | None, guards: Iterable[Guard]
     ) -> dict[str, ToolRunner]:
-        runners = {name: each.bound(deps) for name, each in self.members.items()}
+        runners = {name: each.bound_runner(deps) for name, each in self.members.items()}
         for guard in guards:
             runners = {name: each.asking_first(guard) for name, each in runners.items()}
         for previous, name in pairwise(state.speakers):

@@ -164,7 +164,7 @@ class Session(Generic[A]):
         state that is not the last one of its run here.
         """
         return await self._run(
-            self._turn_of(state), lambda: self.agent.team.resumed(state, answers or {}, deps)
+            self._turn_of(state), lambda: self.agent.team.resumed_drive(state, answers or {}, deps)
         )
 
     def _new_drive(
@@ -176,7 +176,7 @@ class Session(Generic[A]):
                     f"{name}= cannot be given to a session, which has its own: {source}"
                 )
         team = self.agent.team
-        state = team.prepared(
+        state = team.prepared_state(
             prompt,
             self.messages,
             caller,
@@ -185,7 +185,7 @@ class Session(Generic[A]):
             speaker=self.speaker,
             instructed=self._instructed,
         )
-        return team.begun(state, deps)
+        return team.new_drive(state, deps)
 
     async def _run(self, turn: RunTurn, start: Callable[[], Drive]) -> RunResult:
         self._begin(turn)
@@ -225,7 +225,7 @@ class Session(Generic[A]):
     ) -> RunStream:
         """Do what `resume` does, and return its events as a stream."""
         return self._streamed(
-            self._turn_of(state), lambda: self.agent.team.resumed(state, answers or {}, deps)
+            self._turn_of(state), lambda: self.agent.team.resumed_drive(state, answers or {}, deps)
         )
 
     def _streamed(self, turn: RunTurn, start: Callable[[], Drive]) -> RunStream:
@@ -318,7 +318,7 @@ class Session(Generic[A]):
             self._system, turns = split_system(result.messages)[0], (*self._turns, turn)
             self._instructed = result.state.instructions != "none"
         self._set_turns(turns)
-        speaker = self.agent.team.named((result.state.speakers or ("",))[-1])
+        speaker = self.agent.team.member((result.state.speakers or ("",))[-1])
         if self._messages != previous and speaker.picking is not None:
             self.offered = result.state.offered or self.offered
         if result.state.speakers and self._turns and self._turns[-1].run_id == turn.run_id:
@@ -372,7 +372,7 @@ class Session(Generic[A]):
         session = cls(agent, saved.messages, saved.offered)
         session._instructed = saved.instructed if session._system else None
         if saved.speaker:
-            session.speaker = agent.team.named(saved.speaker).name
+            session.speaker = agent.team.member(saved.speaker).name
         signature = session._signature(saved)
         if signature:
             check_signature(saved.signature, signature, "the saved session")

@@ -149,7 +149,7 @@ class Speaker(Veiled, msgspec.Struct, frozen=True, eq=False):
             settings = msgspec.structs.replace(settings, tool_choice=choice)
         return self.settings if settings == RunSettings() else settings.over(self.settings)
 
-    def bound(self, deps: Deps | None) -> ToolRunner:
+    def bound_runner(self, deps: Deps | None) -> ToolRunner:
         """Return the runner of one run, with the capabilities it is given. Raises BindingError."""
         runner, missing = self.runner, self.missing
         if deps:

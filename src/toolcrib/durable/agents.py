@@ -213,7 +213,7 @@ class DurableAgents(Closing):
                     "it first"
                 )
             raise ToolcribError(f"run {run_id} cannot be forked: it {problem}")
-        state = forking_agent.team.forked(last, point, await self._begun_calls(run))
+        state = forking_agent.team.forked_state(last, point, await self._begun_calls(run))
         if not await self._store.add(StoredRun.new(name, state, self._sign(name))):
             await self._is_forked(run_id, name, point)  # somebody else was first
         return state.run_id
@@ -591,7 +591,7 @@ class DurableAgents(Closing):
             earlier = await self._stored_steps(run, range(run.began, run.segment))
             segment.take_up(earlier, await self._stored_steps(run, [run.segment]))
             deps = None if self._deps is None else self._deps(run)
-            drive = agent.team.resumed(state, run.given, deps)
+            drive = agent.team.resumed_drive(state, run.given, deps)
             result = await drive(Listener(on_event, streaming=False))
             segment.check_end(result.status)
         except Exception as error:  # noqa: BLE001  whatever ends a run is stored
