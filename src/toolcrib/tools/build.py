@@ -89,7 +89,7 @@ def check_derived(name: str, what: str, schema: JsonObject | None) -> CheckedSch
 
 
 # Values that are slow to compare (see `Constants`): constants other than strings, and fractions.
-_COMPARED = re.compile(
+_SLOW_CONSTANTS = re.compile(
     r'"enum":\[(?!"[^"\\]*"(?:,"[^"\\]*")*\])|"const":(?!")|"(?:minimum|maximum|exclusiveMinimum'
     r'|exclusiveMaximum|multipleOf)":-?[0-9]+[.eE]'
 )
@@ -105,7 +105,7 @@ def _is_harmless(text: str) -> bool:
         '"pattern' not in text
         and '"$' not in shared
         and top.count('"$') == references
-        and _COMPARED.search(text) is None
+        and _SLOW_CONSTANTS.search(text) is None
         and text.count('"const":') <= _FEW_CONSTANTS
     )
 
@@ -142,13 +142,13 @@ def _compiled(checked: CheckedSchema, *, may_share: bool) -> Validator:
     validator."""
     if not may_share or len(checked.text) > _SHORT:
         return JsonSchemaValidator(checked.schema, checked.inspected, checked.text)
-    made = _shared.get(checked.text)
-    if made is None:
-        made = JsonSchemaValidator(checked.schema, checked.inspected, checked.text)
+    validator = _shared.get(checked.text)
+    if validator is None:
+        validator = JsonSchemaValidator(checked.schema, checked.inspected, checked.text)
         if len(_shared) >= _MAX_SHARED:
             _shared.clear()
-        _shared[checked.text] = made
-    return made
+        _shared[checked.text] = validator
+    return validator
 
 
 _shared: dict[str, Validator] = {}
@@ -174,20 +174,20 @@ def compile_schema(
 
 def check_input(name: str, schema: JsonObject, *, derived: bool = False) -> CheckedSchema:
     """Check the schema of the arguments, whose top must declare an object."""
-    start = f"tool '{name}': the top of input_schema must be type 'object'"
+    message_start = f"tool '{name}': the top of input_schema must be type 'object'"
     check = check_derived if derived else check_given
     checked = check(name, "input_schema", schema) if isinstance(schema, dict) else None
     if checked is None:
-        raise DefinitionError(f"{start}: it is not a dict, but {type(schema).__name__}")
+        raise DefinitionError(f"{message_start}: it is not a dict, but {type(schema).__name__}")
     schema = checked.schema
     if schema.get("type") != "object":
-        found = f"has type {schema['type']!r:.80}" if "type" in schema else "has no type"
+        actual = f"has type {schema['type']!r:.80}" if "type" in schema else "has no type"
         hint = " (write the schema that its $ref leads to at the top)" if "$ref" in schema else ""
-        raise DefinitionError(f"{start}: it {found}{hint}")
+        raise DefinitionError(f"{message_start}: it {actual}{hint}")
     if "$ref" in schema and checked.inspected.draft is Draft.D7:
         raise DefinitionError(
-            f"{start}, and draft 7 ignores all other keywords next to a $ref: write the schema that "
-            "the $ref leads to at the top"
+            f"{message_start}, and draft 7 ignores all other keywords next to a $ref: write the schema "
+            "that the $ref leads to at the top"
         )
     return checked
 
@@ -201,15 +201,16 @@ def named_arguments(schema: JsonObject) -> tuple[frozenset[str], Validator | Non
     `unevaluatedProperties`.
     """
     references = References(schema)
-    opening = _about_arguments(references, schema, without=_ASKING)
-    if any(node.get(key, False) is not False for node in opening for key in _OTHERS):
+    opening = _about_arguments(references, schema, without=_TESTING_KEYWORDS)
+    if any(node.get(key, False) is not False for node in opening for key in _OTHER_PROPERTIES):
         return None
     nodes = list(_about_arguments(references, schema))
     names = {name for node in nodes for name in node.get("properties", ())}
     required: Any = schema.get("required", ())
-    names.update(one for one in required if isinstance(one, str))  # other types are refused later
-    patterns = {each for node in nodes for each in node.get("patternProperties", {})}
-    matching: JsonObject = {"anyOf": [{"pattern": each} for each in sorted(patterns)]}
+    # required names of other types are refused later
+    names.update(required_name for required_name in required if isinstance(required_name, str))
+    patterns = {pattern for node in nodes for pattern in node.get("patternProperties", {})}
+    matching: JsonObject = {"anyOf": [{"pattern": pattern} for pattern in sorted(patterns)]}
     return frozenset(names), compile_validator(matching) if patterns else None
 
 
@@ -218,14 +219,14 @@ def named_arguments(schema: JsonObject) -> tuple[frozenset[str], Validator | Non
 # A secret is found anywhere: behind references, in alternatives, below arrays and open objects.
 # Where a schema leaves open which properties a part of it applies to, all of them count as secret.
 
-_MARKS = ('"writeOnly"', '"password"')  # every secret has one; most schemas have neither
+_SECRET_MARKS = ('"writeOnly"', '"password"')  # every secret has one; most schemas have neither
 _REFS = ("$ref", "$dynamicRef")
-_OTHERS = ("additionalProperties", "unevaluatedProperties")
-_ASKING = frozenset(("not", "if"))  # schemas under these do not admit values
+_OTHER_PROPERTIES = ("additionalProperties", "unevaluatedProperties")
+_TESTING_KEYWORDS = frozenset(("not", "if"))  # schemas under these do not admit values
 
 
 def secret_properties(
-    tool: str, given: CheckedSchema | None, named: Sequence[str]
+    tool: str, checked: CheckedSchema | None, author_names: Sequence[str]
 ) -> tuple[str, ...]:
     """Return the top-level properties that the author names, or that contain a secret anywhere.
 
@@ -233,34 +234,36 @@ def secret_properties(
     undeclared properties may contain one, `UNDECLARED` stands for all of them. Raises
     DefinitionError for a name that is not a property of the schema.
     """
-    if isinstance(named, str):
+    if isinstance(author_names, str):
         raise DefinitionError(f"tool '{tool}': secret is a list of parameters such as ['pin']")
-    if given is None:
-        return tuple(dict.fromkeys(named))
-    properties: Any = given.schema.get("properties", {})
-    for name in named:
+    if checked is None:
+        return tuple(dict.fromkeys(author_names))
+    properties: Any = checked.schema.get("properties", {})
+    for name in author_names:
         if name not in properties:
             raise DefinitionError(f"tool '{tool}': secret names {name!r}, which is no parameter")
-    marked = any(mark in given.text for mark in _MARKS)
-    if not (marked or named):
+    has_mark = any(mark in checked.text for mark in _SECRET_MARKS)
+    if not (has_mark or author_names):
         return ()
-    hidden = _hidden(given.schema, frozenset(properties)) if marked else set()
-    found = [name for name in properties if name in hidden]
-    return tuple(dict.fromkeys([*named, *found, *hidden.intersection([UNDECLARED])]))
+    secret = _secret_names(checked.schema, frozenset(properties)) if has_mark else set()
+    derived = [name for name in properties if name in secret]
+    return tuple(dict.fromkeys([*author_names, *derived, *secret.intersection([UNDECLARED])]))
 
 
-def _hidden(schema: JsonObject, names: frozenset[str]) -> set[str]:
+def _secret_names(schema: JsonObject, names: frozenset[str]) -> set[str]:
     references = References(schema)
-    holding = _holding(references, schema)
-    hidden: set[str] = set()
+    ids_with_secret = _ids_with_secret(references, schema)
+    secret: set[str] = set()
     for node in _about_arguments(references, schema):
         declared = node.get("properties", {})
-        hidden.update(name for name, child in declared.items() if id(child) in holding)
-        if any(id(child) in holding for child in node.get("patternProperties", {}).values()):
-            hidden |= names | {UNDECLARED}
-        if any(id(node[key]) in holding for key in _OTHERS if key in node):
-            hidden |= names.difference(declared) | {UNDECLARED}
-    return hidden
+        secret.update(name for name, child in declared.items() if id(child) in ids_with_secret)
+        if any(
+            id(child) in ids_with_secret for child in node.get("patternProperties", {}).values()
+        ):
+            secret |= names | {UNDECLARED}
+        if any(id(node[key]) in ids_with_secret for key in _OTHER_PROPERTIES if key in node):
+            secret |= names.difference(declared) | {UNDECLARED}
+    return secret
 
 
 def _about_arguments(
@@ -275,7 +278,7 @@ def _about_arguments(
             continue
         seen.add(id(node))
         yield node
-        stack += _led_to(references, node)
+        stack += _referenced(references, node)
         stack += (
             child
             for key in IN_PLACE.intersection(node) - without
@@ -283,34 +286,34 @@ def _about_arguments(
         )
 
 
-def _holding(references: References, schema: JsonObject) -> set[int]:
+def _ids_with_secret(references: References, schema: JsonObject) -> set[int]:
     """Return the ids of all schema nodes that contain a secret, directly or through references."""
-    above: dict[int, list[int]] = defaultdict(list)
+    parents: dict[int, list[int]] = defaultdict(list)
     stack: list[Any] = [schema]
     seen: set[int] = set()
-    found: list[int] = []
+    queue: list[int] = []
     while stack:
         node = stack.pop()
         if id(node) in seen or not isinstance(node, dict | list):
             continue
         seen.add(id(node))
-        below = node
+        inner = node
         if isinstance(node, dict):
-            below = [*node.values(), *_led_to(references, node)]
+            inner = [*node.values(), *_referenced(references, node)]
             if node.get("writeOnly") is True or node.get("format") == "password":
-                found.append(id(node))
-        for child in below:
-            above[id(child)].append(id(node))
-        stack += below
-    holding = set(found)
-    while found:
-        higher = [node for node in above[found.pop()] if node not in holding]
-        holding.update(higher)
-        found += higher
-    return holding
+                queue.append(id(node))
+        for child in inner:
+            parents[id(child)].append(id(node))
+        stack += inner
+    ids_with_secret = set(queue)
+    while queue:
+        new_parents = [node for node in parents[queue.pop()] if node not in ids_with_secret]
+        ids_with_secret.update(new_parents)
+        queue += new_parents
+    return ids_with_secret
 
 
-def _led_to(references: References, node: dict[str, Any]) -> list[Any]:
+def _referenced(references: References, node: dict[str, Any]) -> list[Any]:
     return [references.resolve(node[key]) for key in _REFS if isinstance(node.get(key), str)]
 
 
@@ -342,89 +345,93 @@ class ToolOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def with_feature(options: ToolOptions, feature: str) -> ToolOptions:
     """Return the options with a feature added, whether or not the author declares it."""
-    said = options.annotations.get("features", ())
-    if not isinstance(said, list | tuple) or feature in said:  # wrong types are refused later
+    features = options.annotations.get("features", ())
+    # wrong types are refused later
+    if not isinstance(features, list | tuple) or feature in features:
         return options
-    annotations: AnnotationOptions = {**options.annotations, "features": (*said, feature)}
+    annotations: AnnotationOptions = {**options.annotations, "features": (*features, feature)}
     return msgspec.structs.replace(options, annotations=annotations)
 
 
 def build_definition(
     name: str,
     description: str,
-    given: CheckedSchema | None,
-    output: CheckedSchema | None,
+    checked_input: CheckedSchema | None,
+    checked_output: CheckedSchema | None,
     options: ToolOptions,
 ) -> ToolDefinition:
     """Check what an author declared besides the schemas. Raises DefinitionError."""
-    if given is None and (not options.allow_no_schema or options.no_schema_mode is None):
+    if checked_input is None and (not options.allow_no_schema or options.no_schema_mode is None):
         raise DefinitionError(
             f"tool '{name}' has no schema: give it one, or opt out with allow_no_schema=True "
             f"and a no_schema_mode ({', '.join(MODES)})"
         )
     if options.no_schema_mode is not None and options.no_schema_mode not in MODES:
         raise DefinitionError(f"tool '{name}': no_schema_mode is one of {', '.join(MODES)}")
-    said = annotations_said(name, options.annotations) if options.annotations else _NOTHING_SAID
-    output_schema = None if output is None else output.schema
-    described = _description(name, options.description or description)
-    if options.is_own and not described.strip():
+    stated = annotations_said(name, options.annotations) if options.annotations else _NO_ANNOTATIONS
+    output_schema = None if checked_output is None else checked_output.schema
+    description_text = _description(name, options.description or description)
+    if options.is_own and not description_text.strip():
         raise DefinitionError(
             f"tool '{name}' has no description, which a model needs to choose it: write a docstring, "
             "or pass description=…"
         )
     return ToolDefinition(
         name=name,
-        description=described,
-        input_schema_json=None if given is None else given.text,
-        output_schema_json=None if output is None else output.text,
-        strict=said.strict,
-        tags=said.tags,
+        description=description_text,
+        input_schema_json=None if checked_input is None else checked_input.text,
+        output_schema_json=None if checked_output is None else checked_output.text,
+        strict=stated.strict,
+        tags=stated.tags,
         examples=tuple(_example(name, example) for example in options.examples),
-        annotations=said.annotations,
+        annotations=stated.annotations,
         visible=None
         if options.visible is None
         else _visibility(name, "visible", options.visible, output_schema),
         model_visible=_visibility(name, "model_visible", options.model_visible, output_schema),
-        secret=secret_properties(name, given, options.secret),
-        no_schema_mode=options.no_schema_mode if given is None else None,
-        answer=_answer(name, options.answer, given, output_schema),
+        secret=secret_properties(name, checked_input, options.secret),
+        no_schema_mode=options.no_schema_mode if checked_input is None else None,
+        answer=_answer(name, options.answer, checked_input, output_schema),
     )
 
 
 def _answer(
-    name: str, said: str | Sequence[str], given: CheckedSchema | None, output: JsonObject | None
+    name: str,
+    answer: str | Sequence[str],
+    checked_input: CheckedSchema | None,
+    output: JsonObject | None,
 ) -> tuple[str, ...]:
     """Return the answer sentences, which name parameters and result fields. Raises
     DefinitionError."""
-    if not isinstance(said, str | list | tuple):
+    if not isinstance(answer, str | list | tuple):
         raise DefinitionError(f"tool '{name}': answer is a str or a list of them")
-    answer = (said,) if isinstance(said, str) else tuple(said)
-    if not answer:
+    templates = (answer,) if isinstance(answer, str) else tuple(answer)
+    if not templates:
         return ()
     try:
-        named = [one for template in answer for one in names_in(template)]
+        fields = [field for template in templates for field in names_in(template)]
     except ValueError as error:
         raise DefinitionError(f"tool '{name}': answer: {error}") from None
-    taken: Any = {} if given is None else given.schema.get("properties") or {}
-    gives: Any = (output or {}).get("properties")
-    if output is None or (gives is None and output.get("type") in (None, "object")):
-        return answer  # the fields of the result are unknown
-    known = [*taken, *(gives or (RESULT,))]
-    for one in named:
-        if one not in known:
+    parameters: Any = {} if checked_input is None else checked_input.schema.get("properties") or {}
+    result_fields: Any = (output or {}).get("properties")
+    if output is None or (result_fields is None and output.get("type") in (None, "object")):
+        return templates  # the fields of the result are unknown
+    known = [*parameters, *(result_fields or (RESULT,))]
+    for field in fields:
+        if field not in known:
             raise DefinitionError(
-                f"tool '{name}': answer names {{{one}}}{did_you_mean(one, known)}; it may name "
+                f"tool '{name}': answer names {{{field}}}{did_you_mean(field, known)}; it may name "
                 f"{', '.join(known)}"
             )
-    return answer
+    return templates
 
 
 def with_secrets(
-    definition: ToolDefinition, given: CheckedSchema | None, read: Sequence[str]
+    definition: ToolDefinition, checked_input: CheckedSchema | None, hinted: Sequence[str]
 ) -> ToolDefinition:
     """Return the definition with the secrets found in hints, which its schema need not declare."""
-    declared: Any = read if given is None else given.schema.get("properties", {})
-    secret = tuple(dict.fromkeys([*definition.secret, *(n for n in read if n in declared)]))
+    declared: Any = hinted if checked_input is None else checked_input.schema.get("properties", {})
+    secret = tuple(dict.fromkeys([*definition.secret, *(n for n in hinted if n in declared)]))
     if secret == definition.secret:
         return definition
     return msgspec.structs.replace(definition, secret=secret)
@@ -435,41 +442,45 @@ def without_secret_defaults(name: str, derived: CheckedSchema, secret: object) -
 
     Parameters that the author calls secret count, too. Models, approvers and logs read schemas.
     """
-    named = secret if isinstance(secret, list | tuple) else ()
-    marked = any(mark in derived.text for mark in _MARKS)
-    if not (named or marked) or '"default"' not in derived.text:
+    author_names = secret if isinstance(secret, list | tuple) else ()
+    has_mark = any(mark in derived.text for mark in _SECRET_MARKS)
+    if not (author_names or has_mark) or '"default"' not in derived.text:
         return derived
     schema: Any = json_copy(derived.text)
     properties = schema.get("properties", {})
-    held = [properties[one] for one in named if isinstance(one, str) and one in properties]
-    if marked:
-        holding = _holding(References(schema), schema)
-        held += [node for _, node in subschemas(schema) if id(node) in holding]
-    told = [node.pop("default") for node in held if "default" in node]
-    return check_input(name, schema, derived=True) if told else derived
+    secret_nodes = [
+        properties[parameter]
+        for parameter in author_names
+        if isinstance(parameter, str) and parameter in properties
+    ]
+    if has_mark:
+        ids_with_secret = _ids_with_secret(References(schema), schema)
+        secret_nodes += [node for _, node in subschemas(schema) if id(node) in ids_with_secret]
+    removed_defaults = [node.pop("default") for node in secret_nodes if "default" in node]
+    return check_input(name, schema, derived=True) if removed_defaults else derived
 
 
 def with_defaults(
-    definition: ToolDefinition, given: CheckedSchema | None, defaults: Mapping[str, Default]
+    definition: ToolDefinition, checked_input: CheckedSchema | None, defaults: Mapping[str, Default]
 ) -> ToolDefinition:
     """Return the definition with the defaults that its schema does not state.
 
     Its digest then covers them. A secret default is given only by its type.
     """
-    properties: Any = {} if given is None else given.schema.get("properties", {})
-    hidden = {
+    properties: Any = {} if checked_input is None else checked_input.schema.get("properties", {})
+    unstated = {
         name: default.by_type() if name in definition.secret else default.shown
         for name, default in defaults.items()
-        if not (default.is_json and _tells(properties.get(name), default.shown))
+        if not (default.is_json and _states_default(properties.get(name), default.shown))
     }
-    if not hidden:
+    if not unstated:
         return definition
-    return msgspec.structs.replace(definition, defaults_json=canonical_json(hidden))
+    return msgspec.structs.replace(definition, defaults_json=canonical_json(unstated))
 
 
-def _tells(declared: Any, shown: JsonValue) -> bool:
-    told = isinstance(declared, dict) and "default" in declared
-    return told and canonical_json(declared["default"]) == canonical_json(shown)
+def _states_default(declared: Any, shown: JsonValue) -> bool:
+    has_default = isinstance(declared, dict) and "default" in declared
+    return has_default and canonical_json(declared["default"]) == canonical_json(shown)
 
 
 def _description(name: str, text: object) -> str:
@@ -484,36 +495,36 @@ def _description(name: str, text: object) -> str:
     return text
 
 
-class _Said(msgspec.Struct, frozen=True):
+class _StatedAnnotations(msgspec.Struct, frozen=True):
     annotations: Annotations
     tags: tuple[str, ...]
     strict: bool | None
 
 
-_NOTHING_SAID = _Said(Annotations(), (), None)
+_NO_ANNOTATIONS = _StatedAnnotations(Annotations(), (), None)
 
 
-def annotations_said(name: str, given: AnnotationOptions) -> _Said:
+def annotations_said(name: str, options: AnnotationOptions) -> _StatedAnnotations:
     """Return the annotations that an author gives to a tool. Raises DefinitionError."""
-    apart = ("tags", "strict", "marks")
-    rest: dict[str, Any] = {key: value for key, value in given.items() if key not in apart}
-    unknown = rest.keys() - (set(Annotations.__struct_fields__) - {"marks_json"})
+    separate = ("tags", "strict", "marks")
+    fields: dict[str, Any] = {key: value for key, value in options.items() if key not in separate}
+    unknown = fields.keys() - (set(Annotations.__struct_fields__) - {"marks_json"})
     if unknown:
-        known = [*(f for f in Annotations.__struct_fields__ if f != "marks_json"), *apart]
-        raise DefinitionError(f"tool '{name}': {no_such('annotation', min(unknown), known)}")
-    allowed = given.get("allowed_roles")
-    if isinstance(allowed, Collection) and not isinstance(allowed, str) and not allowed:
+        known_names = [*(f for f in Annotations.__struct_fields__ if f != "marks_json"), *separate]
+        raise DefinitionError(f"tool '{name}': {no_such('annotation', min(unknown), known_names)}")
+    roles = options.get("allowed_roles")
+    if isinstance(roles, Collection) and not isinstance(roles, str) and not roles:
         raise DefinitionError(
             f"tool '{name}': allowed_roles is empty, so that nobody could call it: name the roles, or"
             " leave it out for everybody"
         )
-    if given.get("marks"):
-        rest["marks_json"] = _marks(name, given["marks"])
+    if options.get("marks"):
+        fields["marks_json"] = _marks(name, options["marks"])
     try:
-        return _Said(
-            msgspec.convert(rest, Annotations),
-            msgspec.convert(given.get("tags", ()), tuple[str, ...]),
-            msgspec.convert(given.get("strict"), bool | None),
+        return _StatedAnnotations(
+            msgspec.convert(fields, Annotations),
+            msgspec.convert(options.get("tags", ()), tuple[str, ...]),
+            msgspec.convert(options.get("strict"), bool | None),
         )
     except msgspec.ValidationError as error:
         raise DefinitionError(f"tool '{name}': a wrong annotation: {error}") from None
@@ -552,10 +563,10 @@ def _visibility(
         )
     for path in paths:
         try:
-            known = output_schema is None or path_exists(output_schema, path)
+            exists = output_schema is None or path_exists(output_schema, path)
         except ValueError as error:
             raise DefinitionError(f"tool '{name}': {option}: {error}") from None
-        if not known:
+        if not exists:
             raise DefinitionError(f"tool '{name}': {option} has {path!r}, which no result has")
     return tuple(paths)
 
@@ -580,15 +591,15 @@ def check_examples(definition: ToolDefinition, validator: Validator | None) -> N
                 continue
             violations = validator.violations(example.arguments)
         except SchemaError as error:
-            what = f"tool '{definition.name}', input_schema: {error.message}"
-            raise SchemaError(what, error.pointer) from None
+            text = f"tool '{definition.name}', input_schema: {error.message}"
+            raise SchemaError(text, error.pointer) from None
         except Exception as error:  # another author's validator
             raise DefinitionError(
                 f"tool '{definition.name}': its validator failed on the example "
                 f"{example.request[:60]!r} ({type(error).__name__})"
             ) from error
-        found = "; ".join(f"{path or 'the top'}: {message}" for path, _, message in violations)
+        problems = "; ".join(f"{path or 'the top'}: {message}" for path, _, message in violations)
         raise DefinitionError(
             f"tool '{definition.name}': the example {example.request[:60]!r} does not fit "
-            f"input_schema: {found}"
+            f"input_schema: {problems}"
         )

@@ -105,7 +105,7 @@ def check_function(target: Any) -> None:
     """Raise DefinitionError unless it is a function, or a method with its instance."""
     if not (inspect.isfunction(target) or inspect.ismethod(target)):
         raise DefinitionError(
-            f"a tool is made of a function or a class, not of a {_kind(target)}{_mend(target)}"
+            f"a tool is made of a function or a class, not of a {_kind(target)}{_advice(target)}"
         )
     name = target.__qualname__
     if inspect.isgeneratorfunction(target):
@@ -122,27 +122,27 @@ def check_function(target: Any) -> None:
 def check_class(cls: type) -> None:
     """Raise DefinitionError for a class that is already a tool, or that makes no instances."""
     name = cls.__qualname__
-    before = cls.__dict__.get(ATTRIBUTE)
-    if isinstance(before, Tool):
+    existing = cls.__dict__.get(ATTRIBUTE)
+    if isinstance(existing, Tool):
         raise DefinitionError(
-            f"{name} is already the tool '{before.definition.name}': to make another tool, decorate a "
-            "subclass of it"
+            f"{name} is already the tool '{existing.definition.name}': to make another tool, decorate "
+            "a subclass of it"
         )
     if "get_definition" in cls.__dict__:
         raise DefinitionError(f"{name} has a `get_definition` already: rename it")
     if getattr(cls, "_is_protocol", False):
         raise DefinitionError(f"{name} is a Protocol: decorate a class that implements it")
     run = getattr(cls, "run", None)
-    runs = inspect.iscoroutinefunction(run) or inspect.isasyncgenfunction(run)
-    if runs and inspect.isabstract(cls):
+    has_async_run = inspect.iscoroutinefunction(run) or inspect.isasyncgenfunction(run)
+    if has_async_run and inspect.isabstract(cls):
         missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
         raise DefinitionError(f"{name} is abstract: decorate a subclass that has {missing}")
 
 
-def make_component(cls: type, made: Tool[..., Any]) -> None:
+def make_component(cls: type, class_tool: Tool[..., Any]) -> None:
     """Make the class a `ToolComponent` with this tool. Raises DefinitionError."""
     try:
-        setattr(cls, ATTRIBUTE, made)
+        setattr(cls, ATTRIBUTE, class_tool)
         if not issubclass(cls, ToolComponent):
             setattr(cls, "get_definition", classmethod(ToolComponent.get_definition.__func__))  # type: ignore[attr-defined]  # noqa: B010
             ToolComponent.register(cls)
@@ -159,16 +159,16 @@ def _takes_self(function: Any) -> bool:
 
 def _kind(target: Any) -> str:
     kind = type(target).__name__
-    named = getattr(target, "func", target)  # a partial
-    name = getattr(named, "__qualname__", None) or getattr(named, "__name__", None)
+    function = getattr(target, "func", target)  # a partial
+    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None)
     if not isinstance(name, str):
         return kind
-    module = getattr(named, "__module__", None)
-    within = f"{module}." if isinstance(module, str) and not isinstance(target, Tool) else ""
-    return f"{kind} ({within}{name})"
+    module = getattr(function, "__module__", None)
+    prefix = f"{module}." if isinstance(module, str) and not isinstance(target, Tool) else ""
+    return f"{kind} ({prefix}{name})"
 
 
-def _mend(target: Any) -> str:
+def _advice(target: Any) -> str:
     if isinstance(target, Tool):
         return ": it is already a tool; renamed('…') gives it another name"
     if isinstance(target, staticmethod):
@@ -181,8 +181,8 @@ def _mend(target: Any) -> str:
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C")
-_NOT_SAID = {"annotations", "imported", "is_own", "validator"}
-_SAID = frozenset(ToolOptions.__struct_fields__) - _NOT_SAID
+_INTERNAL_OPTIONS = {"annotations", "imported", "is_own", "validator"}
+_OPTION_NAMES = frozenset(ToolOptions.__struct_fields__) - _INTERNAL_OPTIONS
 _COMBINERS = ("$ref", "allOf", "anyOf", "oneOf", "if")
 
 
@@ -234,34 +234,36 @@ def tool(target: Any = None, /, **options: Any) -> Any:
     """
     if target is not None and not isinstance(target, type):
         check_function(target)  # first: a non-function lacks more than an option
-    read = _options(options)
+    tool_options = _options(options)
     frame_locals = sys._getframe(1).f_locals  # noqa: SLF001  hints may name the caller's own types
 
     def decorate(target: Any) -> Any:
         if isinstance(target, type):
-            return _decorate_class(target, read, frame_locals)
-        return make_function_tool(target, read, frame_locals)
+            return _decorate_class(target, tool_options, frame_locals)
+        return make_function_tool(target, tool_options, frame_locals)
 
     return decorate if target is None else decorate(target)
 
 
-def _options(said: Mapping[str, Any]) -> ToolOptions:
+def _options(keywords: Mapping[str, Any]) -> ToolOptions:
     """Return the options from keywords; a keyword that is not an option is an annotation."""
-    given = dict(said)
-    parameters = given.pop("parameters", None)
+    option_values = dict(keywords)
+    parameters = option_values.pop("parameters", None)
     if parameters is not None:
-        if given.get("input_schema") is not None:
+        if option_values.get("input_schema") is not None:
             raise DefinitionError("@tool: parameters is another name for input_schema; give one")
-        given["input_schema"] = parameters
-    if given.get("visible") is None:
+        option_values["input_schema"] = parameters
+    if option_values.get("visible") is None:
         raise DefinitionError(
             "@tool needs visible=, the fields of a result that UI, logs and audit may show (the "
             "model sees all of it): write @tool(visible=ALL), @tool(visible=['total']), or "
             "@tool(visible=[]) for none of them"
         )
-    annotations = {key: given.pop(key) for key in list(given) if key not in _SAID}
-    said_of_it = cast("AnnotationOptions", annotations)
-    return ToolOptions(**given, annotations=said_of_it, is_own=True)
+    annotations = {
+        key: option_values.pop(key) for key in list(option_values) if key not in _OPTION_NAMES
+    }
+    annotation_options = cast("AnnotationOptions", annotations)
+    return ToolOptions(**option_values, annotations=annotation_options, is_own=True)
 
 
 def make_function_tool(
@@ -270,9 +272,11 @@ def make_function_tool(
     """Return a `Tool` of a plain function. Raises DefinitionError."""
     check_function(function)
     signature = read_function(function, frame_locals, lenient=options.input_schema is not None)
-    if options.subprocess and (found := _obstacle(function, signature)):
-        raise DefinitionError(f"{function.__qualname__}: subprocess=True is not possible: {found}")
-    definition, checks = _define(function.__name__, signature, options, sole=None)
+    if options.subprocess and (obstacle := _obstacle(function, signature)):
+        raise DefinitionError(
+            f"{function.__qualname__}: subprocess=True is not possible: {obstacle}"
+        )
+    definition, tool_fields = _define(function.__name__, signature, options, sole=None)
     return Tool(
         definition,
         function,
@@ -281,7 +285,7 @@ def make_function_tool(
         blocking=not (signature.streams or inspect.iscoroutinefunction(function)),
         streaming=signature.streams,
         subprocess=options.subprocess,
-        **checks,
+        **tool_fields,
     )
 
 
@@ -295,45 +299,47 @@ def _decorate_class(cls: type, options: ToolOptions, frame_locals: Mapping[str, 
     signature = read_class(cls, frame_locals, lenient=options.input_schema is not None)
     is_model = issubclass(cls, BaseModel)
     sole = cls if is_model else sole_object(signature)
-    definition, checks = _define(cls.__name__, signature, options, sole=sole)
-    made: Tool[..., Any] = Tool(
+    definition, tool_fields = _define(cls.__name__, signature, options, sole=sole)
+    class_tool: Tool[..., Any] = Tool(
         definition,
-        _itself if is_model and "takes_object" in checks else cls,
+        _itself if is_model and "takes_object" in tool_fields else cls,
         original=cls,
         needs=signature.needs,
         context_parameter=signature.context_parameter,
         is_class=True,
         streaming=signature.streams,
-        **checks,
+        **tool_fields,
     )
-    make_component(cls, made)
+    make_component(cls, class_tool)
     return cls
 
 
-def _itself(made: Any) -> Any:
+def _itself(instance: Any) -> Any:
     """Return the model itself, whose arguments make the object that runs."""
-    return made
+    return instance
 
 
 def _define(
     default_name: str, signature: Signature, options: ToolOptions, sole: Any
 ) -> tuple[ToolDefinition, dict[str, Any]]:
     name = check_name(default_name if options.name is None else options.name)
-    given, checks = _input(name, signature, options, sole)
-    if given is not None and given.derived:
-        given = without_secret_defaults(name, given, options.secret)
-    output = _output(name, signature, options)
-    made = validators(name, given, output, options)
-    checks["validator"], checks["output_validator"] = made
-    if output is None and options.output_schema is None:
-        checks["instead"] = instead_of_content(signature.returns)
+    checked_input, tool_fields = _input(name, signature, options, sole)
+    if checked_input is not None and checked_input.derived:
+        checked_input = without_secret_defaults(name, checked_input, options.secret)
+    checked_output = _output(name, signature, options)
+    validator_pair = validators(name, checked_input, checked_output, options)
+    tool_fields["validator"], tool_fields["output_validator"] = validator_pair
+    if checked_output is None and options.output_schema is None:
+        tool_fields["instead"] = instead_of_content(signature.returns)
     if signature.streams:
         options = with_feature(options, "streaming")
-    definition = build_definition(name, signature.description, given, output, options)
-    definition = with_secrets(definition, given, secret_parameters(_sent(signature, sole)))
-    definition = with_defaults(definition, given, checks.get("defaults", {}))
-    check_examples(definition, checks["validator"])
-    return definition, checks
+    definition = build_definition(
+        name, signature.description, checked_input, checked_output, options
+    )
+    definition = with_secrets(definition, checked_input, secret_parameters(_sent(signature, sole)))
+    definition = with_defaults(definition, checked_input, tool_fields.get("defaults", {}))
+    check_examples(definition, tool_fields["validator"])
+    return definition, tool_fields
 
 
 def _sent(signature: Signature, sole: Any) -> Sequence[Parameter]:
@@ -351,10 +357,10 @@ def _sent(signature: Signature, sole: Any) -> Sequence[Parameter]:
 def _output(name: str, signature: Signature, options: ToolOptions) -> CheckedSchema | None:
     if options.output_schema is not None:
         return check_given(name, "output_schema", options.output_schema)
-    said = signature.returns_description
+    description = signature.returns_description
     try:
         returns = _derived(name, structured_hint, signature.returns)
-        derived = _derived(name, lambda hint: derive_output(hint, said), returns)
+        derived = _derived(name, lambda hint: derive_output(hint, description), returns)
     except DefinitionError:
         if options.input_schema is None:
             raise
@@ -363,11 +369,14 @@ def _output(name: str, signature: Signature, options: ToolOptions) -> CheckedSch
 
 
 def validators(
-    name: str, given: CheckedSchema | None, output: CheckedSchema | None, options: ToolOptions
+    name: str,
+    checked_input: CheckedSchema | None,
+    checked_output: CheckedSchema | None,
+    options: ToolOptions,
 ) -> tuple[Validator | None, Validator | None]:
     """Make the validators of a tool's two schemas, as the options ask. Raises SchemaError."""
-    made = partial(make_validator, name, factory=options.validator, lazy=options.lazy)
-    return made("input_schema", given), made("output_schema", output)
+    make = partial(make_validator, name, factory=options.validator, lazy=options.lazy)
+    return make("input_schema", checked_input), make("output_schema", checked_output)
 
 
 def _input(
@@ -375,20 +384,26 @@ def _input(
 ) -> tuple[CheckedSchema | None, dict[str, Any]]:
     """Return the input schema, and what turns valid arguments into typed ones."""
     if options.input_schema is not None:
-        given = check_input(name, options.input_schema)
-        _check_accepts(name, signature, given.schema)
-        declared: Any = given.schema.get("properties", {})
-        parameters = _derived(name, partial(readable, declared), signature.parameters)
-        _derived(name, partial(check_types, given.schema), parameters)
-        checks: dict[str, Any] = {
+        checked_input = check_input(name, options.input_schema)
+        _check_accepts(name, signature, checked_input.schema)
+        properties: Any = checked_input.schema.get("properties", {})
+        parameters = _derived(name, partial(readable, properties), signature.parameters)
+        _derived(name, partial(check_types, checked_input.schema), parameters)
+        tool_fields: dict[str, Any] = {
             "converters": converters_for(parameters),
             "defaults": _derived(name, defaults_of, parameters),
         }
-        checks["requires"] = _needed(signature) - _listed(given.schema)
-        return given, checks | _accepted(signature, given.schema, imported=options.imported)
+        tool_fields["requires"] = _required_parameters(signature) - _required_properties(
+            checked_input.schema
+        )
+        return checked_input, tool_fields | _accepted(
+            signature, checked_input.schema, imported=options.imported
+        )
     if sole is not None:
-        made = _derived(name, derive_object, sole)
-        return check_input(name, made.schema, derived=True), {"takes_object": made.convert}
+        derived_object = _derived(name, derive_object, sole)
+        return check_input(name, derived_object.schema, derived=True), {
+            "takes_object": derived_object.convert
+        }
     if signature.undocumentable:
         if options.allow_no_schema:
             untyped = [parameter._replace(hint=Any) for parameter in signature.parameters]
@@ -399,8 +414,8 @@ def _input(
             f"a no_schema_mode ({', '.join(MODES)})"
         )
     derived = _derived(name, derive_input, signature.parameters)
-    given = check_input(name, derived.schema, derived=True)
-    return given, {"converters": derived.converters, "defaults": derived.defaults}
+    checked_input = check_input(name, derived.schema, derived=True)
+    return checked_input, {"converters": derived.converters, "defaults": derived.defaults}
 
 
 def _derived(name: str, derive: Callable[[Any], R], of: Any) -> R:
@@ -412,27 +427,31 @@ def _derived(name: str, derive: Callable[[Any], R], of: Any) -> R:
 
 def _accepted(signature: Signature, schema: JsonObject, *, imported: bool) -> dict[str, Any]:
     """Return which names the target accepts beyond a given schema, as arguments for `Tool`."""
-    own = frozenset(parameter.name for parameter in signature.parameters)
-    forwards = imported and signature.takes_any and not own  # its server checks what it is sent
-    named = None if forwards else named_arguments(schema)
-    if named is None:
-        return {} if signature.takes_any else {"accepts": own}
-    names, matching = named
+    parameter_names = frozenset(parameter.name for parameter in signature.parameters)
+    # the server of a tool that only forwards checks what it is sent
+    forwards = imported and signature.takes_any and not parameter_names
+    declared = None if forwards else named_arguments(schema)
+    if declared is None:
+        return {} if signature.takes_any else {"accepts": parameter_names}
+    names, matching = declared
     if signature.takes_any:
         return {"accepts": names, "accepts_matching": matching}
-    others = own - names
-    return {"accepts": own - {one for one in others if not (matching and matching.is_valid(one))}}
+    undeclared = parameter_names - names
+    return {
+        "accepts": parameter_names
+        - {name for name in undeclared if not (matching and matching.is_valid(name))}
+    }
 
 
-def _needed(signature: Signature) -> frozenset[str]:
+def _required_parameters(signature: Signature) -> frozenset[str]:
     return frozenset(p.name for p in signature.parameters if p.default is NO_DEFAULT)
 
 
-def _listed(schema: JsonObject) -> frozenset[str]:
+def _required_properties(schema: JsonObject) -> frozenset[str]:
     """Return the properties that a schema itself requires."""
     required = schema.get("required", [])
-    listed = required if isinstance(required, list | tuple) else ()
-    return frozenset(each for each in listed if isinstance(each, str))
+    names = required if isinstance(required, list | tuple) else ()
+    return frozenset(name for name in names if isinstance(name, str))
 
 
 def _check_accepts(name: str, signature: Signature, schema: JsonObject) -> None:
@@ -442,22 +461,22 @@ def _check_accepts(name: str, signature: Signature, schema: JsonObject) -> None:
     """
     properties = schema.get("properties", {})
     declared = set(properties) if isinstance(properties, dict) else set()
-    given = {need.parameter for need in signature.needs} | {signature.context_parameter}
-    if declared & given:
+    injected = {need.parameter for need in signature.needs} | {signature.context_parameter}
+    if declared & injected:
         raise DefinitionError(
-            f"tool '{name}': input_schema declares '{min(declared & given)}', but the parameter of "
+            f"tool '{name}': input_schema declares '{min(declared & injected)}', but the parameter of "
             "that name is injected, and no model sends it: rename one of the two"
         )
     accepted = declared if signature.takes_any else {p.name for p in signature.parameters}
-    needed = set(_needed(signature))
+    required = set(_required_parameters(signature))
     if any(keyword in schema for keyword in _COMBINERS):
-        needed = set()
-    strangers = sorted(declared - accepted) + sorted(needed - declared)
-    if strangers:
+        required = set()
+    mismatched = sorted(declared - accepted) + sorted(required - declared)
+    if mismatched:
         raise DefinitionError(
-            f"tool '{name}': input_schema and signature differ in {', '.join(strangers)}"
+            f"tool '{name}': input_schema and signature differ in {', '.join(mismatched)}"
         )
-    optional = sorted(needed - _listed(schema))
+    optional = sorted(required - _required_properties(schema))
     if optional:
         raise DefinitionError(
             f"tool '{name}': input_schema does not require {', '.join(optional)}, which the "
@@ -473,7 +492,7 @@ def _check_accepts(name: str, signature: Signature, schema: JsonObject) -> None:
 
 _KEYS = ("name", "description", "input_schema", "output_schema")
 # The names that providers and MCP use.
-_MEANT = {
+_OUR_KEYS = {
     "parameters": "input_schema",
     "inputSchema": "input_schema",
     "outputSchema": "output_schema",
@@ -498,12 +517,12 @@ def function_to_tool_definition(function: Callable[..., Any]) -> JsonObject:
     Raises DefinitionError, naming the parameter, for anything that JSON Schema cannot express.
     """
     frame_locals = sys._getframe(1).f_locals  # noqa: SLF001  hints may name the caller's own types
-    made = make_function_tool(function, ToolOptions(visible=()), frame_locals)
-    return made.definition.to_dict()
+    function_tool = make_function_tool(function, ToolOptions(visible=()), frame_locals)
+    return function_tool.definition.to_dict()
 
 
 def tool_from_dict(
-    given: Mapping[str, Any],
+    form: Mapping[str, Any],
     handlers: Mapping[str, Callable[..., Any]],
     visible: Sequence[str] | All | Mapping[str, Sequence[str] | All] | None,
     *,
@@ -522,76 +541,89 @@ def tool_from_dict(
 
     Raises DefinitionError, naming the definition, for unknown keys, bad names, bad schemas.
     """
-    if not isinstance(given, Mapping):
-        raise DefinitionError(f"a definition is a dictionary, not a {type(given).__name__}")
-    given = own_form(given)
-    name = _checked_keys(given)
-    said: AnnotationOptions = {"strict": given["strict"]} if "strict" in given else {}
-    strict = given.strictness() if isinstance(given, ImportedForm) else {}
+    if not isinstance(form, Mapping):
+        raise DefinitionError(f"a definition is a dictionary, not a {type(form).__name__}")
+    form = own_form(form)
+    name = _checked_keys(form)
+    stated: AnnotationOptions = {"strict": form["strict"]} if "strict" in form else {}
+    claimed = form.strictness() if isinstance(form, ImportedForm) else {}
     options = ToolOptions(
         visible=visible.get(name) if isinstance(visible, Mapping) else visible,
         name=name,
-        description=given.get("description"),
-        input_schema=given.get("input_schema"),
-        output_schema=given.get("output_schema"),
-        examples=examples_of_form(given),
+        description=form.get("description"),
+        input_schema=form.get("input_schema"),
+        output_schema=form.get("output_schema"),
+        examples=examples_of_form(form),
         lazy=lazy,
         validator=factory,
-        annotations={**said, **(marks or {}).get(name, {}), **strict},
-        imported=isinstance(given, ImportedForm),
+        annotations={**stated, **(marks or {}).get(name, {}), **claimed},
+        imported=isinstance(form, ImportedForm),
     )
     if options.input_schema is not None and name in handlers:
-        made = make_function_tool(handlers[name], options, frame_locals or {})
+        new_tool = make_function_tool(handlers[name], options, frame_locals or {})
     else:
-        made = _without_code(name, options)
-    if not isinstance(given, ImportedForm):
-        return made
-    return made.brought(_as_brought(given))
+        new_tool = _without_code(name, options)
+    if not isinstance(form, ImportedForm):
+        return new_tool
+    return new_tool.brought(_as_imported(form))
 
 
 def _without_code(name: str, options: ToolOptions) -> Tool[..., Any]:
-    checked = None if options.input_schema is None else check_input(name, options.input_schema)
-    output = check_given(name, "output_schema", options.output_schema)
-    validator, output_validator = validators(name, checked, output, options)
-    definition = build_definition(name, "", checked, output, options)
+    checked_input = (
+        None if options.input_schema is None else check_input(name, options.input_schema)
+    )
+    checked_output = check_given(name, "output_schema", options.output_schema)
+    validator, output_validator = validators(name, checked_input, checked_output, options)
+    definition = build_definition(name, "", checked_input, checked_output, options)
     check_examples(definition, validator)
     return Tool(definition, None, validator=validator, output_validator=output_validator)
 
 
-def _as_brought(form: ImportedForm) -> ToolDefinition:
+def _as_imported(form: ImportedForm) -> ToolDefinition:
     """Return the definition as imported, with its claims and nothing that was added here."""
-    given, gives = form.get("input_schema"), form.get("output_schema")
+    input_schema, output_schema = form.get("input_schema"), form.get("output_schema")
     return ToolDefinition(
         name=form["name"],
         description=form.get("description") or "",
-        input_schema_json=None if given is None else schema_text(given),
-        output_schema_json=None if gives is None else schema_text(gives),
-        examples=tuple(Example(said, schema_text(dict(a))) for said, a in examples_of_form(form)),
+        input_schema_json=None if input_schema is None else schema_text(input_schema),
+        output_schema_json=None if output_schema is None else schema_text(output_schema),
+        examples=tuple(
+            Example(request, schema_text(dict(arguments)))
+            for request, arguments in examples_of_form(form)
+        ),
         annotations=msgspec.convert(form.claims(), Annotations),
         strict=form.get("strict"),
     )
 
 
-def _checked_keys(given: Mapping[str, Any]) -> str:
+def _checked_keys(form: Mapping[str, Any]) -> str:
     """Return the name, after checking that all keys are known and have values of the right type."""
-    if "name" not in given:
-        found = ", ".join(map(str, given))[:80] or "nothing"
+    if "name" not in form:
+        actual = ", ".join(map(str, form))[:80] or "nothing"
         raise DefinitionError(
-            f"a definition has no name; it has {found}; known: {', '.join(_KEYS)}"
+            f"a definition has no name; it has {actual}; known: {', '.join(_KEYS)}"
         )
-    name = check_name(given["name"])
-    known = (*_KEYS, "strict", "input_examples")
-    unknown = sorted((key for key in given if key not in known), key=lambda key: key not in _MEANT)
+    name = check_name(form["name"])
+    known_keys = (*_KEYS, "strict", "input_examples")
+    unknown = sorted(
+        (key for key in form if key not in known_keys), key=lambda key: key not in _OUR_KEYS
+    )
     if unknown:
-        meant = _MEANT.get(unknown[0]) if isinstance(unknown[0], str) else None
-        hint = f" (it is called {meant} here)" if meant else ""
+        our_key = _OUR_KEYS.get(unknown[0]) if isinstance(unknown[0], str) else None
+        hint = f" (it is called {our_key} here)" if our_key else ""
         raise DefinitionError(
             f"tool '{name}': unknown key {unknown[0]!r:.80}; known: {', '.join(_KEYS)}{hint}"
         )
-    for key, kind in (("description", str), ("input_schema", dict), ("output_schema", dict)):
-        if given.get(key) is not None and not isinstance(given[key], kind):
-            found = type(given[key]).__name__
-            raise DefinitionError(f"tool '{name}': {key} must be a {kind.__name__}, not {found}")
+    for key, expected_type in (
+        ("description", str),
+        ("input_schema", dict),
+        ("output_schema", dict),
+    ):
+        if form.get(key) is not None and not isinstance(form[key], expected_type):
+            actual = type(form[key]).__name__
+            raise DefinitionError(
+                f"tool '{name}': {key} must be a {expected_type.__name__}, not {actual}"
+            )
     return name
 
 
@@ -633,28 +665,28 @@ def toolset(
     only = check_each("only", only, str, "a list of names of methods")
     _check_possible(obj, annotations)
     methods = dict(_methods(obj))
-    kind = type(obj).__name__
-    each = visible if isinstance(visible, Mapping) else {}
-    for name in (*only, *each):
+    class_name = type(obj).__name__
+    visible_by_name = visible if isinstance(visible, Mapping) else {}
+    for name in (*only, *visible_by_name):
         if name not in methods:
-            raise DefinitionError(f"toolset({kind}): {no_such('method', name, methods)}")
+            raise DefinitionError(f"toolset({class_name}): {no_such('method', name, methods)}")
     if not methods:
-        raise DefinitionError(f"toolset({kind}): it has no public methods")
-    made = []
+        raise DefinitionError(f"toolset({class_name}): it has no public methods")
+    tools = []
     for name, method in methods.items():
         if only and name not in only:
             continue
-        shown = each.get(name, ()) if isinstance(visible, Mapping) else visible
+        visible_paths = visible_by_name.get(name, ()) if isinstance(visible, Mapping) else visible
         options = ToolOptions(
-            visible=shown, name=prefix + name, annotations=annotations, is_own=True
+            visible=visible_paths, name=prefix + name, annotations=annotations, is_own=True
         )
         try:
-            made.append(make_function_tool(method, options, {}))
+            tools.append(make_function_tool(method, options, {}))
         except DefinitionError as error:
             raise DefinitionError(
-                f"toolset({kind}): {error}; to leave a method out, name the others: only=[…]"
+                f"toolset({class_name}): {error}; to leave a method out, name the others: only=[…]"
             ) from None
-    return made
+    return tools
 
 
 def _check_possible(obj: object, options: Mapping[str, object]) -> None:
@@ -683,7 +715,7 @@ def _check_possible(obj: object, options: Mapping[str, object]) -> None:
 
 def _methods(obj: object) -> Iterator[tuple[str, Any]]:
     """Yield the public methods, without evaluating properties."""
-    for name, found in inspect.getmembers_static(type(obj)):
-        is_method = inspect.isfunction(found) or isinstance(found, classmethod | staticmethod)
+    for name, member in inspect.getmembers_static(type(obj)):
+        is_method = inspect.isfunction(member) or isinstance(member, classmethod | staticmethod)
         if is_method and not name.startswith("_"):
             yield name, getattr(obj, name)

@@ -68,24 +68,24 @@ def parameters_of(thing: Any) -> list[SignatureParameter]:
 
 def _of_code(function: Any) -> list[SignatureParameter]:
     code = function.__code__
-    named, alone = code.co_argcount, code.co_kwonlyargcount
-    names, last = code.co_varnames, named + alone
+    positional_count, keyword_only_count = code.co_argcount, code.co_kwonlyargcount
+    names, variadic_index = code.co_varnames, positional_count + keyword_only_count
     defaults = function.__defaults__ or ()
-    given = (EMPTY,) * (named - len(defaults)) + defaults
+    default_values = (EMPTY,) * (positional_count - len(defaults)) + defaults
     kinds = [POSITIONAL_ONLY] * code.co_posonlyargcount
-    kinds += [POSITIONAL_OR_KEYWORD] * (named - len(kinds))
-    taken = list(map(SignatureParameter, names[:named], kinds, given))
+    kinds += [POSITIONAL_OR_KEYWORD] * (positional_count - len(kinds))
+    parameters = list(map(SignatureParameter, names[:positional_count], kinds, default_values))
     if code.co_flags & inspect.CO_VARARGS:
-        taken.append(SignatureParameter(names[last], VAR_POSITIONAL, EMPTY))
-        last += 1
-    by_name = function.__kwdefaults__ or {}
-    taken += [
-        SignatureParameter(name, KEYWORD_ONLY, by_name.get(name, EMPTY))
-        for name in names[named : named + alone]
+        parameters.append(SignatureParameter(names[variadic_index], VAR_POSITIONAL, EMPTY))
+        variadic_index += 1
+    keyword_defaults = function.__kwdefaults__ or {}
+    parameters += [
+        SignatureParameter(name, KEYWORD_ONLY, keyword_defaults.get(name, EMPTY))
+        for name in names[positional_count : positional_count + keyword_only_count]
     ]
     if code.co_flags & inspect.CO_VARKEYWORDS:
-        taken.append(SignatureParameter(names[last], VAR_KEYWORD, EMPTY))
-    return taken
+        parameters.append(SignatureParameter(names[variadic_index], VAR_KEYWORD, EMPTY))
+    return parameters
 
 
 # Resolve the type hints of a function or class, wherever they are written.
@@ -121,14 +121,14 @@ def _all_hints(thing: Any, name: str, frame_locals: Mapping[str, Any]) -> dict[s
     is_function = inspect.isfunction(thing)
     local = is_function and "<locals>" in thing.__qualname__
     if is_function and not hasattr(thing, "__wrapped__"):
-        found = quick_hints(thing.__annotations__, thing.__globals__, frame_locals if local else {})
-        if found is not None:
-            return found
-    found = _read_by_typing(thing, name, frame_locals, local=local)
-    for parameter, hint in found.items():
+        hints = quick_hints(thing.__annotations__, thing.__globals__, frame_locals if local else {})
+        if hints is not None:
+            return hints
+    hints = _read_by_typing(thing, name, frame_locals, local=local)
+    for parameter, hint in hints.items():
         if too_deep(hint):
-            raise _unreadable(name, _place(parameter), _TOO_DEEP)
-    return found
+            raise _unreadable(name, _parameter_label(parameter), _TOO_DEEP)
+    return hints
 
 
 def _read_by_typing(
@@ -144,11 +144,16 @@ def _read_by_typing(
             thing, globalns=_globals(thing), localns=dict(frame_locals), include_extras=True
         )
     except Exception as error:  # noqa: BLE001  likewise
-        each = _one_by_one(thing, frame_locals)
-        first = next(
-            (_place(one) for one, hint in each if isinstance(hint, Exception)), "one of them"
+        hints_or_errors = _one_by_one(thing, frame_locals)
+        first_unreadable = next(
+            (
+                _parameter_label(parameter)
+                for parameter, hint in hints_or_errors
+                if isinstance(hint, Exception)
+            ),
+            "one of them",
         )
-        raise _unreadable(name, first, _why(error)) from None
+        raise _unreadable(name, first_unreadable, _why(error)) from None
 
 
 def _unreadable(name: str, where: str, why: str) -> DefinitionError:
@@ -162,11 +167,11 @@ def _why(error: Exception) -> str:
         return f"({error}); the name has to be there at run time, not only under TYPE_CHECKING"
     if isinstance(error, RecursionError):
         return _TOO_DEEP
-    said = str(error) if isinstance(error, TypeError | SyntaxError | AttributeError) else ""
-    return f"({said or type(error).__name__})"
+    message = str(error) if isinstance(error, TypeError | SyntaxError | AttributeError) else ""
+    return f"({message or type(error).__name__})"
 
 
-def _place(parameter: str) -> str:
+def _parameter_label(parameter: str) -> str:
     return "the return type" if parameter == "return" else f"parameter '{parameter}'"
 
 
@@ -175,21 +180,21 @@ def _one_by_one(thing: Any, frame_locals: Mapping[str, Any]) -> Iterator[tuple[s
     owners = reversed(thing.__mro__) if isinstance(thing, type) else [inspect.unwrap(thing)]
     for owner in owners:
         for parameter, hint in inspect.get_annotations(owner).items():
-            alone = SimpleNamespace(__annotations__={parameter: hint})
+            holder = SimpleNamespace(__annotations__={parameter: hint})
             try:
-                found = typing.get_type_hints(
-                    alone, _globals(owner), dict(frame_locals), include_extras=True
+                hints = typing.get_type_hints(
+                    holder, _globals(owner), dict(frame_locals), include_extras=True
                 )
-                unusable = RecursionError() if too_deep(found[parameter]) else found[parameter]
-                yield parameter, unusable
+                hint_or_error = RecursionError() if too_deep(hints[parameter]) else hints[parameter]
+                yield parameter, hint_or_error
             except Exception as error:  # noqa: BLE001  a hint is its author's code
                 yield parameter, error
 
 
 def _globals(thing: Any) -> dict[str, Any]:
     module = sys.modules.get(getattr(thing, "__module__", ""), None)
-    found: dict[str, Any] = getattr(thing, "__globals__", None) or vars(module or typing)
-    return found
+    namespace: dict[str, Any] = getattr(thing, "__globals__", None) or vars(module or typing)
+    return namespace
 
 
 _STREAMS = (AsyncIterator, AsyncGenerator, AsyncIterable)
@@ -227,8 +232,8 @@ def read_function(
     """
     name = function.__qualname__
     hints = read_hints(function, name, frame_locals, lenient=lenient)
-    documented = read_docstring(function.__doc__)
-    signature = _split(name, parameters_of(function), hints, documented)
+    docstring = read_docstring(function.__doc__)
+    signature = _split(name, parameters_of(function), hints, docstring)
     return _streaming(name, signature) if inspect.isasyncgenfunction(function) else signature
 
 
@@ -242,48 +247,54 @@ def read_class(cls: type, frame_locals: Mapping[str, Any], *, lenient: bool = Fa
         )
     constructor = inspect.getattr_static(cls, "__init__")
     _check_constructed(cls, constructor)
-    hints = read_hints(_hinted(cls, constructor), name, frame_locals, lenient=lenient)
-    documented = read_docstring(class_doc(cls))
-    texts = {**read_docstring(constructor.__doc__).parameters, **documented.parameters}
-    taken = _with_factories(cls, parameters_of(cls))
-    constructed = _split(name, taken, hints, documented._replace(parameters=texts))
-    if constructed.needs or constructed.context_parameter:
+    hints = read_hints(_owner_of_hints(cls, constructor), name, frame_locals, lenient=lenient)
+    docstring = read_docstring(class_doc(cls))
+    texts = {**read_docstring(constructor.__doc__).parameters, **docstring.parameters}
+    constructor_parameters = _with_factories(cls, parameters_of(cls))
+    constructor_signature = _split(
+        name, constructor_parameters, hints, docstring._replace(parameters=texts)
+    )
+    if constructor_signature.needs or constructor_signature.context_parameter:
         raise DefinitionError(
             f"{name}: its constructor takes what the model sends; "
             "take capabilities and CallContext as parameters of `run`"
         )
     run_hints = read_hints(run, f"{name}.run", frame_locals)
-    running = _split(f"{name}.run", parameters_of(run)[1:], run_hints, read_docstring(run.__doc__))
-    if running.parameters or running.undocumentable:
-        names = [p.name for p in running.parameters] or list(running.undocumentable)
+    run_signature = _split(
+        f"{name}.run", parameters_of(run)[1:], run_hints, read_docstring(run.__doc__)
+    )
+    if run_signature.parameters or run_signature.undocumentable:
+        names = [p.name for p in run_signature.parameters] or list(run_signature.undocumentable)
         raise DefinitionError(
             f"{name}.run takes {', '.join(names)}, which nothing provides; "
             "arguments go to the constructor, capabilities are marked with @capability or Injected"
         )
     if streams:
-        running = _streaming(f"{name}.run", running)
-    return constructed._replace(
-        needs=running.needs,
-        context_parameter=running.context_parameter,
-        returns=running.returns,
+        run_signature = _streaming(f"{name}.run", run_signature)
+    return constructor_signature._replace(
+        needs=run_signature.needs,
+        context_parameter=run_signature.context_parameter,
+        returns=run_signature.returns,
         streams=streams,
-        returns_description=running.returns_description or documented.returns,
+        returns_description=run_signature.returns_description or docstring.returns,
     )
 
 
-def _with_factories(cls: type, taken: Sequence[SignatureParameter]) -> list[SignatureParameter]:
+def _with_factories(
+    cls: type, parameters: Sequence[SignatureParameter]
+) -> list[SignatureParameter]:
     """Return a constructor's parameters, with default factories of dataclass or model fields."""
-    made_by: dict[str, Any] = {}
+    factories: dict[str, Any] = {}
     if is_dataclass(cls):
-        made_by = {field.name: field.default_factory for field in fields(cls)}
+        factories = {field.name: field.default_factory for field in fields(cls)}
     for name, info in getattr(cls, "__pydantic_fields__", {}).items():
-        made_by[name] = info.default_factory or MISSING
-    found = list(taken)
-    for at, (name, _, default) in enumerate(taken):
-        factory = made_by.get(name, MISSING)
+        factories[name] = info.default_factory or MISSING
+    replaced = list(parameters)
+    for index, (name, _, default) in enumerate(parameters):
+        factory = factories.get(name, MISSING)
         if factory is not MISSING and default is not EMPTY:
-            found[at] = taken[at]._replace(default=Factory(factory))
-    return found
+            replaced[index] = parameters[index]._replace(default=Factory(factory))
+    return replaced
 
 
 def _streaming(name: str, signature: Signature) -> Signature:
@@ -314,12 +325,12 @@ def structured_hint(hint: Any, level: int = 0) -> Any:
         return hint if bare is inner[0] else bare
     if level > _LEVELS_OF_CONTENT:
         return hint
-    found = [structured_hint(arm, level + 1) for arm in inner]
-    if all(map(is_, found, inner)):
+    structured = [structured_hint(arm, level + 1) for arm in inner]
+    if all(map(is_, structured, inner)):
         return hint
     if origin in (Union, UnionType):
-        return Any if Any in found else Union[tuple(found)]  # noqa: UP007  known only at run time
-    if origin in _LISTS_OF_CONTENT and Any in found:
+        return Any if Any in structured else Union[tuple(structured)]  # noqa: UP007  known only at run time
+    if origin in _LISTS_OF_CONTENT and Any in structured:
         return Any
     raise DefinitionError(
         "the return type has content inside a value: return content alone, in a list, or next to a "
@@ -337,10 +348,14 @@ def instead_of_content(hint: Any) -> tuple[JsonValue, ...] | None:
         return ()
     if origin is Annotated:
         return instead_of_content(inner[0])
-    found = [(None,) if arm is NoneType else instead_of_content(arm) for arm in inner]
-    if origin in (Union, UnionType) and None not in found:
-        return tuple(value for values in found for value in values or ())
-    is_list = origin in _LISTS_OF_CONTENT and found and all(values == () for values in found)
+    replacements = [(None,) if arm is NoneType else instead_of_content(arm) for arm in inner]
+    if origin in (Union, UnionType) and None not in replacements:
+        return tuple(value for values in replacements for value in values or ())
+    is_list = (
+        origin in _LISTS_OF_CONTENT
+        and replacements
+        and all(values == () for values in replacements)
+    )
     return ([],) if is_list else None
 
 
@@ -358,21 +373,21 @@ def sole_object(signature: Signature) -> Any:
 
 def _check_constructed(cls: type, constructor: Any) -> None:
     """Raise DefinitionError for fields without a constructor: `@dataclass` has not run yet."""
-    if constructor is not object.__init__ or _made_by_new(cls):
+    if constructor is not object.__init__ or _has_own_new(cls):
         return
-    bare = [
+    unassigned = [
         name
         for name, hint in inspect.get_annotations(cls).items()
         if not (name.startswith("_") or hasattr(cls, name) or "ClassVar" in str(hint))
     ]
-    if bare:
+    if unassigned:
         raise DefinitionError(
-            f"{cls.__qualname__}: no constructor takes its fields {', '.join(bare)}; "
+            f"{cls.__qualname__}: no constructor takes its fields {', '.join(unassigned)}; "
             "put @tool above @dataclass"
         )
 
 
-def _hinted(cls: type, constructor: Any) -> Any:
+def _owner_of_hints(cls: type, constructor: Any) -> Any:
     """Return what has the hints: the constructor, or the class if it was generated from fields.
 
     The fields of a class are resolved in the modules that define them. A generated constructor
@@ -380,41 +395,43 @@ def _hinted(cls: type, constructor: Any) -> Any:
     """
     if issubclass(cls, BaseModel) or "__is_pydantic_dataclass__" in cls.__dict__:
         return cls
-    if constructor is object.__init__ and not (_made_by_new(cls) or hasattr(cls, "__signature__")):
+    if constructor is object.__init__ and not (_has_own_new(cls) or hasattr(cls, "__signature__")):
         return constructor
     from_fields = is_dataclass(cls) or issubclass(cls, tuple)
-    for made_by in (constructor, cls.__new__):
-        code = getattr(made_by, "__code__", None)
+    for candidate in (constructor, cls.__new__):
+        code = getattr(candidate, "__code__", None)
         if code is not None and not (from_fields and code.co_filename == "<string>"):
-            return made_by
+            return candidate
     return cls
 
 
-def _made_by_new(cls: type) -> bool:
+def _has_own_new(cls: type) -> bool:
     return inspect.getattr_static(cls, "__new__") is not object.__dict__["__new__"]
 
 
 def _split(
     name: str,
-    taken: Sequence[SignatureParameter],
+    parameters: Sequence[SignatureParameter],
     hints: Mapping[str, Any],
-    documented: DocumentedSignature,
+    docstring: DocumentedSignature,
 ) -> Signature:
     try:
-        return _sorted(taken, hints, documented)
+        return _classified(parameters, hints, docstring)
     except DefinitionError as error:
         raise DefinitionError(f"{name}: {error}") from None
 
 
-def _sorted(
-    taken: Sequence[SignatureParameter], hints: Mapping[str, Any], documented: DocumentedSignature
+def _classified(
+    signature_parameters: Sequence[SignatureParameter],
+    hints: Mapping[str, Any],
+    docstring: DocumentedSignature,
 ) -> Signature:
-    texts = documented.parameters
+    texts = docstring.parameters
     parameters: list[Parameter] = []
     needs: list[Need] = []
     contexts: list[str] = []
     undocumentable: list[str] = []
-    for name, kind, default in taken:
+    for name, kind, default in signature_parameters:
         hint = hints.get(name, EMPTY)
         if kind is VAR_POSITIONAL or kind is VAR_KEYWORD:
             undocumentable.append(
@@ -434,9 +451,9 @@ def _sorted(
                 undocumentable.append(f"{name} (has no type hint)")
                 hint = Any
             hint = hint.type if isinstance(hint, InitVar) else hint
-            given = _default(name, hint, default)
+            default_value = _default(name, hint, default)
             text = annotated_text(hint) or texts.get(name, "")
-            parameters.append(Parameter(name, hint, given, text))
+            parameters.append(Parameter(name, hint, default_value, text))
     if len(contexts) > 1:
         raise DefinitionError(f"{' and '.join(contexts)} are both the CallContext: take it once")
     return Signature(
@@ -444,10 +461,10 @@ def _sorted(
         tuple(needs),
         contexts[0] if contexts else None,
         hints.get("return", Any),
-        documented.description,
+        docstring.description,
         tuple(undocumentable),
-        any(kind is VAR_KEYWORD for _, kind, _ in taken),
-        documented.returns,
+        any(kind is VAR_KEYWORD for _, kind, _ in signature_parameters),
+        docstring.returns,
     )
 
 
@@ -456,8 +473,8 @@ def _is_plain(hint: Any) -> bool:
     kind = hint.__class__
     if kind is type:
         return hint in _PLAIN
-    made = kind is UnionType or (kind is GenericAlias and hint.__origin__ in _PLAIN)
-    return made and all(map(_is_plain, hint.__args__))
+    is_composed = kind is UnionType or (kind is GenericAlias and hint.__origin__ in _PLAIN)
+    return is_composed and all(map(_is_plain, hint.__args__))
 
 
 def _check_by_name(name: str, kind: Any) -> None:
@@ -470,10 +487,12 @@ def _check_by_name(name: str, kind: Any) -> None:
 
 def _default(name: str, hint: Any, default: Any) -> Any:
     """Return a default. A default that only pydantic knows would not reach the function."""
-    wrong = is_field(default)
+    is_field_default = is_field(default)
     if default is EMPTY and get_origin(hint) is Annotated:
-        wrong = any(is_field(f) and not f.is_required() for f in hint.__metadata__)
-    if wrong:
+        is_field_default = any(
+            is_field(extra) and not extra.is_required() for extra in hint.__metadata__
+        )
+    if is_field_default:
         raise DefinitionError(
             f"parameter '{name}': write Annotated[…, Field(…)] for its type, and a plain "
             "default after it"
