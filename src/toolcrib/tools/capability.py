@@ -92,18 +92,18 @@ def per_call(factory: Callable[..., Any]) -> PerCall:
         parameters = list(inspect.signature(factory).parameters.values())
     except (ValueError, TypeError):
         return PerCall(factory, None, positional=False)
-    wanted = [p for p in parameters if p.default is p.empty and p.kind not in _VARIADIC] or [
-        p for p in parameters if p.annotation is CallContext or p.annotation == "CallContext"
-    ]
-    if len(wanted) > 1:
-        names = ", ".join(p.name for p in wanted)
+    context_parameters = [
+        p for p in parameters if p.default is p.empty and p.kind not in _VARIADIC
+    ] or [p for p in parameters if p.annotation is CallContext or p.annotation == "CallContext"]
+    if len(context_parameters) > 1:
+        names = ", ".join(p.name for p in context_parameters)
         raise BindingError(
             f"per_call: {name} takes {names}: a factory takes a CallContext, or nothing"
         )
-    if not wanted:
+    if not context_parameters:
         return PerCall(factory, None, positional=False)
-    positional = wanted[0].kind is inspect.Parameter.POSITIONAL_ONLY
-    return PerCall(factory, wanted[0].name, positional=positional)
+    positional = context_parameters[0].kind is inspect.Parameter.POSITIONAL_ONLY
+    return PerCall(factory, context_parameters[0].name, positional=positional)
 
 
 def _not_given() -> NoReturn:
@@ -124,7 +124,7 @@ def need_of(parameter: str, hint: Any, default: Any = inspect.Parameter.empty) -
 
     Raises DefinitionError for a hint that asks for an injection but not for exactly one thing.
     """
-    interface, takes_none = _asked_for(hint)
+    interface, takes_none = _interface_in(hint)
     if interface is None:
         return None
     if default is inspect.Parameter.empty:
@@ -132,35 +132,35 @@ def need_of(parameter: str, hint: Any, default: Any = inspect.Parameter.empty) -
     return Need(parameter, interface, optional=True, default=default)
 
 
-def _asked_for(hint: Any) -> tuple[type | None, bool]:
+def _interface_in(hint: Any) -> tuple[type | None, bool]:
     """Return the interface, and whether None is accepted."""
     plain, takes_none = _without_none(hint)
     if get_origin(plain) is Annotated:
         inner, *extras = get_args(plain)
         if not any(extra is _INJECTED for extra in extras):
-            interface, inside = _asked_for(inner)
-            return interface, takes_none or inside
-        interface, inside = _without_none(inner)
-        named = get_origin(interface) or interface
-        if named is UnionType or not isinstance(named, type):
+            interface, inner_takes_none = _interface_in(inner)
+            return interface, takes_none or inner_takes_none
+        interface, inner_takes_none = _without_none(inner)
+        cls = get_origin(interface) or interface
+        if cls is UnionType or not isinstance(cls, type):
             raise DefinitionError(f"Injected takes a class, not {inner}")
-        return interface, takes_none or inside
+        return interface, takes_none or inner_takes_none
     if get_origin(plain) in (Union, UnionType):
-        if any(_asked_for(arm)[0] is not None for arm in get_args(plain)):
+        if any(_interface_in(arm)[0] is not None for arm in get_args(plain)):
             raise DefinitionError(
                 f"{hint}: a capability must be a single type, not a union of types"
             )
         return None, False
-    named = get_origin(plain) or plain
-    marked = isinstance(named, type) and _MARK in named.__dict__
-    return (plain, takes_none) if marked else (None, False)
+    cls = get_origin(plain) or plain
+    is_marked = isinstance(cls, type) and _MARK in cls.__dict__
+    return (plain, takes_none) if is_marked else (None, False)
 
 
 def is_context(hint: Any) -> bool:
     return _without_none(hint)[0] is CallContext
 
 
-_PLACE = re.compile(r"(^|\[|, )[^\[\],]*\.")  # a module may have any name: `my-shop`
+_MODULE_PREFIX = re.compile(r"(^|\[|, )[^\[\],]*\.")  # a module may have any name: `my-shop`
 
 
 def interface_name(interface: type) -> str:
@@ -192,12 +192,12 @@ def given_names(needed: Mapping[type, Collection[str]], given: Collection[type])
     (pay_eur.till)`.
     """
     paths = Counter(map(interface_path, needed))
-    found = set()
+    names = set()
     for interface, places in needed.items():
         if interface in given:
             path = interface_path(interface)
-            found.add(path if paths[path] == 1 else f"{path} ({', '.join(sorted(places))})")
-    return found
+            names.add(path if paths[path] == 1 else f"{path} ({', '.join(sorted(places))})")
+    return names
 
 
 def check_given_again(
@@ -211,31 +211,38 @@ def check_given_again(
     count that the same places need, or all if there are none. For a bare name that an earlier
     version saved, any one of them is enough. Raises BindingError.
     """
-    paths = {each: interface_path(each) for each in needed}
+    paths = {interface: interface_path(interface) for interface in needed}
     for name in sorted(before):
-        path, places = _parted(name)
-        called_so = [each for each in needed if paths[each] == path] or [
-            each for each in needed if _bare(paths[each]) == _bare(path)
+        path, places = _path_and_places(name)
+        candidates = [interface for interface in needed if paths[interface] == path] or [
+            interface
+            for interface in needed
+            if _without_module(paths[interface]) == _without_module(path)
         ]
-        meant = [each for each in called_so if not places.isdisjoint(needed[each])] or called_so
-        again = [each for each in meant if each in given]
+        matching = [
+            interface for interface in candidates if not places.isdisjoint(needed[interface])
+        ] or candidates
+        given_again = [interface for interface in matching if interface in given]
         is_bare = "." not in path.partition("[")[0]
-        if meant and not (again if is_bare else len(again) == len(meant)):
+        if matching and not (given_again if is_bare else len(given_again) == len(matching)):
             raise BindingError(
                 f"the run was given its own {name}, and cannot continue with another: give it again,"
-                f" with deps={{{_bare(path)}: implementation}}{_which(meant, needed)}"
+                f" with deps={{{_without_module(path)}: implementation}}"
+                f"{_places_note(matching, needed)}"
             )
 
 
-def _which(meant: Collection[type], needed: Mapping[type, Collection[str]]) -> str:
+def _places_note(interfaces: Collection[type], needed: Mapping[type, Collection[str]]) -> str:
     """Say where each of several interfaces with the same name is needed."""
-    if len(meant) == 1:
+    if len(interfaces) == 1:
         return ""
-    places = " and ".join(f"the one that {', '.join(sorted(needed[each]))} needs" for each in meant)
+    places = " and ".join(
+        f"the one that {', '.join(sorted(needed[interface]))} needs" for interface in interfaces
+    )
     return f" for each interface of that name: {places}"
 
 
-def _parted(name: str) -> tuple[str, frozenset[str]]:
+def _path_and_places(name: str) -> tuple[str, frozenset[str]]:
     """Split a name of `given_names` into its path and the places, if it has them."""
     if not name.endswith(")"):
         return name, frozenset()
@@ -243,9 +250,9 @@ def _parted(name: str) -> tuple[str, frozenset[str]]:
     return path, frozenset(places.split(", "))
 
 
-def _bare(path: str) -> str:
+def _without_module(path: str) -> str:
     """Return `Repo[Order]` for `shop.Repo[shop.Order]`."""
-    return _PLACE.sub(r"\1", path)
+    return _MODULE_PREFIX.sub(r"\1", path)
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:
@@ -273,20 +280,24 @@ def check_implements(interface: type, implementation: object, tool: str) -> None
     where = f"tool '{tool}' needs {interface_name(interface)}"
     if not getattr(plain, "_is_protocol", False):
         if not isinstance(implementation, plain):
-            own_class = isinstance(implementation, type) and issubclass(implementation, plain)
-            what = (
-                _is_a_class(implementation) if own_class else _lacks(implementation, "is not one")
+            is_own_class = isinstance(implementation, type) and issubclass(implementation, plain)
+            problem = (
+                _class_problem(implementation)
+                if is_own_class
+                else _function_problem(implementation, "is not one")
             )
-            raise BindingError(f"{where}, and {_name(implementation)} {what}")
+            raise BindingError(f"{where}, and {_name(implementation)} {problem}")
         return
     for member in members(plain):
         _check_member(plain, implementation, member, where)
 
 
-def check_may_implement(interface: type, cls: type, tool: str, who: str) -> None:
+def check_may_implement(interface: type, cls: type, tool: str, factory: str) -> None:
     """Check a class that a factory's return hint names. Only its methods are known."""
     plain: Any = get_origin(interface) or interface
-    where = f"tool '{tool}' needs {interface_name(interface)}, and {who} returns {cls.__name__}, "
+    where = (
+        f"tool '{tool}' needs {interface_name(interface)}, and {factory} returns {cls.__name__}, "
+    )
     if not getattr(plain, "_is_protocol", False):
         if not issubclass(cls, plain) and not issubclass(plain, cls):
             raise BindingError(f"{where}which is not one")
@@ -333,43 +344,45 @@ def _check_member(protocol: type, implementation: object, member: str, where: st
     static = inspect.getattr_static(implementation, member, _ABSENT)
     if isinstance(static, property):
         return
-    unset = static is _ABSENT or isinstance(static, MemberDescriptorType)
-    if unset and not hasattr(implementation, member):
-        lacks = _lacks(implementation, f"has no '{member}'")
-        raise BindingError(f"{where}, and {name} {lacks}")
+    is_unset = static is _ABSENT or isinstance(static, MemberDescriptorType)
+    if is_unset and not hasattr(implementation, member):
+        missing = _function_problem(implementation, f"has no '{member}'")
+        raise BindingError(f"{where}, and {name} {missing}")
     if _function(protocol, member) is None:
         return
-    given = getattr(implementation, member, None)
-    if not callable(given):
+    method = getattr(implementation, member, None)
+    if not callable(method):
         raise BindingError(f"{where}, and '{member}' of {name} is no method")
     if isinstance(implementation, type) and inspect.isfunction(static):
-        raise BindingError(f"{where}, and {name} {_is_a_class(implementation)}")
-    function = getattr(given, "__func__", None)  # the same for each instance, so checked once
+        raise BindingError(f"{where}, and {name} {_class_problem(implementation)}")
+    function = getattr(method, "__func__", None)  # the same for each instance, so checked once
     if inspect.isfunction(function):
-        wrong = _mismatch(protocol, member, function, True)
+        mismatch = _mismatch(protocol, member, function, True)
     else:
-        wrong = _mismatch.__wrapped__(protocol, member, given, False)
-    if wrong:
-        raise BindingError(f"{where}, and '{member}' of {name} {wrong}")
+        mismatch = _mismatch.__wrapped__(protocol, member, method, False)
+    if mismatch:
+        raise BindingError(f"{where}, and '{member}' of {name} {mismatch}")
 
 
 @lru_cache(maxsize=1024)
-def _mismatch(protocol: type, member: str, given: Callable[..., Any], bound: bool) -> str:
+def _mismatch(protocol: type, member: str, method: Callable[..., Any], bound: bool) -> str:
     """Return what is certainly wrong with a method, or "". The signature that a wrapper shows is
     trusted.
 
     `bound`: it is called with one more argument, which comes first and is the instance.
     """
-    wanted: Any = _function(protocol, member)
-    wants_async, is_async = inspect.iscoroutinefunction(wanted), _is_async(given)
-    if wants_async and (inspect.isasyncgenfunction(given) or inspect.isgeneratorfunction(given)):
+    declared: Any = _function(protocol, member)
+    is_declared_async, is_async = inspect.iscoroutinefunction(declared), _is_async(method)
+    if is_declared_async and (
+        inspect.isasyncgenfunction(method) or inspect.isgeneratorfunction(method)
+    ):
         return f"yields: {protocol.__name__} declares it with `async def`, to be awaited"
-    if wants_async and not is_async and _surely_plain(given):
+    if is_declared_async and not is_async and _surely_plain(method):
         return f"is not async: {protocol.__name__} declares it with `async def`"
-    if is_async and not wants_async and _surely_plain(wanted):
+    if is_async and not is_declared_async and _surely_plain(declared):
         return f"is async: {protocol.__name__} declares it with a plain `def`"
-    static = isinstance(inspect.getattr_static(protocol, member), staticmethod)
-    return _cannot_take(_signature(wanted, not static), _signature(given, bound), protocol)
+    is_static = isinstance(inspect.getattr_static(protocol, member), staticmethod)
+    return _cannot_take(_signature(declared, not is_static), _signature(method, bound), protocol)
 
 
 def _is_async(function: Any) -> bool:
@@ -414,53 +427,62 @@ def _signature(function: Callable[..., Any], bound: bool) -> inspect.Signature |
 
 
 def _cannot_take(
-    wanted: inspect.Signature | None, given: inspect.Signature | None, protocol: type
+    expected: inspect.Signature | None, actual: inspect.Signature | None, protocol: type
 ) -> str:
     """Say that a method cannot be called as the Protocol declares it, or return "".
 
     Two calls are tried: with all declared parameters and with the required ones only.
     """
-    if wanted is None or given is None:
+    if expected is None or actual is None:
         return ""
-    declared = list(wanted.parameters.values())
-    if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in declared):
+    declared = list(expected.parameters.values())
+    if any(
+        parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        for parameter in declared
+    ):
         return ""
-    required = [p for p in declared if p.default is p.empty]
+    required = [parameter for parameter in declared if parameter.default is parameter.empty]
     for parameters in (declared, required):
-        if not any(_binds(given, parameters, by_name) for by_name in (False, True)):
-            bare = inspect.Signature([p.replace(annotation=p.empty) for p in declared])
+        if not any(_binds(actual, parameters, by_name) for by_name in (False, True)):
+            bare = inspect.Signature(
+                [parameter.replace(annotation=parameter.empty) for parameter in declared]
+            )
             return f"cannot be called as {protocol.__name__} declares it, {bare}"
     return ""
 
 
-def _binds(given: inspect.Signature, parameters: list[inspect.Parameter], by_name: bool) -> bool:
+def _binds(
+    signature: inspect.Signature, parameters: list[inspect.Parameter], by_name: bool
+) -> bool:
     positional: list[None] = []
     keywords: dict[str, None] = {}
-    for p in parameters:
-        if p.kind is p.POSITIONAL_ONLY or (p.kind is p.POSITIONAL_OR_KEYWORD and not by_name):
+    for parameter in parameters:
+        if parameter.kind is parameter.POSITIONAL_ONLY or (
+            parameter.kind is parameter.POSITIONAL_OR_KEYWORD and not by_name
+        ):
             positional.append(None)
-        elif p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD):
-            keywords[p.name] = None
+        elif parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            keywords[parameter.name] = None
     try:
-        given.bind(*positional, **keywords)
+        signature.bind(*positional, **keywords)
     except TypeError:
         return False
     return True
 
 
-def _is_a_class(implementation: object) -> str:
+def _class_problem(implementation: object) -> str:
     name = _name(implementation)
     return f"is a class: bind an instance, {name}(…), or per_call({name})"
 
 
-def _lacks(implementation: object, what: str) -> str:
+def _function_problem(implementation: object, problem: str) -> str:
     """Say what an implementation lacks; for a function, how to make it a factory for each call."""
     if not inspect.isroutine(implementation):
-        return what
+        return problem
     return f"is a function: bind what it returns, or per_call({_name(implementation)})"
 
 
 def _name(implementation: object) -> str:
-    named = isinstance(implementation, type) or inspect.isroutine(implementation)
-    thing: Any = implementation if named else type(implementation)
-    return str(thing.__name__)
+    has_name = isinstance(implementation, type) or inspect.isroutine(implementation)
+    owner: Any = implementation if has_name else type(implementation)
+    return str(owner.__name__)

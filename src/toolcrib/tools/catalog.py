@@ -60,16 +60,16 @@ def check_interfaces(capabilities: Mapping[type, object]) -> None:
 
 def bound_for(tool: Tool[..., Any], capabilities: Mapping[type, object]) -> dict[type, object]:
     """Return the capabilities that a tool needs, checked. Raises BindingError."""
-    found: dict[type, object] = {}
+    bound: dict[type, object] = {}
     for need in tool.needs:
         plain = cast("type", get_origin(need.interface) or need.interface)
         for interface in (need.interface, plain):
             if interface in capabilities:
                 implementation = capabilities[interface]
                 _check(need.interface, implementation, tool.definition.name)
-                found[need.interface] = implementation
+                bound[need.interface] = implementation
                 break
-    return found
+    return bound
 
 
 def check_all_bound(
@@ -80,12 +80,12 @@ def check_all_bound(
         if need.optional or need.interface in bindings:
             continue
         name = interface_name(need.interface)
-        others = ", ".join(map(interface_name, spare))
+        unneeded = ", ".join(map(interface_name, spare))
         raise BindingError(
             f"tool '{tool.definition.name}' needs {name} (its parameter '{need.parameter}'): "
             f"bind it with catalog.bind({{{name}: …}}), or give a catalog that has it bound as a "
             f"whole: Catalog([catalog, …]); to give it to each run (deps=), bind({{{name}: per_run}})"
-            + (f"; bound, but needed by no tool: {others}" if others else "")
+            + (f"; bound, but needed by no tool: {unneeded}" if unneeded else "")
         )
 
 
@@ -94,17 +94,17 @@ def _check(interface: type, implementation: object, tool: str) -> None:
         check_implements(interface, implementation, tool)
         return
     factory = implementation.factory
-    made = _made_by(factory)
-    if made is not None:
-        who = getattr(factory, "__qualname__", type(factory).__name__)
-        check_may_implement(interface, made, tool, who)
+    promised_class = _promised_class(factory)
+    if promised_class is not None:
+        factory_name = getattr(factory, "__qualname__", type(factory).__name__)
+        check_may_implement(interface, promised_class, tool, factory_name)
 
 
-def _made_by(factory: Any) -> type | None:
+def _promised_class(factory: Any) -> type | None:
     """Return the class that a factory's return hint promises, or None if it promises none."""
     if isinstance(factory, type):
-        entered = hasattr(factory, "__aenter__") or hasattr(factory, "__enter__")
-        return None if entered else factory
+        is_context_manager = hasattr(factory, "__aenter__") or hasattr(factory, "__enter__")
+        return None if is_context_manager else factory
     try:
         hint = typing.get_type_hints(factory).get("return", Any)
     except Exception:  # noqa: BLE001  a hint may name anything, and raise anything
@@ -117,8 +117,8 @@ def _made_by(factory: Any) -> type | None:
         hint = get_args(hint)[0]
         origin = get_origin(hint)
     plain = origin or hint
-    vague = plain in (Any, object) or not isinstance(plain, type) or issubclass(plain, _WRAPPERS)
-    return None if vague else plain
+    is_vague = plain in (Any, object) or not isinstance(plain, type) or issubclass(plain, _WRAPPERS)
+    return None if is_vague else plain
 
 
 _WRAPPERS = (Awaitable, AbstractContextManager, AbstractAsyncContextManager)
@@ -149,14 +149,16 @@ class Names:
         """Take a name. Raises CatalogError, naming both tools and their sources, if it is
         refused."""
         if name in self._sources:
-            raise CatalogError(f"two tools are called '{name}'{self._both(name, source)}: {_MEND}")
+            raise CatalogError(
+                f"two tools are called '{name}'{self._both(name, source)}: {_ADVICE}"
+            )
         bare = _UNDERSCORES.sub("", name).translate(_SEPARATORS)
         for key in {bare.casefold(), bare.translate(_LOOKALIKES).casefold()}:
             other = self._seen.setdefault(key, name)
             if other != name:
                 raise CatalogError(
                     f"'{name}' and '{other}' {_difference(name, other)}"
-                    f"{self._both(other, source)}: {_MEND}"
+                    f"{self._both(other, source)}: {_ADVICE}"
                 )
         self._sources[name] = source
 
@@ -167,13 +169,13 @@ class Names:
         return f" (from {source or 'the application'} and from {first or 'the application'})"
 
 
-_MEND = "rename one, or use .prefixed()"
+_ADVICE = "rename one, or use .prefixed()"
 
 
 def _difference(name: str, other: str) -> str:
     if name.casefold() == other.casefold():
         return "differ only in case"
-    one, two = (re.sub("[_.-]", "", each.casefold()) for each in (name, other))
+    one, two = (re.sub("[_.-]", "", text.casefold()) for text in (name, other))
     if one == two:
         return "differ only in case and underscores"
     return "look alike"
@@ -198,15 +200,15 @@ class Entry(NamedTuple):
 def _check_by_name(handlers: Handlers, marks: Mapping[str, AnnotationOptions]) -> None:
     check_type("handlers", handlers, Mapping, "a dictionary {name: function}")
     check_type("marks", marks, Mapping, _MARKS)
-    for said in marks.values():
-        check_type("marks", said, Mapping, _MARKS)
+    for options in marks.values():
+        check_type("marks", options, Mapping, _MARKS)
 
 
-def _check_all_used(names: set[str], **given: Mapping[str, object]) -> None:
-    for what, by_name in given.items():
+def _check_all_used(names: set[str], **options: Mapping[str, object]) -> None:
+    for option, by_name in options.items():
         if by_name.keys() - names:
-            strangers = ", ".join(sorted(by_name.keys() - names))
-            raise CatalogError(f"{what} for tools that are not given as dictionaries: {strangers}")
+            unknown = ", ".join(sorted(by_name.keys() - names))
+            raise CatalogError(f"{option} for tools that are not given as dictionaries: {unknown}")
 
 
 _SHOWN = 10  # names in a catalog's repr
@@ -270,13 +272,15 @@ class Catalog:
         frame_locals = sys._getframe(1).f_locals  # noqa: SLF001  hints may name the caller's own types
         tools: list[Any] = []
         names = set[str]()
-        for given in tools_in(definitions, whole=Catalog):
-            if not isinstance(given, Mapping):
-                one = Catalog([given])
-                tools.append(one if validator is None else one.validated_by(validator, lazy=lazy))
+        for form in tools_in(definitions, whole=Catalog):
+            if not isinstance(form, Mapping):
+                single = Catalog([form])
+                tools.append(
+                    single if validator is None else single.validated_by(validator, lazy=lazy)
+                )
                 continue
             tool = tool_from_dict(
-                given,
+                form,
                 handlers,
                 visible,
                 marks=marks,
@@ -286,10 +290,10 @@ class Catalog:
             )
             tools.append(tool)
             names.add(tool.definition.name)
-        shown = visible if isinstance(visible, Mapping) else {}
-        _check_all_used(names, handlers=handlers, marks=marks, visible=shown)
-        made = cls(tools)
-        return made.trusting(trust, lock=lock) if trust else made
+        visible_by_name = visible if isinstance(visible, Mapping) else {}
+        _check_all_used(names, handlers=handlers, marks=marks, visible=visible_by_name)
+        catalog = cls(tools)
+        return catalog.trusting(trust, lock=lock) if trust else catalog
 
     def trusting(self, trust: Trusts, *, lock: Pins | None = None) -> Catalog:
         """Return a catalog in which the named imported tools are trusted.
@@ -332,12 +336,12 @@ class Catalog:
         Raises BindingError if an implementation lacks a method or cannot be called as declared.
         """
         check_interfaces(capabilities)
-        made = [
+        entries = [
             e._replace(bindings={**e.bindings, **bound_for(e.tool, capabilities)})
             for e in self._entries.values()
         ]
-        used = {interface for entry in made for interface in entry.bindings}
-        return self._of(made, spare=tuple(i for i in capabilities if i not in used))
+        used = {interface for entry in entries for interface in entry.bindings}
+        return self._of(entries, spare=tuple(i for i in capabilities if i not in used))
 
     def check_bound(self) -> None:
         """Raise BindingError, naming tool, interface and parameter, for an unbound need."""
@@ -359,20 +363,20 @@ class Catalog:
         Merely doubtful features (a nullable value) are allowed. Raises DefinitionError with the
         tool, JSON Pointer and keyword of anything that some provider refuses.
         """
-        found: list[str] = []
+        problems: list[str] = []
         for name, entry in self._entries.items():
             schema = entry.tool.definition.input_schema
             if schema is None:
-                found.append(f"tool '{name}': it has no schema")
+                problems.append(f"tool '{name}': it has no schema")
                 continue
-            found += (
+            problems += (
                 f"tool '{name}': {loss.keyword} at {loss.pointer or 'the top'}"
                 for loss in check_portable(schema)
                 if loss.effect != "doubtful"
             )
-        if found:
-            more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-            raise DefinitionError(f"not portable: {'; '.join(found[:_SHOWN])}{more}")
+        if problems:
+            more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+            raise DefinitionError(f"not portable: {'; '.join(problems[:_SHOWN])}{more}")
         return self
 
     def only(self, *names: str) -> Catalog:
@@ -444,11 +448,11 @@ class Catalog:
 
     def _of(self, entries: Iterable[Entry], spare: tuple[type, ...] | None = None) -> Catalog:
         """Return a catalog of some of these entries, whose names have been checked."""
-        made = Catalog()
-        made._entries = {entry.tool.definition.name: entry for entry in entries}
-        made.by_name = MappingProxyType(made._entries)
-        made._spare = self._spare if spare is None else spare
-        return made
+        catalog = Catalog()
+        catalog._entries = {entry.tool.definition.name: entry for entry in entries}
+        catalog.by_name = MappingProxyType(catalog._entries)
+        catalog._spare = self._spare if spare is None else spare
+        return catalog
 
 
 @names_wrong_types
@@ -462,28 +466,28 @@ def as_tools(tools: Tools) -> tuple[HasDefinition, ...]:
 
 def _registered(entries: Iterable[Entry], source: str = "") -> dict[str, Entry]:
     """Return the tools by name, each name checked alone and against the others."""
-    made: dict[str, Entry] = {}
+    by_name: dict[str, Entry] = {}
     names = Names()
     for entry in entries:
         name = check_name(entry.tool.definition.name)
         names.take(name, entry.source or source)
-        made[name] = entry if entry.source or not source else entry._replace(source=source)
-    return made
+        by_name[name] = entry if entry.source or not source else entry._replace(source=source)
+    return by_name
 
 
 def _entries(tools: Tools, *, imported: bool = False) -> Iterator[Entry]:
     for thing in tools_in(tools, whole=Catalog):
         if isinstance(thing, Catalog):
-            found = thing.entries
+            entries = thing.entries
         elif isinstance(thing, Mapping):
-            own = not imported or isinstance(thing, ImportedForm)
-            found = (Entry(tool_from_dict(thing if own else ImportedForm(thing), {}, ())),)
+            is_own = not imported or isinstance(thing, ImportedForm)
+            entries = (Entry(tool_from_dict(thing if is_own else ImportedForm(thing), {}, ())),)
         else:
-            found = (Entry(plain_tool(thing) or tool_of(thing)),)
-        yield from map(_brought, found) if imported else found
+            entries = (Entry(plain_tool(thing) or tool_of(thing)),)
+        yield from map(_imported_entry, entries) if imported else entries
 
 
-def _brought(entry: Entry) -> Entry:
+def _imported_entry(entry: Entry) -> Entry:
     """Return the entry, marked as imported if it has no code. Trust in an already imported tool is
     kept."""
     tool = entry.tool

@@ -68,39 +68,41 @@ class NotAcceptedError(Exception):
         self.by_code = by_code
 
 
-def _told(error: ValidationError, reader: TypedReader, sent: JsonValue, at: At) -> NotAcceptedError:
+def _not_accepted_error(
+    error: ValidationError, reader: TypedReader, sent: JsonValue, at: At
+) -> NotAcceptedError:
     """Translate a pydantic error about valid JSON, and say whether the author's code is the cause.
 
     If a validator returns None, or another type than its hint accepts, pydantic then refuses the
     returned value, which differs from what was sent.
     """
     faults = value_faults(error, *steps(at))
-    found = error.errors(include_url=False, include_context=False)
-    if any(fault["type"] not in _KINDS or fault["type"] in _IN_WORDS for fault in found):
+    details = error.errors(include_url=False, include_context=False)
+    if any(fault["type"] not in _KINDS or fault["type"] in _IN_WORDS for fault in details):
         return NotAcceptedError(faults)
-    by_code = not reader.reads_texts and any(_is_made(fault, sent) for fault in found)
+    by_code = not reader.reads_texts and any(_differs_from_sent(fault, sent) for fault in details)
     return NotAcceptedError(faults, reader.code, by_code=by_code)
 
 
-def _is_made(fault: ErrorDetails, sent: JsonValue) -> bool:
+def _differs_from_sent(fault: ErrorDetails, sent: JsonValue) -> bool:
     """Return whether pydantic refuses a value that is certainly not the one sent for its place."""
-    given, where, kind = fault["input"], fault["loc"], fault["type"]
+    refused, location, kind = fault["input"], fault["loc"], fault["type"]
     node: Any = sent
-    is_there = False
-    for step in where:
-        is_there = _has(node, step)
-        if not (is_there or isinstance(node, dict | list)):
+    is_present = False
+    for step in location:
+        is_present = _has(node, step)
+        if not (is_present or isinstance(node, dict | list)):
             return False  # it is inside what code made of a string, which may be anything
-        node = node[step] if is_there else node
+        node = node[step] if is_present else node
     if kind in ("missing", "missing_argument", "missing_keyword_only_argument"):
-        return is_there  # it was sent
+        return is_present  # it was sent
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):
-        return isinstance(node, dict) and not is_there
-    if where[-1:] == ("[key]",):
+        return isinstance(node, dict) and not is_present
+    if location[-1:] == ("[key]",):
         return False
-    if given is None:
+    if refused is None:
         return node is not None
-    return kind.endswith("_type") and not same_kind(given, node)
+    return kind.endswith("_type") and not same_kind(refused, node)
 
 
 def _has(node: Any, step: str | int) -> bool:
@@ -120,9 +122,9 @@ def value_faults(error: ValidationError, *prefix: str | int) -> tuple[Fault, ...
 
     An author's own kind is not shown, because it is text that may contain anything.
     """
-    found = error.errors(include_url=False, include_context=False)
+    details = error.errors(include_url=False, include_context=False)
     return tuple(
-        ((*prefix, *fault["loc"]), _fault(fault["type"], fault["input"])) for fault in found
+        ((*prefix, *fault["loc"]), _fault(fault["type"], fault["input"])) for fault in details
     )
 
 
@@ -137,14 +139,14 @@ def _converted(converter: Converter, value: JsonValue, name: str) -> Any:
     try:
         return converter(value)
     except (ValueError, OverflowError):
-        said = NO_INTEGER if converter is whole and isinstance(value, float) else _NOT_ACCEPTED
-        raise NotAcceptedError((((name,), said),)) from None
+        message = NO_INTEGER if converter is whole and isinstance(value, float) else _NOT_ACCEPTED
+        raise NotAcceptedError((((name,), message),)) from None
 
 
 P = ParamSpec("P")
 R = TypeVar("R")
 ATTRIBUTE = "__toolcrib_tool__"
-_ANEW = ("definition", "has_factories")
+_NOT_COPIED = ("definition", "has_factories")
 """What a copy of a tool gets or computes itself; its target and its original are private."""
 
 
@@ -179,11 +181,11 @@ class BoundCall(Veiled, msgspec.Struct, frozen=True):
     async def run(self, *args: Any, **injected: Any) -> Any:
         if self.blocking:
             return await asyncio.to_thread(self.function, *args, **self.arguments, **injected)
-        made = self.function(*args, **self.arguments, **injected)
-        if not isinstance(made, AsyncIterator):
-            return await made
+        result = self.function(*args, **self.arguments, **injected)
+        if not isinstance(result, AsyncIterator):
+            return await result
         last = None
-        async for last in made:  # noqa: B007  the last part is the result
+        async for last in result:  # noqa: B007  the last part is the result
             pass
         return last
 
@@ -229,41 +231,49 @@ def _fixed_values(defaults: Mapping[str, Default]) -> list[tuple[str, JsonValue,
     return [(name, default.value, pointer_of((name,))) for name, default in defaults.items()]
 
 
-def _made(
-    instance: Any, given: Any, canonical: bytes, found: Findings, values: FactoryValues | None
+def _built(
+    instance: Any,
+    given: Any,
+    canonical: bytes,
+    findings: Findings,
+    factory_values: FactoryValues | None,
 ) -> BuiltArguments:
-    if not (found.defaults or found.normalised or found.sets):
-        return BuiltArguments(instance, canonical, factory_values=values, given=given)
+    if not (findings.defaults or findings.normalised or findings.sets):
+        return BuiltArguments(instance, canonical, factory_values=factory_values, given=given)
     return BuiltArguments(
         instance,
         canonical,
-        tuple(pointer_of(steps(at)) for at, _, _ in found.defaults),
-        tuple(pointer_of(steps(at)) for at in found.normalised),
-        values,
-        found.defaults,
-        tuple(pointer_of(steps(at)) for at in found.sets),
+        tuple(pointer_of(steps(at)) for at, _, _ in findings.defaults),
+        tuple(pointer_of(steps(at)) for at in findings.normalised),
+        factory_values,
+        findings.defaults,
+        tuple(pointer_of(steps(at)) for at in findings.sets),
         given,
     )
 
 
 def _read(
-    reader: TypedReader, sent: JsonValue, at: At, found: Findings, values: FactoryValues | None
+    reader: TypedReader,
+    sent: JsonValue,
+    at: At,
+    findings: Findings,
+    factory_values: FactoryValues | None,
 ) -> tuple[Any, Any]:
     """Return a typed value and its JSON. Raises NotAcceptedError."""
     try:
-        return reader.read(sent, at, found, values)
+        return reader.read(sent, at, findings, factory_values)
     except Differs as differs:
         fault, code = (steps(differs.at), differs.text), differs.code
-        named = reader.code if code in ((), A_VALIDATOR) else code
-        raise NotAcceptedError((fault,), named, by_code=bool(code)) from None
+        code_names = reader.code if code in ((), A_VALIDATOR) else code
+        raise NotAcceptedError((fault,), code_names, by_code=bool(code)) from None
     except ValidationError as error:
-        raise _told(error, reader, sent, at) from None
+        raise _not_accepted_error(error, reader, sent, at) from None
     except (ValueError, OverflowError):
         raise NotAcceptedError(((steps(at), _NOT_ACCEPTED),)) from None
 
 
-def _constructed(made: Any, arguments: Mapping[str, Any]) -> Any:
-    return made(**arguments)
+def _constructed(cls: Any, arguments: Mapping[str, Any]) -> Any:
+    return cls(**arguments)
 
 
 class Tool(Generic[P, R]):
@@ -333,9 +343,11 @@ class Tool(Generic[P, R]):
     ) -> None:
         self.definition = definition
         self._target = target
-        made: Any = target
+        untyped_target: Any = target
         self._instance: Callable[[Mapping[str, Any]], Any] = (
-            partial(_constructed, made) if is_class else partial(BoundCall, made, blocking)
+            partial(_constructed, untyped_target)
+            if is_class
+            else partial(BoundCall, untyped_target, blocking)
         )
         self._original = target if original is None else original
         self.validator = validator
@@ -346,12 +358,12 @@ class Tool(Generic[P, R]):
         self.takes_object = takes_object
         self._fixed = None if takes_object is not None else _fixed_values(self.defaults)
         readers = [takes_object, *self.converters.values()]
-        typed = [reader for reader in readers if isinstance(reader, TypedReader)]
-        self.has_factories = any(reader.has_factories for reader in typed) or any(
+        typed_readers = [reader for reader in readers if isinstance(reader, TypedReader)]
+        self.has_factories = any(reader.has_factories for reader in typed_readers) or any(
             default.factory is not None for default in self.defaults.values()
         )
         # made when first needed
-        self._at_once: Any = MISSING if typed and not self.has_factories else None
+        self._at_once: Any = MISSING if typed_readers and not self.has_factories else None
         self.accepts = accepts
         self.accepts_matching = accepts_matching
         self.requires = requires
@@ -413,20 +425,25 @@ class Tool(Generic[P, R]):
         """Return the tool under another name, which gives it another definition and digest."""
         definition, imported = self.definition.renamed(name), self.imported
         if imported is not None:
-            asks = definition if self.distrusted else imported.definition.renamed(name)
-            imported = imported._replace(definition=asks)
-        return self._but(definition=definition, imported=imported)
+            asking_definition = definition if self.distrusted else imported.definition.renamed(name)
+            imported = imported._replace(definition=asking_definition)
+        return self._replaced(definition=definition, imported=imported)
 
     def brought(self, brought: ToolDefinition) -> Tool[P, R]:
         """Return the tool as imported with the definition `brought`; its calls need approval."""
-        own = self.definition.annotations
-        asks = msgspec.structs.replace(self.definition, annotations=asking(own))
-        return self._but(definition=asks, imported=Imported(asks, brought, own))
+        own_annotations = self.definition.annotations
+        asking_definition = msgspec.structs.replace(
+            self.definition, annotations=asking(own_annotations)
+        )
+        return self._replaced(
+            definition=asking_definition,
+            imported=Imported(asking_definition, brought, own_annotations),
+        )
 
     def trusted(self, trust: Trust, pins: Pins | None) -> Tool[P, R]:
         """Return the tool with the author's trust. Raises as `trusted_by` does."""
         definition, imported = trusted_by(self.definition, self.imported, trust, pins)
-        return self._but(definition=definition, imported=imported)
+        return self._replaced(definition=definition, imported=imported)
 
     def validated_by(self, factory: ValidatorFactory, *, lazy: bool = False) -> Tool[P, R]:
         """Return the tool with validators that `factory` makes for its arguments and results.
@@ -435,21 +452,21 @@ class Tool(Generic[P, R]):
         the schema.
         """
         validator, output_validator = _validators(self.definition, factory, lazy=lazy)
-        return self._but(validator=validator, output_validator=output_validator)
+        return self._replaced(validator=validator, output_validator=output_validator)
 
-    def _but(self, **changes: Any) -> Tool[P, R]:
-        kept = (name for name in Tool.__slots__ if name[0] != "_" and name not in _ANEW)
-        made: dict[str, Any] = {name: getattr(self, name) for name in kept}
-        made |= {"original": self._original, **changes}
-        return Tool(made.pop("definition", self.definition), self._target, **made)
+    def _replaced(self, **changes: Any) -> Tool[P, R]:
+        names = (name for name in Tool.__slots__ if name[0] != "_" and name not in _NOT_COPIED)
+        fields: dict[str, Any] = {name: getattr(self, name) for name in names}
+        fields |= {"original": self._original, **changes}
+        return Tool(fields.pop("definition", self.definition), self._target, **fields)
 
-    def _refuse_strangers(self, arguments: JsonObject, accepted: frozenset[str]) -> None:
-        others = [name for name in arguments if name not in accepted]
+    def _refuse_unknown(self, arguments: JsonObject, accepted: frozenset[str]) -> None:
+        unaccepted = [name for name in arguments if name not in accepted]
         matching = self.accepts_matching
-        strangers = [n for n in others if matching is None or not matching.is_valid(n)]
-        if strangers:
+        unknown = [n for n in unaccepted if matching is None or not matching.is_valid(n)]
+        if unknown:
             raise NotAcceptedError(
-                tuple(((name,), "the tool does not take this property") for name in strangers)
+                tuple(((name,), "the tool does not take this property") for name in unknown)
             )
 
     def make(self, arguments: JsonObject, before: FactoryValues | None = None) -> BuiltArguments:
@@ -462,71 +479,73 @@ class Tool(Generic[P, R]):
         if self._target is None:
             return BuiltArguments(None, canonical_bytes(arguments))
         if self.accepts is not None and not self.accepts.issuperset(arguments):
-            self._refuse_strangers(arguments, self.accepts)
+            self._refuse_unknown(arguments, self.accepts)
         if self.requires and not self.requires <= arguments.keys():
-            lacking = sorted(self.requires - arguments.keys())
+            missing = sorted(self.requires - arguments.keys())
             raise NotAcceptedError(
-                tuple(((name,), f"the tool needs the property '{name}'") for name in lacking)
+                tuple(((name,), f"the tool needs the property '{name}'") for name in missing)
             )
         typed = None if self._fixed is None else self._as_sent(arguments)
         if typed is not None:
-            places: tuple[str, ...] = ()
+            default_pointers: tuple[str, ...] = ()
             for name, value, pointer in self._fixed or ():
                 if name not in arguments:
                     arguments[name] = typed[name] = value
-                    places += (pointer,)
-            of = None if typed is arguments else typed
+                    default_pointers += (pointer,)
+            source = None if typed is arguments else typed
             return BuiltArguments(
-                self._instance(typed), canonical_bytes(arguments), places, given=of
+                self._instance(typed), canonical_bytes(arguments), default_pointers, given=source
             )
-        found = Findings()
-        values = (before or FactoryValues()) if self.has_factories else None
+        findings = Findings()
+        factory_values = (before or FactoryValues()) if self.has_factories else None
         given: Any
         if self.takes_object is not None:
-            given, shown = _read(self.takes_object, arguments, None, found, values)
+            given, shown = _read(self.takes_object, arguments, None, findings, factory_values)
             instance = self._target(given)
         else:
-            given, shown = self._typed(arguments, found, values)
+            given, shown = self._typed(arguments, findings, factory_values)
             instance = self._instance(given)
-        return _made(instance, given, canonical_bytes(shown), found, values)
+        return _built(instance, given, canonical_bytes(shown), findings, factory_values)
 
     def _as_sent(self, arguments: JsonObject) -> dict[str, Any] | None:
         """Return the typed arguments if each is read exactly as it was sent, or None."""
-        at_once = self._at_once
-        if at_once is MISSING:
-            at_once = self._at_once = reading_at_once(self.converters, UNCHANGED_TYPES)
-        if at_once is not None:
+        reader = self._at_once
+        if reader is MISSING:
+            reader = self._at_once = reading_at_once(self.converters, UNCHANGED_TYPES)
+        if reader is not None:
             try:
-                typed: dict[str, Any] = at_once(arguments)
+                typed: dict[str, Any] = reader(arguments)
             except ValidationError:
                 return None  # `_typed` finds out which one differs
             return typed
-        for name, _, kept in self._converting:
-            if name in arguments and arguments[name].__class__ is not kept:
+        for name, _, unchanged_type in self._converting:
+            if name in arguments and arguments[name].__class__ is not unchanged_type:
                 return None
         return arguments
 
     def _typed(
-        self, arguments: JsonObject, found: Findings, values: FactoryValues | None
+        self, arguments: JsonObject, findings: Findings, factory_values: FactoryValues | None
     ) -> tuple[Mapping[str, Any], JsonObject]:
         """Return the arguments as the author's hints type them, and as everybody else sees them."""
         typed: dict[str, Any] = dict(arguments)
         shown = dict(arguments)
-        for name, converter, kept in self._converting:
-            if name not in arguments or arguments[name].__class__ is kept:
+        for name, converter, unchanged_type in self._converting:
+            if name not in arguments or arguments[name].__class__ is unchanged_type:
                 continue
             sent = arguments[name]
             if isinstance(converter, TypedReader):
-                typed[name], shown[name] = _read(converter, sent, (None, name), found, values)
+                typed[name], shown[name] = _read(
+                    converter, sent, (None, name), findings, factory_values
+                )
             else:
-                typed[name] = made = _converted(converter, sent, name)
-                if made.__class__ is not sent.__class__:  # `3.0` became `3`
-                    shown[name] = made
+                typed[name] = converted = _converted(converter, sent, name)
+                if converted.__class__ is not sent.__class__:  # `3.0` became `3`
+                    shown[name] = converted
         for name, declared in self.defaults.items():
             if name in arguments:
                 continue
-            default = declared.for_call(name, values, self.converters.get(name))
-            found.defaults.append(((None, name), default.value, declared.factory))
+            default = declared.for_call(name, factory_values, self.converters.get(name))
+            findings.defaults.append(((None, name), default.value, declared.factory))
             typed[name], shown[name] = default.value, default.shown
         return typed, shown
 
@@ -558,10 +577,10 @@ def tool_of(thing: object) -> Tool[..., Any]:
         raise DefinitionError(
             f"{kind} wraps a tool, but is not one itself: put @tool above that decorator"
         )
-    raise DefinitionError(f"{kind} is no tool: {_mend(thing)}")
+    raise DefinitionError(f"{kind} is no tool: {_advice(thing)}")
 
 
-_MENDS = {
+_ADVICE_BY_MODULE = {
     "langchain": "convert it with from_langchain_tool(…) of toolcrib.bridges.langchain",
     "toolcrib.agent.": "convert it with agent.as_tool()",
     "builtins": "decorate it with @tool(visible=…)",
@@ -569,12 +588,12 @@ _MENDS = {
 }
 
 
-def _mend(thing: object) -> str:
+def _advice(thing: object) -> str:
     """Say how to make a tool of an object that is not one, by the module of its class."""
     if isinstance(thing, str | ModuleType):
         return "give the function itself, or discover(…) of the file or module that has it"
     module = type(thing).__module__
-    return next(mend for start, mend in _MENDS.items() if module.startswith(start))
+    return next(mend for start, mend in _ADVICE_BY_MODULE.items() if module.startswith(start))
 
 
 def _of_definition(definition: ToolDefinition) -> Tool[..., Any]:
@@ -593,20 +612,20 @@ def _of_definition(definition: ToolDefinition) -> Tool[..., Any]:
 def _validators(
     definition: ToolDefinition, factory: ValidatorFactory | None = None, *, lazy: bool = False
 ) -> tuple[Validator | None, Validator | None]:
-    made = partial(compile_schema, definition.name, factory=factory, lazy=lazy)
+    make = partial(compile_schema, definition.name, factory=factory, lazy=lazy)
     return (
-        made("input_schema", definition.input_schema_json),
-        made("output_schema", definition.output_schema_json),
+        make("input_schema", definition.input_schema_json),
+        make("output_schema", definition.output_schema_json),
     )
 
 
 def _own_tool(cls: type) -> Tool[..., Any]:
     """Return the tool of exactly this class. A subclass has to be decorated, too."""
-    found = cls.__dict__.get(ATTRIBUTE)
-    if not isinstance(found, Tool):
+    class_tool = cls.__dict__.get(ATTRIBUTE)
+    if not isinstance(class_tool, Tool):
         name = cls.__qualname__
         raise DefinitionError(
             f"{name} is no tool: decorate it with @tool(visible=…); toolset({name}(…)) makes tools of "
             "its methods"
         )
-    return found
+    return class_tool

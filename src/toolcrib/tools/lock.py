@@ -39,9 +39,9 @@ CLAIMS_UNKNOWN = (
     "(readOnlyHint), and whether it did so then is not known"
 )
 _CLOSING = ("additionalProperties", "unevaluatedProperties")
-_COMBINED = 8  # nested objects to try in all combinations: 256 digests, only at a mismatch
-_NAMED = 8
-_MEND = "restore it from version control, or write it again with `toolcrib tools lock`"
+_MAX_COMBINED = 8  # nested objects to try in all combinations: 256 digests, only at a mismatch
+_MAX_NAMED = 8
+_ADVICE = "restore it from version control, or write it again with `toolcrib tools lock`"
 
 Digest: TypeAlias = Annotated[str, msgspec.Meta(pattern="^sha256:[0-9a-f]{64}$")]
 
@@ -100,9 +100,9 @@ class Change(msgspec.Struct, frozen=True):
     unknown_claims: bool = False
 
     def __str__(self) -> str:
-        said = f"{self.tool}: {self.kind}{' in ' if self.parts else ''}{', '.join(self.parts)}"
+        text = f"{self.tool}: {self.kind}{' in ' if self.parts else ''}{', '.join(self.parts)}"
         notes = [CLOSED_NOW] * self.closing + [CLAIMS_UNKNOWN] * self.unknown_claims
-        return f"{said} ({'; '.join(notes)})" if notes else said
+        return f"{text} ({'; '.join(notes)})" if notes else text
 
 
 def closing_only(definition: ToolDefinition, earlier_digest: str) -> bool:
@@ -125,28 +125,31 @@ def _opened(definition: ToolDefinition) -> Iterator[ToolDefinition]:
         yield definition
         return
     closed = _closed_below(schema)
-    few = closed[:_COMBINED]
-    chosen = chain([closed], *(combinations(few, number) for number in range(len(few), -1, -1)))
-    for nodes in chosen:
-        taken = [(node, node.pop(key)) for node, key in nodes]
+    first_closed = closed[:_MAX_COMBINED]
+    selections = chain(
+        [closed],
+        *(combinations(first_closed, number) for number in range(len(first_closed), -1, -1)),
+    )
+    for nodes in selections:
+        removed = [(node, node.pop(key)) for node, key in nodes]
         text = schema_text(schema)
-        for (node, key), value in zip(nodes, taken, strict=True):
+        for (node, key), value in zip(nodes, removed, strict=True):
             node[key] = value[1]
         yield msgspec.structs.replace(definition, input_schema_json=text)
 
 
 def _closed_below(schema: JsonObject) -> list[tuple[JsonObject, str]]:
     """Return the objects below the top that refuse undeclared properties, with their keyword."""
-    found: list[tuple[JsonObject, str]] = []
+    closed: list[tuple[JsonObject, str]] = []
     pending: list[JsonValue] = list(schema.values())
     while pending:
         node = pending.pop()
         if isinstance(node, list):
             pending += node
         elif isinstance(node, dict):
-            found += [(node, key) for key in _CLOSING if key in node and node[key] is False]
+            closed += [(node, key) for key in _CLOSING if key in node and node[key] is False]
             pending += node.values()
-    return found
+    return closed
 
 
 class _LockFile(msgspec.Struct, forbid_unknown_fields=True):
@@ -177,13 +180,13 @@ class Lock(msgspec.Struct, frozen=True):
         try:
             value = json.loads(text, object_pairs_hook=each_once)
         except json.JSONDecodeError as error:
-            raise SourceError(f"the lock is not JSON at line {error.lineno}: {_MEND}") from None
+            raise SourceError(f"the lock is not JSON at line {error.lineno}: {_ADVICE}") from None
         except (ValueError, RecursionError):
             raise SourceError(
-                f"the lock names something twice, or is not a lock: {_MEND}"
+                f"the lock names something twice, or is not a lock: {_ADVICE}"
             ) from None
         if not isinstance(value, dict) or not isinstance(value.get(MARK), int):
-            raise SourceError(f"this is not a lock of toolcrib: it has no '{MARK}'; {_MEND}")
+            raise SourceError(f"this is not a lock of toolcrib: it has no '{MARK}'; {_ADVICE}")
         if value[MARK] not in range(OPEN_FORMAT, FORMAT + 1):
             raise SourceError(
                 f"the lock has format {value[MARK]}, but this toolcrib reads formats up to {FORMAT}: "
@@ -192,7 +195,7 @@ class Lock(msgspec.Struct, frozen=True):
         try:
             return Lock(msgspec.convert(value, _LockFile).tools, format=value[MARK])
         except msgspec.ValidationError as error:
-            raise SourceError(f"the lock is damaged: {error}; {_MEND}") from None
+            raise SourceError(f"the lock is damaged: {error}; {_ADVICE}") from None
 
     def origins(self) -> frozenset[str]:
         """Return the digests of the imported definitions that were read, for `Catalog.trusting`."""
@@ -203,23 +206,23 @@ class Lock(msgspec.Struct, frozen=True):
         return self.changes_to(lock_catalog(catalog))
 
     def changes_to(self, new: Lock) -> list[Change]:
-        found: list[Change] = []
+        changes: list[Change] = []
         for name in sorted(self.tools.keys() | new.tools.keys()):
-            before, now = self.tools.get(name), new.tools.get(name)
-            if before is None:
-                found.append(Change(name, "added"))
-            elif now is None:
-                found.append(Change(name, "removed"))
-            elif parts := before.differences(now):
+            locked, current = self.tools.get(name), new.tools.get(name)
+            if locked is None:
+                changes.append(Change(name, "added"))
+            elif current is None:
+                changes.append(Change(name, "removed"))
+            elif parts := locked.differences(current):
                 definition = new.definitions.get(name) if self.format == OPEN_FORMAT else None
                 closing = (
                     definition is not None
-                    and before.digest != now.digest
-                    and closing_only(definition, before.digest)
+                    and locked.digest != current.digest
+                    and closing_only(definition, locked.digest)
                 )
-                unknown = "claims" in parts and self.format < _CLAIMS_FORMAT
-                found.append(Change(name, "changed", parts, closing, unknown))
-        return found
+                unknown_claims = "claims" in parts and self.format < _CLAIMS_FORMAT
+                changes.append(Change(name, "changed", parts, closing, unknown_claims))
+        return changes
 
 
 @names_wrong_types
@@ -230,7 +233,10 @@ def lock_catalog(catalog: Catalog) -> Lock:
         name: tool.definition if tool.imported is None else tool.imported.definition
         for name, tool in tools.items()
     }
-    return Lock({n: _locked(one, tools[n].imported) for n, one in definitions.items()}, definitions)
+    return Lock(
+        {n: _locked(definition, tools[n].imported) for n, definition in definitions.items()},
+        definitions,
+    )
 
 
 @names_wrong_types
@@ -241,16 +247,18 @@ def check_lock(catalog: Catalog, path: str | Path) -> Catalog:
     A tool that is only in the lock is no error, because it reaches no model. Raises CatalogError
     naming the tools and the parts that differ, and SourceError for a missing or damaged lock file.
     """
-    refuse_changes([c for c in read_lock(path).changes(catalog) if c.kind != "removed"], path)
+    refuse_changes(
+        [change for change in read_lock(path).changes(catalog) if change.kind != "removed"], path
+    )
     return catalog
 
 
 def refuse_changes(changes: list[Change], path: str | Path) -> None:
     """Raise CatalogError for tools that differ from the lock file, if there are any."""
     if changes:
-        rest = len(changes) - _NAMED
-        more = f"; and {rest} more" if rest > 0 else ""
-        listed = "; ".join(map(str, changes[:_NAMED])) + more
+        hidden_count = len(changes) - _MAX_NAMED
+        rest_note = f"; and {hidden_count} more" if hidden_count > 0 else ""
+        listed = "; ".join(map(str, changes[:_MAX_NAMED])) + rest_note
         raise CatalogError(
             f"the tools differ from {path}: {listed}. Review the changes, then accept them "
             "with `toolcrib tools lock`; do not use the tools before"
@@ -268,10 +276,10 @@ def read_lock(path: str | Path) -> Lock:
             f"{path}: there is no lock file; `toolcrib tools lock` writes one"
         ) from None
     except UnicodeError:
-        raise SourceError(f"{path}: it is not UTF-8 text: {_MEND}") from None
+        raise SourceError(f"{path}: it is not UTF-8 text: {_ADVICE}") from None
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else type(error).__name__
-        raise SourceError(f"{path}: it cannot be read ({why})") from None
+        reason = error.strerror if isinstance(error, OSError) else type(error).__name__
+        raise SourceError(f"{path}: it cannot be read ({reason})") from None
     except SourceError as error:
         raise SourceError(f"{path}: {error}") from None
 
@@ -282,39 +290,46 @@ def write_lock(lock: Lock, path: str | Path) -> None:
 
     Raises SourceError if it cannot be written.
     """
-    part: Path | None = None
+    temporary_file: Path | None = None
     try:
         target = Path(os.path.realpath(path))  # keep a symbolic link
         handle, name = tempfile.mkstemp(
             prefix=f".{target.name}.", suffix=".part", dir=target.parent
         )
-        part = Path(name)
+        temporary_file = Path(name)
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
             file.write(lock.to_json())
             file.flush()
             os.fsync(file.fileno())
-        part.chmod(0o644)  # it is stored with the source, for everybody to read
-        part.replace(target)
+        temporary_file.chmod(0o644)  # it is stored with the source, for everybody to read
+        temporary_file.replace(target)
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else type(error).__name__
-        raise SourceError(f"{path}: the lock cannot be written ({why})") from None
+        reason = error.strerror if isinstance(error, OSError) else type(error).__name__
+        raise SourceError(f"{path}: the lock cannot be written ({reason})") from None
     finally:
-        if part is not None:
-            part.unlink(missing_ok=True)
+        if temporary_file is not None:
+            temporary_file.unlink(missing_ok=True)
 
 
-def _locked(given: ToolDefinition, imported: Imported | None) -> LockedTool:
+def _locked(definition: ToolDefinition, imported: Imported | None) -> LockedTool:
     # Most tools have no defaults that no schema shows, which keeps the digests of older locks valid.
-    hidden = [] if given.defaults_json is None else [json_copy(given.defaults_json)]
-    annotations = given.annotations.facts()
+    defaults = [] if definition.defaults_json is None else [json_copy(definition.defaults_json)]
+    annotations = definition.annotations.facts()
     return LockedTool(
-        digest=given.digest,
-        description=digest(given.description),
-        input_schema=digest([given.input_schema, given.no_schema_mode, *hidden]),
-        output_schema=digest(given.output_schema),
-        annotations=digest([annotations, given.tags, given.strict]),
-        visibility=digest([_paths(given.visible), _paths(given.model_visible), given.secret]),
-        examples=digest([*([e.request, e.arguments] for e in given.examples), *given.answer]),
+        digest=definition.digest,
+        description=digest(definition.description),
+        input_schema=digest([definition.input_schema, definition.no_schema_mode, *defaults]),
+        output_schema=digest(definition.output_schema),
+        annotations=digest([annotations, definition.tags, definition.strict]),
+        visibility=digest(
+            [_paths(definition.visible), _paths(definition.model_visible), definition.secret]
+        ),
+        examples=digest(
+            [
+                *([example.request, example.arguments] for example in definition.examples),
+                *definition.answer,
+            ]
+        ),
         origin="" if imported is None else imported.origin,
         claims="" if imported is None else imported.claims,
         trust="" if imported is None else imported.trust,
@@ -332,8 +347,8 @@ def each_once(members: list[tuple[str, Any]]) -> dict[str, Any]:
 
     Neither of the two is known to be the one that was read.
     """
-    made = dict(members)
-    if len(made) < len(members):
+    value = dict(members)
+    if len(value) < len(members):
         counts = Counter(key for key, _ in members)
         raise ValueError(f"the key {counts.most_common(1)[0][0]!r:.80} appears twice")
-    return made
+    return value

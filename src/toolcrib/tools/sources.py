@@ -63,13 +63,13 @@ FORMS = (
 
 
 def of_module(module: ModuleType, where: str) -> Tools:
-    ready = getattr(module, "catalog", None)
-    if isinstance(ready, Catalog):
-        return ready
-    found = [thing for thing in vars(module).values() if _is_tool(thing)]
-    if not found:
+    declared = getattr(module, "catalog", None)
+    if isinstance(declared, Catalog):
+        return declared
+    tools = [thing for thing in vars(module).values() if _is_tool(thing)]
+    if not tools:
         raise SourceError(f"{where}: no tools in it; decorate them with @tool(visible=…)")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(tools))
 
 
 def _is_tool(thing: object) -> bool:
@@ -109,11 +109,14 @@ def _gives_tools(function: Callable[..., Any]) -> bool:
     that it returns data.
     """
     try:
-        taken = inspect.signature(function).parameters.values()
+        parameters = inspect.signature(function).parameters.values()
     except ValueError:  # some of Python's own have none
         return False
-    many = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    if any(each.default is each.empty and each.kind not in many for each in taken):
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    if any(
+        parameter.default is parameter.empty and parameter.kind not in variadic
+        for parameter in parameters
+    ):
         return False
     try:
         hints = get_type_hints(function)
@@ -123,14 +126,14 @@ def _gives_tools(function: Callable[..., Any]) -> bool:
 
 
 def _is_data(hint: Any) -> bool:
-    kind, each = get_origin(hint) or hint, get_args(hint)
+    kind, arguments = get_origin(hint) or hint, get_args(hint)
     if kind in (Union, UnionType):
-        return all(map(_is_data, each))
+        return all(map(_is_data, arguments))
     if not isinstance(kind, type):
         return False
     if issubclass(kind, _DATA) or (issubclass(kind, tuple) and kind is not tuple):  # a NamedTuple
         return True
-    return issubclass(kind, Iterable) and bool(each) and _is_data(each[0])
+    return issubclass(kind, Iterable) and bool(arguments) and _is_data(arguments[0])
 
 
 def guarded(load: Callable[[], T], where: str, module: str = "") -> T:
@@ -140,10 +143,10 @@ def guarded(load: Callable[[], T], where: str, module: str = "") -> T:
     except ToolcribError:
         raise
     except ModuleNotFoundError as error:
-        absent = error.name is not None and f"{module}.".startswith(f"{error.name}.")
-        there = f"{_what_is_there(where)}: " if Path(where).is_file() else ""
-        advice = f" ({there}give {FORMS})" if absent else ""
-        raise SourceError(f"{where}: {error}{_place(error)}{advice}") from error
+        is_absent = error.name is not None and f"{module}.".startswith(f"{error.name}.")
+        path_note = f"{_what_is_there(where)}: " if Path(where).is_file() else ""
+        advice = f" ({path_note}give {FORMS})" if is_absent else ""
+        raise SourceError(f"{where}: {error}{_location(error)}{advice}") from error
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:
@@ -156,15 +159,16 @@ def _reason(error: BaseException) -> str:
     except Exception:  # noqa: BLE001  another author's exception may fail even here
         text = ""
     reason = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    reason += _place(error)
+    reason += _location(error)
     return f"{reason} ({_ENDS})" if isinstance(error, SystemExit) else reason
 
 
-def _place(error: BaseException) -> str:
+def _location(error: BaseException) -> str:
     """Return the line that raised, if known, because an import may run thousands of lines."""
-    places = own_places(error.__traceback__)
-    here = places and not places[-1].endswith(" in import_module")  # no line of the module ran
-    return f", at {places[-1]}" if here else ""
+    frames = own_places(error.__traceback__)
+    # if it ends in `import_module`, no line of the module ran
+    is_own_line = frames and not frames[-1].endswith(" in import_module")
+    return f", at {frames[-1]}" if is_own_line else ""
 
 
 if TYPE_CHECKING:
@@ -206,10 +210,10 @@ def discover(*where: Where, trust: Trusts | None = None, lock: str | Path | None
     for an object that is not a tool, and CatalogError, naming both sources, for a name that two of
     them provide.
     """
-    found = Catalog([_loaded(source_of(one)) for one in where])
+    catalog = Catalog([_loaded(source_of(source)) for source in where])
     if not trust:
-        return found
-    return found.trusting(trust, lock=None if lock is None else read_lock(lock))
+        return catalog
+    return catalog.trusting(trust, lock=None if lock is None else read_lock(lock))
 
 
 @names_wrong_types
@@ -221,10 +225,10 @@ def source_of(where: Where) -> ToolSource:
         if isinstance(where, ToolSource) and not isinstance(where, type):
             return where
         raise SourceError(f"a {type(where).__name__} is not a source of tools: give {FORMS}")
-    return _named(str(where))
+    return _source_named(str(where))
 
 
-def _named(text: str) -> ToolSource:
+def _source_named(text: str) -> ToolSource:
     if text.startswith("mcp:"):
         raise SourceError(
             f"{text}: a server has to be started and stopped: async with mcp_catalog(…) as catalog "
@@ -317,9 +321,9 @@ def _of_file(path: Path) -> ModuleType:
     if not path.is_file():
         what = "it is a directory" if path.is_dir() else "there is no such file"
         raise SourceError(f"{path}: {what}")
-    where = hashlib.sha256(str(path.resolve()).encode("utf-8", "replace")).hexdigest()[:12]
+    path_digest = hashlib.sha256(str(path.resolve()).encode("utf-8", "replace")).hexdigest()[:12]
     stem = re.sub(r"\W", "_", path.stem)
-    name = f"toolcrib_file_{stem}_{where}"
+    name = f"toolcrib_file_{stem}_{path_digest}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise SourceError(f"{path}: not a Python file")
@@ -370,20 +374,24 @@ class EntryPoints(Checked, msgspec.Struct, frozen=True):
     def tools(self) -> Tools:
         from importlib.metadata import entry_points  # 10 ms that `import toolcrib` need not spend
 
-        found = sorted(entry_points(group=self.group), key=lambda e: (_distribution(e), e.name))
-        missing = set(self.names) - {e.name for e in found}
+        entries = sorted(entry_points(group=self.group), key=lambda e: (_distribution(e), e.name))
+        missing = set(self.names) - {e.name for e in entries}
         if missing:
-            known = ", ".join(dict.fromkeys(e.name for e in found)) or "none"
+            available = ", ".join(dict.fromkeys(e.name for e in entries)) or "none"
             raise SourceError(
                 f"{self.name}: no entry point '{min(missing)}' in the group {self.group}; "
-                f"there are: {known}"
+                f"there are: {available}"
             )
         return Catalog(
-            [_loaded(_Installed(e)) for e in found if not self.names or e.name in self.names]
+            [
+                _loaded(_EntryPointSource(e))
+                for e in entries
+                if not self.names or e.name in self.names
+            ]
         )
 
 
-class _Installed:
+class _EntryPointSource:
     """The tools of one entry point."""
 
     def __init__(self, entry: EntryPoint) -> None:
@@ -405,7 +413,9 @@ def _distribution(entry: EntryPoint) -> str:
 def _loaded(source: ToolSource) -> Catalog:
     """Return the tools of one source. Errors about them include the source's name."""
     try:
-        imported = not isinstance(source, ModuleTools | PythonFile | EntryPoints | _Installed)
+        imported = not isinstance(
+            source, ModuleTools | PythonFile | EntryPoints | _EntryPointSource
+        )
         tools = guarded(source.tools, source.name)
         return Catalog(tools, source=source.name, imported=imported)
     except SourceError:
@@ -419,8 +429,8 @@ def _loaded(source: ToolSource) -> Catalog:
 
 def _located(source: ToolSource, text: str) -> str:
     """Return a message with the name of its source, unless an entry point has added it already."""
-    said = source.name in text or isinstance(source, EntryPoints)
-    return text if said else f"{source.name}: {text}"
+    is_named = source.name in text or isinstance(source, EntryPoints)
+    return text if is_named else f"{source.name}: {text}"
 
 
 # Parse a file of definitions into dictionaries of one form: `{name, description, input_schema, …}`.
@@ -441,8 +451,8 @@ def read_definitions(path: str | Path) -> list[ImportedForm]:
     dropped. Raises SourceError.
     """
     path = Path(path)
-    found = _listed(_parsed(path), path)
-    for number, definition in enumerate(found, start=1):
+    definitions = _listed(_parsed(path), path)
+    for number, definition in enumerate(definitions, start=1):
         if not isinstance(definition, dict):
             raise SourceError(
                 f"{path}: definition {number} is a {type(definition).__name__}: "
@@ -450,10 +460,10 @@ def read_definitions(path: str | Path) -> list[ImportedForm]:
             )
     names: dict[str, str] = {}
     try:
-        single = [one for definition in found for one in single_forms(definition)]
+        forms = [form for definition in definitions for form in single_forms(definition)]
     except DefinitionError as error:
         raise SourceError(f"{path}: {error}") from None
-    return [_own_form(one, names, path) for one in single]
+    return [_own_form(form, names, path) for form in forms]
 
 
 def _parsed(path: Path) -> Any:
@@ -489,14 +499,16 @@ def _not_finite(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 
-def _listed(found: Any, path: Path) -> list[Any]:
+def _listed(content: Any, path: Path) -> list[Any]:
     """Return the definitions in a file. A listing is recognised by a key that definitions lack."""
-    if isinstance(found, list):
-        return found
-    if not isinstance(found, dict):
-        raise SourceError(f"{path}: it holds a {type(found).__name__}: give a list of definitions")
-    result = found.get("result")
-    listing = result if "jsonrpc" in found and isinstance(result, dict) else found
+    if isinstance(content, list):
+        return content
+    if not isinstance(content, dict):
+        raise SourceError(
+            f"{path}: it holds a {type(content).__name__}: give a list of definitions"
+        )
+    result = content.get("result")
+    listing = result if "jsonrpc" in content and isinstance(result, dict) else content
     if "tools" not in listing or "name" in listing:
         return [listing]
     if not isinstance(listing["tools"], list):
@@ -508,16 +520,16 @@ def _listed(found: Any, path: Path) -> list[Any]:
     return listing["tools"]
 
 
-def _own_form(given: Mapping[str, Any], names: dict[str, str], path: Path) -> ImportedForm:
+def _own_form(definition: Mapping[str, Any], names: dict[str, str], path: Path) -> ImportedForm:
     """Return a definition in toolcrib's form, MCP names without their `/`."""
-    made = mcp_form(given)
-    if made is None:  # mixed forms get an error later
-        return ImportedForm(given)
-    name, legal = given.get("name"), made.get("name")
-    if isinstance(name, str) and isinstance(legal, str):
-        other = names.setdefault(legal, name)
-        if other != name:
+    form = mcp_form(definition)
+    if form is None:  # mixed forms get an error later
+        return ImportedForm(definition)
+    name, valid_name = definition.get("name"), form.get("name")
+    if isinstance(name, str) and isinstance(valid_name, str):
+        other_name = names.setdefault(valid_name, name)
+        if other_name != name:
             raise SourceError(
-                f"{path}: '{other}' and '{name}' would both be called '{legal}': rename one"
+                f"{path}: '{other_name}' and '{name}' would both be called '{valid_name}': rename one"
             )
-    return made
+    return form

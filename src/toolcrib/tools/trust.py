@@ -82,9 +82,9 @@ class Imported(NamedTuple):
 
     def otherwise(self) -> str:
         """Return the digest that the definition would have with the opposite read-only claim."""
-        said = self.brought.annotations
-        other = msgspec.structs.replace(said, read_only=not said.read_only)
-        return msgspec.structs.replace(self.brought, annotations=other).digest
+        annotations = self.brought.annotations
+        opposite = msgspec.structs.replace(annotations, read_only=not annotations.read_only)
+        return msgspec.structs.replace(self.brought, annotations=opposite).digest
 
 
 def trusted_by(
@@ -109,26 +109,26 @@ def trusted_by(
             'ReadOnly("sha256:…"), which `toolcrib tools show` prints, or lock= with the lock file '
             "that has it"
         )
-    said = imported._replace(trust="read_only" if isinstance(trust, ReadOnly) else "trusted")
-    pinned = {trust.digest} if trust.digest or pins is None else pins.origins()
-    if imported.origin not in pinned:
+    updated = imported._replace(trust="read_only" if isinstance(trust, ReadOnly) else "trusted")
+    read_digests = {trust.digest} if trust.digest or pins is None else pins.origins()
+    if imported.origin not in read_digests:
         _LOGGER.warning(
             "trust in '%s' has lapsed: its definition differs from the one that was read (it is %s)%s",
             name,
             imported.origin,
-            _claimed(imported) if imported.otherwise() in pinned else "",
+            _claim_note(imported) if imported.otherwise() in read_digests else "",
         )
-        return definition, said
-    own = imported.own
-    marks = msgspec.structs.replace(
-        own,
-        read_only=own.read_only or isinstance(trust, ReadOnly),
-        untrusted_output=own.untrusted_output or trust.untrusted_output,
+        return definition, updated
+    own_annotations = imported.own
+    annotations = msgspec.structs.replace(
+        own_annotations,
+        read_only=own_annotations.read_only or isinstance(trust, ReadOnly),
+        untrusted_output=own_annotations.untrusted_output or trust.untrusted_output,
     )
-    return msgspec.structs.replace(definition, annotations=marks), said
+    return msgspec.structs.replace(definition, annotations=annotations), updated
 
 
-def _claimed(imported: Imported) -> str:
+def _claim_note(imported: Imported) -> str:
     """Return the addition to the warning if the definition differs only in its read-only claim."""
     if imported.claims:
         return (
