@@ -23,9 +23,9 @@ Number: TypeAlias = int | float
 MAX_CHARACTERS = 500
 MAX_BITS = 1000  # of an integer: about 300 digits, below the largest float
 _MAX_PLACES = 30
-_EXACT = 2**53
+_MAX_EXACT = 2**53
 _INT64 = 2**63
-_SPOKEN = str.maketrans(
+_OPERATOR_SPELLINGS = str.maketrans(
     {
         "^": "**",
         "\N{MULTIPLICATION SIGN}": "*",
@@ -35,15 +35,15 @@ _SPOKEN = str.maketrans(
         "\N{MINUS SIGN}": "-",
     }
 )
-_FOREIGN = re.compile(r"[^\w\s.,+*/%()-]")
-_GLUED = re.compile(r"[\d.](?![eE][+-]?\d)[A-Za-z]|[\d.][eE][+-]?\d+[A-Za-z]")
+_DISALLOWED = re.compile(r"[^\w\s.,+*/%()-]")
+_NUMBER_BEFORE_NAME = re.compile(r"[\d.](?![eE][+-]?\d)[A-Za-z]|[\d.][eE][+-]?\d+[A-Za-z]")
 
 _TOO_LONG = f"the expression is longer than {MAX_CHARACTERS} characters: calculate it in parts"
 _TOO_DEEP = "the expression is nested too deeply: calculate it in parts"
 _TOO_LARGE = "a number in the calculation is too large: more than 300 digits"
 _NO_REAL = "the calculation has no real result"
 _BY_ZERO = "the calculation divides by zero"
-_MISREAD = (
+_NOT_ARITHMETIC = (
     "that is not an arithmetic expression: use numbers, + - * / // % ** and parentheses, the functions "
     "sqrt sin cos tan log log10 exp abs round floor ceil min max, and pi and e"
 )
@@ -98,16 +98,16 @@ async def calculate(expression: str) -> Result:
 def evaluate(expression: str) -> Number:
     """Return the value of an expression. Raises ToolError, which never contains a part of the
     expression."""
-    text = expression.strip().translate(_SPOKEN)
+    text = expression.strip().translate(_OPERATOR_SPELLINGS)
     if len(text) > MAX_CHARACTERS:
         raise ToolError(_TOO_LONG)
-    if _FOREIGN.search(text):
-        raise ToolError(_MISREAD)
-    if _GLUED.search(text):
+    if _DISALLOWED.search(text):
+        raise ToolError(_NOT_ARITHMETIC)
+    if _NUMBER_BEFORE_NAME.search(text):
         raise ToolError(_NO_PRODUCT)
-    library = _evaluator()
+    evaluator = _evaluator()
     try:
-        return _bounded(library.eval("", ast.parse(text, mode="eval").body))
+        return _bounded(evaluator.eval("", ast.parse(text, mode="eval").body))
     except ToolError:
         raise
     except (RecursionError, MemoryError):  # the parser raises MemoryError for the same reason
@@ -117,7 +117,7 @@ def evaluate(expression: str) -> Number:
     except OverflowError:
         raise ToolError(_TOO_LARGE) from None
     except Exception:  # noqa: BLE001  the library's other errors contain the expression
-        raise ToolError(_MISREAD) from None
+        raise ToolError(_NOT_ARITHMETIC) from None
 
 
 def tidy(value: Number, *, digits: int) -> Number:
@@ -125,7 +125,7 @@ def tidy(value: Number, *, digits: int) -> Number:
     if isinstance(value, int):
         return value
     rounded = float(f"{value:.{digits}g}")
-    return int(rounded) if rounded.is_integer() and abs(rounded) < _EXACT else rounded
+    return int(rounded) if rounded.is_integer() and abs(rounded) < _MAX_EXACT else rounded
 
 
 def _bounded(value: object) -> Number:
@@ -136,7 +136,7 @@ def _bounded(value: object) -> Number:
             raise ToolError(_TOO_LARGE)
         return value
     if not isinstance(value, float):
-        raise ToolError(_MISREAD)
+        raise ToolError(_NOT_ARITHMETIC)
     if not math.isfinite(value):
         raise ToolError(_TOO_LARGE)
     return value
@@ -157,8 +157,8 @@ def _checked(function: Callable[..., Any]) -> Callable[..., Number]:
 
 def _power(base: Number, exponent: Number) -> Any:
     """Refuse a power by the size that its result would have, before it is computed."""
-    whole = isinstance(base, int) and isinstance(exponent, int)
-    if whole and abs(base) > 1 and int(base).bit_length() * exponent > 2 * MAX_BITS:
+    is_whole = isinstance(base, int) and isinstance(exponent, int)
+    if is_whole and abs(base) > 1 and int(base).bit_length() * exponent > 2 * MAX_BITS:
         raise ToolError(_TOO_LARGE)
     return base**exponent
 
@@ -184,9 +184,9 @@ _OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
     ast.USub: operator.neg,
     ast.UAdd: operator.pos,
 }
-_OF_MATH = ("sqrt", "sin", "cos", "tan", "log", "log10", "exp", "floor", "ceil")
+_MATH_NAMES = ("sqrt", "sin", "cos", "tan", "log", "log10", "exp", "floor", "ceil")
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
-    **{name: getattr(math, name) for name in _OF_MATH},
+    **{name: getattr(math, name) for name in _MATH_NAMES},
     "abs": abs,
     "round": _round,
     "min": min,
@@ -206,11 +206,11 @@ def _evaluator() -> Any:
         from simpleeval import SimpleEval  # type: ignore[import-untyped]
     except ImportError:
         raise MissingExtraError("kit", "the tool 'calculate'") from None
-    made = SimpleEval(
+    evaluator = SimpleEval(
         operators={node: _checked(function) for node, function in _OPERATORS.items()},
         functions={name: _checked(function) for name, function in _FUNCTIONS.items()},
         names=_CONSTANTS,
     )
-    made.nodes = {kind: made.nodes[kind] for kind in _NODES}
-    made.nodes |= {ast.Constant: lambda node: _bounded(node.value), ast.Tuple: _no_tuple}
-    return made
+    evaluator.nodes = {kind: evaluator.nodes[kind] for kind in _NODES}
+    evaluator.nodes |= {ast.Constant: lambda node: _bounded(node.value), ast.Tuple: _no_tuple}
+    return evaluator

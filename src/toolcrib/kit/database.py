@@ -182,11 +182,11 @@ _ONLY_SELECT = "only reading is permitted: use one SELECT statement"
 _REFUSED = (
     "SQLite refused the statement: check its syntax, and its names by describing the database"
 )
-_ONE = "one statement at a time: leave out all but the first"
+_ONE_STATEMENT = "one statement at a time: leave out all but the first"
 _TOO_BIG = "a value or the statement is too large: leave out the column with the large values"
 
 # By SQLite's name of the result code (sqlite.org/rescode.html), or the longest prefix of it.
-_OF_STATEMENT: Mapping[str, str] = {
+_STATEMENT_ERRORS: Mapping[str, str] = {
     "LARGE_ROW": "one row alone is too large for an answer: select fewer columns",
     "NO_QUERY": _ONLY_SELECT,
     "SQLITE_AUTH": _ONLY_SELECT,
@@ -198,9 +198,9 @@ _OF_STATEMENT: Mapping[str, str] = {
     "SQLITE_TOOBIG": _TOO_BIG,
     "DataError": _TOO_BIG,
     "TIME": "the query took too long and was stopped: ask for less, or without joining so much",
-    "Warning": _ONE,
+    "Warning": _ONE_STATEMENT,
 }
-_OF_DATABASE: Mapping[str, str] = {
+_DATABASE_ERRORS: Mapping[str, str] = {
     "SQLITE_BUSY": "the database is locked by another program: try again later",
     "SQLITE_CANTOPEN": "the database cannot be opened: its file is missing or cannot be read",
     "SQLITE_CORRUPT": "the database is damaged",
@@ -220,20 +220,22 @@ _OF_DATABASE: Mapping[str, str] = {
 def error_of(name: str, message: str, sql: str) -> ToolError:
     """Return the error for SQLite's result code `name`: a CapabilityError if the statement is not
     at fault."""
-    known = [k for k in (*_OF_STATEMENT, *_OF_DATABASE) if name.startswith(k)]
-    if known:
-        found = max(known, key=len)
-        if found in _OF_DATABASE:
-            return CapabilityError(_OF_DATABASE[found])
-        return ToolError(_OF_STATEMENT[found])
+    prefixes = [k for k in (*_STATEMENT_ERRORS, *_DATABASE_ERRORS) if name.startswith(k)]
+    if prefixes:
+        longest = max(prefixes, key=len)
+        if longest in _DATABASE_ERRORS:
+            return CapabilityError(_DATABASE_ERRORS[longest])
+        return ToolError(_STATEMENT_ERRORS[longest])
     if name == "ProgrammingError":  # from Python, about several statements or about parameters
-        return ToolError(_ONE if "one statement" in message else _OF_STATEMENT["SQLITE_RANGE"])
+        return ToolError(
+            _ONE_STATEMENT if "one statement" in message else _STATEMENT_ERRORS["SQLITE_RANGE"]
+        )
     if message.startswith(("not authorized", "access to ", "prohibited", "unsafe use of ")):
         return ToolError(_ONLY_SELECT)
-    return ToolError(_told(message, sql) or _REFUSED)
+    return ToolError(_safe_message(message, sql) or _REFUSED)
 
 
-def _told(message: str, sql: str) -> str | None:
+def _safe_message(message: str, sql: str) -> str | None:
     for form in _FORMS:
         match = form.fullmatch(message)
         if match is not None:
@@ -282,10 +284,10 @@ class ReadOnlyDatabase:
         self.limits = limits or DatabaseLimits()
         try:
             self.path = Path(path).resolve()
-            found = self.path.is_file()
+            is_file = self.path.is_file()
         except (OSError, ValueError, RuntimeError):  # a too long path, a NUL, a loop of links
-            found = False
-        if not found:
+            is_file = False
+        if not is_file:
             raise SourceError(f"there is no database file {without_password(str(path))!r}")
         # It is not opened here: a process that closes a file loses the locks that SQLite has on it.
         answer = self._answer({"sql": "SELECT 1 FROM sqlite_master", "parameters": []})
@@ -294,16 +296,16 @@ class ReadOnlyDatabase:
             raise SourceError(f"the database {str(path)!r} cannot be used: {reason}")
 
     def describe(self) -> DatabaseTables:
-        found: DatabaseTables = self._ask({})
-        return found
+        tables: DatabaseTables = self._ask({})
+        return tables
 
     def query(self, sql: str, parameters: Sequence[Cell] = ()) -> QueryResult:
-        found = self._ask({"sql": sql, "parameters": list(parameters)})
+        result = self._ask({"sql": sql, "parameters": list(parameters)})
         return {
-            "columns": found["columns"],
-            "rows": found["rows"],
-            "row_count": len(found["rows"]),
-            "truncated": found["truncated"],
+            "columns": result["columns"],
+            "rows": result["rows"],
+            "row_count": len(result["rows"]),
+            "truncated": result["truncated"],
         }
 
     def _ask(self, question: Mapping[str, Any]) -> Any:
@@ -315,7 +317,7 @@ class ReadOnlyDatabase:
 
     def _answer(self, question: Mapping[str, Any]) -> Any:
         """Return the process's answer, or an error for its end. Raises CapabilityError."""
-        asked = {
+        request = {
             **question,
             "uri": f"{self.path.as_uri()}?mode=ro",  # as_uri() escapes what a URI reserves
             "limits": msgspec.to_builtins(self.limits),
@@ -333,8 +335,8 @@ class ReadOnlyDatabase:
             ) from None
         with process, stopped_by(process.kill):  # a cancelled query ends at once
             try:
-                said, _ = process.communicate(json.dumps(asked).encode(), self.limits.seconds)
-                return json.loads(said) if process.returncode == 0 else {"error": "DIED"}
+                output, _ = process.communicate(json.dumps(request).encode(), self.limits.seconds)
+                return json.loads(output) if process.returncode == 0 else {"error": "DIED"}
             except subprocess.TimeoutExpired:
                 return {"error": "TIME"}
             except ValueError:

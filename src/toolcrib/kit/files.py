@@ -45,14 +45,14 @@ _Identity: TypeAlias = tuple[int, int]  # device and inode
 # not told.
 
 _LISTINGS = ("/proc/self/fd", "/dev/fd")
-_AT_ONCE = 32  # descriptors closed after one listing, which costs about 5 µs for each
+_MAX_UNCLOSED = 32  # descriptors closed after one listing, which costs about 5 µs for each
 _PROBE = 8192
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 
 
 @contextmanager
-def told(missing: str) -> Iterator[None]:
+def fixed_messages(missing_message: str) -> Iterator[None]:
     """Turn errors of the system into fixed sentences, since their own text contains whole paths."""
     try:
         yield
@@ -61,7 +61,7 @@ def told(missing: str) -> Iterator[None]:
     except NotADirectoryError:
         raise CapabilityError(NOT_A_FOLDER) from None
     except OSError:
-        raise CapabilityError(missing) from None
+        raise CapabilityError(missing_message) from None
 
 
 @contextmanager
@@ -70,9 +70,9 @@ def opened_folder(root: Path, parts: tuple[str, ...]) -> Iterator[int]:
     folder = os.open(root, _FOLDER)
     try:
         for name in parts:
-            below = os.open(name, _FOLDER, dir_fd=folder)
+            child = os.open(name, _FOLDER, dir_fd=folder)
             os.close(folder)
-            folder = below
+            folder = child
         yield folder
     finally:
         os.close(folder)
@@ -92,12 +92,12 @@ class Reading:
     """
 
     def __enter__(self) -> Self:
-        self._in_use = _ours.settle()
+        self._in_use = _descriptors.settle()
         return self
 
     def __exit__(self, *_: object) -> None:
         with suppress(OSError):  # a later call closes what stays open
-            _ours.settle()
+            _descriptors.settle()
 
     @contextmanager
     def file(self, name: str, folder: int) -> Iterator[BinaryIO]:
@@ -108,21 +108,21 @@ class Reading:
         blocking the call.
         """
         self._check(os.stat(name, dir_fd=folder, follow_symlinks=False))
-        descriptor = _ours.open(name, folder)
+        descriptor = _descriptors.open(name, folder)
         try:
             self._check(os.fstat(descriptor))
             with os.fdopen(descriptor, "rb", closefd=False) as stream:
                 yield stream
         finally:
-            if _ours.leave(descriptor) >= _AT_ONCE:
-                self._in_use = _ours.settle()
+            if _descriptors.leave(descriptor) >= _MAX_UNCLOSED:
+                self._in_use = _descriptors.settle()
 
-    def _check(self, facts: os.stat_result) -> None:
-        if stat.S_ISDIR(facts.st_mode):
+    def _check(self, status: os.stat_result) -> None:
+        if stat.S_ISDIR(status.st_mode):
             raise CapabilityError(NOT_A_FILE)
-        if not stat.S_ISREG(facts.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             raise CapabilityError(NOT_ORDINARY)
-        if (facts.st_dev, facts.st_ino) in self._in_use:
+        if (status.st_dev, status.st_ino) in self._in_use:
             raise CapabilityError(IN_USE)
 
 
@@ -137,7 +137,7 @@ class _Descriptors:
     def __init__(self) -> None:
         self._lock = Lock()
         self._reading: set[int] = set()
-        self._left: set[int] = set()
+        self._unclosed: set[int] = set()
 
     def open(self, name: str, folder: int) -> int:
         with self._lock:
@@ -149,33 +149,35 @@ class _Descriptors:
         """Note that a file is no longer read, and return how many files wait to be closed."""
         with self._lock:
             self._reading.discard(descriptor)
-            self._left.add(descriptor)
-            return len(self._left)
+            self._unclosed.add(descriptor)
+            return len(self._unclosed)
 
     def settle(self) -> frozenset[_Identity]:
-        """Close the files that were left and are free; return those that others have open."""
+        """Close the files that are read no more and free; return those that others have open."""
         with self._lock:
-            open_ = _open_files()
-            ours = self._reading | self._left
-            others = frozenset(file for number, file in open_.items() if number not in ours)
-            for number in [n for n in self._left if open_.get(n) not in others]:
-                self._left.discard(number)
+            open_files = _open_files()
+            own_numbers = self._reading | self._unclosed
+            foreign_files = frozenset(
+                file for number, file in open_files.items() if number not in own_numbers
+            )
+            for number in [n for n in self._unclosed if open_files.get(n) not in foreign_files]:
+                self._unclosed.discard(number)
                 with suppress(OSError):
                     os.close(number)
-        return others
+        return foreign_files
 
     def forget(self) -> None:
         """Forget the reads of the parent's threads, which do not run in a forked child."""
         self._lock = Lock()  # another thread may have held the old lock
-        for number in self._reading | self._left:
+        for number in self._reading | self._unclosed:
             with suppress(OSError):
                 os.close(number)
         self._reading.clear()
-        self._left.clear()
+        self._unclosed.clear()
 
 
-_ours = _Descriptors()
-os.register_at_fork(after_in_child=_ours.forget)
+_descriptors = _Descriptors()
+os.register_at_fork(after_in_child=_descriptors.forget)
 
 
 def is_folder(name: str, folder: int) -> bool:
@@ -201,15 +203,15 @@ def printable(text: str) -> str:
 
 def _open_files() -> dict[int, _Identity]:
     """Return the regular files that this process has open, by descriptor. Raises OSError."""
-    found: dict[int, _Identity] = {}
+    files: dict[int, _Identity] = {}
     for number in _numbers():
         try:
-            facts = os.fstat(number)
+            status = os.fstat(number)
         except OSError:  # closed meanwhile, like that of the listing itself
             continue
-        if stat.S_ISREG(facts.st_mode):
-            found[number] = facts.st_dev, facts.st_ino
-    return found
+        if stat.S_ISREG(status.st_mode):
+            files[number] = status.st_dev, status.st_ino
+    return files
 
 
 def _numbers() -> list[int]:
@@ -407,16 +409,16 @@ class Search:
     def below(self, folder: int, parts: tuple[str, ...]) -> None:
         """Search all files below an open folder, except links and hidden, installed or generated
         files."""
-        for where, folders, files, opened in os.fwalk(".", dir_fd=folder):
+        for folder_path, folders, files, descriptor in os.fwalk(".", dir_fd=folder):
             if self._is_late():
                 self.truncated = True
                 return
-            inside = where.split("/")[1:]
-            if inside and _ENVIRONMENT in files:
+            names_below = folder_path.split("/")[1:]
+            if names_below and _ENVIRONMENT in files:
                 folders.clear()
                 continue
             folders[:] = sorted(filter(_is_source, folders))
-            if folders and len(inside) >= self._limits.depth:
+            if folders and len(names_below) >= self._limits.depth:
                 folders.clear()
                 self.truncated = True
             for name in sorted(filter(_is_source, files)):
@@ -424,32 +426,35 @@ class Search:
                     self.truncated = True
                     return
                 # what cannot be read is left out: a pipe, a link, a file in use
-                with suppress(OSError, CapabilityError), self._reading.file(name, opened) as stream:
-                    self.within(stream, (*parts, *inside, name))
+                with (
+                    suppress(OSError, CapabilityError),
+                    self._reading.file(name, descriptor) as stream,
+                ):
+                    self.within(stream, (*parts, *names_below, name))
 
     def within(self, stream: BinaryIO, parts: tuple[str, ...]) -> None:
         """Search one open file. A binary file has no lines, and so no matches."""
-        most = self._limits.file_bytes
-        content = stream.read(most + 1)
+        byte_limit = self._limits.file_bytes
+        content = stream.read(byte_limit + 1)
         self._files_left -= 1
         self._bytes_left -= len(content)
         if looks_binary(content):
             return
-        self.truncated |= len(content) > most
-        text = content[:most].decode("utf-8-sig", "replace")
+        self.truncated |= len(content) > byte_limit
+        text = content[:byte_limit].decode("utf-8-sig", "replace")
         if self._needle not in text.casefold():
             return
         for number, line in enumerate(text.split("\n"), 1):
             folded = line.casefold()
-            at = folded.find(self._needle)
-            if at < 0:
+            position = folded.find(self._needle)
+            if position < 0:
                 continue
-            at = at if len(folded) == len(line) else _unfolded(line, at)
+            position = position if len(folded) == len(line) else _unfolded(line, position)
             if len(self.matches) == self._limits.matches:
                 self.truncated = True
                 return
-            shown = printable(self._cut(line.rstrip("\r"), at))
-            self.matches.append({"path": shown_path(parts), "line": number, "text": shown})
+            line_text = printable(self._cut(line.rstrip("\r"), position))
+            self.matches.append({"path": shown_path(parts), "line": number, "text": line_text})
 
     def _is_over(self) -> bool:
         return (
@@ -462,19 +467,19 @@ class Search:
     def _is_late(self) -> bool:
         return time.monotonic() >= self._deadline
 
-    def _cut(self, line: str, at: int) -> str:
-        most = self._limits.line_characters
-        start = max(0, min(at - most // 4, len(line) - most))
-        end = start + most
+    def _cut(self, line: str, position: int) -> str:
+        limit = self._limits.line_characters
+        start = max(0, min(position - limit // 4, len(line) - limit))
+        end = start + limit
         return f"{'…' if start else ''}{line[start:end]}{'…' if end < len(line) else ''}"
 
 
-def _unfolded(line: str, at: int) -> int:
-    """Return where in a line the character is that is at `at` in the casefolded, longer line."""
-    for place, character in enumerate(line):
-        at -= len(character.casefold())
-        if at < 0:
-            return place
+def _unfolded(line: str, position: int) -> int:
+    """Return the index in a line of the character at `position` in its casefolded, longer form."""
+    for index, character in enumerate(line):
+        position -= len(character.casefold())
+        if position < 0:
+            return index
     return len(line)
 
 
@@ -529,55 +534,64 @@ class JailedFolder:
 
     def list_folder(self, path: str) -> FolderListing:
         parts = self._resolved(path, NO_FOLDER)
-        most = self.limits.entries
-        with told(NO_FOLDER), opened_folder(self.root, parts) as folder, os.scandir(folder) as all_:
-            scanned = list(islice(all_, self.limits.scanned))
-            more = next(all_, None) is not None
+        entry_limit = self.limits.entries
+        with (
+            fixed_messages(NO_FOLDER),
+            opened_folder(self.root, parts) as folder,
+            os.scandir(folder) as all_entries,
+        ):
+            scanned = list(islice(all_entries, self.limits.scanned))
+            has_more = next(all_entries, None) is not None
             scanned.sort(key=lambda e: (not e.is_dir(follow_symlinks=False), e.name.casefold()))
-            entries = [self._entry(parts, entry) for entry in scanned[:most]]
-        truncated = more or len(scanned) > most
+            entries = [self._entry(parts, entry) for entry in scanned[:entry_limit]]
+        truncated = has_more or len(scanned) > entry_limit
         return {"path": shown_path(parts), "entries": entries, "truncated": truncated}
 
     def read_text(self, path: str) -> TextFile:
         parts = self._resolved(path, NO_FILE)
-        most = self.limits.file_bytes
+        byte_limit = self.limits.file_bytes
         if not parts:
             raise CapabilityError(NOT_A_FILE)
         with (
-            told(NO_FILE),
+            fixed_messages(NO_FILE),
             opened_folder(self.root, parts[:-1]) as folder,
             Reading() as reading,
             reading.file(parts[-1], folder) as stream,
         ):
             size = os.fstat(stream.fileno()).st_size
-            content = stream.read(most + 1)
+            content = stream.read(byte_limit + 1)
         if looks_binary(content):
             raise CapabilityError(NOT_TEXT)
-        truncated = len(content) > most
+        truncated = len(content) > byte_limit
         decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
-        text = decoder.decode(content[:most], final=not truncated)  # no half character at the end
+        # not final if truncated, so that no half character is at the end
+        text = decoder.decode(content[:byte_limit], final=not truncated)
         return {"path": shown_path(parts), "text": text, "size": size, "truncated": truncated}
 
     def search(self, query: str, path: str) -> FileMatches:
         parts = self._resolved(path, NO_FILE)
-        with told(NO_FILE), opened_folder(self.root, parts[:-1]) as above, Reading() as reading:
-            found = Search(query, self.limits.search, reading)
+        with (
+            fixed_messages(NO_FILE),
+            opened_folder(self.root, parts[:-1]) as above,
+            Reading() as reading,
+        ):
+            search = Search(query, self.limits.search, reading)
             if not parts or is_folder(parts[-1], above):
                 with opened_folder(self.root, parts) as folder:
-                    found.below(folder, parts)
+                    search.below(folder, parts)
             else:
                 with reading.file(parts[-1], above) as stream:
-                    found.within(stream, parts)
-        return {"matches": found.matches, "truncated": found.truncated}
+                    search.within(stream, parts)
+        return {"matches": search.matches, "truncated": search.truncated}
 
-    def _resolved(self, path: str, missing: str) -> tuple[str, ...]:
+    def _resolved(self, path: str, missing_message: str) -> tuple[str, ...]:
         """Return the names that lead from the root to the target of a path, with links followed."""
         if "\0" in path or len(path) > _LONGEST_PATH:
-            raise CapabilityError(missing)
+            raise CapabilityError(missing_message)
         try:
             return Path(os.path.realpath(self.root / path)).relative_to(self.root).parts
         except UnicodeError:
-            raise CapabilityError(missing) from None
+            raise CapabilityError(missing_message) from None
         except ValueError:
             raise CapabilityError(OUTSIDE) from None
 
@@ -585,7 +599,7 @@ class JailedFolder:
         kind: Literal["file", "folder", "other"] = "other"
         size = 0
         try:
-            mode, length = self._facts(parts, entry)
+            mode, length = self._mode_and_size(parts, entry)
         except (OSError, CapabilityError):  # gone, or a link that leads outside or nowhere
             pass
         else:
@@ -595,10 +609,10 @@ class JailedFolder:
                 kind, size = "file", length
         return {"name": printable(entry.name), "kind": kind, "size": size}
 
-    def _facts(self, parts: tuple[str, ...], entry: os.DirEntry[str]) -> tuple[int, int]:
+    def _mode_and_size(self, parts: tuple[str, ...], entry: os.DirEntry[str]) -> tuple[int, int]:
         """Return an entry's mode and size; for a link its target's, if that may be read."""
-        facts = entry.stat(follow_symlinks=False)
-        if stat.S_ISLNK(facts.st_mode):
+        status = entry.stat(follow_symlinks=False)
+        if stat.S_ISLNK(status.st_mode):
             target = self._resolved("/".join((*parts, entry.name)), NO_FILE)
-            facts = os.lstat(self.root.joinpath(*target))
-        return facts.st_mode, facts.st_size
+            status = os.lstat(self.root.joinpath(*target))
+        return status.st_mode, status.st_size

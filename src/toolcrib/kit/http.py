@@ -196,7 +196,7 @@ class GuardedHttp:
 
     async def get(self, url: str, query: Mapping[str, str]) -> HttpAnswer:
         target = _url(url)
-        return await self._asked(
+        return await self._fetch(
             "GET", None if target is None else target.update_query(query), {}, None
         )
 
@@ -212,9 +212,9 @@ class GuardedHttp:
 
         Raises Unanswered if the server may not be asked or gives no answer.
         """
-        return await self._asked(method, _url(url, encoded=True), headers or {}, body)
+        return await self._fetch(method, _url(url, encoded=True), headers or {}, body)
 
-    async def _asked(
+    async def _fetch(
         self, method: str, url: URL | None, headers: Mapping[str, str], body: bytes | None
     ) -> HttpAnswer:
         """Request exactly the URL that was checked, and no other reading of it."""
@@ -224,9 +224,9 @@ class GuardedHttp:
         library = aiohttp_library()
         try:
             async with asyncio.timeout(self.limits.seconds):
-                return await self._answered(request)
-        except _NotTaken as not_taken:
-            failure = str(not_taken)
+                return await self._exchange(request)
+        except _UnusableAnswer as unusable:
+            failure = str(unusable)
         except TimeoutError:
             failure = _TOO_SLOW
         except library.ClientSSLError:
@@ -246,26 +246,26 @@ class GuardedHttp:
             status=request.status,
         )
 
-    async def _answered(self, request: _Request) -> HttpAnswer:
+    async def _exchange(self, request: _Request) -> HttpAnswer:
         """Send a request on its own connection, or on a kept one that was not closed meanwhile."""
-        if self._pool is None or request.method not in _READING:
+        if self._pool is None or request.method not in _READING_METHODS:
             async with _session(self._private, keep=False) as session:
-                return await self._sent(request, session)
+                return await self._exchange_over(request, session)
         kept, cancels = await self._pool.kept(), cancel_requests()
         while True:
             request.fresh = False
             try:
-                return await self._sent(request, kept.session, kept.read)
+                return await self._exchange_over(request, kept.session, kept.read)
             except (aiohttp_library().ClientError, OSError) as error:
-                over = request.fresh or request.status or kept.session.closed
-                if over or not is_closed(error):
+                is_final = request.fresh or request.status or kept.session.closed
+                if is_final or not is_closed(error):
                     raise
             except asyncio.CancelledError:  # raised by aiohttp if the session was closed
                 if not kept.session.closed or cancel_requests() > cancels:
                     raise
-                raise _NotTaken(_BROKEN) from None
+                raise _UnusableAnswer(_BROKEN) from None
 
-    async def _sent(
+    async def _exchange_over(
         self, request: _Request, session: ClientSession, read: WeakSet[ClientResponse] | None = None
     ) -> HttpAnswer:
         async with session.request(
@@ -281,27 +281,27 @@ class GuardedHttp:
             request.status = response.status
             if read is not None:
                 read.add(response)
-            return await self._answer(response)
+            return await self._read_answer(response)
 
-    async def _answer(self, response: ClientResponse) -> HttpAnswer:
+    async def _read_answer(self, response: ClientResponse) -> HttpAnswer:
         if 300 <= response.status < 400:
-            raise _NotTaken(_NOT_CHANGED if response.status == 304 else _REDIRECTED)
+            raise _UnusableAnswer(_NOT_CHANGED if response.status == 304 else _REDIRECTED)
         if response.headers.get("Content-Encoding", "identity").lower() != "identity":
-            raise _NotTaken(_ENCODED)
+            raise _UnusableAnswer(_ENCODED)
         body = bytearray()
         async for chunk in response.content.iter_any():
             body += chunk
             if len(body) > self.limits.body_bytes:
-                raise _NotTaken(_TOO_LARGE)
+                raise _UnusableAnswer(_TOO_LARGE)
         headers = {name.lower(): value for name, value in response.headers.items()}
         return HttpAnswer(status=response.status, body=bytes(body), headers=headers)
 
 
-class _NotTaken(Exception):  # noqa: N818  an outcome that never leaves this file
+class _UnusableAnswer(Exception):  # noqa: N818  an outcome that never leaves this file
     """There is an answer, and it cannot be used; the text says why."""
 
 
-_READING = ("GET", "HEAD")
+_READING_METHODS = ("GET", "HEAD")
 
 
 def _once() -> ClientMiddlewareType:
@@ -342,9 +342,9 @@ def _socket(private: tuple[Network, ...], info: tuple[Any, ...]) -> socket.socke
     family, kind, protocol, _name, address = info
     if not may_reach(str(address[0]), private):
         raise OSError(_REFUSED)
-    made = socket.socket(family, kind, protocol)
-    made.setblocking(False)
-    return made
+    connection = socket.socket(family, kind, protocol)
+    connection.setblocking(False)
+    return connection
 
 
 class _Resolver:
@@ -358,7 +358,7 @@ class _Resolver:
         flags = socket.AI_ADDRCONFIG  # no IPv6 address on a machine without IPv6
         look_up = partial(socket.getaddrinfo, host, port, family, socket.SOCK_STREAM, flags=flags)
         try:
-            found = await in_thread(look_up)
+            addresses = await in_thread(look_up)
         except UnicodeError:  # a label of the name is too long
             raise OSError("that is not a valid host name") from None
         numeric = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
@@ -367,11 +367,11 @@ class _Resolver:
                 "hostname": host,
                 "host": address[0],
                 "port": address[1],
-                "family": found_family,
+                "family": address_family,
                 "proto": protocol,
                 "flags": numeric,
             }
-            for found_family, _kind, protocol, _name, address in found
+            for address_family, _kind, protocol, _name, address in addresses
         ]
 
     async def close(self) -> None:
@@ -383,10 +383,10 @@ def _session(private: tuple[Network, ...], *, keep: bool) -> ClientSession:
     tells each request, as its `trace_request_ctx`, about the connection. Without `keep` it is for
     one request."""
     library = aiohttp_library()
-    steps = library.TraceConfig(trace_config_ctx_factory=_request_of)
-    steps.on_connection_create_start.append(_connecting)
-    steps.on_connection_create_end.append(_connected)
-    steps.on_connection_reuseconn.append(_connected)
+    trace = library.TraceConfig(trace_config_ctx_factory=_request_of)
+    trace.on_connection_create_start.append(_connecting)
+    trace.on_connection_create_end.append(_connected)
+    trace.on_connection_reuseconn.append(_connected)
     session: ClientSession = library.ClientSession(
         connector=connector_class()(
             resolver=_Resolver(),
@@ -398,7 +398,7 @@ def _session(private: tuple[Network, ...], *, keep: bool) -> ClientSession:
         headers={"User-Agent": "toolcrib", "Accept-Encoding": "identity"},
         auto_decompress=False,
         trust_env=False,
-        trace_configs=[steps],
+        trace_configs=[trace],
     )
     return session
 

@@ -47,17 +47,17 @@ class _Refused(Exception):  # noqa: N818  it becomes an answer
     """There is no result; the first argument is the name of the reason."""
 
 
-def answer(asked: Answer) -> Answer:
+def answer(request: Answer) -> Answer:
     """Return the result, or `error` (SQLite's name for it, or one of ours) and SQLite's `message`.
 
     `asked` has the `uri` of the database, the `limits`, and either `sql` with `parameters`, or
     neither.
     """
-    limits = asked["limits"]
+    limits = request["limits"]
     try:
-        with closing(_opened(asked["uri"], limits)) as database:
-            if "sql" in asked:
-                return _rows(database, asked["sql"], asked["parameters"], limits)
+        with closing(_opened(request["uri"], limits)) as database:
+            if "sql" in request:
+                return _rows(database, request["sql"], request["parameters"], limits)
             return _described(database, limits)
     except _Refused as refused:
         return {"error": refused.args[0]}
@@ -80,14 +80,14 @@ def _opened(uri: str, limits: Answer) -> sqlite3.Connection:
     database.execute(f"PRAGMA hard_heap_limit={limits['memory_bytes']:d}").close()
     for pragma in ("temp_store=MEMORY", "query_only=ON", "trusted_schema=OFF"):
         database.execute(f"PRAGMA {pragma}").close()
-    _meet_virtual_tables(database)
+    _open_virtual_tables(database)
     database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limits["value_bytes"])
     database.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
     database.set_authorizer(_permitted)
     return database
 
 
-def _meet_virtual_tables(database: sqlite3.Connection) -> None:
+def _open_virtual_tables(database: sqlite3.Connection) -> None:
     """Open each virtual table before writing is denied, as some prepare to write at first use."""
     names = [name for (name,) in database.execute(_VIRTUAL_TABLES)]
     for name in (*_FUNCTION_TABLES, *names):
@@ -128,15 +128,15 @@ def _rows(
             raise _Refused("NO_QUERY")
         columns = [_name(column[0]) for column in cursor.description]
         rows: list[list[Any]] = []
-        left = limits["result_bytes"] - _json_bytes(columns)
-        if left < 0:
+        remaining = limits["result_bytes"] - _json_bytes(columns)
+        if remaining < 0:
             raise _Refused("LARGE_ROW")
         for row in cursor:
             cells = [_cell(value) for value in row]
-            left -= _json_bytes(cells)
-            if left < 0 and not rows:
+            remaining -= _json_bytes(cells)
+            if remaining < 0 and not rows:
                 raise _Refused("LARGE_ROW")
-            if left < 0 or len(rows) == limits["rows"]:
+            if remaining < 0 or len(rows) == limits["rows"]:
                 return {"columns": columns, "rows": rows, "truncated": True}
             rows.append(cells)
     return {"columns": columns, "rows": rows, "truncated": False}
@@ -155,33 +155,33 @@ def _described(database: sqlite3.Connection, limits: Answer) -> Answer:
     """Return the tables; one whose columns do not fit without them, to leave room for others."""
     tables: list[Answer] = []
     truncated = False
-    left = limits["result_bytes"]
+    remaining = limits["result_bytes"]
     for name, kind in database.execute(_TABLES).fetchall():
         table: Answer = {
             "name": _name(name),
             "kind": "view" if kind == "view" else "table",
             "columns": [],
         }
-        described = {**table, "columns": list(_columns(database, name))}
-        if _json_bytes(described) > left:
-            described, truncated = table, True
-        left -= _json_bytes(described)
-        if left < 0 or len(tables) == limits["rows"]:
+        described_table = {**table, "columns": list(_columns(database, name))}
+        if _json_bytes(described_table) > remaining:
+            described_table, truncated = table, True
+        remaining -= _json_bytes(described_table)
+        if remaining < 0 or len(tables) == limits["rows"]:
             return {"tables": tables, "truncated": True}
-        tables.append(described)
+        tables.append(described_table)
     return {"tables": tables, "truncated": truncated}
 
 
 def _columns(database: sqlite3.Connection, table: str) -> Iterator[Answer]:
     """Yield the columns. A broken view, or a virtual table without its module, has none."""
     with suppress(sqlite3.Error):
-        found = database.execute(_COLUMNS, (table,)).fetchall()
+        columns = database.execute(_COLUMNS, (table,)).fetchall()
         keys = database.execute("SELECT * FROM pragma_foreign_key_list(?)", (table,)).fetchall()
-        leads = {key[3]: f"{key[2]}.{key[4]}" if key[4] else key[2] for key in keys}
-        for name, kind in found:
+        references = {key[3]: f"{key[2]}.{key[4]}" if key[4] else key[2] for key in keys}
+        for name, kind in columns:
             column = {"name": _name(name), "type": _name(kind or "")}
-            if name in leads:
-                column["references"] = _name(leads[name])
+            if name in references:
+                column["references"] = _name(references[name])
             yield column
 
 
@@ -195,7 +195,7 @@ def _name(name: str) -> str:
 
 
 def main() -> None:
-    asked = json.load(sys.stdin.buffer)
+    request = json.load(sys.stdin.buffer)
     if sys.platform != "win32":
         import resource
 
@@ -203,10 +203,10 @@ def main() -> None:
         # even if the parent ignored or blocked the signal.
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
-        signal.alarm(math.ceil(asked["limits"]["seconds"]) + 1)
+        signal.alarm(math.ceil(request["limits"]["seconds"]) + 1)
         with suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_AS, (2 * asked["limits"]["memory_bytes"],) * 2)
-    sys.stdout.write(json.dumps(answer(asked)))
+            resource.setrlimit(resource.RLIMIT_AS, (2 * request["limits"]["memory_bytes"],) * 2)
+    sys.stdout.write(json.dumps(answer(request)))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ _AREAS = (
 )
 _NO_ZONES = frozenset({"Factory", "localtime"})  # the machine's own setting is no place
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_MARKS = ".'\N{RIGHT SINGLE QUOTATION MARK}"  # St. John's
+_APOSTROPHES = ".'\N{RIGHT SINGLE QUOTATION MARK}"  # St. John's
 _LONGEST = 100
 _UNKNOWN = (
     "that is not a known time zone: use an IANA name such as Europe/Paris, "
@@ -97,10 +97,10 @@ def find_zone(name: str) -> str:
 
     Raises ToolError for an unknown zone, and MissingExtraError if the machine has no zones.
     """
-    found = _zones().get(_folded(name)) if len(name) <= _LONGEST else None
-    if found is None:
+    zone = _zones().get(_folded(name)) if len(name) <= _LONGEST else None
+    if zone is None:
         raise ToolError(_UNKNOWN)
-    return found
+    return zone
 
 
 @cache
@@ -109,15 +109,15 @@ def _zones() -> Mapping[str, str]:
     names = sorted(available_timezones() - _NO_ZONES, key=lambda n: (n.count("/"), n))
     if not names:
         raise MissingExtraError("kit", "the tool 'current_time' (time zones)")
-    found = {_folded(name): name for name in names}
+    zones = {_folded(name): name for name in names}
     for name in names:
         area, _, place = name.partition("/")
         if area in _AREAS:
-            found.setdefault(_folded(place.rpartition("/")[2]), name)
-    return found
+            zones.setdefault(_folded(place.rpartition("/")[2]), name)
+    return zones
 
 
 def _folded(name: str) -> str:
     decomposed = unicodedata.normalize("NFKD", name.strip())
-    bare = "".join(c for c in decomposed if not unicodedata.combining(c) and c not in _MARKS)
+    bare = "".join(c for c in decomposed if not unicodedata.combining(c) and c not in _APOSTROPHES)
     return re.sub(r"[\s_-]+", "_", bare).casefold()

@@ -54,16 +54,16 @@ def read_factors(text: str) -> list[Factor] | None:
     if len(pieces) > 2 * _MAX_FACTORS:
         return None
     factors = []
-    for before, piece in zip(["*", *pieces[1::2]], pieces[::2], strict=True):
+    for operator, piece in zip(["*", *pieces[1::2]], pieces[::2], strict=True):
         match = _FACTOR.fullmatch(piece)
         if match is None:
             return None
-        words, power = _spelled(match[1])
-        factors.append(Factor(words, power * int(match[2] or 1) * (-1 if before == "/" else 1)))
+        words, power = _words_and_power(match[1])
+        factors.append(Factor(words, power * int(match[2] or 1) * (-1 if operator == "/" else 1)))
     return factors
 
 
-def _spelled(name: str) -> Factor:
+def _words_and_power(name: str) -> Factor:
     """Return a name's words without those that state its power, or how the rest is meant."""
     words = re.split(r"[\s_-]+", name.strip().removeprefix("°") or name)
     power = 1
@@ -85,7 +85,7 @@ Reading: TypeAlias = Mapping[str, int]  # unit names in the library's spelling, 
 _MAX_READINGS = 32
 _DIGITS, _ALL_DIGITS = 10, 17
 _LIBRARY_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, Warning)
-_ONE_AT_A_TIME = Lock()  # the registry changes when a prefixed unit is first used
+_REGISTRY_LOCK = Lock()  # the registry changes when a prefixed unit is first used
 
 _KELVIN: Reading = {"kelvin": 1}
 _OFFSET = ("degree_Celsius", "degree_Fahrenheit")  # differences if they are part of a product
@@ -176,7 +176,7 @@ def convert_units(value: _Value, from_unit: str, to_unit: str) -> Quantity:
     """
     if not abs(value) <= sys.float_info.max:
         raise ToolError("value is not a finite number")
-    with _ONE_AT_A_TIME:
+    with _REGISTRY_LOCK:
         registry = _registry()
         as_written = from_unit != to_unit and from_unit.lower() == to_unit.lower()
         sources = _readings(registry, "from_unit", from_unit, as_written=as_written)
@@ -188,9 +188,9 @@ def convert_units(value: _Value, from_unit: str, to_unit: str) -> Quantity:
         converted = value if is_same else _convert(registry, value, source.units, target.units)
     return {
         "value": tidy(converted, digits=_ALL_DIGITS if is_same else _DIGITS),
-        "unit": _shown(target.units),
+        "unit": _unit_text(target.units),
         "from_value": value,
-        "from_unit": _shown(source.units),
+        "from_unit": _unit_text(source.units),
     }
 
 
@@ -221,19 +221,19 @@ def _readings(registry: Registry, parameter: str, text: str, *, as_written: bool
             "such as km, square feet, m^2 or km/h"
         )
     choices = [_factor_readings(registry, factor, as_written=as_written) for factor in factors]
-    found = []
+    measures = []
     for combination in islice(product(*choices), _MAX_READINGS):
         units = _merged(combination)
         try:
             _, root = registry.get_root_units(registry.UnitsContainer(units))
         except _LIBRARY_ERRORS:
             continue
-        found.append(_Measure(units, root))
-    if not found:
+        measures.append(_Measure(units, root))
+    if not measures:
         raise ToolError(
             f"{parameter} is not a known unit: use a name or symbol such as km, mile, kg or celsius"
         )
-    return found
+    return measures
 
 
 def _factor_readings(registry: Registry, factor: Factor, *, as_written: bool) -> list[Reading]:
@@ -242,9 +242,11 @@ def _factor_readings(registry: Registry, factor: Factor, *, as_written: bool) ->
     for name in ("_".join(words), "".join(words)):
         if names := _unit_names(registry, name, as_written=as_written):
             return [{unit: power} for unit in names]
-        end = name[-1:]
-        if end in ("2", "3") and (names := _unit_names(registry, name[:-1], as_written=as_written)):
-            return [{unit: power * int(end)} for unit in names]
+        digit = name[-1:]
+        if digit in ("2", "3") and (
+            names := _unit_names(registry, name[:-1], as_written=as_written)
+        ):
+            return [{unit: power * int(digit)} for unit in names]
     return []
 
 
@@ -256,19 +258,24 @@ def _unit_names(registry: Registry, name: str, *, as_written: bool) -> list[str]
     read `as_written` is read in another case only if it is no unit in its own spelling.
     """
     lower = name.lower()
-    bits = name in _BITS
-    written = ((_BITS[name], "bit", ""),) if bits else registry.parse_unit_name(name)[:1]
-    if as_written and written:
-        return [prefix + unit for prefix, unit, _ in written]
-    others = [registry.parse_unit_name(v)[:1] for v in (lower, name.upper(), name.capitalize())]
-    found = [*written, *(reading for other in others for reading in other)]
-    if any(not prefix for prefix, _, _ in found):
-        found = [*written, *(reading for reading in found if not reading[0])]
-    everyday = [("", _EVERYDAY[lower], "")] if lower in _EVERYDAY and not bits else []
-    if not found and not everyday:
+    is_bits = name in _BITS
+    exact = ((_BITS[name], "bit", ""),) if is_bits else registry.parse_unit_name(name)[:1]
+    if as_written and exact:
+        return [prefix + unit for prefix, unit, _ in exact]
+    other_cases = [
+        registry.parse_unit_name(spelling)[:1]
+        for spelling in (lower, name.upper(), name.capitalize())
+    ]
+    parsed_names = [*exact, *(reading for parsed in other_cases for reading in parsed)]
+    if any(not prefix for prefix, _, _ in parsed_names):
+        parsed_names = [*exact, *(reading for reading in parsed_names if not reading[0])]
+    everyday_names = [("", _EVERYDAY[lower], "")] if lower in _EVERYDAY and not is_bits else []
+    if not parsed_names and not everyday_names:
         for variant in (name, lower, name.capitalize()):
-            found += registry.parse_unit_name(variant, case_sensitive=False)
-    return list(dict.fromkeys(prefix + unit for prefix, unit, _ in everyday + found if unit))
+            parsed_names += registry.parse_unit_name(variant, case_sensitive=False)
+    return list(
+        dict.fromkeys(prefix + unit for prefix, unit, _ in everyday_names + parsed_names if unit)
+    )
 
 
 def _merged(factors: Iterable[Reading]) -> Reading:
@@ -314,12 +321,12 @@ def _convert(registry: Registry, value: Number, source: Reading, target: Reading
     return converted
 
 
-def _shown(units: Reading) -> str:
+def _unit_text(units: Reading) -> str:
     """Write a unit with full names, so that the reading is clear: `kilometer/hour`, `1/second`."""
     powers = {name.replace("_", " "): power for name, power in units.items()}
-    top = [_power(name, power) for name, power in powers.items() if power > 0]
-    bottom = [f"/{_power(name, -power)}" for name, power in powers.items() if power < 0]
-    return ("*".join(top) or "1") + "".join(bottom)
+    numerator = [_power(name, power) for name, power in powers.items() if power > 0]
+    denominator = [f"/{_power(name, -power)}" for name, power in powers.items() if power < 0]
+    return ("*".join(numerator) or "1") + "".join(denominator)
 
 
 def _power(name: str, power: int) -> str:

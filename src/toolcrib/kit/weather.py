@@ -16,7 +16,7 @@ from toolcrib.kit.http import HttpGetter
 from toolcrib.tools import capability, tool
 from toolcrib.values.typed import names_wrong_types
 
-_MOST_DAYS = 7
+_MAX_DAYS = 7
 _LONGEST_PLACE = 100
 
 
@@ -97,8 +97,8 @@ async def get_weather(place: str, days: int = 3, *, service: WeatherService) -> 
     """
     if not place.strip() or len(place) > _LONGEST_PLACE:
         raise ToolError(f"place must be a name of 1 to {_LONGEST_PLACE} characters")
-    if not 1 <= days <= _MOST_DAYS:
-        raise ToolError(f"days must be 1 to {_MOST_DAYS}, today included")
+    if not 1 <= days <= _MAX_DAYS:
+        raise ToolError(f"days must be 1 to {_MAX_DAYS}, today included")
     return await service.forecast(place, days)
 
 
@@ -125,7 +125,7 @@ _UNITS = {"temperature_unit": "celsius", "wind_speed_unit": "kmh", "precipitatio
 _CANDIDATES = 20  # places to find the region among; the service ranks the largest first
 _LONGEST_NAME = 100
 _COMMA = re.compile("[,\N{ARABIC COMMA}\N{IDEOGRAPHIC COMMA}\N{FULLWIDTH COMMA}]")
-_CODES = {"usa": "us", "uk": "gb"}  # what people say in place of a country code
+_COUNTRY_CODES = {"usa": "us", "uk": "gb"}  # what people say in place of a country code
 _CONDITIONS: Mapping[int, str] = {
     0: "clear sky",
     1: "mainly clear",
@@ -163,7 +163,7 @@ _OTHER_REGION = (
 )
 _FAILED = "the weather service failed: try again later"
 _TOO_MANY = "the weather service gets too many requests: try again later"
-_FOREIGN = "the weather service gave an answer that cannot be read"
+_UNREADABLE = "the weather service gave an answer that cannot be read"
 
 
 class _Place(msgspec.Struct):
@@ -230,50 +230,50 @@ class OpenMeteo:
         self._forecast = forecast
 
     async def forecast(self, place: str, days: int) -> Forecast:
-        found = await self._find(place)
+        location = await self._find_place(place)
         query = {
-            "latitude": f"{found.latitude:.5f}",
-            "longitude": f"{found.longitude:.5f}",
+            "latitude": f"{location.latitude:.5f}",
+            "longitude": f"{location.longitude:.5f}",
             "current": _CURRENT,
             "daily": _DAILY,
             "timezone": "auto",
             "forecast_days": str(days),
             **_UNITS,
         }
-        weather = await self._ask(self._forecast, query, _Weather)
+        weather = await self._request(self._forecast, query, _Weather)
         return {
-            "place": _shown(found),
+            "place": _place_text(location),
             "timezone": _plain(weather.timezone),
-            "current": _now(weather.current),
-            "days": _days(weather.daily)[:days],
+            "current": _current_weather(weather.current),
+            "days": _daily_weather(weather.daily)[:days],
         }
 
-    async def _find(self, place: str) -> _Place:
+    async def _find_place(self, place: str) -> _Place:
         """Return the first place of this name where the rest of the text says. Raises ToolError."""
         name, *regions = (part.strip() for part in _COMMA.split(place))
         if not name:
             raise ToolError(_UNKNOWN_PLACE)
         query = {"name": name, "count": str(_CANDIDATES), "language": "en", "format": "json"}
-        places = await self._ask(self._geocoding, query, _Places)
-        wanted = {_folded(region) for region in regions if region}
-        for found in places.results:
-            parts = (found.country, found.country_code, found.admin1, found.admin2)
-            if wanted <= {_folded(part) for part in parts}:
-                return found
+        places = await self._request(self._geocoding, query, _Places)
+        wanted_regions = {_folded(region) for region in regions if region}
+        for candidate in places.results:
+            parts = (candidate.country, candidate.country_code, candidate.admin1, candidate.admin2)
+            if wanted_regions <= {_folded(part) for part in parts}:
+                return candidate
         raise ToolError(_OTHER_REGION if places.results else _UNKNOWN_PLACE)
 
-    async def _ask(self, url: str, query: Mapping[str, str], form: type[T]) -> T:
+    async def _request(self, url: str, query: Mapping[str, str], answer_type: type[T]) -> T:
         """Ask the service. Raises CapabilityError."""
         answer = await self._http.get(url, query)
         if answer.status != 200:
             raise CapabilityError(_TOO_MANY if answer.status == 429 else _FAILED)
         try:
-            return msgspec.json.decode(answer.body, type=form)
+            return msgspec.json.decode(answer.body, type=answer_type)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
-            raise CapabilityError(_FOREIGN) from None
+            raise CapabilityError(_UNREADABLE) from None
 
 
-def _now(current: _Current) -> CurrentWeather:
+def _current_weather(current: _Current) -> CurrentWeather:
     return {
         "time": _plain(current.time),
         "conditions": _conditions(current.weather_code),
@@ -285,11 +285,11 @@ def _now(current: _Current) -> CurrentWeather:
     }
 
 
-def _days(daily: _Daily) -> list[DayWeather]:
+def _daily_weather(daily: _Daily) -> list[DayWeather]:
     """Raise CapabilityError if the lists have different lengths."""
     columns: Sequence[Sequence[Any]] = msgspec.structs.astuple(daily)
     if len({len(column) for column in columns}) != 1:
-        raise CapabilityError(_FOREIGN)
+        raise CapabilityError(_UNREADABLE)
     return [
         {
             "date": _plain(date),
@@ -308,7 +308,7 @@ def _conditions(code: int | None) -> str:
     return "unknown" if code is None else _CONDITIONS.get(code, "unknown")
 
 
-def _shown(place: _Place) -> str:
+def _place_text(place: _Place) -> str:
     """Write a place as `Paris, Île-de-France, France`."""
     parts = (place.name, place.admin1, place.country)
     return ", ".join(dict.fromkeys(_plain(part) for part in parts if part))
@@ -322,4 +322,4 @@ def _plain(text: str) -> str:
 def _folded(text: str) -> str:
     decomposed = unicodedata.normalize("NFKD", text)
     folded = "".join(c for c in decomposed if not unicodedata.combining(c)).casefold()
-    return _CODES.get(folded, folded)
+    return _COUNTRY_CODES.get(folded, folded)
