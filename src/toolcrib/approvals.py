@@ -78,10 +78,10 @@ _ALWAYS = "always: yes, and always to exactly this"
 _FOR_RUN = "same: yes, and to exactly this for this run, run: yes, and to this tool for this run"
 _POLL = 0.1
 _MAX_PLACES = 20
-_AT_TERMINAL = 4_000
+_TERMINAL_CHARACTERS = 4_000
 _MAX_SHOWN = 16_000
-_LEAST = 100  # characters of an item; items that would get fewer are left out
-_MARK = 40  # characters that say how much is left out
+_MIN_ITEM_ROOM = 100  # characters of an item; items that would get fewer are left out
+_OMISSION_ROOM = 40  # characters that say how much is left out
 
 
 class TerminalApprover:
@@ -126,8 +126,8 @@ class TerminalApprover:
     def _ask(self, text: str, given_up: threading.Event) -> str | None:
         """Return what was typed; None if the question was not shown, or the input has ended."""
         with self._turn:
-            source, own = self._source or sys.stdin, self._source is not None
-            if source is None or not (own or source.isatty()) or given_up.is_set():
+            source, is_given = self._source or sys.stdin, self._source is not None
+            if source is None or not (is_given or source.isatty()) or given_up.is_set():
                 return None
             _forget_typed(source)
             sys.stderr.write(text)
@@ -161,18 +161,18 @@ def question(request: ApprovalRequest) -> str:
     """Return the question in ASCII: nothing in it moves a cursor or poses as another character."""
     tool = json.dumps(request.title)[1:-1]
     reason = json.dumps(request.reason)[1:-1]  # a policy may quote a model
-    offered = [_FOR_RUN] * request.for_run + [_ALWAYS] * request.always
-    answers = ", ".join(["y/N", *offered])
-    return f"Run {tool} {shown_request(request, _AT_TERMINAL)}? ({reason}) [{answers}] "
+    choices = [_FOR_RUN] * request.for_run + [_ALWAYS] * request.always
+    answers = ", ".join(["y/N", *choices])
+    return f"Run {tool} {shown_request(request, _TERMINAL_CHARACTERS)}? ({reason}) [{answers}] "
 
 
 def shown_request(request: ApprovalRequest, most: int = _MAX_SHOWN) -> str:
     """Return the arguments, and which of them are defaults that were not sent, all in ASCII."""
     places = [json.dumps(place)[1:-1] for place in request.defaults[:_MAX_PLACES]]
-    more = len(request.defaults) - len(places)
-    rest = f" and {more} more" if more else ""
-    marked = f" (defaults: {', '.join(places)}{rest})" if places else ""
-    return f"{shown_arguments(request.arguments, most)}{marked}"
+    hidden_count = len(request.defaults) - len(places)
+    rest_note = f" and {hidden_count} more" if hidden_count else ""
+    defaults_note = f" (defaults: {', '.join(places)}{rest_note})" if places else ""
+    return f"{shown_arguments(request.arguments, most)}{defaults_note}"
 
 
 def shown_rule(
@@ -180,10 +180,10 @@ def shown_rule(
 ) -> str:
     """Return the pattern of a rule in ASCII: what must be equal, what may be any, and for whom."""
     names = ", ".join(json.dumps(name) for name in sorted(opened))
-    anything = f" with any {names}" if names else ""
-    same = {name: value for name, value in arguments.items() if name not in set(opened)}
-    shown = f"{json.dumps(title)[1:-1]} {shown_arguments(same, most)}{anything}"
-    return f"{shown}, for {json.dumps(caller)[1:-1]}"
+    open_note = f" with any {names}" if names else ""
+    fixed = {name: value for name, value in arguments.items() if name not in set(opened)}
+    text = f"{json.dumps(title)[1:-1]} {shown_arguments(fixed, most)}{open_note}"
+    return f"{text}, for {json.dumps(caller)[1:-1]}"
 
 
 def shown_arguments(arguments: JsonObject, most: int = _MAX_SHOWN) -> str:
@@ -210,20 +210,23 @@ def _cut(value: JsonValue, room: int) -> str:
 
 def _shortened(value: JsonValue, text: str, room: int) -> str:
     if isinstance(value, list):
-        return f"[{_cut_items([('', each) for each in value], room, 'items')}]"
+        return f"[{_cut_items([('', item) for item in value], room, 'items')}]"
     if isinstance(value, dict):
-        named = [(f"{_cut(name, room // 2)}: ", each) for name, each in value.items()]
-        return f"{{{_cut_items(named, room, 'members')}}}"
+        members = [(f"{_cut(name, room // 2)}: ", item) for name, item in value.items()]
+        return f"{{{_cut_items(members, room, 'members')}}}"
     quote, characters = ('"', value) if isinstance(value, str) else ("", text)
-    half = max(room - _MARK, _MARK) // 2
-    start, end = _fitting(characters, half), _fitting(characters[: -half - 1 : -1], half)
-    more = f"<{len(characters) - start - end:,} more characters>"
+    half = max(room - _OMISSION_ROOM, _OMISSION_ROOM) // 2
+    start, end = (
+        _fitting_count(characters, half),
+        _fitting_count(characters[: -half - 1 : -1], half),
+    )
+    omitted = f"<{len(characters) - start - end:,} more characters>"
     ends = characters[:start], characters[len(characters) - end :]
-    first, last = (json.dumps(one)[1:-1].join((quote, quote)) for one in ends)
-    return f"{first} {more} {last}"
+    first, last = (json.dumps(end_text)[1:-1].join((quote, quote)) for end_text in ends)
+    return f"{first} {omitted} {last}"
 
 
-def _fitting(characters: str, room: int) -> int:
+def _fitting_count(characters: str, room: int) -> int:
     lengths = (len(json.dumps(character)) - len('""') for character in characters[:room])
     return sum(length <= room for length in accumulate(lengths))
 
@@ -233,33 +236,33 @@ def _cut_items(items: list[tuple[str, JsonValue]], room: int, what: str) -> str:
 
     If the room is too small for all, those in the middle are left out.
     """
-    if room < _MARK:
+    if room < _OMISSION_ROOM:
         return f"<{len(items):,} more {what}>"
     sizes = [len(name) + len(json.dumps(value)) + len(", ") for name, value in items]
     share = _even_share(sizes, room - len("[]"))
-    all_fit = share >= _LEAST or len(items) == 1
-    room -= 0 if all_fit else _MARK
+    all_fit = share >= _MIN_ITEM_ROOM or len(items) == 1
+    room -= 0 if all_fit else _OMISSION_ROOM
     ends: tuple[list[str], list[str]] = [], []
-    left = deque(items)
-    while left:
-        at_end = not all_fit and len(ends[0]) > len(ends[1])
-        name, value = left[-1 if at_end else 0]
-        most = share if all_fit else min(room, _LEAST)
-        text = f"{name}{_cut(value, most - len(name) - len(', '))}"
+    remaining = deque(items)
+    while remaining:
+        from_end = not all_fit and len(ends[0]) > len(ends[1])
+        name, value = remaining[-1 if from_end else 0]
+        item_room = share if all_fit else min(room, _MIN_ITEM_ROOM)
+        text = f"{name}{_cut(value, item_room - len(name) - len(', '))}"
         room -= len(text) + len(", ")
         if room < 0 and not all_fit:
             break
-        ends[at_end].append(text)
-        left.pop() if at_end else left.popleft()
-    more = [f"<{len(left):,} more {what}>"] if left else []
-    return ", ".join([*ends[0], *more, *reversed(ends[1])])
+        ends[from_end].append(text)
+        remaining.pop() if from_end else remaining.popleft()
+    omission = [f"<{len(remaining):,} more {what}>"] if remaining else []
+    return ", ".join([*ends[0], *omission, *reversed(ends[1])])
 
 
 def _even_share(sizes: list[int], room: int) -> int:
     """Return the size to cut to, so that all fit into the room; smaller ones stay whole."""
-    for at, size in enumerate(sorted(sizes)):
-        if size * (len(sizes) - at) > room:
-            return room // (len(sizes) - at)
+    for index, size in enumerate(sorted(sizes)):
+        if size * (len(sizes) - index) > room:
+            return room // (len(sizes) - index)
         room -= size
     return max(sizes, default=0)
 
@@ -283,17 +286,17 @@ _CHANGED_QUESTION = (
     " as its answer"
 )
 _YES_OR_NO: msgspec.json.Decoder[Approve | Refuse] = msgspec.json.Decoder(Approve | Refuse)
-_SAVE = """INSERT INTO approvals (id, run_id, call_id, request, expires_at, pinned, signature)
+_SAVE_QUESTION = """INSERT INTO approvals (id, run_id, call_id, request, expires_at, pinned, signature)
     VALUES (:id, :run_id, :call_id, :request, :expires_at, :pinned, :signature)
     ON CONFLICT DO NOTHING"""
-_FIND = "SELECT * FROM approvals WHERE id = :id"
-_ASKED = "SELECT * FROM approvals WHERE run_id = :run_id AND call_id = :call_id"
+_QUESTION = "SELECT * FROM approvals WHERE id = :id"
+_QUESTIONS_OF_CALL = "SELECT * FROM approvals WHERE run_id = :run_id AND call_id = :call_id"
 # a revoked rule keeps its id, without content, so that using its answer again gives no rule
 _RULES = "SELECT * FROM approval_rules WHERE content <> ''"
 _RULES_OF_CALLER = f"{_RULES} AND caller = :caller"
 _RULES_FOR = """SELECT * FROM approval_rules
     WHERE definition_digest = :digest AND caller = :caller AND content <> ''"""
-_RULE_OF = "SELECT * FROM approval_rules WHERE id = :id AND content <> ''"
+_RULE_BY_ID = "SELECT * FROM approval_rules WHERE id = :id AND content <> ''"
 _KEEP_RULE = """INSERT INTO approval_rules (id, definition_digest, caller, content, signature)
     VALUES (:id, :definition_digest, :caller, :content, :signature)
     ON CONFLICT (id) DO UPDATE SET definition_digest = excluded.definition_digest,
@@ -303,9 +306,9 @@ _REVOKE = """UPDATE approval_rules SET definition_digest = '', caller = '', cont
     WHERE id = :id AND content <> ''"""
 _PENDING = """SELECT * FROM approvals WHERE answer IS NULL AND expires_at > :now
     ORDER BY expires_at, id"""
-_USE = "UPDATE approvals SET used_at = :now WHERE id = :id"
+_MARK_USED = "UPDATE approvals SET used_at = :now WHERE id = :id"
 _IS_USED = "SELECT id FROM approvals WHERE id = :id AND used_at = :now"
-_ANSWER = """UPDATE approvals SET answer = :answer, answered_at = :now, signature = :signature
+_SAVE_ANSWER = """UPDATE approvals SET answer = :answer, answered_at = :now, signature = :signature
     WHERE id = :id AND answer IS NULL AND expires_at > :now"""
 
 
@@ -339,7 +342,7 @@ class ApprovalStore(Closing):
 
     async def ask_keeping(self, request: ApprovalRequest, pinned: JsonObject, /) -> Answer | None:
         """Do the same, and store what default factories made for the call with a new question."""
-        return await self._database.transact(lambda t: _take(t, request, pinned, self._key))
+        return await self._database.transact(lambda t: _take_answer(t, request, pinned, self._key))
 
     async def kept(self, run_id: str, call_id: str, caller: str, /) -> JsonObject:
         """Return what default factories made for this caller's call when it was asked about.
@@ -348,11 +351,11 @@ class ApprovalStore(Closing):
         """
         if not call_id:  # several questions may be about such calls
             return {}
-        named = {"run_id": as_column(run_id), "call_id": as_column(call_id)}
-        for row in await self._database.read(_ASKED, **named):
+        call_columns = {"run_id": as_column(run_id), "call_id": as_column(call_id)}
+        for row in await self._database.read(_QUESTIONS_OF_CALL, **call_columns):
             with suppress(ApprovalError, ValueError):  # the call is not the one asked about
-                asked = _stored(row, "request", _REQUEST)
-                if row["pinned"] and asked.caller == caller:
+                stored_request = _stored(row, "request", _REQUEST)
+                if row["pinned"] and stored_request.caller == caller:
                     return dict(json.loads(row["pinned"]))
         return {}
 
@@ -366,7 +369,7 @@ class ApprovalStore(Closing):
         read.
         """
         rows = await self._database.read(_PENDING, now=time.time())
-        requests = [_shown(row, self._key) for row in rows]
+        requests = [_pending_request(row, self._key) for row in rows]
         return [
             request
             for request in requests
@@ -389,11 +392,15 @@ class ApprovalStore(Closing):
         Raises ApprovalError as `answer` does; the error names the question.
         """
         # one order everywhere, so that two writers with the same questions cannot deadlock
-        texts = {id_: _text(id_, answers[id_]) for id_ in sorted(answers)}
-        approvals = {id_: each for id_, each in answers.items() if isinstance(each, Approve)}
-        always = {id_: each for id_, each in approvals.items() if each.always is not None}
+        texts = {id_: _answer_text(id_, answers[id_]) for id_ in sorted(answers)}
+        approvals = {id_: answer for id_, answer in answers.items() if isinstance(answer, Approve)}
+        always_approvals = {
+            id_: answer for id_, answer in approvals.items() if answer.always is not None
+        }
         if texts:
-            await self._database.transact(lambda t: _answer_each(t, texts, always, self._key))
+            await self._database.transact(
+                lambda t: _answer_each(t, texts, always_approvals, self._key)
+            )
 
     @property
     def keeps_rules(self) -> bool:
@@ -421,18 +428,32 @@ class ApprovalStore(Closing):
         is stored here, the rule covers what that asked. Raises ApprovalError if the rule cannot be
         stored.
         """
-        return await self._database.transact(partial(_kept_rule, asked, always, by, self._rule_key))
+        return await self._database.transact(
+            partial(_store_rule, asked, always, by, self._rule_key)
+        )
 
     async def rules(self, *, caller: str | None = None) -> list[KeptRule]:
         """Return all rules, including expired ones; the content is left out if a rule was changed.
 
         Only those for one caller (by its id), if given.
         """
-        key, named = self._rule_key, {} if caller is None else {"caller": as_column(caller)}
-        rows = await self._database.read(_RULES_OF_CALLER if named else _RULES, **named)
-        kept = [KeptRule(row["id"], _rule_in(row, key)) for row in rows]
-        theirs = (each for each in kept if each.rule is None or caller in (None, each.rule.caller))
-        return sorted(theirs, key=lambda each: 0 if each.rule is None else each.rule.given_at)
+        key, caller_columns = (
+            self._rule_key,
+            {} if caller is None else {"caller": as_column(caller)},
+        )
+        rows = await self._database.read(
+            _RULES_OF_CALLER if caller_columns else _RULES, **caller_columns
+        )
+        stored_rules = [KeptRule(row["id"], _rule_in(row, key)) for row in rows]
+        caller_rules = (
+            stored_rule
+            for stored_rule in stored_rules
+            if stored_rule.rule is None or caller in (None, stored_rule.rule.caller)
+        )
+        return sorted(
+            caller_rules,
+            key=lambda stored_rule: 0 if stored_rule.rule is None else stored_rule.rule.given_at,
+        )
 
     async def revoke(self, rule_id: str, *, caller: str | None = None) -> None:
         """Forget a rule: from now on it approves no call, in any process.
@@ -440,9 +461,9 @@ class ApprovalStore(Closing):
         Raises ApprovalError if there is no such rule (`unknown_approval`), or none for that
         `caller`.
         """
-        theirs = [] if caller is None else await self.rules(caller=caller)
-        named = caller is None or any(each.id == rule_id for each in theirs)
-        if not named or not await self._database.write(_REVOKE, id=rule_id):
+        caller_rules = [] if caller is None else await self.rules(caller=caller)
+        is_theirs = caller is None or any(stored_rule.id == rule_id for stored_rule in caller_rules)
+        if not is_theirs or not await self._database.write(_REVOKE, id=rule_id):
             raise ApprovalError(f"there is no rule {rule_id}", ErrorCode.UNKNOWN_APPROVAL)
 
     @property
@@ -456,44 +477,43 @@ class ApprovalStore(Closing):
         await self._database.aclose()
 
 
-def _fitting_rule(
-    asked: CallToApprove, key: bytes, transaction: Transaction
-) -> ApprovalRule | None:
-    request = asked.request
-    named = {"run_id": as_column(request.run_id), "call_id": as_column(request.call_id)}
-    if request.call_id and transaction.rows(_ASKED, **named):
+def _fitting_rule(call: CallToApprove, key: bytes, transaction: Transaction) -> ApprovalRule | None:
+    request = call.request
+    call_columns = {"run_id": as_column(request.run_id), "call_id": as_column(request.call_id)}
+    if request.call_id and transaction.rows(_QUESTIONS_OF_CALL, **call_columns):
         return None
-    about = {"digest": request.definition_digest, "caller": as_column(request.caller)}
+    rule_columns = {"digest": request.definition_digest, "caller": as_column(request.caller)}
     rules = []
-    for row in transaction.rows(_RULES_FOR, **about):
+    for row in transaction.rows(_RULES_FOR, **rule_columns):
         rule = _rule_in(row, key)
         if rule is None:
             raise ApprovalError(_CHANGED_RULE.format(row["id"]), ErrorCode.INVALID_RULE)
-        if speaks_for(rule, asked, key):
+        if speaks_for(rule, call, key):
             rules.append(rule)
     return min(rules, key=lambda rule: rule.given_at, default=None)
 
 
-def _kept_rule(
-    asked: CallToApprove, always: Always, by: str, key: bytes, transaction: Transaction
+def _store_rule(
+    call: CallToApprove, always: Always, by: str, key: bytes, transaction: Transaction
 ) -> ApprovalRule | None:
-    request, given_at = asked.request, always.given_by(time.time())
-    for row in transaction.rows(_FIND, id=request.id):
-        shown = _as_asked(row, key)
-        if not shown.always or shown.within != request.within:
+    request, given_at = call.request, always.given_by(time.time())
+    for row in transaction.rows(_QUESTION, id=request.id):
+        stored_request = _verified_request(row, key)
+        if not stored_request.always or stored_request.within != request.within:
             raise ApprovalError(NO_RULE)
         given_at = min(given_at, row["answered_at"] or given_at)
         request = msgspec.structs.replace(
-            request, asked_by=shown.asked_by, untrusted=shown.untrusted
+            request, asked_by=stored_request.asked_by, untrusted=stored_request.untrusted
         )
-    for row in transaction.rows(_RULE_OF, id=rule_id_of(request.id)):  # the answer was used before
+    # if there is such a rule, the answer was used before
+    for row in transaction.rows(_RULE_BY_ID, id=rule_id_of(request.id)):
         earlier = _rule_in(row, key)
         given_at = given_at if earlier is None else min(given_at, earlier.given_at)
-    asked = msgspec.structs.replace(asked, request=request)
-    rule = rule_from(asked, always, by, key, given_at=given_at)
+    call = msgspec.structs.replace(call, request=request)
+    rule = rule_from(call, always, by, key, given_at=given_at)
     if rule.expired():
         return None
-    kept = transaction.execute(
+    is_stored = transaction.execute(
         _KEEP_RULE,
         id=rule.id,
         definition_digest=rule.definition_digest,
@@ -501,7 +521,7 @@ def _kept_rule(
         content=msgspec.json.encode(rule).decode(),
         signature=signature_of(rule, key),
     )
-    return rule if kept else None
+    return rule if is_stored else None
 
 
 def _rule_in(row: Row, key: bytes) -> ApprovalRule | None:
@@ -510,23 +530,23 @@ def _rule_in(row: Row, key: bytes) -> ApprovalRule | None:
         rule = _RULE.decode(row["content"])
     except msgspec.DecodeError:
         return None
-    kept = (row["id"], row["definition_digest"], row["caller"])
-    moved = kept != (rule.id, rule.definition_digest, as_column(rule.caller))
-    return None if moved or not _signed(row, signature_of(rule, key)) else rule
+    columns = (row["id"], row["definition_digest"], row["caller"])
+    is_moved = columns != (rule.id, rule.definition_digest, as_column(rule.caller))
+    return None if is_moved or not _has_signature(row, signature_of(rule, key)) else rule
 
 
-def _signed(row: Row, signature: str) -> bool:
-    given = str(row["signature"]).encode("utf-8", "replace")
-    return hmac.compare_digest(given, signature.encode())
+def _has_signature(row: Row, signature: str) -> bool:
+    actual = str(row["signature"]).encode("utf-8", "replace")
+    return hmac.compare_digest(actual, signature.encode())
 
 
-def _take(
+def _take_answer(
     transaction: Transaction, request: ApprovalRequest, pinned: JsonObject, key: bytes | None
 ) -> Answer | None:
     """Save the question if it is new; return its answer, marked as used."""
     text = msgspec.json.encode(request).decode()
     transaction.execute(
-        _SAVE,
+        _SAVE_QUESTION,
         id=request.id,
         run_id=as_column(request.run_id),
         call_id=as_column(request.call_id),
@@ -535,34 +555,34 @@ def _take(
         pinned=json.dumps(pinned) if pinned else "",
         signature="" if key is None else _question_signature(key, request.id, text),
     )
-    rows = transaction.rows(_FIND + transaction.for_update, id=request.id)
+    rows = transaction.rows(_QUESTION + transaction.for_update, id=request.id)
     if not rows:
         error = ApprovalError(
             f"call {request.call_id} was asked about before, as a different call: "
             "its arguments, its tool's definition or its caller have changed",
             ErrorCode.APPROVAL_MISMATCH,
         )
-        named = {"run_id": as_column(request.run_id), "call_id": as_column(request.call_id)}
-        for row in transaction.rows(_ASKED, **named):
-            asked = _stored(row, "request", _REQUEST)
-            error.asked_digest = asked.definition_digest
-            error.code = mismatch(differing(asked, request))
+        call_columns = {"run_id": as_column(request.run_id), "call_id": as_column(request.call_id)}
+        for row in transaction.rows(_QUESTIONS_OF_CALL, **call_columns):
+            stored_request = _stored(row, "request", _REQUEST)
+            error.asked_digest = stored_request.definition_digest
+            error.code = mismatch(differing(stored_request, request))
         raise error
     answer = _fitting_answer(rows[0], request)
     if isinstance(answer, Approve) and answer.always is not None:
         _check_answer(rows[0], key)
     if isinstance(answer, Approve):
         used = {"id": request.id, "now": time.time()}
-        transaction.execute(_USE, **used)
+        transaction.execute(_MARK_USED, **used)
         transaction.require([{"id": request.id}], _IS_USED, **used)
     return answer
 
 
 def _fitting_answer(row: Row, request: ApprovalRequest) -> Answer | None:
     """Return the answer in a row, if it is for this very question and may still be used."""
-    asked = _stored(row, "request", _REQUEST)
-    differences = differing(asked, request)
-    if row["expires_at"] != asked.expires_at:
+    stored_request = _stored(row, "request", _REQUEST)
+    differences = differing(stored_request, request)
+    if row["expires_at"] != stored_request.expires_at:
         differences.append("expires_at")
     if differences:
         raise ApprovalError(
@@ -575,39 +595,41 @@ def _fitting_answer(row: Row, request: ApprovalRequest) -> Answer | None:
         return answer
     if row["used_at"] is not None:
         raise ApprovalError(f"approval {request.id} was used before", ErrorCode.ALREADY_USED)
-    if asked.expired():
-        raise _lapsed(request.id)
+    if stored_request.expired():
+        raise _expired_error(request.id)
     return None if answer is None else answer.dated(row["answered_at"])
 
 
 def _check_answer(row: Row, key: bytes | None) -> None:
     """Raise ApprovalError for an answer that gives a rule and is not as it was signed."""
-    if key is None or not _signed(row, _answer_signature(key, row)):
-        why = _NO_KEY if key is None else "it was changed, or signed with another state_key"
-        told = f"the answer to approval {row['id']} gives a rule, but is not accepted: {why}"
-        raise ApprovalError(told, ErrorCode.INVALID_RULE)
+    if key is None or not _has_signature(row, _answer_signature(key, row)):
+        reason = _NO_KEY if key is None else "it was changed, or signed with another state_key"
+        message = f"the answer to approval {row['id']} gives a rule, but is not accepted: {reason}"
+        raise ApprovalError(message, ErrorCode.INVALID_RULE)
 
 
-def _shown(row: Row, key: bytes | None) -> ApprovalRequest:
+def _pending_request(row: Row, key: bytes | None) -> ApprovalRequest:
     """Return the question in a row, without an offer that nobody could accept."""
     request = _stored(row, "request", _REQUEST)
-    changed = key is not None and not _is_as_asked(row, key)
-    return msgspec.structs.replace(request, always=False) if changed else request
+    is_changed = key is not None and not _is_verified(row, key)
+    return msgspec.structs.replace(request, always=False) if is_changed else request
 
 
-def _as_asked(row: Row, key: bytes) -> ApprovalRequest:
+def _verified_request(row: Row, key: bytes) -> ApprovalRequest:
     """Return the question in a row. Raises ApprovalError unless it is as it was signed when asked.
 
     The person answering must have seen what the rule is for.
     """
-    if _is_as_asked(row, key):
+    if _is_verified(row, key):
         return _stored(row, "request", _REQUEST)
     raise ApprovalError(_CHANGED_QUESTION.format(row["id"]), ErrorCode.INVALID_RULE)
 
 
-def _is_as_asked(row: Row, key: bytes) -> bool:
-    asked = _signed(row, _question_signature(key, row["id"], row["request"]))
-    return asked or _signed(row, _answer_signature(key, row))
+def _is_verified(row: Row, key: bytes) -> bool:
+    has_question_signature = _has_signature(
+        row, _question_signature(key, row["id"], row["request"])
+    )
+    return has_question_signature or _has_signature(row, _answer_signature(key, row))
 
 
 def _question_signature(key: bytes, request_id: str, text: str) -> str:
@@ -616,38 +638,38 @@ def _question_signature(key: bytes, request_id: str, text: str) -> str:
 
 def _answer_signature(key: bytes, row: Row) -> str:
     """Return the signature of an answer that gives a rule; it covers the question and the time."""
-    told = (row["id"], row["request"], row["answer"], row["answered_at"])
-    return keyed_digest(key, "answer that gives an approval rule", *map(str, told))
+    columns = (row["id"], row["request"], row["answer"], row["answered_at"])
+    return keyed_digest(key, "answer that gives an approval rule", *map(str, columns))
 
 
 def _answer_each(
     transaction: Transaction,
     texts: Mapping[str, str],
-    always: Mapping[str, Approve],
+    always_approvals: Mapping[str, Approve],
     key: bytes | None,
 ) -> None:
     now = time.time()
     for request_id, text in texts.items():
-        rows = transaction.rows(_FIND, id=request_id)
+        rows = transaction.rows(_QUESTION, id=request_id)
         signature = rows[0]["signature"] if rows else ""
-        if rows and request_id in always:
+        if rows and request_id in always_approvals:
             if key is None:
                 raise ApprovalError(_NO_KEY)
-            check_always(_as_asked(rows[0], key), always[request_id])
+            check_always(_verified_request(rows[0], key), always_approvals[request_id])
             signature = _answer_signature(key, {**rows[0], "answer": text, "answered_at": now})
-        answered = {"id": request_id, "answer": text, "signature": signature, "now": now}
-        if transaction.execute(_ANSWER, **answered) == 1:
+        columns = {"id": request_id, "answer": text, "signature": signature, "now": now}
+        if transaction.execute(_SAVE_ANSWER, **columns) == 1:
             continue
         if not rows:
             raise ApprovalError(
                 f"there is no approval request {request_id}", ErrorCode.UNKNOWN_APPROVAL
             )
         if rows[0]["answer"] is None:
-            raise _lapsed(request_id)
+            raise _expired_error(request_id)
         raise ApprovalError(f"approval {request_id} was answered before", ErrorCode.ALREADY_USED)
 
 
-def _text(request_id: str, answer: Answer) -> str:
+def _answer_text(request_id: str, answer: Answer) -> str:
     try:
         if isinstance(answer, LimitedApprove):
             raise ApprovalError(
@@ -659,7 +681,7 @@ def _text(request_id: str, answer: Answer) -> str:
     raise ApprovalError(message, code)
 
 
-def _lapsed(request_id: str) -> ApprovalError:
+def _expired_error(request_id: str) -> ApprovalError:
     return ApprovalError(f"approval {request_id} has lapsed", ErrorCode.APPROVAL_EXPIRED)
 
 

@@ -45,10 +45,10 @@ def token_matcher(token: str) -> Callable[[str], bool]:
         raise ValueError(
             f"a token has at least {SHORTEST_TOKEN} characters: secrets.token_urlsafe() makes one"
         )
-    held = token.encode()
+    expected = token.encode()
 
-    def is_token(given: str) -> bool:
-        return hmac.compare_digest(given.strip().encode("utf-8", "surrogatepass"), held)
+    def is_token(candidate: str) -> bool:
+        return hmac.compare_digest(candidate.strip().encode("utf-8", "surrogatepass"), expected)
 
     return is_token
 
@@ -58,8 +58,8 @@ def host_in(text: str) -> str | None:
 
     `127.0.0.1:80.evil.com` is not a name of this machine.
     """
-    found = _HOST.fullmatch(text)
-    return None if found is None else found[1].lower()
+    match = _HOST.fullmatch(text)
+    return None if match is None else match[1].lower()
 
 
 def is_from_here(client: str | None, headers: Iterable[tuple[str, str]]) -> bool:
@@ -68,19 +68,19 @@ def is_from_here(client: str | None, headers: Iterable[tuple[str, str]]) -> bool
     Its client has a loopback address, or none. A proxy on this machine says in its headers on whose
     behalf it asks.
     """
-    passed_on = [value for name, value in headers if name.lower() in _FORWARDED]
-    asking = [each.strip() for value in passed_on for each in value.split(",")]
-    return (client in (None, "testclient") or _is_here(client)) and all(map(_is_here, asking))
+    forwarded = [value for name, value in headers if name.lower() in _FORWARDED]
+    addresses = [address.strip() for value in forwarded for address in value.split(",")]
+    return (client in (None, "testclient") or _is_here(client)) and all(map(_is_here, addresses))
 
 
 def _is_here(address: str) -> bool:
     try:
-        found = ipaddress.ip_address(address)
+        ip = ipaddress.ip_address(address)
     except ValueError:
         return False
-    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped:  # from a dual-stack socket
-        found = found.ipv4_mapped
-    return found.is_loopback
+    if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped:  # from a dual-stack socket
+        ip = ip.ipv4_mapped
+    return ip.is_loopback
 
 
 def anything(_caller: Caller, _request: ApprovalRequest) -> bool:
@@ -125,10 +125,13 @@ def says_yes(may_approve: MayApprove, caller: Caller, request: ApprovalRequest) 
     Raises what its function raises, and TypeError for anything but True or False: the coroutine of
     an async function would be truthy.
     """
-    may: object = may_approve(caller, own_request(request))
-    if inspect.iscoroutine(may):
-        may.close()
+    permission: object = may_approve(caller, own_request(request))
+    if inspect.iscoroutine(permission):
+        permission.close()
     check_type(
-        "what may_approve gives", may, bool, "True or False, from a function that is not async"
+        "what may_approve gives",
+        permission,
+        bool,
+        "True or False, from a function that is not async",
     )
-    return may is True
+    return permission is True

@@ -75,8 +75,10 @@ def url_secrets(url: str) -> list[str]:
     That is its login, and the values of its query, except for members known to hold no secret.
     """
     members = (member.partition("=") for member in urlsplit(url).query.split("&"))
-    found = [form for name, _, raw in members if name not in _PUBLIC for form in _forms(raw)]
-    return found + login_of(url)
+    secrets = [
+        form for name, _, raw in members if name not in _PUBLIC for form in _decoded_forms(raw)
+    ]
+    return secrets + login_of(url)
 
 
 def login_of(url: str) -> list[str]:
@@ -85,8 +87,8 @@ def login_of(url: str) -> list[str]:
     if parts.username is None:
         return []
     user, password = parts.username, parts.password or ""
-    sent = f"{unquote(user)}:{unquote(password)}".encode()
-    return [*_forms(user), *_forms(password), base64.b64encode(sent).decode()]
+    login = f"{unquote(user)}:{unquote(password)}".encode()
+    return [*_decoded_forms(user), *_decoded_forms(password), base64.b64encode(login).decode()]
 
 
 def passwords_in(text: str) -> set[str]:
@@ -96,39 +98,39 @@ def passwords_in(text: str) -> set[str]:
     values of members that have the name of a secret or hold a URL with one. If the end of a secret
     is unclear, every possible form is returned.
     """
-    found, end = _named(text), 0
+    secrets, end = _named_secrets(text), 0
     for member in _MEMBER.finditer(text):
         if member.end() >= end:
-            value = _value(text, member)
+            value = _member_value(text, member)
             end = member.end() + len(value)
-            if "%" in value and (within := _named(unquote(value))):
-                found |= within.union(_forms(value))
-    return found
+            if "%" in value and (decoded := _named_secrets(unquote(value))):
+                secrets |= decoded.union(_decoded_forms(value))
+    return secrets
 
 
-def _named(text: str) -> set[str]:
+def _named_secrets(text: str) -> set[str]:
     """Return what is named as a secret in a text as it is written."""
-    found: set[str] = set()
+    secrets: set[str] = set()
     for login in _LOGIN.findall(text):
-        found |= _begun(login, _LOGINS_END)
+        secrets |= _possible_secrets(login, _LOGINS_END)
     for user in _USER.findall(text):
-        found.update(_forms(user))
+        secrets.update(_decoded_forms(user))
     for member in _MEMBER.finditer(text):
         if SECRET_NAME.search(unquote(member[1])):
-            found |= _begun(_value(text, member), _VALUES_END)
-    return found
+            secrets |= _possible_secrets(_member_value(text, member), _VALUES_END)
+    return secrets
 
 
-def _value(text: str, member: re.Match[str]) -> str:
+def _member_value(text: str, member: re.Match[str]) -> str:
     return _BEHIND_VALUE.split(text[member.end() : member.end() + _LONGEST], maxsplit=1)[0]
 
 
-def _begun(raw: str, ends: re.Pattern[str]) -> set[str]:
+def _possible_secrets(raw: str, ends: re.Pattern[str]) -> set[str]:
     """Return what a text may be if it ends earlier, and the whole."""
-    found = (raw[: end.start()] for end in islice(ends.finditer(raw), _MOST_ENDS))
-    return {form for part in (*found, raw) for form in _forms(part)}
+    prefixes = (raw[: end.start()] for end in islice(ends.finditer(raw), _MOST_ENDS))
+    return {form for part in (*prefixes, raw) for form in _decoded_forms(part)}
 
 
-def _forms(raw: str) -> list[str]:
+def _decoded_forms(raw: str) -> list[str]:
     """Return a part of a URL in its decoded forms, and as it is written."""
     return list(dict.fromkeys((unquote(raw), unquote_plus(raw), raw)))
