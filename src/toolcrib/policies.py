@@ -69,22 +69,22 @@ __all__ = [
 # Policies that read a list of tools or roles. They store nothing and count nothing.
 
 
-def _names(given: str | Iterable[str], what: str) -> frozenset[str]:
+def _names(value: str | Iterable[str], what: str) -> frozenset[str]:
     """Return names as a set; a string is one name. Raises ToolcribError for anything else."""
-    if isinstance(given, str):
-        return frozenset([given])
-    names = tuple(given) if isinstance(given, Iterable) else ()
-    if not isinstance(given, Iterable) or not all(isinstance(name, str) for name in names):
+    if isinstance(value, str):
+        return frozenset([value])
+    names = tuple(value) if isinstance(value, Iterable) else ()
+    if not isinstance(value, Iterable) or not all(isinstance(name, str) for name in names):
         raise ToolcribError(f"{what}: names are strings")
     return frozenset(names)
 
 
 def deny_by_default(*, allow: str | Iterable[str]) -> ForeseeingPolicy:
     """Deny all tools but those named."""
-    return _OnTheList(_names(allow, "deny_by_default(allow=…)"))
+    return _AllowList(_names(allow, "deny_by_default(allow=…)"))
 
 
-class _OnTheList:
+class _AllowList:
     __name__ = "deny_by_default"
 
     def __init__(self, allowed: frozenset[str]) -> None:
@@ -203,8 +203,8 @@ def budget(  # noqa: PLR0913  what may be limited, and of whom
     limit, and for a limit that a store does not count; MissingExtraError for money without prices
     or the extra of that name.
     """
-    given = {"calls": calls, "tokens": tokens, "cost": cost, "seconds": seconds, "money": money}
-    limits = {unit: _number(unit, limit) for unit, limit in given.items() if limit is not None}
+    requested = {"calls": calls, "tokens": tokens, "cost": cost, "seconds": seconds, "money": money}
+    limits = {unit: _number(unit, limit) for unit, limit in requested.items() if limit is not None}
     named = _names(only, "budget(only=…)")
     if not limits:
         raise ToolcribError("budget: give a limit: calls, tokens, cost, seconds or money")
@@ -240,21 +240,21 @@ class _BudgetLimit(NamedTuple):
     """
 
     spent: Spent
-    ahead: Spent | None
+    next_call: Spent | None
     limit: float
     denial: Deny
 
 
 def _number(unit: str, limit: float) -> float:
-    whole = unit in ("calls", "tokens")
-    kinds = int if whole else (int, float)
+    is_whole = unit in ("calls", "tokens")
+    kinds = int if is_whole else (int, float)
     if not isinstance(limit, kinds) or isinstance(limit, bool) or not 0 <= limit <= float_info.max:
-        kind = "a whole" if whole else "a finite"
+        kind = "a whole" if is_whole else "a finite"
         raise ToolcribError(f"budget: {unit} is {kind} number from 0 that a float can hold")
     return limit
 
 
-_AHEAD: Mapping[str, Spent] = {
+_NEXT_CALL_SPENDS: Mapping[str, Spent] = {
     "calls": lambda _definition, _context: 1,
     "cost": lambda definition, _context: definition.annotations.cost,
 }
@@ -266,7 +266,7 @@ def _limits(
     return [
         _BudgetLimit(
             spent[unit],
-            _AHEAD.get(unit),
+            _NEXT_CALL_SPENDS.get(unit),
             limit * ROUNDING if unit == "cost" else limit,
             Deny(
                 f"the {per}'s budget of {limit} {_UNITS[unit]} is used up",
@@ -302,9 +302,13 @@ class _Budget:
     ) -> Deny | None:
         if self.named and definition.name not in self.named:
             return None
-        for spent, ahead, limit, denial in limits:
+        for spent, next_call, limit, denial in limits:
             so_far = spent(definition, context)
-            if so_far >= limit if ahead is None else so_far + ahead(definition, context) > limit:
+            if (
+                so_far >= limit
+                if next_call is None
+                else so_far + next_call(definition, context) > limit
+            ):
                 return denial
         return None
 
@@ -325,15 +329,17 @@ def _spent_in_run(per: Per, named: frozenset[str]) -> Mapping[str, Spent]:
         return lambda _, context: sum(spent(context.run, tool) for tool in named)
 
     return {
-        "calls": of_tools(lambda run, tool: _get(tool, run.per_tool, run.inner.per_tool)),
-        "cost": of_tools(lambda run, tool: _get(tool, run.cost_per_tool, run.inner.cost_per_tool)),
+        "calls": of_tools(lambda run, tool: _spent_on(tool, run.per_tool, run.inner.per_tool)),
+        "cost": of_tools(
+            lambda run, tool: _spent_on(tool, run.cost_per_tool, run.inner.cost_per_tool)
+        ),
         "seconds": of_tools(lambda run, tool: run.seconds_per_tool.get(tool, 0.0)),
     }
 
 
-def _get(tool: str, *spent: Mapping[str, float]) -> float:
+def _spent_on(tool: str, *spent: Mapping[str, float]) -> float:
     """Return what was spent on a tool, by the run itself and within it."""
-    return sum(each.get(tool, 0) for each in spent)
+    return sum(amounts.get(tool, 0) for amounts in spent)
 
 
 class _Account(msgspec.Struct):
@@ -350,35 +356,37 @@ class _CallerBudget(_Budget):
         self._accounts: dict[str, _Account] = {}
         self._lock = threading.Lock()  # a runner may serve several loops, each in its own thread
         spent: dict[str, Spent] = {
-            "calls": lambda _, context: self._of(context).calls,
-            "tokens": lambda _, context: self._of(context).tokens,
-            "cost": lambda _, context: self._of(context).cost,
-            "seconds": lambda _, context: self._of(context).seconds,
+            "calls": lambda _, context: self._account_of(context).calls,
+            "tokens": lambda _, context: self._account_of(context).tokens,
+            "cost": lambda _, context: self._account_of(context).cost,
+            "seconds": lambda _, context: self._account_of(context).seconds,
         }
         super().__init__(_limits(limits, spent, "caller"), named)
-        self._used_up = [each for each in self._limits if each.ahead is None]
+        self._known_only_afterwards = [limit for limit in self._limits if limit.next_call is None]
 
     def __call__(self, hydrated: Hydrated, context: PolicyContext) -> Decision:
-        limits = self._used_up if hydrated.call.id in context.run.begun else self._limits
+        limits = (
+            self._known_only_afterwards if hydrated.call.id in context.run.begun else self._limits
+        )
         return self._denied(hydrated.definition, context, limits) or _WITHIN_BUDGET
 
     def count(self, hydrated: Hydrated, context: PolicyContext) -> Deny | None:
         if self.named and hydrated.definition.name not in self.named:
             return None
         with self._lock:
-            goes_on = hydrated.call.id in context.run.begun
-            denied = None if goes_on else self.never_allows(hydrated.definition, context)
+            is_resumed = hydrated.call.id in context.run.begun
+            denied = None if is_resumed else self.never_allows(hydrated.definition, context)
             if denied is not None:
                 return denied  # a call in another thread was first
             account = self._accounts.setdefault(context.caller.id, _Account())
-            if not goes_on:
+            if not is_resumed:
                 account.calls += 1
                 account.cost += hydrated.definition.annotations.cost
             return None
 
     def give_back(self, hydrated: Hydrated, context: PolicyContext) -> None:
-        other = self.named and hydrated.definition.name not in self.named
-        if other or hydrated.call.id in context.run.begun:
+        is_other_tool = self.named and hydrated.definition.name not in self.named
+        if is_other_tool or hydrated.call.id in context.run.begun:
             return
         with self._lock:
             account = self._accounts[context.caller.id]
@@ -392,7 +400,7 @@ class _CallerBudget(_Budget):
             account = self._accounts.setdefault(context.caller.id, _Account())
             account.seconds += record.seconds or 0.0
 
-    def _of(self, context: PolicyContext) -> _Account:
+    def _account_of(self, context: PolicyContext) -> _Account:
         return self._accounts.get(context.caller.id, _NOTHING)
 
 
@@ -416,12 +424,12 @@ class _TokenBudget(_CallerBudget):
 
 def _checked_window(limits: Mapping[str, float], per: Per, window: float | None) -> float:
     """Return the seconds in which calls count. Raises ToolcribError for what no store counts."""
-    if per != "caller" or not limits.keys() <= {*_AHEAD, "money"}:
+    if per != "caller" or not limits.keys() <= {*_NEXT_CALL_SPENDS, "money"}:
         raise ToolcribError(
             "budget: store= counts only calls, cost and money, and needs per='caller'"
         )
-    wrong = not isinstance(window, (int, float, NoneType)) or isinstance(window, bool)
-    if wrong or (window is not None and not 0 < window <= float_info.max):
+    is_invalid = not isinstance(window, (int, float, NoneType)) or isinstance(window, bool)
+    if is_invalid or (window is not None and not 0 < window <= float_info.max):
         raise ToolcribError("budget: window is a number of seconds above 0 that a float can hold")
     return math.inf if window is None else window
 
@@ -440,24 +448,28 @@ class _StoredBudget(_Budget):
             raise ToolcribError(
                 f"budget: store= must be a SpendStore, such as SpendStore(url); {came(store)}"
             )
-        spent: dict[str, Spent] = dict.fromkeys(_AHEAD, lambda _definition, _context: 0)
+        spent: dict[str, Spent] = dict.fromkeys(_NEXT_CALL_SPENDS, lambda _definition, _context: 0)
         super().__init__(_limits(limits, spent, "caller"), named)
-        self._most = dict(zip(limits, self._limits, strict=True))
+        self._limit_by_unit = dict(zip(limits, self._limits, strict=True))
         self._tools = sorted(named)
         self._store = store
         self._window = window
 
     async def reserve(self, hydrated: Hydrated, context: PolicyContext) -> Deny | Release | None:
         definition, call_id, run = hydrated.definition, hydrated.call.id, context.run
-        other = self.named and definition.name not in self.named
-        if not self._most or other or call_id in run.begun:
+        is_other_tool = self.named and definition.name not in self.named
+        if not self._limit_by_unit or is_other_tool or call_id in run.begun:
             return None
         # outside of a run nobody knows whether a call of the same id is the same call
         key = key_of(run.run_id, call_id) if run.run_id else os.urandom(16).hex()
         spend = Spend(context.caller.id, key, definition.name, definition.annotations.cost)
-        most = {unit: each.limit for unit, each in self._most.items()}
-        over = await self._store.take(spend, most, only=self._tools, window=self._window)
-        return partial(self._store.give_back, spend) if over is None else self._most[over].denial
+        limits = {unit: limit.limit for unit, limit in self._limit_by_unit.items()}
+        exceeded = await self._store.take(spend, limits, only=self._tools, window=self._window)
+        return (
+            partial(self._store.give_back, spend)
+            if exceeded is None
+            else self._limit_by_unit[exceeded].denial
+        )
 
 
 class _MoneyBudget(_StoredBudget):
@@ -470,16 +482,16 @@ class _MoneyBudget(_StoredBudget):
         self, limits: Mapping[str, float], store: KeepsSpending, window: float, prices: Prices
     ) -> None:
         if not isinstance(store, KeepsMoney):
-            needs = "`take`, `give_back`, `begin_request` and `pay`"
-            raise ToolcribError(f"budget: this store= keeps no money: it needs {needs}")
-        of_calls = {unit: limit for unit, limit in limits.items() if unit != "money"}
-        super().__init__(of_calls, frozenset(), store, window)
-        self._purse = store
-        self._owed: dict[str, Payment] = {}  # by request: what the store has not accepted yet
+            methods = "`take`, `give_back`, `begin_request` and `pay`"
+            raise ToolcribError(f"budget: this store= keeps no money: it needs {methods}")
+        call_limits = {unit: limit for unit, limit in limits.items() if unit != "money"}
+        super().__init__(call_limits, frozenset(), store, window)
+        self._money_store = store
+        self._unpaid: dict[str, Payment] = {}  # by request: what the store has not accepted yet
         self._money = limits["money"]
         self._prices = prices
         if prices is cost_of:
-            cost_of(_LEAST, "")  # raises now if the extra is missing
+            cost_of(_MINIMAL_USAGE, "")  # raises now if the extra is missing
         if not callable(prices):
             raise ToolcribError(
                 f"budget: prices= must be a function of usage and model; {came(prices)}"
@@ -487,16 +499,16 @@ class _MoneyBudget(_StoredBudget):
 
     async def may_ask(self, request: ModelRequest, context: PolicyContext) -> bool:
         for model in request.models:
-            if self._price(_LEAST, model) is None:
+            if self._price(_MINIMAL_USAGE, model) is None:
                 raise ToolcribError(
                     f"budget: it is not known what the model {model!r} costs, so it is not asked:"
                     " return it from budget(money=…, prices=lambda usage, model: …)"
                 )
         caller = context.caller.id
-        for owed in list(self._owed.values()):
-            if owed.caller == caller:
-                await self._pay(owed)
-        begin = self._purse.begin_request
+        for payment in list(self._unpaid.values()):
+            if payment.caller == caller:
+                await self._pay(payment)
+        begin = self._money_store.begin_request
         return await begin(caller, request.id, self._money, window=self._window)
 
     async def pay(self, request: ModelRequest, context: PolicyContext) -> None:
@@ -507,8 +519,8 @@ class _MoneyBudget(_StoredBudget):
         """
         money = self._price(request.usage, request.model)
         if money is None:
-            each = (self._price(request.usage, model) for model in request.models)
-            money = max((cost for cost in each if cost is not None), default=None)
+            costs = (self._price(request.usage, model) for model in request.models)
+            money = max((cost for cost in costs if cost is not None), default=None)
         if money is None:
             raise ToolcribError(
                 f"budget: prices= gives no price for what the model {request.model!r} has used, though"
@@ -519,19 +531,19 @@ class _MoneyBudget(_StoredBudget):
     async def _pay(self, payment: Payment) -> None:
         """Pay; what the store does not accept is owed, and paid before the next request."""
         try:
-            await self._purse.pay(payment, window=self._window)
+            await self._money_store.pay(payment, window=self._window)
         except BaseException:
-            self._owed[payment.request] = payment
+            self._unpaid[payment.request] = payment
             raise
-        self._owed.pop(payment.request, None)
+        self._unpaid.pop(payment.request, None)
 
     def _price(self, usage: Usage, model: str) -> float | None:
-        given: Any = self._prices(usage, model)
-        if given is None:
+        price: Any = self._prices(usage, model)
+        if price is None:
             return None
-        known = isinstance(given, int | float | Decimal) and not isinstance(given, bool)
+        is_number = isinstance(price, int | float | Decimal) and not isinstance(price, bool)
         try:
-            amount = float(given) if known else math.nan
+            amount = float(price) if is_number else math.nan
         except (ValueError, OverflowError):  # for a signalling NaN, or an integer beyond all floats
             amount = math.nan
         if not 0 <= amount < math.inf:
@@ -539,7 +551,7 @@ class _MoneyBudget(_StoredBudget):
         return amount
 
 
-_LEAST: Final = Usage(1, 1, 1)  # a request's usage, to ask whether it has a price
+_MINIMAL_USAGE: Final = Usage(1, 1, 1)  # a request's usage, to ask whether it has a price
 
 
 # `rate_limit`: a limit on calls in any stretch of time, by the library `limits`, an extra.
@@ -577,8 +589,8 @@ class _RateLimit:
         self._per = per
         self.named = named
         text = f"the limit of {calls} calls in {seconds} seconds"
-        whose = "" if per == "all" else f" a {per}"
-        self._denial = Deny(f"{text}{whose} is reached", "rate_limit", ErrorCode.RATE_LIMITED)
+        per_whom = "" if per == "all" else f" a {per}"
+        self._denial = Deny(f"{text}{per_whom} is reached", "rate_limit", ErrorCode.RATE_LIMITED)
 
     def __call__(self, hydrated: Hydrated, context: PolicyContext) -> Decision:
         if not self._counts(hydrated, context):
@@ -602,8 +614,8 @@ class _RateLimit:
 
     def _counts(self, hydrated: Hydrated, context: PolicyContext) -> bool:
         """Return whether the call is of a limited tool and is not being resumed."""
-        named = not self.named or hydrated.definition.name in self.named
-        return named and hydrated.call.id not in context.run.begun
+        is_named = not self.named or hydrated.definition.name in self.named
+        return is_named and hydrated.call.id not in context.run.begun
 
     def _key(self, hydrated: Hydrated, context: PolicyContext) -> str:
         match self._per:
@@ -624,8 +636,8 @@ class _Windows:
     is stored beyond the calls of one window. Seconds are on the monotonic clock.
     """
 
-    def __init__(self, most: int, seconds: int) -> None:
-        self._most = most
+    def __init__(self, max_calls: int, seconds: int) -> None:
+        self._max_calls = max_calls
         self._seconds = seconds
         # the most recently called key is last
         self._calls: dict[str, list[tuple[float, _RunAndCall]]] = {}
@@ -634,8 +646,8 @@ class _Windows:
     def has_room(self, key: str) -> bool:
         with self._lock:
             calls = self._calls.get(key, [])
-            gone = bisect_right(calls, time.monotonic() - self._seconds, key=itemgetter(0))
-            return len(calls) - gone < self._most
+            expired_count = bisect_right(calls, time.monotonic() - self._seconds, key=itemgetter(0))
+            return len(calls) - expired_count < self._max_calls
 
     def take(self, key: str, call: _RunAndCall) -> bool:
         """Count a call, if there is room for it."""
@@ -643,7 +655,7 @@ class _Windows:
             now = time.monotonic()
             calls = self._calls.get(key, [])
             del calls[: bisect_right(calls, now - self._seconds, key=itemgetter(0))]
-            if len(calls) >= self._most:
+            if len(calls) >= self._max_calls:
                 return False
             calls.append((now, call))
             self._calls.pop(key, None)
@@ -660,9 +672,12 @@ class _Windows:
         """
         with self._lock:
             calls = self._calls.get(key, [])
-            found = next((at for at, (_, counted) in enumerate(calls) if counted == call), None)
-            if found is not None:
-                del calls[found]
+            position = next(
+                (index for index, (_, counted_call) in enumerate(calls) if counted_call == call),
+                None,
+            )
+            if position is not None:
+                del calls[position]
                 if not calls:
                     del self._calls[key]
 

@@ -29,7 +29,7 @@ __all__ = ["SpendStore"]
 
 # A transaction that has written the caller's row has exclusive access to the caller's spending
 # until it commits.
-_ALONE = """INSERT INTO spenders (caller) VALUES (:caller)
+_LOCK_CALLER = """INSERT INTO spenders (caller) VALUES (:caller)
     ON CONFLICT (caller) DO UPDATE SET caller = excluded.caller"""
 _FORGET = "DELETE FROM spent_calls WHERE caller = :caller AND kept_until <= :now"
 _SPENT = """SELECT count(*), coalesce(sum(cost), 0.0) FROM spent_calls
@@ -44,7 +44,7 @@ _COUNT = """INSERT INTO spent_calls (caller, call_key, tool, cost, spent_at, kep
             ELSE spent_calls.spent_at END,
         kept_until = CASE WHEN excluded.kept_until > spent_calls.kept_until
             THEN excluded.kept_until ELSE spent_calls.kept_until END"""
-_LET_GO = """UPDATE spent_calls SET takers = takers - 1
+_RELEASE = """UPDATE spent_calls SET takers = takers - 1
     WHERE caller = :caller AND call_key = :call"""
 _GIVE_BACK = """DELETE FROM spent_calls
     WHERE caller = :caller AND call_key = :call AND takers <= 0"""
@@ -85,12 +85,12 @@ class SpendStore(Closing):
         window: float = math.inf,
     ) -> str | None:
         """Count a call, or return the limit (`calls`, `cost`) that it would exceed."""
-        within = _seconds(window)
-        return await self._database.transact(partial(_take, spend, limits, only, within))
+        seconds = _seconds(window)
+        return await self._database.transact(partial(_take, spend, limits, only, seconds))
 
     async def give_back(self, spend: Spend) -> None:
         """Undo one `take`: the call did not begin."""
-        await self._database.transact(partial(_give_back, _named(spend)))
+        await self._database.transact(partial(_give_back, _key_columns(spend)))
 
     async def paid(self, caller: str, *, window: float = math.inf) -> float:
         """Return the money that a caller's requests have cost in the last `window` seconds."""
@@ -105,8 +105,8 @@ class SpendStore(Closing):
 
         It may not if its caller has paid `limit` in the last `window` seconds.
         """
-        begun = Payment(caller, request, 0.0)
-        return await self._database.transact(partial(_begin, begun, limit, _seconds(window)))
+        payment = Payment(caller, request, 0.0)
+        return await self._database.transact(partial(_begin, payment, limit, _seconds(window)))
 
     async def pay(self, payment: Payment, *, window: float = math.inf) -> None:
         """Count a model request once, however often this is called; keep it for the `window`."""
@@ -124,47 +124,49 @@ def _take(
     window: float,
     transaction: Transaction,
 ) -> str | None:
-    named = _named(spend)
-    transaction.execute(_ALONE, caller=named["caller"])
+    key_columns = _key_columns(spend)
+    transaction.execute(_LOCK_CALLER, caller=key_columns["caller"])
     now = time.time()
-    transaction.execute(_FORGET, caller=named["caller"], now=now)
+    transaction.execute(_FORGET, caller=key_columns["caller"], now=now)
     tools = {"tools": [as_column(name) for name in only]} if only else {}
-    asked = _SPENT + _ON_TOOLS if only else _SPENT
-    ((calls, cost),) = transaction.tuples(asked, **named, **tools, since=now - window)
-    for unit, with_it in (("calls", calls + 1), ("cost", cost + spend.cost)):
-        if with_it > limits.get(unit, math.inf):
+    query = _SPENT + _ON_TOOLS if only else _SPENT
+    ((calls, cost),) = transaction.tuples(query, **key_columns, **tools, since=now - window)
+    for unit, total in (("calls", calls + 1), ("cost", cost + spend.cost)):
+        if total > limits.get(unit, math.inf):
             return unit
-    counted = {"tool": as_column(spend.tool), "cost": spend.cost, "kept_until": now + window}
-    _check_kept(transaction.execute(_COUNT, **named, **counted, now=now))
+    columns = {"tool": as_column(spend.tool), "cost": spend.cost, "kept_until": now + window}
+    _check_stored(transaction.execute(_COUNT, **key_columns, **columns, now=now))
     return None
 
 
-def _give_back(named: Mapping[str, str], transaction: Transaction) -> None:
-    transaction.execute(_LET_GO, **named)
-    transaction.execute(_GIVE_BACK, **named)
+def _give_back(key_columns: Mapping[str, str], transaction: Transaction) -> None:
+    transaction.execute(_RELEASE, **key_columns)
+    transaction.execute(_GIVE_BACK, **key_columns)
 
 
-def _begin(begun: Payment, limit: float, window: float, transaction: Transaction) -> bool:
-    caller = as_column(begun.caller)
-    transaction.execute(_ALONE, caller=caller)
+def _begin(payment: Payment, limit: float, window: float, transaction: Transaction) -> bool:
+    caller = as_column(payment.caller)
+    transaction.execute(_LOCK_CALLER, caller=caller)
     ((paid,),) = transaction.tuples(_PAID, caller=caller, since=time.time() - window)
     if paid * ROUNDING >= limit:
         return False
-    _pay(begun, window, transaction)
+    _pay(payment, window, transaction)
     return True
 
 
 def _pay(payment: Payment, window: float, transaction: Transaction) -> None:
     caller = as_column(payment.caller)
-    transaction.execute(_ALONE, caller=caller)
+    transaction.execute(_LOCK_CALLER, caller=caller)
     now = time.time()
     transaction.execute(_FORGET_PAID, caller=caller, now=now)
-    counted = {"request": as_column(payment.request), "money": payment.money}
+    columns = {"request": as_column(payment.request), "money": payment.money}
     kept_until = now + window
-    _check_kept(transaction.execute(_PAY, caller=caller, **counted, now=now, kept_until=kept_until))
+    _check_stored(
+        transaction.execute(_PAY, caller=caller, **columns, now=now, kept_until=kept_until)
+    )
 
 
-def _check_kept(rows: int) -> None:
+def _check_stored(rows: int) -> None:
     """Raise SourceError if a trigger, or a rule, has dropped what was written."""
     if rows != 1:
         raise SourceError(
@@ -179,5 +181,5 @@ def _seconds(window: float) -> float:
     return window
 
 
-def _named(spend: Spend) -> dict[str, str]:
+def _key_columns(spend: Spend) -> dict[str, str]:
     return {"caller": as_column(spend.caller), "call": as_column(spend.call)}
