@@ -19,9 +19,9 @@ class Closing:
         await self.aclose()
 
 
-async def close_all(*held: Closing | None) -> None:
+async def close_all(*closables: Closing | None) -> None:
     """Close each of these, even if one of them raises."""
     async with AsyncExitStack() as stack:
-        for each in held:
-            if each is not None:
-                stack.push_async_callback(each.aclose)
+        for closable in closables:
+            if closable is not None:
+                stack.push_async_callback(closable.aclose)

@@ -34,9 +34,9 @@ def aiohttp_library() -> ModuleType:
 
 def is_closed(error: Exception) -> bool:
     """Return whether the other side was gone before it answered anything (RFC 9112, 9.3.1)."""
-    known = aiohttp_library()
-    gone = (known.ServerDisconnectedError, known.ClientOSError, ConnectionError)
-    return isinstance(error, gone) and not isinstance(error, TimeoutError)
+    library = aiohttp_library()
+    error_types = (library.ServerDisconnectedError, library.ClientOSError, ConnectionError)
+    return isinstance(error, error_types) and not isinstance(error, TimeoutError)
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -58,9 +58,9 @@ class Pool:
         loop = asyncio.get_running_loop()
         kept = self._sessions.get(loop)
         if kept is None or kept.session.closed:
-            for old in list(self._sessions):  # copied: another thread may add its own
-                if old.is_closed():
-                    self._sessions.pop(old, None)
+            for other_loop in list(self._sessions):  # copied: another thread may add its own
+                if other_loop.is_closed():
+                    self._sessions.pop(other_loop, None)
             session = self._open()
             kept = self._sessions[loop] = Kept(session, kept_open(session), WeakSet())
             await anext(kept.keeper)
@@ -83,7 +83,7 @@ async def kept_open(session: aiohttp.ClientSession) -> AsyncGenerator[None, None
         await session.close()
 
 
-async def _is_spoilt(connection: Any) -> bool:
+async def _has_unread_data(connection: Any) -> bool:
     """Return whether unrequested data arrived on a reused connection.
 
     That would be a second answer, which would be taken for the answer to the next request, of
@@ -96,8 +96,8 @@ async def _is_spoilt(connection: Any) -> bool:
     except BaseException:
         connection.close()
         raise
-    spoilt: bool = connection.protocol is None or connection.protocol.should_close
-    return spoilt
+    has_unread_data: bool = connection.protocol is None or connection.protocol.should_close
+    return has_unread_data
 
 
 @cache
@@ -115,7 +115,7 @@ def connector_class() -> Any:
 
         async def connect(self, *args: Any, **kwargs: Any) -> Any:
             connection = await super().connect(*args, **kwargs)
-            while connection.protocol in self.used and await _is_spoilt(connection):
+            while connection.protocol in self.used and await _has_unread_data(connection):
                 connection.close()
                 connection = await super().connect(*args, **kwargs)
             self.used.add(connection.protocol)

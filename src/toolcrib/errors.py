@@ -328,8 +328,8 @@ def _why_broken(raised: BaseException | None) -> str:
     """Return the first line of what an import raised, unless the module simply does not exist."""
     if not isinstance(raised, ImportError) or isinstance(raised, MissingExtraError):
         return ""
-    absent = isinstance(raised, ModuleNotFoundError) and "." not in (raised.name or "")
-    return "" if absent else str(raised).strip().partition("\n")[0]
+    is_absent = isinstance(raised, ModuleNotFoundError) and "." not in (raised.name or "")
+    return "" if is_absent else str(raised).strip().partition("\n")[0]
 
 
 class ClientError(ToolcribError):

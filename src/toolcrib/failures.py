@@ -19,9 +19,11 @@ from typing import NamedTuple
 from toolcrib.errors import MissingExtraError, SchemaError, ToolError
 
 LOGGER = logging.getLogger("toolcrib.tools")
-_MOST_FRAMES = 8
-_OWN_CODE = str(Path(__file__).parent)
-_OTHERS = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+_MAX_FRAMES = 8
+_TOOLCRIB_PATH = str(Path(__file__).parent)
+_LIBRARY_PATHS = tuple(
+    sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")
+)
 
 
 class Explained(Exception):  # noqa: N818  a base class: subclasses name what happened
@@ -44,13 +46,13 @@ def words_of(raised: BaseException) -> Words:
     if not isinstance(raised, ToolError):
         return Words()
     try:
-        text, told, again = raised.safe_text, raised.model_text, raised.retryable
+        text, model_text, retryable = raised.safe_text, raised.model_text, raised.retryable
     except Exception:  # noqa: BLE001  properties of an author's class
         return Words()
     return Words(
         text if isinstance(text, str) else "",
-        told if isinstance(told, str) else "",
-        again if isinstance(again, bool) else None,
+        model_text if isinstance(model_text, str) else "",
+        retryable if isinstance(retryable, bool) else None,
     )
 
 
@@ -65,9 +67,9 @@ def log_raised(what: str, raised: BaseException) -> None:
     while not places and raised.__cause__ is not None:  # Python wraps some, like StopIteration
         raised = raised.__cause__
         places = own_places(raised.__traceback__)
-    where = f" at {places[-1]}" if places else ""
-    way = f" (by way of {', '.join(places[:-1])})" if len(places) > 1 else ""
-    LOGGER.warning("%s raised %s%s%s", what, _kind(raised), where, way)
+    location = f" at {places[-1]}" if places else ""
+    route = f" (by way of {', '.join(places[:-1])})" if len(places) > 1 else ""
+    LOGGER.warning("%s raised %s%s%s", what, _kind(raised), location, route)
 
 
 def log_unusable(what: str, why: str) -> None:
@@ -110,12 +112,12 @@ def own_places(traceback: TracebackType | None) -> list[str]:
     outside: list[tuple[str, str]] = []
     while traceback is not None:
         code = traceback.tb_frame.f_code
-        if not code.co_filename.startswith((_OWN_CODE, "<frozen ")):
+        if not code.co_filename.startswith((_TOOLCRIB_PATH, "<frozen ")):
             place = f"{code.co_filename}:{traceback.tb_lineno} in {code.co_qualname}"
             outside.append((code.co_filename, place))
         traceback = traceback.tb_next
-    own = [place for file, place in outside if not file.startswith(_OTHERS)]
-    return (own or [place for _, place in outside])[-_MOST_FRAMES:]
+    author_places = [place for file, place in outside if not file.startswith(_LIBRARY_PATHS)]
+    return (author_places or [place for _, place in outside])[-_MAX_FRAMES:]
 
 
 def _kind(raised: BaseException) -> str:
@@ -125,6 +127,6 @@ def _kind(raised: BaseException) -> str:
     if kind.__module__ != "builtins":
         name = f"{kind.__module__}.{name}"
     if isinstance(raised, BaseExceptionGroup):
-        inside = sorted({type(each).__qualname__ for each in raised.exceptions})
-        return f"{name} of {', '.join(inside)}"
+        member_kinds = sorted({type(member).__qualname__ for member in raised.exceptions})
+        return f"{name} of {', '.join(member_kinds)}"
     return name

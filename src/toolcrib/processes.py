@@ -19,13 +19,13 @@ _ENDED = "ended"
 def this_process() -> str:
     """Return a name for this process: machine, process number, and start time."""
     number = os.getpid()
-    return f"{_machine()} {number} {_began(number)}"
+    return f"{_machine()} {number} {_start_time(number)}"
 
 
 def has_ended(process: str) -> bool:
     """Return whether the process of that name is known to have ended."""
     machine, _, rest = process.partition(" ")
-    number, _, began = rest.partition(" ")
+    number, _, start_time = rest.partition(" ")
     if os.name != "posix" or machine != _machine() or not number.isdecimal():
         return False
     try:
@@ -34,19 +34,19 @@ def has_ended(process: str) -> bool:
         return True
     except (OSError, OverflowError):
         return False
-    return _began(int(number)) not in ("", began)
+    return _start_time(int(number)) not in ("", start_time)
 
 
 def _machine() -> str:
     """Return a digest shared by all that see the same processes, until the next boot."""
-    seen = [platform.node()]
+    identifiers = [platform.node()]
     with suppress(OSError):
-        seen.append((_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii"))
-        seen.append(str((_PROC / "self/ns/pid").readlink()))
-    return sha256("\n".join(seen).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        identifiers.append((_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii"))
+        identifiers.append(str((_PROC / "self/ns/pid").readlink()))
+    return sha256("\n".join(identifiers).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def _began(number: int) -> str:
+def _start_time(number: int) -> str:
     """Return when a process began, "" if that cannot be read."""
     try:
         stat = (_PROC / str(number) / "stat").read_bytes()

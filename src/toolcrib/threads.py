@@ -95,10 +95,10 @@ class Work:
         self._over = False
         self._given_up = False
         self._stops: list[Callable[[], None]] = []
-        self._then: list[Callable[[], None]] = []  # called when it is over
+        self._callbacks: list[Callable[[], None]] = []  # called when it is over
         self._ending: Ending = (None, None)
-        self._heard: Callable[[Any, BaseException | None], None] | None = None
-        self._beside: Sequence[Work] = ()
+        self._end_callback: Callable[[Any, BaseException | None], None] | None = None
+        self._call_works: Sequence[Work] = ()
 
     @staticmethod
     def after(left: LeftWork, ending: Ending) -> Work:
@@ -115,14 +115,14 @@ class Work:
     def is_over(self) -> bool:
         return self._over
 
-    def then(self, call: Callable[[], None]) -> None:
+    def then(self, callback: Callable[[], None]) -> None:
         """Call `call` once the work is over; at once, if it already is."""
         with self._lock:
-            over = self._over
-            if not over:
-                self._then.append(call)
-        if over:
-            call()
+            is_over = self._over
+            if not is_over:
+                self._callbacks.append(callback)
+        if is_over:
+            callback()
 
     @classmethod
     def forget(cls) -> None:
@@ -141,19 +141,19 @@ class Work:
             if self._over or self._given_up:
                 return self._over
             self._given_up = True
-            self._beside = () if whole is None else whole
+            self._call_works = () if whole is None else whole
             Work.left_behind += 1
             stops = list(self._stops)
-        left = left_here() if whole is None else whole
-        if left is not None:
-            left.append(self)
+        left_work = left_here() if whole is None else whole
+        if left_work is not None:
+            left_work.append(self)
         if whole is not None:
             whole.own = self
         for stop in stops:
             stop()
         return False
 
-    def taken(self, stop: BaseException) -> Any:
+    def result_despite(self, stop: BaseException) -> Any:
         """Return or raise what the work ended with, though `stop` was raised: it was over before.
 
         Raises `stop` if the value is still to be awaited. A CancelledError of the work's own, which
@@ -164,27 +164,27 @@ class Work:
             if inspect.iscoroutine(value):
                 value.close()  # a coroutine that nobody will await any more
             raise stop
-        left = left_here()
-        if left is not None:
-            left.ended_first = True
+        left_work = left_here()
+        if left_work is not None:
+            left_work.ended_first = True
         if raised is None:
             return value
-        own = RuntimeError("CancelledError was raised by the tool")
-        own.__cause__ = raised
-        raise own if isinstance(raised, asyncio.CancelledError) else raised
+        error = RuntimeError("CancelledError was raised by the tool")
+        error.__cause__ = raised
+        raise error if isinstance(raised, asyncio.CancelledError) else raised
 
     def done(
-        self, work: Callable[[], Any], entered: Callable[[Callable[[], Any]], Any]
+        self, work: Callable[[], Any], run_in_context: Callable[[Callable[[], Any]], Any]
     ) -> tuple[Any, BaseException | None]:
         """Do the work in this thread; return its value, or what it raised."""
 
-        def within() -> Any:
+        def run_work() -> Any:
             CURRENT.set(self)
             return work()
 
         ending: Ending = (None, None)
         try:
-            ending = entered(within), None
+            ending = run_in_context(run_work), None
         except (StopIteration, GeneratorExit) as raised:  # these would end a coroutine that awaits
             error = RuntimeError(f"{type(raised).__name__} was raised in a thread")
             error.__cause__ = raised
@@ -200,48 +200,48 @@ class Work:
         with self._lock:
             if self._over:
                 return
-            waits = self._waits_for() if self._beside else None
-            if waits is None:
+            unfinished = self._unfinished_work() if self._call_works else None
+            if unfinished is None:
                 self._over = True
-                heard, then, self._then = self._heard, self._then, []
+                end_callback, callbacks, self._callbacks = self._end_callback, self._callbacks, []
                 self._ending = ending
-                if heard is None:
+                if end_callback is None:
                     Work.left_behind -= self._given_up
-        if waits is not None:
-            waits.then(lambda: self.end(ending))
+        if unfinished is not None:
+            unfinished.then(lambda: self.end(ending))
             return
-        if heard is not None:
-            self._tell(heard)
-        for call in then:
-            call()
+        if end_callback is not None:
+            self._tell(end_callback)
+        for callback in callbacks:
+            callback()
 
-    def _waits_for(self) -> Work | None:
-        return next((w for w in self._beside if not (w is self or w.is_over)), None)
+    def _unfinished_work(self) -> Work | None:
+        return next((work for work in self._call_works if not (work is self or work.is_over)), None)
 
     def lose(self) -> None:
         """Note that the work is over, and that nobody will know how it ended."""
         with self._lock:
-            lost, self._over = not self._over, True
-            Work.left_behind -= lost and self._given_up
-            then = self._then if lost else ()
-        for call in then:
-            call()
+            is_lost, self._over = not self._over, True
+            Work.left_behind -= is_lost and self._given_up
+            callbacks = self._callbacks if is_lost else ()
+        for callback in callbacks:
+            callback()
 
-    def tell(self, heard: Callable[[Any, BaseException | None], None]) -> None:
+    def tell(self, end_callback: Callable[[Any, BaseException | None], None]) -> None:
         """Call `heard` with how the given-up work ended, in a separate thread.
 
         The work counts until that call is over, and the process does not end before.
         """
         with self._lock:
-            self._heard, over = heard, self._over
-            Work.left_behind += over
-        if over:
-            self._tell(heard)
+            self._end_callback, is_over = end_callback, self._over
+            Work.left_behind += is_over
+        if is_over:
+            self._tell(end_callback)
 
-    def _tell(self, heard: Callable[[Any, BaseException | None], None]) -> None:
+    def _tell(self, end_callback: Callable[[Any, BaseException | None], None]) -> None:
         def tell() -> None:
             try:
-                heard(*self._ending)
+                end_callback(*self._ending)
             finally:
                 with self._lock:
                     Work.left_behind -= 1
@@ -253,8 +253,8 @@ class Work:
         """Call `stop` if the work is given up within this block; at once, if it already was."""
         with self._lock:
             self._stops.append(stop)
-            late = self._given_up
-        if late:
+            is_late = self._given_up
+        if is_late:
             stop()
         try:
             yield
@@ -334,7 +334,7 @@ class CallThread:
     def __init__(self) -> None:
         self._worker: Worker | None = None
         self._context = contextvars.Context()
-        self._outside: Mapping[ContextVar[Any], Any] = {}  # the last requester's context
+        self._requester_context: Mapping[ContextVar[Any], Any] = {}  # the last requester's context
 
     @property
     def busy(self) -> bool:
@@ -346,34 +346,34 @@ class CallThread:
 
         `keeps_end` as in `Worker.run`.
         """
-        return await self._taken().run(work, self._entered(), keeps_end=keeps_end)
+        return await self._own_worker().run(work, self._in_context(), keeps_end=keeps_end)
 
     def submit(self, work: Callable[[], None]) -> None:
         """Do this work after the present work; what it raises is lost."""
-        entered = self._entered()
-        self._taken().do(lambda: entered(work))
+        run_in_context = self._in_context()
+        self._own_worker().do(lambda: run_in_context(work))
 
     def close(self) -> None:
         """Accept no more work: the thread is released when it has done what it was given."""
         if self._worker is not None:
             self._worker.leave()
 
-    def _taken(self) -> Worker:
+    def _own_worker(self) -> Worker:
         if self._worker is None:
             self._worker = Worker.take()
         return self._worker
 
-    def _entered(self) -> Callable[[Callable[[], Any]], Any]:
-        outside = contextvars.copy_context()
+    def _in_context(self) -> Callable[[Callable[[], Any]], Any]:
+        requester_context = contextvars.copy_context()
 
-        def within(work: Callable[[], Any]) -> Any:
-            for variable, value in outside.items():
-                if self._outside.get(variable, _UNSET) is not value:
+        def run_work(work: Callable[[], Any]) -> Any:
+            for variable, value in requester_context.items():
+                if self._requester_context.get(variable, _UNSET) is not value:
                     variable.set(value)
-            self._outside = outside
+            self._requester_context = requester_context
             return work()
 
-        return lambda work: self._context.run(within, work)
+        return lambda work: self._context.run(run_work, work)
 
 
 class Worker:
@@ -383,8 +383,8 @@ class Worker:
     _idle: ClassVar[list[Worker]] = []  # the one that worked last is at the end: its stack is warm
 
     def __init__(self) -> None:
-        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._open = 0  # counted in the event loop: requested and not yet returned
+        self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._open_count = 0  # counted in the event loop: requested and not yet returned
         threading.Thread(target=self._serve, name="toolcrib-work", daemon=True).start()
 
     @classmethod
@@ -404,26 +404,26 @@ class Worker:
     @property
     def busy(self) -> bool:
         """Whether work that was given up is still running."""
-        return self._open > 0
+        return self._open_count > 0
 
     async def run(
         self,
         work: Callable[[], T],
-        entered: Callable[[Callable[[], T]], T],
+        run_in_context: Callable[[Callable[[], T]], T],
         *,
         keeps_end: bool = False,
     ) -> T:
-        """Return or raise the result of `entered(work)` in the thread, given up on cancellation.
+        """Return or raise the result of `run_in_context(work)`, given up on cancellation.
 
         If `keeps_end`, work that is already over by then (the loop was busy) has ended, and is not
         cancelled.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        mine = Work()
+        own_work = Work()
 
         def settle(value: Any, error: BaseException | None) -> None:
-            self._open -= 1
+            self._open_count -= 1
             if future.done():
                 return  # nobody waits for it any more
             if error is None:
@@ -432,27 +432,27 @@ class Worker:
                 future.set_exception(error)
 
         def job() -> None:
-            value, error = mine.done(work, entered)
+            value, error = own_work.done(work, run_in_context)
             # a lambda: in debug mode asyncio logs what it calls with its arguments
             try:  # noqa: SIM105  `suppress` takes ten times as long
                 loop.call_soon_threadsafe(lambda: settle(value, error))
             except RuntimeError:  # the loop has closed: the work was given up long ago
                 pass
 
-        self._open += 1
-        self._jobs.put(job)
+        self._open_count += 1
+        self._queue.put(job)
         try:
             return await future
         except BaseException as raised:
-            over = mine.give_up(left_here() if keeps_end else None)
-            if over and keeps_end and isinstance(raised, asyncio.CancelledError):
-                ended: T = mine.taken(raised)
-                return ended
+            is_over = own_work.give_up(left_here() if keeps_end else None)
+            if is_over and keeps_end and isinstance(raised, asyncio.CancelledError):
+                value: T = own_work.result_despite(raised)
+                return value
             raise
 
     def do(self, job: Callable[[], None]) -> None:
         """Do this job after the present one; what it raises is lost."""
-        self._jobs.put(job)
+        self._queue.put(job)
 
     def leave(self) -> None:
         """Release the worker for others; one that still does given-up work serves nobody else."""
@@ -460,10 +460,10 @@ class Worker:
             if not self.busy and len(self._idle) < MOST_IDLE:
                 self._idle.append(self)
                 return
-        self._jobs.put(None)
+        self._queue.put(None)
 
     def _serve(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        while (job := self._queue.get()) is not None:
             with suppress(BaseException):
                 job()
             job = None  # so that what it holds is freed while this waits
