@@ -181,8 +181,8 @@ class ToolDefinition(Checked, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
     def __post_init__(self) -> None:
         try:
             super().__post_init__()
-        except TypeError as wrong:
-            raise DefinitionError(str(wrong)) from None
+        except TypeError as error:
+            raise DefinitionError(str(error)) from None
         try:
             "".join(self._texts()).encode()
         except (UnicodeEncodeError, TypeError):
@@ -209,8 +209,8 @@ class ToolDefinition(Checked, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
     @cached_property
     def properties(self) -> frozenset[str]:
         """The names of the parameters that the schema declares."""
-        told = (self.input_schema or {}).get("properties")
-        return frozenset(told) if isinstance(told, dict) else frozenset()
+        declared = (self.input_schema or {}).get("properties")
+        return frozenset(declared) if isinstance(declared, dict) else frozenset()
 
     @cached_property
     def pointers(self) -> frozenset[str]:
@@ -311,18 +311,18 @@ class ImportedForm(dict[str, Any]):
 
     def strictness(self) -> AnnotationOptions:
         """Return the marks that the claims make stricter."""
-        made: AnnotationOptions = {}
+        options: AnnotationOptions = {}
         if self.hints.get("destructiveHint") is True:
-            made["safe"] = False
+            options["safe"] = False
         if self.hints.get("openWorldHint") is True:
-            made["untrusted_output"] = True
-        return made
+            options["untrusted_output"] = True
+        return options
 
     def claims(self) -> AnnotationOptions:
         """Return everything the claims say: what makes the tool stricter, and what only informs
         whoever decides to trust it."""
-        reads = self.hints.get("readOnlyHint") is True
-        return {**self.strictness(), **({"read_only": True} if reads else {})}
+        claims_read_only = self.hints.get("readOnlyHint") is True
+        return {**self.strictness(), **({"read_only": True} if claims_read_only else {})}
 
 
 _NO_PARAMETERS: JsonObject = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -330,8 +330,8 @@ _NO_PARAMETERS: JsonObject = {"type": "object", "properties": {}, "additionalPro
 
 # Settings for how Anthropic's API sends or caches the tools of one request. They say nothing about
 # the tool itself. Prompt caching of toolcrib's own requests is a setting of the client.
-_OF_REQUESTS = frozenset(("cache_control", "defer_loading", "eager_input_streaming"))
-_OF_MCP = {
+_REQUEST_SETTINGS = frozenset(("cache_control", "defer_loading", "eager_input_streaming"))
+_KEYS_FROM_MCP = {
     "name": "name",
     "description": "description",
     "inputSchema": "input_schema",
@@ -339,21 +339,25 @@ _OF_MCP = {
 }
 
 
-def mcp_form(given: Mapping[str, Any]) -> ImportedForm | None:
+def mcp_form(form: Mapping[str, Any]) -> ImportedForm | None:
     """Convert MCP's form of a tool into toolcrib's form, as imported; return None for another form.
 
     A `/` in the name becomes `_`, since no provider accepts one. Other members (title, _meta) are
     dropped. https://modelcontextprotocol.io/specification/2025-06-18/server/tools
     """
-    if "inputSchema" not in given or not given.keys().isdisjoint(("input_schema", "output_schema")):
+    if "inputSchema" not in form or not form.keys().isdisjoint(("input_schema", "output_schema")):
         return None
-    made = {ours: given[theirs] for theirs, ours in _OF_MCP.items() if theirs in given}
-    if isinstance(made.get("name"), str):
-        made["name"] = made["name"].replace("/", "_")
-    return ImportedForm(made, given.get("annotations"))
+    converted = {
+        our_key: form[their_key]
+        for their_key, our_key in _KEYS_FROM_MCP.items()
+        if their_key in form
+    }
+    if isinstance(converted.get("name"), str):
+        converted["name"] = converted["name"].replace("/", "_")
+    return ImportedForm(converted, form.get("annotations"))
 
 
-def own_form(given: Mapping[str, Any]) -> Mapping[str, Any]:
+def own_form(form: Mapping[str, Any]) -> Mapping[str, Any]:
     """Convert the form of a tool of OpenAI, Anthropic, Gemini or MCP into toolcrib's form.
 
     That is `{name, description, input_schema, output_schema?, strict?, input_examples?}`. Any other
@@ -362,54 +366,56 @@ def own_form(given: Mapping[str, Any]) -> Mapping[str, Any]:
     https://platform.claude.com/docs/en/api/messages/create (`tools`), where `custom` may be left
     out; `gemini_form` documents Gemini's.
     """
-    brought = mcp_form(given)
-    if brought is not None:
-        return brought
-    declared = gemini_form(given)
-    if declared is not None:
-        declared.setdefault("input_schema", _NO_PARAMETERS)
-    made = _form_of_type(given) if declared is None else declared
-    if isinstance(given, ImportedForm) and made is not given:
-        return ImportedForm(made, given.hints)
-    return made
+    imported = mcp_form(form)
+    if imported is not None:
+        return imported
+    gemini_tool = gemini_form(form)
+    if gemini_tool is not None:
+        gemini_tool.setdefault("input_schema", _NO_PARAMETERS)
+    converted = _form_of_type(form) if gemini_tool is None else gemini_tool
+    if isinstance(form, ImportedForm) and converted is not form:
+        return ImportedForm(converted, form.hints)
+    return converted
 
 
-def _form_of_type(given: Mapping[str, Any]) -> Mapping[str, Any]:
+def _form_of_type(form: Mapping[str, Any]) -> Mapping[str, Any]:
     """Convert a tool of OpenAI or Anthropic, which says its `type`; return any other unchanged."""
-    if not given.keys().isdisjoint(_OF_REQUESTS):
-        given = {key: value for key, value in given.items() if key not in _OF_REQUESTS}
-    kind = given.get("type")
+    if not form.keys().isdisjoint(_REQUEST_SETTINGS):
+        form = {key: value for key, value in form.items() if key not in _REQUEST_SETTINGS}
+    kind = form.get("type")
     if not isinstance(kind, str):
-        return given
-    if kind == "custom" and "input_schema" in given:
-        made = {key: value for key, value in given.items() if key != "type"}
+        return form
+    if kind == "custom" and "input_schema" in form:
+        converted = {key: value for key, value in form.items() if key != "type"}
     elif kind != "function":
         raise DefinitionError(
             f"a {kind[:40]!r} tool runs at its provider: give it to the client, not as a definition"
         )
     else:
-        inner = given.get("function", given)
-        if not isinstance(inner, Mapping):
+        function = form.get("function", form)
+        if not isinstance(function, Mapping):
             raise DefinitionError(
                 "the 'function' of a definition of type 'function' must be a dictionary"
             )
-        made = {key: inner[key] for key in inner if key not in ("type", "parameters", "strict")}
-        parameters = inner.get("parameters")  # "omitting" them "defines an empty parameter list"
-        made["input_schema"] = _NO_PARAMETERS if parameters is None else parameters
-        if inner.get("strict") is not None:
-            made["strict"] = inner["strict"]
-    return made
+        converted = {
+            key: function[key] for key in function if key not in ("type", "parameters", "strict")
+        }
+        parameters = function.get("parameters")  # "omitting" them "defines an empty parameter list"
+        converted["input_schema"] = _NO_PARAMETERS if parameters is None else parameters
+        if function.get("strict") is not None:
+            converted["strict"] = function["strict"]
+    return converted
 
 
-def single_forms(given: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+def single_forms(form: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     """Return the tools that a dictionary describes: one, or as many as Gemini's form declares.
 
     Raises DefinitionError.
     """
-    found = each_declared(given)
-    if isinstance(given, ImportedForm):
-        return [one if one is given else ImportedForm(one, given.hints) for one in found]
-    return found
+    tools = each_declared(form)
+    if isinstance(form, ImportedForm):
+        return [tool if tool is form else ImportedForm(tool, form.hints) for tool in tools]
+    return tools
 
 
 def examples_of_form(form: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
@@ -417,12 +423,14 @@ def examples_of_form(form: Mapping[str, Any]) -> list[tuple[str, Mapping[str, An
 
     Raises DefinitionError if they are not a list of objects.
     """
-    given = form.get("input_examples") or []
-    if not isinstance(given, list | tuple) or not all(isinstance(one, Mapping) for one in given):
+    examples = form.get("input_examples") or []
+    if not isinstance(examples, list | tuple) or not all(
+        isinstance(arguments, Mapping) for arguments in examples
+    ):
         raise DefinitionError(
             f"the input_examples of {form.get('name')!r} are not a list of objects"
         )
-    return [("", one) for one in given]
+    return [("", arguments) for arguments in examples]
 
 
 def marks_of_form(form: Mapping[str, Any]) -> Annotations:
@@ -455,21 +463,21 @@ def tools_in(tools: object, *, whole: type | None = None) -> Iterator[Any]:
     reports what is wrong with it. Raises DefinitionError for a string or None in place of tools.
     """
     if tools is None or isinstance(tools, str | bytes):
-        named = "; to load a file or a module, use discover(…)" if isinstance(tools, str) else ""
+        hint = "; to load a file or a module, use discover(…)" if isinstance(tools, str) else ""
         kind = type(tools).__name__
         raise DefinitionError(
-            f"give tools, definitions, or a list or Catalog of them, not {kind}{named}"
+            f"give tools, definitions, or a list or Catalog of them, not {kind}{hint}"
         )
-    yield from _tools_in(tools, whole, _DEEPEST)
+    yield from _tools_in(tools, whole, _MAX_LEVELS)
 
 
-_DEEPEST = 16
+_MAX_LEVELS = 16
 
 
 def _tools_in(thing: object, whole: type | None, levels: int) -> Iterator[Any]:
     if isinstance(thing, Mapping):
         yield from single_forms(thing)
-    elif _is_one(thing) or not levels or (whole is not None and isinstance(thing, whole)):
+    elif _is_single(thing) or not levels or (whole is not None and isinstance(thing, whole)):
         yield thing
     elif isinstance(thing, Iterable):
         for inner in thing:
@@ -479,7 +487,7 @@ def _tools_in(thing: object, whole: type | None, levels: int) -> Iterator[Any]:
                 yield from _tools_in(inner, whole, levels - 1)
 
 
-def _is_one(thing: object) -> bool:
+def _is_single(thing: object) -> bool:
     if isinstance(thing, (ToolDefinition, type, str, bytes)) or hasattr(thing, "get_definition"):
         return True
     # a pydantic model iterates over its fields
@@ -495,10 +503,10 @@ def offered_tools(
     tool.
     """
     for thing in tools_in(tools):
-        one = as_plain(thing, text)
-        if not hasattr(one, "get_definition"):
-            raise DefinitionError(f"{type(one).__name__} is not a tool: it has no definition")
-        yield one
+        tool = as_plain(thing, text)
+        if not hasattr(tool, "get_definition"):
+            raise DefinitionError(f"{type(tool).__name__} is not a tool: it has no definition")
+        yield tool
 
 
 def as_plain(thing: Any, text: Callable[[str, JsonObject], str] | None = None) -> Any:
@@ -508,7 +516,7 @@ def as_plain(thing: Any, text: Callable[[str, JsonObject], str] | None = None) -
     return PlainTool(thing) if isinstance(thing, ToolDefinition) else thing
 
 
-_MEANT = ("parameters", "inputSchema")  # the names of the schema at providers and in MCP
+_FOREIGN_KEYS = ("parameters", "inputSchema")  # the names of the schema at providers and in MCP
 
 
 def definition_of_form(
@@ -525,9 +533,11 @@ def definition_of_form(
     description, strict = form.get("description") or "", form.get("strict")
     if not isinstance(name, str) or not name:
         raise DefinitionError("a definition needs a name: {name, description, input_schema}")
-    meant = next((key for key in _MEANT if key in form), None)
-    if schema is None and meant is not None:
-        raise DefinitionError(f"{name!r}: unknown key {meant!r} (it is called input_schema here)")
+    foreign_key = next((key for key in _FOREIGN_KEYS if key in form), None)
+    if schema is None and foreign_key is not None:
+        raise DefinitionError(
+            f"{name!r}: unknown key {foreign_key!r} (it is called input_schema here)"
+        )
     if schema is not None and not isinstance(schema, Mapping):
         raise DefinitionError(f"the input_schema of {name!r} is not a JSON object")
     return ToolDefinition(
@@ -580,9 +590,9 @@ def names_in(template: str) -> tuple[str, ...]:
 def stated(template: str, arguments: Mapping[str, JsonValue], result: JsonValue) -> str | None:
     """Return the sentence, or None if a value is missing or cannot be stated in a sentence."""
     fields = result if isinstance(result, dict) else {RESULT: result}
-    said = []
+    pieces = []
     for literal, name, _, _ in Formatter().parse(template):
-        said.append(literal)
+        pieces.append(literal)
         if name is None:
             continue
         value = fields.get(name, arguments.get(name))
@@ -591,5 +601,5 @@ def stated(template: str, arguments: Mapping[str, JsonValue], result: JsonValue)
         text = value if isinstance(value, str) else canonical_json(value)
         if len(text) > _LONGEST or not text.isprintable():
             return None
-        said.append(text)
-    return "".join(said)
+        pieces.append(text)
+    return "".join(pieces)

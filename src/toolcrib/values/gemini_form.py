@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 from toolcrib.errors import DefinitionError
 from toolcrib.values.json import JsonObject
 
-_LISTS = ("functionDeclarations", "function_declarations")
+_LIST_KEYS = ("functionDeclarations", "function_declarations")
 _TYPES = frozenset(("STRING", "NUMBER", "INTEGER", "BOOLEAN", "ARRAY", "OBJECT", "NULL"))
 _NO_TYPE = "TYPE_UNSPECIFIED"
 _SCHEMAS = {
@@ -28,133 +28,139 @@ _SNAKE = {
     "parameters_json_schema": "parametersJsonSchema",
     "response_json_schema": "responseJsonSchema",
 }
-_OF_REQUESTS = frozenset(("behavior",))  # whether the model waits for the answer
+_REQUEST_SETTINGS = frozenset(("behavior",))  # whether the model waits for the answer
 
 
-def each_declared(given: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+def each_declared(form: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     """Split a Gemini tool into one tool per declared function; return any other form as the only item.
 
     Raises DefinitionError for a tool that also runs at its provider.
     """
-    if _LISTS[0] not in given and _LISTS[1] not in given:
-        return (given,)
-    given = {key: value for key, value in given.items() if value is not None}
-    other = next((key for key in given if key not in _LISTS), None)
+    if _LIST_KEYS[0] not in form and _LIST_KEYS[1] not in form:
+        return (form,)
+    form = {key: value for key, value in form.items() if value is not None}
+    other = next((key for key in form if key not in _LIST_KEYS), None)
     if other is not None:
         raise DefinitionError(
             f"a {other[:40]!r} tool runs at its provider: give it to the client, not as a definition"
         )
-    found = [one for key in _LISTS for one in _listed(given.get(key, []))]
-    return [{_LISTS[0]: [one]} for one in found]
+    functions = [function for key in _LIST_KEYS for function in _listed(form.get(key, []))]
+    return [{_LIST_KEYS[0]: [function]} for function in functions]
 
 
-def _listed(found: object) -> Sequence[Any]:
-    if not isinstance(found, list | tuple):
-        raise DefinitionError(f"its {_LISTS[0]} is not a list of functions")
-    return found
+def _listed(functions: object) -> Sequence[Any]:
+    if not isinstance(functions, list | tuple):
+        raise DefinitionError(f"its {_LIST_KEYS[0]} is not a list of functions")
+    return functions
 
 
-def gemini_form(given: Mapping[str, Any]) -> JsonObject | None:
+def gemini_form(form: Mapping[str, Any]) -> JsonObject | None:
     """Convert a declaration into toolcrib's form; return None for another form.
 
     The result has no `input_schema` if the function takes no parameters. Raises DefinitionError.
     """
-    declared = _declaration(given)
-    if declared is None:
+    declaration = _declaration(form)
+    if declaration is None:
         return None
-    made: JsonObject = {}
-    for key, value in declared.items():
+    converted: JsonObject = {}
+    for key, value in declaration.items():
         if key in _SCHEMAS:
-            ours = _SCHEMAS[key]
-            if ours in made:
-                raise DefinitionError(f"{declared.get('name')!r:.80} has two schemas for {ours}")
-            made[ours] = _schema(value, declared) if key in ("parameters", "response") else value
-        elif key not in _OF_REQUESTS:
-            made[key] = value
-    return made
-
-
-def _declaration(given: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the one declaration that a dictionary contains or is, with the API's spelling."""
-    if not given.keys().isdisjoint(_LISTS):
-        found = each_declared(given)
-        if len(found) != 1:
-            raise DefinitionError(
-                f"it holds {len(found)} functions: give one of them, or all to a Catalog"
+            our_key = _SCHEMAS[key]
+            if our_key in converted:
+                raise DefinitionError(
+                    f"{declaration.get('name')!r:.80} has two schemas for {our_key}"
+                )
+            converted[our_key] = (
+                _schema(value, declaration) if key in ("parameters", "response") else value
             )
-        (given,) = found[0][_LISTS[0]]
-        if not isinstance(given, Mapping):
-            raise DefinitionError(f"each function in {_LISTS[0]} must be a dictionary")
-    elif not _is_declaration(given):
+        elif key not in _REQUEST_SETTINGS:
+            converted[key] = value
+    return converted
+
+
+def _declaration(form: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the one declaration that a dictionary contains or is, with the API's spelling."""
+    if not form.keys().isdisjoint(_LIST_KEYS):
+        tools = each_declared(form)
+        if len(tools) != 1:
+            raise DefinitionError(
+                f"it holds {len(tools)} functions: give one of them, or all to a Catalog"
+            )
+        (form,) = tools[0][_LIST_KEYS[0]]
+        if not isinstance(form, Mapping):
+            raise DefinitionError(f"each function in {_LIST_KEYS[0]} must be a dictionary")
+    elif not _is_declaration(form):
         return None
-    return {_SNAKE.get(key, key): value for key, value in given.items() if value is not None}
+    return {_SNAKE.get(key, key): value for key, value in form.items() if value is not None}
 
 
-def _is_declaration(given: Mapping[str, Any]) -> bool:
+def _is_declaration(form: Mapping[str, Any]) -> bool:
     """Return whether a dictionary is a bare declaration. `parameters` alone does not prove it:
     others use that too."""
-    if "type" in given or "input_schema" in given:
+    if "type" in form or "input_schema" in form:
         return False
-    if any(name in given for pair in _SNAKE.items() for name in pair):
+    if any(name in form for pair in _SNAKE.items() for name in pair):
         return True
-    schemas = (given.get("parameters"), given.get("response"))
-    return any(isinstance(one, Mapping) and _is_type(one.get("type")) for one in schemas)
+    schemas = (form.get("parameters"), form.get("response"))
+    return any(isinstance(schema, Mapping) and _is_type(schema.get("type")) for schema in schemas)
 
 
-def _is_type(said: object) -> TypeGuard[str]:
-    return isinstance(said, str) and str.__str__(said) in _TYPES  # google-genai uses an enum
+def _is_type(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and str.__str__(value) in _TYPES  # google-genai uses an enum
 
 
 # Schemas: https://spec.openapis.org/oas/v3.0.3#schema-object, with types in capitals, and with
 # 64-bit integers as strings, as Protocol Buffers write them in JSON.
 
 _COUNTS = ("minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties")
-_WORDS: Mapping[Any, Any] = {
+_KEYWORDS: Mapping[Any, Any] = {
     re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", word): word
     for word in (
         *("anyOf", "oneOf", "prefixItems", "additionalProperties", "uniqueItems"),
         *("propertyOrdering", *_COUNTS),
     )
 } | {"defs": "$defs", "ref": "$ref"}
-_NOT_OURS = frozenset(("nullable", "propertyOrdering"))
+_GEMINI_ONLY = frozenset(("nullable", "propertyOrdering"))
 _WHOLE = re.compile(r"-?[0-9]{1,20}")
 _NUMBER = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?")
 
 
-def _schema(given: Any, declared: Mapping[str, Any]) -> Any:
+def _schema(schema: Any, declaration: Mapping[str, Any]) -> Any:
     try:
-        return _translated(given)
+        return _translated(schema)
     except RecursionError:
-        name = declared.get("name")
+        name = declaration.get("name")
         raise DefinitionError(f"a schema of {name!r:.80} is nested too deeply") from None
 
 
-def _translated(given: Any) -> Any:
+def _translated(schema: Any) -> Any:
     """Translate a schema. Any other value stays unchanged, and is refused as in any other form."""
-    if not isinstance(given, Mapping):
-        return given
-    said: JsonObject = {_WORDS.get(k, k): value for k, value in given.items() if value is not None}
-    made: JsonObject = {
-        key: _READERS[key](value) if key in _READERS else value
-        for key, value in said.items()
-        if key not in _NOT_OURS
+    if not isinstance(schema, Mapping):
+        return schema
+    members: JsonObject = {
+        _KEYWORDS.get(k, k): value for k, value in schema.items() if value is not None
     }
-    if made.get("type") == _NO_TYPE:
-        del made["type"]
-    if made.get("format") == "enum":
-        del made["format"]
-    if "example" in made:
-        made["examples"] = [made.pop("example")]
-    listed = made.get("enum")
-    if isinstance(listed, list) and made.get("type") in ("integer", "number"):
-        made["enum"] = list(map(_number, listed))  # Gemini writes them as strings
-    return _nullable(made) if said.get("nullable") is True else made
+    converted: JsonObject = {
+        key: _READERS[key](value) if key in _READERS else value
+        for key, value in members.items()
+        if key not in _GEMINI_ONLY
+    }
+    if converted.get("type") == _NO_TYPE:
+        del converted["type"]
+    if converted.get("format") == "enum":
+        del converted["format"]
+    if "example" in converted:
+        converted["examples"] = [converted.pop("example")]
+    values = converted.get("enum")
+    if isinstance(values, list) and converted.get("type") in ("integer", "number"):
+        converted["enum"] = list(map(_number, values))  # Gemini writes them as strings
+    return _nullable(converted) if members.get("nullable") is True else converted
 
 
 def _by_name(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
-    return {name: _translated(one) for name, one in value.items()}
+    return {name: _translated(schema) for name, schema in value.items()}
 
 
 def _each(value: Any) -> Any:
@@ -189,13 +195,13 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
 }
 
 
-def _nullable(made: JsonObject) -> JsonObject:
-    kind = made.get("type")
-    if not isinstance(kind, str) or not made.keys().isdisjoint(("anyOf", "oneOf", "$ref")):
-        told: JsonObject = {
-            key: made.pop(key) for key in ("title", "description", "default") if key in made
+def _nullable(schema: JsonObject) -> JsonObject:
+    kind = schema.get("type")
+    if not isinstance(kind, str) or not schema.keys().isdisjoint(("anyOf", "oneOf", "$ref")):
+        descriptive: JsonObject = {
+            key: schema.pop(key) for key in ("title", "description", "default") if key in schema
         }
-        return {**told, "anyOf": [made, {"type": "null"}]}
-    listed = made.get("enum")
-    union = made if kind == "null" else made | {"type": [kind, "null"]}
-    return union | {"enum": [*listed, None]} if isinstance(listed, list) else union
+        return {**descriptive, "anyOf": [schema, {"type": "null"}]}
+    values = schema.get("enum")
+    union = schema if kind == "null" else schema | {"type": [kind, "null"]}
+    return union | {"enum": [*values, None]} if isinstance(values, list) else union

@@ -68,10 +68,10 @@ class _FieldKind(NamedTuple):
     def __str__(self) -> str:
         if self.choices:
             return f"one of {', '.join(map(repr, self.choices))}"
-        named = [_WORDS.get(kind, getattr(kind, "__name__", str(kind))) for kind in self.types]
+        names = [_WORDS.get(kind, getattr(kind, "__name__", str(kind))) for kind in self.types]
         of = f" of {' or '.join(kind.__name__ for kind in self.each)}" if self.each else ""
         return (
-            " or ".join(dict.fromkeys(name for name in named if name != "bool" or len(named) < 3))
+            " or ".join(dict.fromkeys(name for name in names if name != "bool" or len(names) < 3))
             + of
         )
 
@@ -88,69 +88,69 @@ class Checked:
 
     def __post_init__(self) -> None:
         kind = self.__class__
-        fits = _FITS.get(kind) or _written(kind)
+        fits = _FIT_CHECKS.get(kind) or _generated_check(kind)
         if not fits(self):
-            _checked(self)
+            _check_fields(self)
 
 
-_FITS: dict[type, Callable[[Any], bool]] = {}
+_FIT_CHECKS: dict[type, Callable[[Any], bool]] = {}
 """By class, a fast check that accepts most valid values; the others are checked in detail."""
 
 
-def _written(kind: Any) -> Callable[[Any], bool]:
+def _generated_check(kind: Any) -> Callable[[Any], bool]:
     """Generate that function for a class, as dataclasses do.
 
     Each field must be its default, of a class that its hint names, a tuple of such, or one of its
     literal values; logged fields must be ASCII.
     """
-    tests = []
-    known: dict[str, Any] = {"str": str, "tuple": tuple, "type": type, "map": map}
+    checks = []
+    namespace: dict[str, Any] = {"str": str, "tuple": tuple, "type": type, "map": map}
     defaults = {each.name: each.default for each in msgspec.structs.fields(kind)}
-    for at, (name, field, plain) in enumerate(_fields(kind)):
+    for index, (name, field, plain) in enumerate(_fields(kind)):
         value = f"made.{name}"
-        known |= {f"kind_{at}_{n}": each for n, each in enumerate(plain)}
-        either = [f"{value}.__class__ is kind_{at}_{n}" for n in range(len(plain))]
+        namespace |= {f"kind_{index}_{n}": each for n, each in enumerate(plain)}
+        conditions = [f"{value}.__class__ is kind_{index}_{n}" for n in range(len(plain))]
         if defaults[name] is not msgspec.NODEFAULT:
-            known[f"default_{at}"] = defaults[name]
-            either.insert(0, f"{value} is default_{at}")
+            namespace[f"default_{index}"] = defaults[name]
+            conditions.insert(0, f"{value} is default_{index}")
         if field.each:
-            known[f"each_{at}"] = frozenset(field.each)
-            holds = f"not {value} or each_{at}.issuperset(map(type, {value}))"
-            either.append(f"{value}.__class__ is tuple and ({holds})")
+            namespace[f"each_{index}"] = frozenset(field.each)
+            elements_fit = f"not {value} or each_{index}.issuperset(map(type, {value}))"
+            conditions.append(f"{value}.__class__ is tuple and ({elements_fit})")
         if field.choices:
-            known |= {
-                f"kinds_{at}": frozenset(field.types),
-                f"words_{at}": frozenset(field.choices),
+            namespace |= {
+                f"kinds_{index}": frozenset(field.types),
+                f"words_{index}": frozenset(field.choices),
             }
-            either.append(f"{value}.__class__ in kinds_{at} and {value} in words_{at}")
-        tests.append(f"({' or '.join(either) or False})")
+            conditions.append(f"{value}.__class__ in kinds_{index} and {value} in words_{index}")
+        checks.append(f"({' or '.join(conditions) or False})")
         if name in kind.logged:
-            of_text = f"{value}.isascii() if {value}.__class__ is str else not {value}"
-            tests.append(f"{value}.isascii()" if plain == {str} else f"({of_text})")
-    fits: Callable[[Any], bool] = eval(f"lambda made: {' and '.join(tests) or True}", known)  # noqa: S307  own names
-    return _FITS.setdefault(kind, fits)
+            is_text_ascii = f"{value}.isascii() if {value}.__class__ is str else not {value}"
+            checks.append(f"{value}.isascii()" if plain == {str} else f"({is_text_ascii})")
+    fits: Callable[[Any], bool] = eval(f"lambda made: {' and '.join(checks) or True}", namespace)  # noqa: S307  own names
+    return _FIT_CHECKS.setdefault(kind, fits)
 
 
-def _checked(made: Any) -> None:
-    for name, kind, plain in _fields(made.__class__):
-        value = getattr(made, name)
+def _check_fields(struct: Any) -> None:
+    for name, kind, plain in _fields(struct.__class__):
+        value = getattr(struct, name)
         if value.__class__ in plain:
             continue
         if value.__class__ is tuple and not value and tuple in kind.types:
             continue
         if value.__class__ is list and tuple in kind.types:
             value = tuple(value)
-            msgspec.structs.force_setattr(made, name, value)
+            msgspec.structs.force_setattr(struct, name, value)
         if not kind.fits(value):
-            owner = made.__class__.__name__
+            owner = struct.__class__.__name__
             note = _NOTES.get((owner, name), "")
             raise TypeError(
                 f"{owner}: {name} must be {_article(str(kind))}{note}; {came(value, kind.each)}"
             )
-    for name in made.logged:
-        if _SURROGATE.search("".join(getattr(made, name))):
+    for name in struct.logged:
+        if _SURROGATE.search("".join(getattr(struct, name))):
             raise ValueError(
-                f"{made.__class__.__name__}: {name} holds a lone surrogate, which a log cannot hold:"
+                f"{struct.__class__.__name__}: {name} holds a lone surrogate, which a log cannot hold:"
                 " decode the text as UTF-8"
             )
 
@@ -170,11 +170,11 @@ def check_each(
     `kind`."""
     if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__iter__"):
         raise TypeError(f"{name} must be {wanted}; {came(values)}")
-    given = tuple(values)
-    for at, value in enumerate(given):
+    elements = tuple(values)
+    for index, value in enumerate(elements):
         if not isinstance(value, kind):
-            raise TypeError(f"{name} must be {wanted}; {name}[{at}]: {came(value)}")
-    return given
+            raise TypeError(f"{name} must be {wanted}; {name}[{index}]: {came(value)}")
+    return elements
 
 
 def names_wrong_types(function: Callable[P, R]) -> Callable[P, R]:
@@ -203,11 +203,11 @@ def _naming(
             check(args, kwargs)
             try:
                 return await function(*args, **kwargs)
-            except _PYTHONS_OWN as error:
-                told = _told(function, error, args, kwargs)
-                if told is error:
+            except _BUILTIN_ERRORS as error:
+                explained = _explained_error(function, error, args, kwargs)
+                if explained is error:
                     raise
-            raise told
+            raise explained
 
         return cast("Callable[P, R]", awaited)
 
@@ -216,11 +216,11 @@ def _naming(
         check(args, kwargs)
         try:
             return function(*args, **kwargs)
-        except _PYTHONS_OWN as error:
-            told = _told(function, error, args, kwargs)
-            if told is error:
+        except _BUILTIN_ERRORS as error:
+            explained = _explained_error(function, error, args, kwargs)
+            if explained is error:
                 raise
-        raise told
+        raise explained
 
     return called
 
@@ -235,17 +235,17 @@ class _Arguments:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
-        self._known: tuple[list[_Hinted], _Hinted, Mapping[str, _Hinted]] | None = None
+        self._hinted: tuple[list[_Hinted], _Hinted, Mapping[str, _Hinted]] | None = None
 
     def check(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        by_place, others, by_name = self._known or self._read()
-        given: Iterable[tuple[_Hinted, Any]] = zip(
-            chain(by_place, repeat(others)), args, strict=False
+        by_position, variadic, by_name = self._hinted or self._read()
+        pairs: Iterable[tuple[_Hinted, Any]] = zip(
+            chain(by_position, repeat(variadic)), args, strict=False
         )
         if kwargs:
-            given = chain(given, ((by_name.get(name, _ANY), kwargs[name]) for name in kwargs))
-        for (name, kind, plain), value in given:
-            if value.__class__ not in plain and kind is not None and not _is_taken(kind, value):
+            pairs = chain(pairs, ((by_name.get(name, _ANY), kwargs[name]) for name in kwargs))
+        for (name, kind, plain), value in pairs:
+            if value.__class__ not in plain and kind is not None and not _is_accepted(kind, value):
                 raise self._wrong(name, kind, value)
 
     def _wrong(self, name: str, kind: _FieldKind, value: object) -> TypeError:
@@ -258,41 +258,46 @@ class _Arguments:
         except NameError:  # from an optional extra that is not installed
             hints = {}
         parameters = inspect.signature(self._function).parameters.values()
-        named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-        known = {
-            one.name: (one.name, bare := kind._replace(each=(), choices=()), _plain(bare))
-            for one in parameters
-            if one.name in hints and (kind := _kind(hints[one.name])) is not None
-            if one.kind is not one.VAR_KEYWORD and all(map(_is_told_by_class, kind.types))
+        keyword_kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        hinted = {
+            parameter.name: (
+                parameter.name,
+                class_kind := kind._replace(each=(), choices=()),
+                _plain(class_kind),
+            )
+            for parameter in parameters
+            if parameter.name in hints and (kind := _kind(hints[parameter.name])) is not None
+            if parameter.kind is not parameter.VAR_KEYWORD
+            and all(map(_is_checked_by_class, kind.types))
         }
-        by_place = [known.get(p.name, _ANY) for p in parameters if p.kind < p.VAR_POSITIONAL]
-        many = [known.get(p.name, _ANY) for p in parameters if p.kind is p.VAR_POSITIONAL]
-        by_name = {p.name: known.get(p.name, _ANY) for p in parameters if p.kind in named}
-        self._known = by_place, many[0] if many else _ANY, by_name
-        return self._known
+        by_position = [hinted.get(p.name, _ANY) for p in parameters if p.kind < p.VAR_POSITIONAL]
+        variadic = [hinted.get(p.name, _ANY) for p in parameters if p.kind is p.VAR_POSITIONAL]
+        by_name = {p.name: hinted.get(p.name, _ANY) for p in parameters if p.kind in keyword_kinds}
+        self._hinted = by_position, variadic[0] if variadic else _ANY, by_name
+        return self._hinted
 
 
-def _is_taken(kind: _FieldKind, value: object) -> bool:
+def _is_accepted(kind: _FieldKind, value: object) -> bool:
     """Return whether a value fits. The function itself judges elements and literal values."""
     if isinstance(value, list) and tuple in kind.types:
         return True
-    return _is_meant(kind, value)
+    return _fits(kind, value)
 
 
-def _is_told_by_class(kind: Any) -> bool:
+def _is_checked_by_class(kind: Any) -> bool:
     """Return whether only an instance will do. For other classes a lookalike, such as a file, will."""
-    return kind in _TOLD or str(getattr(kind, "__module__", "")).startswith("toolcrib")
+    return kind in _CHECKED_BY_CLASS or str(getattr(kind, "__module__", "")).startswith("toolcrib")
 
 
-_TOLD = frozenset(
+_CHECKED_BY_CLASS = frozenset(
     (str, bytes, int, float, bool, type(None), tuple, list, dict, frozenset, Mapping, Callable)
 )
 
 
-_PYTHONS_OWN = (AttributeError, LookupError, TypeError, ValueError)
+_BUILTIN_ERRORS = (AttributeError, LookupError, TypeError, ValueError)
 
 
-def _told(
+def _explained_error(
     function: Callable[..., Any], error: Exception, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Exception:
     """Return an error about the first argument that does not match its hint, else the original."""
@@ -300,21 +305,21 @@ def _told(
         return error
     signature = inspect.signature(function)
     try:
-        given = signature.bind(*args, **kwargs).arguments
+        arguments = signature.bind(*args, **kwargs).arguments
     except TypeError:  # too many or too few; Python's message says so
         return error
     hints = get_type_hints(function)
     owner = function.__qualname__.removesuffix(".__init__")
-    for name, value in given.items():
-        many = signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
+    for name, value in arguments.items():
+        is_variadic = signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
         kind = _kind(hints[name]) if name in hints else None
-        for one in value if many else (value,):
-            if kind is not None and not _is_meant(kind, one):
-                return TypeError(f"{owner}: {name} must be {_article(str(kind))}; {came(one)}")
-            for at, element, each in _odd_elements(hints.get(name), one):
+        for argument in value if is_variadic else (value,):
+            if kind is not None and not _fits(kind, argument):
+                return TypeError(f"{owner}: {name} must be {_article(str(kind))}; {came(argument)}")
+            for index, element, expected in _odd_elements(hints.get(name), argument):
                 return TypeError(
-                    f"{owner}: each item of {name} must be {_article(str(each))}; "
-                    f"{name}[{at}]: {came(element)}"
+                    f"{owner}: each item of {name} must be {_article(str(expected))}; "
+                    f"{name}[{index}]: {came(element)}"
                 )
     return error
 
@@ -325,12 +330,12 @@ def _odd_elements(hint: Any, value: object) -> Iterator[tuple[int, object, _Fiel
     if len(kinds) != 1 or get_origin(hint) is type or not isinstance(value, list | tuple):
         return
     kind = _kind(kinds[0])
-    for at, element in enumerate(value):
-        if kind is not None and not _is_meant(kind, element):
-            yield at, element, kind
+    for index, element in enumerate(value):
+        if kind is not None and not _fits(kind, element):
+            yield index, element, kind
 
 
-def _is_meant(kind: _FieldKind, value: object) -> bool:
+def _fits(kind: _FieldKind, value: object) -> bool:
     """Return whether a value fits. A string is a sequence to Python, but never meant as one."""
     if isinstance(value, str | bytes) and type(value) not in kind.types:
         return False
@@ -366,10 +371,10 @@ _ALL_OF: dict[tuple[Any, ...], tuple[Any, ...]] = {(bool,): (False, True), (type
 
 
 @lru_cache(maxsize=256)
-def _fields(made: Any) -> tuple[tuple[str, _FieldKind, frozenset[Any]], ...]:
+def _fields(cls: Any) -> tuple[tuple[str, _FieldKind, frozenset[Any]], ...]:
     """Return the fields that can be checked, their kinds, and classes that need no more checks."""
-    hints = get_type_hints(made)
-    names = made.__struct_fields__
+    hints = get_type_hints(cls)
+    names = cls.__struct_fields__
     kinds = ((name, _kind(hints[name])) for name in names)
     return tuple((name, kind, _plain(kind)) for name, kind in kinds if kind is not None)
 
@@ -390,14 +395,14 @@ def _kind(hint: Any) -> _FieldKind | None:
         return _FieldKind(tuple({type(choice) for choice in get_args(hint)}), (), get_args(hint))
     if origin in (Union, types.UnionType):
         kinds = [_kind(part) for part in get_args(hint)]
-        known = [kind for kind in kinds if kind is not None]
-        if len(known) < len(kinds):
+        checkable = [kind for kind in kinds if kind is not None]
+        if len(checkable) < len(kinds):
             return None
-        each = tuple(kind for one in known for kind in one.each)
-        types_ = tuple(kind for one in known for kind in one.types)
-        parts = [one.choices or _ALL_OF.get(one.types, ()) for one in known]
+        each = tuple(kind for checked in checkable for kind in checked.each)
+        types_ = tuple(kind for checked in checkable for kind in checked.types)
+        parts = [checked.choices or _ALL_OF.get(checked.types, ()) for checked in checkable]
         choices = tuple(choice for part in parts for choice in part)
-        has_words = all(parts) and any(one.choices for one in known)
+        has_words = all(parts) and any(checked.choices for checked in checkable)
         return _FieldKind(types_, each, choices if has_words else ())
     if origin is tuple:
         element = _kind(get_args(hint)[0])
