@@ -33,8 +33,8 @@ class _WithMediaType(Veiled):
     media_type: str
 
     def _hides(self, name: str) -> bool:
-        is_none = name == "media_type" and not _MEDIA_TYPE.fullmatch(self.media_type)
-        return is_none or super()._hides(name)
+        is_malformed = name == "media_type" and not _MEDIA_TYPE.fullmatch(self.media_type)
+        return is_malformed or super()._hides(name)
 
 
 class Image(Checked, _WithMediaType, msgspec.Struct, frozen=True, omit_defaults=True, tag="image"):
@@ -206,7 +206,7 @@ def holds_content(value: object) -> bool:
 
 Kind: TypeAlias = Literal["text", "image", "audio", "video", "file", "link"]
 Media: TypeAlias = Image | File
-_ALSO = {"image/jpg": "image/jpeg", "audio/mp3": "audio/mpeg"} | dict.fromkeys(
+_SAME_TYPES = {"image/jpg": "image/jpeg", "audio/mp3": "audio/mpeg"} | dict.fromkeys(
     ("audio/x-wav", "audio/wave", "audio/vnd.wave"), "audio/wav"
 )
 _TEXTS = frozenset(
@@ -247,17 +247,17 @@ def info_of(part: Part) -> PartInfo:
         return PartInfo(kind, media_type, part.size or 0)
     if isinstance(part, File) and part.text:
         return PartInfo(kind, media_type, len(part.text.encode()))
-    given = inline_data(part)
-    if given is None:
+    base64_text = inline_data(part)
+    if base64_text is None:
         return PartInfo(kind, media_type)
-    data = b64decode(given, validate=True)
+    data = b64decode(base64_text, validate=True)
     return PartInfo(kind, media_type, len(data), sha256(data).hexdigest())
 
 
 def brief_of(part: Media) -> PartInfo:
     """Describe a part without decoding its data. Never raises."""
-    given = inline_data(part)
-    size = 0 if given is None else len(given) * 3 // 4 - given[-2:].count("=")
+    base64_text = inline_data(part)
+    size = 0 if base64_text is None else len(base64_text) * 3 // 4 - base64_text[-2:].count("=")
     if isinstance(part, File) and part.text:
         size = len(part.text.encode("utf-8", "surrogatepass"))
     return PartInfo(kind_of(part), media_type_of(part), size)
@@ -286,11 +286,11 @@ def kind_of(part: Part) -> Kind:
 
 def media_type_of(part: Image | File | Link) -> str:
     """Return the media type without parameters, by providers' name for it; empty if malformed."""
-    said = part.media_type
+    stated_type = part.media_type
     if not isinstance(part, Link) and part.url.startswith("data:"):
-        said = part.url.removeprefix("data:").partition(",")[0]
-    plain = said.partition(";")[0].strip().lower()
-    return _ALSO.get(plain, plain) if _MEDIA_TYPE.fullmatch(plain) else ""
+        stated_type = part.url.removeprefix("data:").partition(",")[0]
+    plain = stated_type.partition(";")[0].strip().lower()
+    return _SAME_TYPES.get(plain, plain) if _MEDIA_TYPE.fullmatch(plain) else ""
 
 
 def inline_data(part: Media) -> str | None:
@@ -307,15 +307,15 @@ def text_in(part: Part) -> str | None:
         case str():
             return part
         case Link():
-            said = [part.name and f"{_quoted(part.name)}: ", part.uri]
+            pieces = [part.name and f"{_quoted(part.name)}: ", part.uri]
             media_type = media_type_of(part)
-            said += [f" ({media_type})"] if media_type else []
-            said += [f": {part.description}"] if part.description else []
-            return f"[link] {''.join(said)}"
+            pieces += [f" ({media_type})"] if media_type else []
+            pieces += [f": {part.description}"] if part.description else []
+            return f"[link] {''.join(pieces)}"
         case File():
             text = _text_of(part)
-            named = " ".join(filter(None, (part.name and _quoted(part.name), media_type_of(part))))
-            return None if text is None else f"[file {named}]\n{text}"
+            label = " ".join(filter(None, (part.name and _quoted(part.name), media_type_of(part))))
+            return None if text is None else f"[file {label}]\n{text}"
         case Image():
             return None
         case _:
@@ -337,16 +337,16 @@ def _text_of(file: File) -> str | None:
 
 def told_in_text(parts: Iterable[Part], *, why: str = "not shown here") -> list[str]:
     """Return each part as text, for readers that accept only that: its text, or a note about it."""
-    told = []
+    texts = []
     for part in parts:
         text = text_in(part)
         if text is None and isinstance(part, Image | File):
-            given, info = inline_data(part), brief_of(part)
+            base64_text, info = inline_data(part), brief_of(part)
             name = f" {_quoted(part.name)}" if isinstance(part, File) and part.name else ""
-            where = f" at {part.url[:_LONGEST_NAME]}" if given is None else ""
+            where = f" at {part.url[:_LONGEST_NAME]}" if base64_text is None else ""
             text = f"[{info.kind}{name}: {info}{where}; {why}]"
-        told.append(text or "")
-    return [text for text in told if text.strip()]
+        texts.append(text or "")
+    return [text for text in texts if text.strip()]
 
 
 def _quoted(name: str) -> str:
@@ -359,7 +359,7 @@ def _encoded(owner: str, data: bytes) -> str:
 
 
 def _bytes_of(part: Media) -> bytes:
-    given = inline_data(part)
-    if given is None:
+    base64_text = inline_data(part)
+    if base64_text is None:
         raise ValueError("it has a URL instead of data, and URLs are not fetched")
-    return b64decode(given, validate=True)
+    return b64decode(base64_text, validate=True)

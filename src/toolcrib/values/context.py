@@ -85,15 +85,15 @@ class RunTally(Veiled, msgspec.Struct, dict=True):
     def counted(self) -> dict[str, int]:
         """How often each call was made, by its key, since this process has known the run. Not
         saved."""
-        known: dict[str, int] = self.__dict__.setdefault("counted", {})
-        return known
+        counts: dict[str, int] = self.__dict__.setdefault("counted", {})
+        return counts
 
     @property
     def within(self) -> dict[str, SpentWithin]:
         """What was spent within each call whose tool is an agent, by its key, if no agent makes the
         run. Not saved."""
-        known: dict[str, SpentWithin] = self.__dict__.setdefault("within", {})
-        return known
+        spent: dict[str, SpentWithin] = self.__dict__.setdefault("within", {})
+        return spent
 
     def copied(self) -> RunTally:
         """Return an equal, independent tally."""
@@ -106,11 +106,17 @@ class RunTally(Veiled, msgspec.Struct, dict=True):
 
     def approval_of(self, hydrated: Hydrated, caller: str) -> ToolApproval | None:
         """Return the run-wide approval that covers this call, the widest if several, or None."""
-        about = (hydrated.definition.digest, caller)
-        given = [one for one in self.approved if (one.definition_digest, one.caller) == about]
-        mac = self.mac_of(hydrated) if any(one.arguments_mac for one in given) else None
-        covering = [one for one in given if one.arguments_mac in ("", mac)]
-        return min(covering, key=lambda one: one.arguments_mac, default=None)
+        key = (hydrated.definition.digest, caller)
+        approvals = [
+            approval
+            for approval in self.approved
+            if (approval.definition_digest, approval.caller) == key
+        ]
+        mac = (
+            self.mac_of(hydrated) if any(approval.arguments_mac for approval in approvals) else None
+        )
+        covering = [approval for approval in approvals if approval.arguments_mac in ("", mac)]
+        return min(covering, key=lambda approval: approval.arguments_mac, default=None)
 
     def mac_of(self, hydrated: Hydrated) -> str | None:
         """Return the `mac` of a call's effective arguments.
@@ -118,8 +124,8 @@ class RunTally(Veiled, msgspec.Struct, dict=True):
         None if they cannot be compared with those of another call, because a default factory made a
         value that JSON cannot restore.
         """
-        made = hydrated.building.pinned.values()
-        if any(isinstance(each, list) and [] in each for each in made):
+        pinned = hydrated.building.pinned.values()
+        if any(isinstance(value, list) and [] in value for value in pinned):
             return None
         return self.mac(hydrated.canonical.decode(), hydrated.defaults)
 
@@ -182,7 +188,7 @@ class RunTally(Veiled, msgspec.Struct, dict=True):
     def take_up(self, elapsed: float, approved: Iterable[ToolApproval] = ()) -> None:
         """Add what another process did in this run: the seconds taken and run-wide approvals."""
         self.started = min(self.started, time.monotonic() - elapsed)
-        self.approved += tuple(given for given in approved if given not in self.approved)
+        self.approved += tuple(approval for approval in approved if approval not in self.approved)
 
     @property
     def elapsed(self) -> float:
@@ -345,8 +351,8 @@ def patiently(
     steps: StepRunner | None, work: Callable[[], Awaitable[T]]
 ) -> Callable[[], Awaitable[T]]:
     """Wrap work that needs a store in the retries of the run's steps, if they have any."""
-    tried = getattr(steps, "patiently", None)
-    return work if tried is None else partial(tried, work)
+    retrying = getattr(steps, "patiently", None)
+    return work if retrying is None else partial(retrying, work)
 
 
 class CallScope(msgspec.Struct, frozen=True):
@@ -406,8 +412,10 @@ class CallScope(msgspec.Struct, frozen=True):
 
     def asked_about(self, call_id: str) -> Iterator[tuple[str, ApprovalRequest]]:
         """Yield, by question id, the requests about a call of this run, whatever the arguments."""
-        own = (call_id, self.tally.run_id)
-        return (item for item in self.asked.items() if (item[1].call_id, item[1].run_id) == own)
+        call_key = (call_id, self.tally.run_id)
+        return (
+            item for item in self.asked.items() if (item[1].call_id, item[1].run_id) == call_key
+        )
 
 
 class PolicyContext(msgspec.Struct, frozen=True, gc=False):

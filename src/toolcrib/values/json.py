@@ -137,9 +137,11 @@ def fresh(text: str | bytes | bytearray) -> JsonObject:
     Raises ValueError for NaN and infinities, and for text nested too deep to be parsed.
     """
     data = text.encode() if isinstance(text, str) else text
-    wide = may_hold_wide_integer(data)
-    made: JsonObject = from_json(data, allow_inf_nan=False) if wide else orjson.loads(data)
-    return made
+    has_wide_integer = may_hold_wide_integer(data)
+    value: JsonObject = (
+        from_json(data, allow_inf_nan=False) if has_wide_integer else orjson.loads(data)
+    )
+    return value
 
 
 EXACT = 2**53
@@ -174,19 +176,19 @@ def kept_apart(data: bytes) -> Any:
     has_small = (b"e-" in data or b"E-" in data) and _MAY_BE_ZERO.search(data) is not None
     if not has_small and data.translate(_RUNS).find(_NEEDS_ROUNDING) < 0:
         return None
-    found = []
+    rounded = []
 
     def read(text: str) -> float:
         value = float(text)
         if not is_whole(value) or (exact := _exact(text)) == value:
             return value
-        found.append(text)
+        rounded.append(text)
         if abs(value) >= EXACT / 2:  # from here on floats have no fractions
             return copysign(EXACT / 2 - 0.5, value)
         return nextafter(value, inf if exact > value else -inf)
 
     value = json.loads(data, parse_float=read)
-    return value if found else None
+    return value if rounded else None
 
 
 def _exact(text: str) -> Decimal:
@@ -211,11 +213,11 @@ def _member(member: tuple[str, Any]) -> str:
 def _sorted(value: Mapping[Any, Any]) -> list[tuple[str, Any]]:
     """Sort by UTF-16 code units, which for ASCII is the order of the characters."""
     try:
-        plain = "".join(value).isascii()
+        is_ascii = "".join(value).isascii()
     except TypeError:
-        strange = next(key for key in value if not isinstance(key, str))
-        raise TypeError(f"a {type(strange).__name__} cannot be a key in JSON") from None
-    return sorted(value.items(), key=_name if plain else _utf16)
+        bad_key = next(key for key in value if not isinstance(key, str))
+        raise TypeError(f"a {type(bad_key).__name__} cannot be a key in JSON") from None
+    return sorted(value.items(), key=_name if is_ascii else _utf16)
 
 
 _name = itemgetter(0)
@@ -275,22 +277,22 @@ def keyed_digest(key: bytes, *parts: str) -> str:
     It is HMAC-SHA256 over the texts, each preceded by its length, so that no two lists of texts
     give the same input. Digests made with different keys have different ids and cannot be compared.
     """
-    named, begun = _digests_by(key)
+    prefix, keyed_hmac = _digests_by(key)
     message = b""
     for part in parts:
         data = part.encode("utf-8", "surrogatepass")
         message += len(data).to_bytes(8, "big") + data
-    made = begun.copy()
-    made.update(message)
-    return named + made.hexdigest()
+    message_hmac = keyed_hmac.copy()
+    message_hmac.update(message)
+    return prefix + message_hmac.hexdigest()
 
 
 @lru_cache(maxsize=16)
 def _digests_by(key: bytes) -> tuple[str, hmac.HMAC]:
     """Return the prefix of all digests made with a key, and its HMAC. They are cached because
     creating them takes twice as long as the rest."""
-    known_by = hmac.digest(key, b"id of this key", "sha256").hex()[:8]
-    return f"hmac:{known_by}:", hmac.new(key, b"texts", "sha256")
+    key_id = hmac.digest(key, b"id of this key", "sha256").hex()[:8]
+    return f"hmac:{key_id}:", hmac.new(key, b"texts", "sha256")
 
 
 def encodable(text: str) -> str:
@@ -360,11 +362,11 @@ class Veiled:
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         """Hide the same fields from rich, whose tracebacks show local values."""
-        told = []
+        fields = []
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            told.append((name, _Veil(value) if value and self._hides(name) else value))
-        return told
+            fields.append((name, _Veil(value) if value and self._hides(name) else value))
+        return fields
 
 
 class _Veil:
@@ -373,13 +375,13 @@ class _Veil:
     def __init__(self, value: object) -> None:
         match value:
             case str():
-                self._told = f"<{len(value)} characters>"
+                self._text = f"<{len(value)} characters>"
             case bytes():
-                self._told = f"<{len(value)} bytes>"
+                self._text = f"<{len(value)} bytes>"
             case list() | tuple() | dict():
-                self._told = f"<{len(value)} items>"
+                self._text = f"<{len(value)} items>"
             case _:
-                self._told = f"<{type(value).__name__}>"
+                self._text = f"<{type(value).__name__}>"
 
     def __repr__(self) -> str:
-        return self._told
+        return self._text

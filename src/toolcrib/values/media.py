@@ -17,7 +17,7 @@ from toolcrib.values.typed import check_type
 LARGEST = 20 * 1024 * 1024
 """The default limit on the size of a file, in bytes."""
 _HEAD = 64  # bytes that identify a file
-_SIGNS = (
+_SIGNATURES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
     (b"GIF87a", "image/gif"),
@@ -52,15 +52,15 @@ _BRANDS = {  # of ISO media files
     b"qt  ": "video/quicktime",
     b"M4A ": "audio/mp4",
 }
-_NAMED = {  # text files whose names some Python versions and systems do not know
+_TYPES_BY_SUFFIX = {  # text files whose names some Python versions and systems do not know
     ".jsonl": "application/jsonl",
     ".md": "text/markdown",
     ".toml": "application/toml",
     ".yaml": "application/yaml",
     ".yml": "application/yaml",
 }
-_SHOWN = frozenset([kind for _, kind in _SIGNS] + [*_FORMS.values(), *_BRANDS.values()])
-_ALWAYS = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
+_DETECTABLE = frozenset([kind for _, kind in _SIGNATURES] + [*_FORMS.values(), *_BRANDS.values()])
+_ALWAYS_SIGNED = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 """Every file of these types begins with its signature. A PDF or a recording may have bytes before
 it."""
 _ALIKE = (  # types that their first bytes do not distinguish
@@ -72,14 +72,16 @@ _ALIKE = (  # types that their first bytes do not distinguish
 
 def shown_type(data: bytes) -> str:
     """Return the media type that the first bytes show; empty if they match no known type."""
-    for sign, media_type in _SIGNS:
-        if data.startswith(sign):
+    for signature, media_type in _SIGNATURES:
+        if data.startswith(signature):
             return media_type
     if data.startswith(b"BM") and data[6:10] == b"\0\0\0\0":
         return "image/bmp"
     if data[4:8] == b"ftyp":
-        found = _BRANDS.get(data[8:12], "video/mp4")
-        return "image/avif" if found == "image/heif" and b"avif" in data[16:_HEAD] else found
+        brand_type = _BRANDS.get(data[8:12], "video/mp4")
+        return (
+            "image/avif" if brand_type == "image/heif" and b"avif" in data[16:_HEAD] else brand_type
+        )
     return _FORMS.get((data[:4], data[8:12]), "")
 
 
@@ -97,14 +99,14 @@ def contradiction(media_type: str, data: str) -> str:
     If files of a type need not begin with a signature, the type is believed unless another one
     shows.
     """
-    if media_type not in _SHOWN:
+    if media_type not in _DETECTABLE:
         return ""
-    found = shown_type(b64decode(data[: _HEAD * 2]))
-    if not found and media_type not in _ALWAYS:
+    detected = shown_type(b64decode(data[: _HEAD * 2]))
+    if not detected and media_type not in _ALWAYS_SIGNED:
         return ""
-    if found == media_type or any({found, media_type} <= alike for alike in _ALIKE):
+    if detected == media_type or any({detected, media_type} <= alike for alike in _ALIKE):
         return ""
-    return f"its first bytes are those of {found or 'something else'}, and not of {media_type}"
+    return f"its first bytes are those of {detected or 'something else'}, and not of {media_type}"
 
 
 def read_file(path: str | Path, *, max_bytes: int) -> bytes:
@@ -115,21 +117,22 @@ def read_file(path: str | Path, *, max_bytes: int) -> bytes:
     """
     check_type("path", path, (str, Path), "a str or a Path")
     check_type("max_bytes", max_bytes, int, "a number of bytes")
-    place = Path(path)
+    file_path = Path(path)
     try:
-        if not place.is_file():
-            what = "that is not a regular file" if place.exists() else "there is no such file"
-            raise SourceError(f"{place}: {'that is a folder' if place.is_dir() else what}")
-        most = min(max_bytes, max(place.stat().st_size, LARGEST))  # its memory is allocated first
-        with place.open("rb") as file:
-            data = file.read(most + 1)
+        if not file_path.is_file():
+            what = "that is not a regular file" if file_path.exists() else "there is no such file"
+            raise SourceError(f"{file_path}: {'that is a folder' if file_path.is_dir() else what}")
+        # the memory for the limit is allocated first, so it is no larger than the file needs
+        limit = min(max_bytes, max(file_path.stat().st_size, LARGEST))
+        with file_path.open("rb") as file:
+            data = file.read(limit + 1)
     except (OSError, ValueError) as error:  # a path with a NUL is a ValueError
-        why = getattr(error, "strerror", None) or error
-        raise SourceError(f"{place} cannot be read: {why}") from None
-    if len(data) > most:
-        raise SourceError(f"{place} is larger than max_bytes={max_bytes:,} allows")
+        reason = getattr(error, "strerror", None) or error
+        raise SourceError(f"{file_path} cannot be read: {reason}") from None
+    if len(data) > limit:
+        raise SourceError(f"{file_path} is larger than max_bytes={max_bytes:,} allows")
     if not data:
-        raise SourceError(f"{place} is empty")
+        raise SourceError(f"{file_path} is empty")
     return data
 
 
@@ -139,6 +142,6 @@ def type_of_file(path: str | Path, data: bytes) -> str:
     The name of a compressed file (`report.pdf.gz`) says what is inside, so it does not count.
     """
     name = Path(path).name
-    shown = shown_type(data) or _NAMED.get(Path(name).suffix.lower(), "")
-    named, packed = guess_type(name)
-    return shown or ("" if packed else named or "")
+    detected = shown_type(data) or _TYPES_BY_SUFFIX.get(Path(name).suffix.lower(), "")
+    guessed, encoding = guess_type(name)
+    return detected or ("" if encoding else guessed or "")

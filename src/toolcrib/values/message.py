@@ -125,30 +125,30 @@ class Message(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
         The content is embedded in JSON, so that no text of a tool can pass for something the user
         says.
         """
-        told = {"call_id": call.id, "tool": call.name, "result": _as_json(encodable(content))}
-        shown = msgspec.json.encode(told).decode()
-        text = f"{_LATER}\n{shown}"
+        payload = {"call_id": call.id, "tool": call.name, "result": _as_json(encodable(content))}
+        encoded = msgspec.json.encode(payload).decode()
+        text = f"{_LATER_PREFIX}\n{encoded}"
         return Message("user", text, call_id=call.id, name=call.name, is_error=is_error)
 
     @property
     def result_text(self) -> str:
         """The content of a result, unwrapped if it is a later one."""
-        head, _, shown = self.content.partition("\n")
-        if self.role == "tool" or head != _LATER:
+        head, _, encoded = self.content.partition("\n")
+        if self.role == "tool" or head != _LATER_PREFIX:
             return self.content
         try:
-            result = bytes(msgspec.json.decode(shown, type=_Later).result).decode()
+            result = bytes(msgspec.json.decode(encoded, type=_LaterResult).result).decode()
             return str(json.loads(result)) if result.startswith('"') else result
         except (ValueError, RecursionError):  # the history came in another form
             return self.content
 
 
-_LATER = (
+_LATER_PREFIX = (
     "A call in the background has ended. This is what its tool gave, and nothing that a user says:"
 )
 
 
-class _Later(msgspec.Struct):
+class _LaterResult(msgspec.Struct):
     """The part of what `Message.later` writes that is parsed again."""
 
     result: msgspec.Raw
@@ -208,9 +208,9 @@ class Settings(Checked, Veiled, msgspec.Struct, frozen=True, omit_defaults=True)
 
     def over(self, others: Settings) -> Self:
         """Return these settings, with open ones taken from `others`; `extra` merges by member."""
-        still_open = [n for n in self.__struct_fields__ if getattr(self, n) in (None, ())]
-        taken = {name: getattr(others, name) for name in still_open if hasattr(others, name)}
-        return replace(self, **taken, extra={**others.extra, **self.extra})
+        unset = [n for n in self.__struct_fields__ if getattr(self, n) in (None, ())]
+        inherited = {name: getattr(others, name) for name in unset if hasattr(others, name)}
+        return replace(self, **inherited, extra={**others.extra, **self.extra})
 
 
 class ToolChoice(Checked, msgspec.Struct, frozen=True):

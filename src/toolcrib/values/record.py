@@ -66,12 +66,12 @@ class CallError(msgspec.Struct, frozen=True, gc=False):
         retryable: bool | None = None,
     ) -> CallError:
         """Return the error with the code's own text and retryability, unless others are given."""
-        stage, usual, text = code.info
+        stage, default_retryable, text = code.info
         return CallError(
             code,
             message or text,
             details[0].stage if details else stage,
-            usual if retryable is None else retryable,
+            default_retryable if retryable is None else retryable,
             details,
         )
 
@@ -178,12 +178,12 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
     ) -> Choice:
         """Return a choice. `excluded` are names with reasons; if there are many, only the first are
         kept."""
-        kept, count = [], 0
-        for name, why in excluded:
+        first_excluded, count = [], 0
+        for name, reason in excluded:
             count += 1
             if count <= _MOST_EXCLUDED:
-                kept.append(Candidate.of(name, None, why))
-        return Choice(scorer, tuple(offered), tuple(kept), count, timed_out)
+                first_excluded.append(Candidate.of(name, None, reason))
+        return Choice(scorer, tuple(offered), tuple(first_excluded), count, timed_out)
 
     def with_offered(self, found: Iterable[Candidate]) -> Choice:
         """Return the choice with tools added that were found later."""
@@ -193,7 +193,7 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def about(self, name: str) -> Candidate | None:
         """Return what the choice says about an offered tool."""
-        return next((found for found in self.offered if found.name == name), None)
+        return next((candidate for candidate in self.offered if candidate.name == name), None)
 
 
 class Expense(msgspec.Struct, frozen=True):
@@ -211,8 +211,8 @@ class Expense(msgspec.Struct, frozen=True):
         calls: dict[str, int] = {}
         costs: dict[str, float] = {}
         total = 0.0
-        for each in definitions:
-            name, cost = each.name, each.annotations.cost
+        for definition in definitions:
+            name, cost = definition.name, definition.annotations.cost
             calls[name] = calls.get(name, 0) + 1
             if cost:
                 costs[name] = costs.get(name, 0.0) + cost
@@ -239,10 +239,10 @@ class Expense(msgspec.Struct, frozen=True):
         return Expense(max(0, more.turns), sum(calls.values()), sum(costs.values()), calls, costs)
 
 
-def _sums(ones: Mapping[str, T], others: Mapping[str, T], sign: int) -> dict[str, T]:
+def _sums(first: Mapping[str, T], second: Mapping[str, T], sign: int) -> dict[str, T]:
     zero: Any = 0
-    sums = dict(ones)
-    for name, number in others.items():
+    sums = dict(first)
+    for name, number in second.items():
         sums[name] = sums.get(name, zero) + sign * number
     return sums if all(sums.values()) else {name: sum_ for name, sum_ in sums.items() if sum_}
 
@@ -325,28 +325,32 @@ def prompt_of(
     they may be shown, and a tool's result may be secret. Images and files are represented by sizes
     and digests.
     """
-    said = [_said(m) for m in messages if m.role in PEOPLE and not m.from_tool]
+    prompt_messages = [
+        _prompt_message(message)
+        for message in messages
+        if message.role in PEOPLE and not message.from_tool
+    ]
     digests = [tool.get_definition().digest for tool in tools]
-    return Attachment.of("prompt", {"messages": said, "tools": digests}, run_id=run_id)
+    return Attachment.of("prompt", {"messages": prompt_messages, "tools": digests}, run_id=run_id)
 
 
-def _said(message: Message) -> dict[str, object]:
-    told: dict[str, object] = {"role": message.role, "content": encodable(message.content)}
+def _prompt_message(message: Message) -> dict[str, object]:
+    fields: dict[str, object] = {"role": message.role, "content": encodable(message.content)}
     if message.images:
-        told["images"] = [_said_image(image) for image in message.images]
+        fields["images"] = [_prompt_image(image) for image in message.images]
     if message.parts:
-        told["parts"] = [_said_part(part) for part in message.parts]
-    return told
+        fields["parts"] = [_prompt_part(part) for part in message.parts]
+    return fields
 
 
-def _said_image(image: Image) -> object:
+def _prompt_image(image: Image) -> object:
     """Return only a digest if the media type says no more than the data, else a description.
 
     Earlier versions wrote only the digest, so prompts that they recorded keep theirs.
     """
     says_more = image.media_type != (shown_in(image.data) if image.data else "")
     digest = "sha256:" + sha256_hex(image.data or image.url)
-    return _said_part(image) if says_more else digest
+    return _prompt_part(image) if says_more else digest
 
 
 class AppliedRule(msgspec.Struct, frozen=True, gc=False):
@@ -357,7 +361,7 @@ class AppliedRule(msgspec.Struct, frozen=True, gc=False):
     given_at: float
 
 
-def _said_part(part: Part) -> object:
+def _prompt_part(part: Part) -> object:
     """Return a string as it is, and a description with a size and a digest for any other part."""
     if isinstance(part, str):
         return encodable(part)
@@ -365,8 +369,10 @@ def _said_part(part: Part) -> object:
         PartInfo(kind_of(part), media_type_of(part)) if isinstance(part, Link) else brief_of(part)
     )
     fields = msgspec.structs.asdict(part).items()
-    what = {name: encodable(it) if isinstance(it, str) else it for name, it in fields}
-    return {"part": str(info), "digest": "sha256:" + sha256_hex(canonical_json(what))}
+    encoded = {
+        name: encodable(value) if isinstance(value, str) else value for name, value in fields
+    }
+    return {"part": str(info), "digest": "sha256:" + sha256_hex(canonical_json(encoded))}
 
 
 class ToolInvocationRecord(
@@ -512,8 +518,8 @@ def is_final(record: ToolInvocationRecord) -> bool:
         return True
     if record.status != "failed" or record.error is None:
         return False
-    attempt = not has_begun(record) and record.error.code in _ENDS_OF_ATTEMPTS
-    return not attempt and record.error.code is not ErrorCode.OUTCOME_UNKNOWN
+    is_attempt = not has_begun(record) and record.error.code in _ENDS_OF_ATTEMPTS
+    return not is_attempt and record.error.code is not ErrorCode.OUTCOME_UNKNOWN
 
 
 def is_ended_by(record: ToolInvocationRecord, approval_id: str) -> bool:
@@ -575,8 +581,8 @@ def lost_parts(record: ToolInvocationRecord) -> str:
     """Say that a result had content that is no longer available; empty if it had none."""
     if not record.parts:
         return ""
-    told = "; ".join(map(str, record.parts))
-    return f"The result of this call had content that was not kept: {told}."
+    descriptions = "; ".join(map(str, record.parts))
+    return f"The result of this call had content that was not kept: {descriptions}."
 
 
 class Failed(Veiled, msgspec.Struct, frozen=True):

@@ -26,29 +26,29 @@ def remembered(
     """
 
     def decorate(function: Callable[[*Ts], R]) -> Callable[[*Ts], R]:
-        known: dict[object, tuple[R, int]] = {}
+        cache: dict[object, tuple[R, int]] = {}
         lock = Lock()
         total = 0
 
-        def keep(key: object, made: R, size: int) -> None:
+        def keep(key: object, result: R, size: int) -> None:
             nonlocal total
             with lock:
-                if key not in known:
-                    known[key] = made, size
+                if key not in cache:
+                    cache[key] = result, size
                     total += size
                 while total > most:
-                    total -= known.pop(next(iter(known)))[1]
+                    total -= cache.pop(next(iter(cache)))[1]
 
         @wraps(function)
-        def asked(*args: *Ts) -> R:
-            found = known.get(args)
-            if found is not None:
-                return found[0]
-            made = function(*args)
+        def cached(*args: *Ts) -> R:
+            entry = cache.get(args)
+            if entry is not None:
+                return entry[0]
+            result = function(*args)
             texts = [arg for arg in args if isinstance(arg, str)]
-            keep(args, made, each + times * sum(map(sys.getsizeof, texts)))
-            return made
+            keep(args, result, each + times * sum(map(sys.getsizeof, texts)))
+            return result
 
-        return asked
+        return cached
 
     return decorate

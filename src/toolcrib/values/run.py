@@ -37,7 +37,7 @@ from toolcrib.values.record import (
 from toolcrib.values.typed import Checked, came, check_type
 
 RunStatus: TypeAlias = Literal["completed", "waiting", "limited", "failed", "cancelled"]
-_LEAST = {"tool_errors": 1, "seconds": -math.inf}  # the deadline may have passed
+_MINIMUMS = {"tool_errors": 1, "seconds": -math.inf}  # the deadline may have passed
 
 
 class Limits(Checked, msgspec.Struct, frozen=True):
@@ -65,16 +65,16 @@ class Limits(Checked, msgspec.Struct, frozen=True):
         super().__post_init__()
         for name in self.__struct_fields__:
             limit = getattr(self, name)
-            least = _LEAST.get(name, 0)
+            minimum = _MINIMUMS.get(name, 0)
             if limit is None:
                 continue
             # Nothing is above NaN, and an integer beyond all floats fails where seconds are
             # computed.
-            beyond = isinstance(limit, int) and abs(limit) > float_info.max
-            if beyond or not limit >= least:
-                wanted = "a number" if least < 0 else f"at least {least}"
-                wanted = "a number that a float can hold" if beyond else wanted
-                raise ToolcribError(f"Limits: {name} must be {wanted}, or None for no limit")
+            is_too_large = isinstance(limit, int) and abs(limit) > float_info.max
+            if is_too_large or not limit >= minimum:
+                requirement = "a number" if minimum < 0 else f"at least {minimum}"
+                requirement = "a number that a float can hold" if is_too_large else requirement
+                raise ToolcribError(f"Limits: {name} must be {requirement}, or None for no limit")
 
 
 # What a run asks of its model, and what its instructions may know about the run.
@@ -114,23 +114,23 @@ class RunSettings(Settings, frozen=True, omit_defaults=True):
             if name not in RunOptions.__annotations__:
                 raise TypeError(no_such("option", name, list(RunOptions.__annotations__)))
         choice = _choice_of(options.get("tool_choice"))
-        made = RunSettings(**{**options, "tool_choice": choice})  # type: ignore[arg-type]
-        if made.max_tokens is not None and made.max_tokens < 1:
+        settings = RunSettings(**{**options, "tool_choice": choice})  # type: ignore[arg-type]
+        if settings.max_tokens is not None and settings.max_tokens < 1:
             raise TypeError("max_tokens must be at least 1")
         try:
-            kept = msgspec.json.decode(msgspec.json.encode(made), type=RunSettings)
+            decoded = msgspec.json.decode(msgspec.json.encode(settings), type=RunSettings)
         except (TypeError, ValueError, RecursionError) as error:
             raise TypeError(
                 f"the options of a run must be JSON, because they are saved: {error}"
             ) from None
         for name in RunOptions.__annotations__:
-            given, back = getattr(made, name), getattr(kept, name)
-            if not _is_same(given, back):
+            value, decoded_value = getattr(settings, name), getattr(decoded, name)
+            if not _is_same(value, decoded_value):
                 raise TypeError(
                     f"{name} must be JSON, because it is saved: reading it back gives a different "
                     "value"
                 )
-        return kept
+        return decoded
 
     @property
     def of_requests(self) -> Settings:
@@ -151,21 +151,21 @@ class RunSettings(Settings, frozen=True, omit_defaults=True):
         return choice
 
 
-def _is_same(given: Any, kept: Any) -> bool:
+def _is_same(value: Any, decoded: Any) -> bool:
     """Return whether a value survived JSON unchanged; a tuple counts as a list."""
-    if isinstance(given, Mapping):
+    if isinstance(value, Mapping):
         return (
-            isinstance(kept, Mapping)
-            and {*given} == {*kept}
-            and all(_is_same(one, kept[name]) for name, one in given.items())
+            isinstance(decoded, Mapping)
+            and {*value} == {*decoded}
+            and all(_is_same(element, decoded[name]) for name, element in value.items())
         )
-    if isinstance(given, list | tuple):
+    if isinstance(value, list | tuple):
         return (
-            isinstance(kept, list | tuple)
-            and len(given) == len(kept)
-            and all(map(_is_same, given, kept))
+            isinstance(decoded, list | tuple)
+            and len(value) == len(decoded)
+            and all(map(_is_same, value, decoded))
         )
-    return bool(given == kept) and isinstance(given, bool) == isinstance(kept, bool)
+    return bool(value == decoded) and isinstance(value, bool) == isinstance(decoded, bool)
 
 
 _OPEN = RunSettings()
@@ -176,8 +176,8 @@ def _choice_of(choice: object) -> ToolChoice | None:
     if choice is None or isinstance(choice, ToolChoice):
         return choice
     if not isinstance(choice, str):
-        wanted = "'auto', 'none', 'required', the name of a tool, or a ToolChoice"
-        raise TypeError(f"tool_choice must be {wanted}; {came(choice)}")
+        expected = "'auto', 'none', 'required', the name of a tool, or a ToolChoice"
+        raise TypeError(f"tool_choice must be {expected}; {came(choice)}")
     mode: Any = choice
     return ToolChoice(mode) if choice in _MODES else ToolChoice("tool", choice)
 
@@ -200,8 +200,8 @@ class RunInfo(Checked, Veiled, msgspec.Struct, frozen=True):
     @property
     def prompt(self) -> str:
         """The user's text to the agent: the last message, unless another agent spoke since."""
-        said = (message.text for message in reversed(self.messages) if message.by_user)
-        return next(said)
+        texts = (message.text for message in reversed(self.messages) if message.by_user)
+        return next(texts)
 
 
 Instructions: TypeAlias = str | Callable[[RunInfo], str | Awaitable[str]]
@@ -285,7 +285,7 @@ _NEWER = (
 )
 _NEWER_OF_QUESTIONS = ("within", "always", "asked_by", "untrusted")
 _NEWER_OF_SUSPENDED = ("rule",)
-_SAYS_NOTHING: tuple[Any, ...] = (False, {}, [], None, msgspec.to_builtins(Expense()))
+_EMPTY_VALUES: tuple[Any, ...] = (False, {}, [], None, msgspec.to_builtins(Expense()))
 
 
 class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
@@ -364,14 +364,18 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
         stay valid.
         """
         saved = msgspec.json.decode(msgspec.structs.replace(self, signature="").to_json())
-        newer = [(saved, name) for name in _NEWER]
-        newer += [(saved["tally"], name) for name in ("inner", "begun")]
-        newer += [(each, name) for each in saved["pending"] for name in _NEWER_OF_QUESTIONS]
-        begun = saved["suspended"].values()
-        newer += [(each, name) for each in begun for name in _NEWER_OF_SUSPENDED]
-        for place, name in newer:
-            if place[name] in _SAYS_NOTHING:
-                del place[name]
+        optional_members = [(saved, name) for name in _NEWER]
+        optional_members += [(saved["tally"], name) for name in ("inner", "begun")]
+        optional_members += [
+            (entry, name) for entry in saved["pending"] for name in _NEWER_OF_QUESTIONS
+        ]
+        suspended_calls = saved["suspended"].values()
+        optional_members += [
+            (entry, name) for entry in suspended_calls for name in _NEWER_OF_SUSPENDED
+        ]
+        for container, name in optional_members:
+            if container[name] in _EMPTY_VALUES:
+                del container[name]
         return keyed_digest(key, "toolcrib run state", canonical_json(saved))
 
     @staticmethod
@@ -409,8 +413,8 @@ def saved_run(suspended: SuspendedCall) -> RunState:
 
 def spent_in(state: RunState) -> SpentWithin:
     """Return what a run has spent, including agents used as its tools."""
-    own = state.tally.own.plus(Expense(turns=state.turn))
-    return SpentWithin(own.plus(state.tally.inner), state.usage)
+    own_expense = state.tally.own.plus(Expense(turns=state.turn))
+    return SpentWithin(own_expense.plus(state.tally.inner), state.usage)
 
 
 def check_all_read(text: str | bytes, made: object) -> None:
@@ -419,41 +423,41 @@ def check_all_read(text: str | bytes, made: object) -> None:
     A signature covers only what was parsed, and another reader may accept more.
     """
     data = text.encode() if isinstance(text, str) else text
-    given = jiter.from_json(data, catch_duplicate_keys=True)
-    again = msgspec.json.encode(made)
-    if data == again:
+    original = jiter.from_json(data, catch_duplicate_keys=True)
+    encoded = msgspec.json.encode(made)
+    if data == encoded:
         return
-    extra = _member_beyond(given, msgspec.json.decode(again))
+    extra = _member_beyond(original, msgspec.json.decode(encoded))
     if extra is not None:
         raise ValueError(f"it has an unknown member {extra!r}")
 
 
-def _member_beyond(given: Any, read: Any) -> str | None:
+def _member_beyond(original: Any, parsed: Any) -> str | None:
     """Return the first non-empty member of JSON that is missing from what was parsed.
 
     Empty members are skipped, because they may be defaults that are not written.
     """
-    left = [(given, read)]
-    while left:
-        one, other = left.pop()
-        if isinstance(one, dict) and isinstance(other, dict):
-            for name, value in one.items():
-                if name in other:
-                    left.append((value, other[name]))
+    pairs = [(original, parsed)]
+    while pairs:
+        original_node, parsed_node = pairs.pop()
+        if isinstance(original_node, dict) and isinstance(parsed_node, dict):
+            for name, value in original_node.items():
+                if name in parsed_node:
+                    pairs.append((value, parsed_node[name]))
                 elif value:
                     return str(name)
-        elif isinstance(one, list) and isinstance(other, list):
-            left += zip(one, other, strict=False)
+        elif isinstance(original_node, list) and isinstance(parsed_node, list):
+            pairs += zip(original_node, parsed_node, strict=False)
     return None
 
 
-def check_signature(given: str, made: str, what: str) -> None:
+def check_signature(actual: str, expected: str, what: str) -> None:
     """Raise SourceError if a signature is missing or differs from the one computed here."""
-    if not given:
+    if not actual:
         raise SourceError(
             f"{what} has no signature: it was saved by an agent without state_key, or was changed since"
         )
-    if not hmac.compare_digest(given.encode("utf-8", "replace"), made.encode()):
+    if not hmac.compare_digest(actual.encode("utf-8", "replace"), expected.encode()):
         raise SourceError(
             f"the signature of {what} does not match: it was changed, or saved with another state_key"
         )
@@ -560,10 +564,10 @@ class RunResult(Veiled, msgspec.Struct, frozen=True):
         """Say how the run and each call ended, or that a call waits, without the whole contents."""
         ended = self.status if self.limit is None else f"{self.status}: {self.limit}"
         head = f"<RunResult {ended}, {len(self.text)} characters, {len(self.records)} calls>"
-        lines = [f"{each.name!r:.80}: {state_of(each)}" for each in self.records[:_SHOWN]]
+        lines = [f"{entry.name!r:.80}: {state_of(entry)}" for entry in self.records[:_SHOWN]]
         if len(self.records) > _SHOWN:
             lines.append(f"and {len(self.records) - _SHOWN} more")
-        lines += [f"{each.title!r:.80}: waiting" for each in self.pending[:_SHOWN]]
+        lines += [f"{entry.title!r:.80}: waiting" for entry in self.pending[:_SHOWN]]
         return "\n  ".join([head, *lines])
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:

@@ -92,7 +92,9 @@ class CallStep(Veiled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
             end=end,
             elapsed=tally.elapsed,
             tainted=tally.tainted,
-            approved=tuple(each for each in tally.approved if each.id == record.approval_id),
+            approved=tuple(
+                approval for approval in tally.approved if approval.id == record.approval_id
+            ),
             **fields,
         )
 
@@ -106,9 +108,11 @@ class CallStep(Veiled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
             return Failed(record, record.error, self.notice, told=self.told)
         public = bytes(record.result_json)
         value, model = (bytes(text) for text in (self.value, self.model))
-        made, notice = fresh(value or public), self.notice
-        parts, seen = self.parts, self.model_parts
-        return Completed(record, made, model or public, notice, parts=parts, model_parts=seen)
+        tool_value, notice = fresh(value or public), self.notice
+        parts, visible_parts = self.parts, self.model_parts
+        return Completed(
+            record, tool_value, model or public, notice, parts=parts, model_parts=visible_parts
+        )
 
 
 class ReplyStep(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -139,17 +143,25 @@ class ReplyStep(msgspec.Struct, frozen=True, omit_defaults=True):
         *,
         makes_arguments: bool = False,
     ) -> ReplyStep:
-        bare = msgspec.structs.replace(reply, offer=Offer(), raw=None, events=())
-        known = {call.name: find(call.name) for call in reply.tool_calls}
-        digests = {name: found.digest for name, found in known.items() if found is not None}
-        marked = in_background(reply.tool_calls, find)
-        return ReplyStep(bare, elapsed, digests, given, makes_arguments, marked)
+        stored_reply = msgspec.structs.replace(reply, offer=Offer(), raw=None, events=())
+        definitions = {call.name: find(call.name) for call in reply.tool_calls}
+        digests = {
+            name: definition.digest
+            for name, definition in definitions.items()
+            if definition is not None
+        }
+        background = in_background(reply.tool_calls, find)
+        return ReplyStep(stored_reply, elapsed, digests, given, makes_arguments, background)
 
     def with_changes(self, find: FindDefinition) -> Reply:
         """Return the reply, with a note on each call whose tool has changed since."""
-        known, reply = self.definitions, self.reply
-        found = {name: find(name) for name in known}
-        changed = {name for name, now in found.items() if now and now.digest != known[name]}
+        digests, reply = self.definitions, self.reply
+        definitions = {name: find(name) for name in digests}
+        changed = {
+            name
+            for name, definition in definitions.items()
+            if definition and definition.digest != digests[name]
+        }
         if not changed:
             return reply
         calls = tuple(
@@ -164,8 +176,12 @@ class ReplyStep(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def in_background(calls: Iterable[ToolCall], find: FindDefinition) -> tuple[str, ...]:
     """Return the names of the called tools that run in the background."""
-    found = {call.name: find(call.name) for call in calls}
-    return tuple(name for name, tool in found.items() if tool and tool.annotations.background)
+    definitions = {call.name: find(call.name) for call in calls}
+    return tuple(
+        name
+        for name, definition in definitions.items()
+        if definition and definition.annotations.background
+    )
 
 
 class ArgumentsStep(Veiled, msgspec.Struct, frozen=True, omit_defaults=True):
