@@ -72,8 +72,8 @@ from toolcrib.tools.lock import check_lock
 from toolcrib.values.message import ToolChoice
 from toolcrib.values.typed import (
     _fields,
-    _is_meant,
-    _is_told_by_class,
+    _fits,
+    _is_checked_by_class,
     _kind,
     names_wrong_types,
 )
@@ -479,7 +479,7 @@ def judged_parameters() -> Iterator[Any]:
                 continue
             met.add(one)
             for name, kind in kinds_of(one).items():
-                if all(map(_is_told_by_class, kind.types)) and not name.startswith("_"):
+                if all(map(_is_checked_by_class, kind.types)) and not name.startswith("_"):
                     yield pytest.param(one, name, kind, id=f"{room}.{one.__qualname__}({name}=)")
 
 
@@ -537,7 +537,7 @@ def test_a_wrong_type_is_never_taken_in_silence(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for wrong in (A, 5, "no", None, [A]):
-        if _is_meant(kind, wrong) or (isinstance(wrong, list) and tuple in kind.types):
+        if _fits(kind, wrong) or (isinstance(wrong, list) and tuple in kind.types):
             continue
         with pytest.raises((TypeError, ToolcribError)) as raised:
             settled(call_with(one, name, wrong))

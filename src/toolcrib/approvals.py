@@ -231,13 +231,13 @@ def _fitting_count(characters: str, room: int) -> int:
     return sum(length <= room for length in accumulate(lengths))
 
 
-def _cut_items(items: list[tuple[str, JsonValue]], room: int, what: str) -> str:
+def _cut_items(items: list[tuple[str, JsonValue]], room: int, item_kind: str) -> str:
     """Return all items, each cut to an even share of the room.
 
     If the room is too small for all, those in the middle are left out.
     """
     if room < _OMISSION_ROOM:
-        return f"<{len(items):,} more {what}>"
+        return f"<{len(items):,} more {item_kind}>"
     sizes = [len(name) + len(json.dumps(value)) + len(", ") for name, value in items]
     share = _even_share(sizes, room - len("[]"))
     all_fit = share >= _MIN_ITEM_ROOM or len(items) == 1
@@ -254,7 +254,7 @@ def _cut_items(items: list[tuple[str, JsonValue]], room: int, what: str) -> str:
             break
         ends[from_end].append(text)
         remaining.pop() if from_end else remaining.popleft()
-    omission = [f"<{len(remaining):,} more {what}>"] if remaining else []
+    omission = [f"<{len(remaining):,} more {item_kind}>"] if remaining else []
     return ", ".join([*ends[0], *omission, *reversed(ends[1])])
 
 

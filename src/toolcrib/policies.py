@@ -69,13 +69,13 @@ __all__ = [
 # Policies that read a list of tools or roles. They store nothing and count nothing.
 
 
-def _names(value: str | Iterable[str], what: str) -> frozenset[str]:
+def _names(value: str | Iterable[str], option: str) -> frozenset[str]:
     """Return names as a set; a string is one name. Raises ToolcribError for anything else."""
     if isinstance(value, str):
         return frozenset([value])
     names = tuple(value) if isinstance(value, Iterable) else ()
     if not isinstance(value, Iterable) or not all(isinstance(name, str) for name in names):
-        raise ToolcribError(f"{what}: names are strings")
+        raise ToolcribError(f"{option}: names are strings")
     return frozenset(names)
 
 
@@ -104,18 +104,21 @@ def require_roles(*roles: str, only: str | Iterable[str] = ()) -> ForeseeingPoli
 
     Raises ToolcribError without a role.
     """
-    required, named = _names(roles, "require_roles"), _names(only, "require_roles(only=…)")
-    if not required:
+    required_roles, tool_names = (
+        _names(roles, "require_roles"),
+        _names(only, "require_roles(only=…)"),
+    )
+    if not required_roles:
         raise ToolcribError("require_roles: name a role")
-    return _Roles(roles, named)
+    return _Roles(roles, tool_names)
 
 
 class _Roles:
     __name__ = "require_roles"
 
-    def __init__(self, roles: tuple[str, ...], named: frozenset[str]) -> None:
+    def __init__(self, roles: tuple[str, ...], tool_names: frozenset[str]) -> None:
         self._roles = frozenset(roles)
-        self.named = named
+        self.named = tool_names
         self._allows = Allow("the caller has the role, or the tool needs none", self.__name__)
         self._denies = Deny(f"it needs one of the roles {', '.join(roles)}", self.__name__)
 
@@ -133,17 +136,17 @@ def ask(*tools: str, reason: str = "somebody has to say yes to this tool") -> Po
 
     Raises ToolcribError without a tool.
     """
-    named = _names(tools, "ask")
-    if not named:
+    tool_names = _names(tools, "ask")
+    if not tool_names:
         raise ToolcribError("ask: name a tool")
-    return _Asks(named, reason)
+    return _Asks(tool_names, reason)
 
 
 class _Asks:
     __name__ = "ask"
 
-    def __init__(self, named: frozenset[str], reason: str) -> None:
-        self.named = named
+    def __init__(self, tool_names: frozenset[str], reason: str) -> None:
+        self.named = tool_names
         self._allows = Allow("it is not on the list", self.__name__)
         self._asks = Ask(reason, self.__name__)
 
@@ -205,16 +208,16 @@ def budget(  # noqa: PLR0913  what may be limited, and of whom
     """
     requested = {"calls": calls, "tokens": tokens, "cost": cost, "seconds": seconds, "money": money}
     limits = {unit: _number(unit, limit) for unit, limit in requested.items() if limit is not None}
-    named = _names(only, "budget(only=…)")
+    tool_names = _names(only, "budget(only=…)")
     if not limits:
         raise ToolcribError("budget: give a limit: calls, tokens, cost, seconds or money")
     if per not in get_args(Per):
         raise ToolcribError(f"budget: per is one of {', '.join(get_args(Per))}")
-    if "tokens" in limits and (per == "tool" or named):
+    if "tokens" in limits and (per == "tool" or tool_names):
         raise ToolcribError(
             "budget: tokens= counts those of a run or a caller, not those of a tool"
         )
-    if "money" in limits and (per != "caller" or named or store is None):
+    if "money" in limits and (per != "caller" or tool_names or store is None):
         raise ToolcribError(
             "budget: money= counts what the models of a caller cost: give per='caller' and "
             "store=SpendStore(url), and leave out only="
@@ -223,14 +226,14 @@ def budget(  # noqa: PLR0913  what may be limited, and of whom
         window = _checked_window(limits, per, window)
         if "money" in limits:
             return _MoneyBudget(limits, store, window, prices)
-        return _StoredBudget(limits, named, store, window)
+        return _StoredBudget(limits, tool_names, store, window)
     if window is not None:
         raise ToolcribError(
             "budget: window= needs store=: without a store, all calls of a process count"
         )
     if per == "caller":
-        return (_TokenBudget if "tokens" in limits else _CallerBudget)(limits, named)
-    return _Budget(_limits(limits, _spent_in_run(per, named), per), named)
+        return (_TokenBudget if "tokens" in limits else _CallerBudget)(limits, tool_names)
+    return _Budget(_limits(limits, _spent_in_run(per, tool_names), per), tool_names)
 
 
 class _BudgetLimit(NamedTuple):
@@ -287,9 +290,9 @@ class _Budget:
 
     __name__ = "budget"
 
-    def __init__(self, limits: list[_BudgetLimit], named: frozenset[str]) -> None:
+    def __init__(self, limits: list[_BudgetLimit], tool_names: frozenset[str]) -> None:
         self._limits = limits
-        self.named = named
+        self.named = tool_names
 
     def __call__(self, hydrated: Hydrated, context: PolicyContext) -> Decision:
         return self.never_allows(hydrated.definition, context) or _WITHIN_BUDGET
@@ -313,9 +316,9 @@ class _Budget:
         return None
 
 
-def _spent_in_run(per: Per, named: frozenset[str]) -> Mapping[str, Spent]:
+def _spent_in_run(per: Per, tool_names: frozenset[str]) -> Mapping[str, Spent]:
     """Return how a run's tally says what was spent: by the run, the named tools, or this tool."""
-    if per == "run" and not named:
+    if per == "run" and not tool_names:
         return {
             "calls": lambda _, context: context.run.calls,
             "tokens": lambda _, context: context.run.tokens,
@@ -326,7 +329,7 @@ def _spent_in_run(per: Per, named: frozenset[str]) -> Mapping[str, Spent]:
     def of_tools(spent: Callable[[RunTally, str], float]) -> Spent:
         if per == "tool":
             return lambda tool, context: spent(context.run, tool.name)
-        return lambda _, context: sum(spent(context.run, tool) for tool in named)
+        return lambda _, context: sum(spent(context.run, tool) for tool in tool_names)
 
     return {
         "calls": of_tools(lambda run, tool: _spent_on(tool, run.per_tool, run.inner.per_tool)),
@@ -352,7 +355,7 @@ class _Account(msgspec.Struct):
 class _CallerBudget(_Budget):
     """Counts calls and cost when a call is about to run, seconds when it is over."""
 
-    def __init__(self, limits: Mapping[str, float], named: frozenset[str]) -> None:
+    def __init__(self, limits: Mapping[str, float], tool_names: frozenset[str]) -> None:
         self._accounts: dict[str, _Account] = {}
         self._lock = threading.Lock()  # a runner may serve several loops, each in its own thread
         spent: dict[str, Spent] = {
@@ -361,7 +364,7 @@ class _CallerBudget(_Budget):
             "cost": lambda _, context: self._account_of(context).cost,
             "seconds": lambda _, context: self._account_of(context).seconds,
         }
-        super().__init__(_limits(limits, spent, "caller"), named)
+        super().__init__(_limits(limits, spent, "caller"), tool_names)
         self._known_only_afterwards = [limit for limit in self._limits if limit.next_call is None]
 
     def __call__(self, hydrated: Hydrated, context: PolicyContext) -> Decision:
@@ -440,7 +443,7 @@ class _StoredBudget(_Budget):
     def __init__(
         self,
         limits: Mapping[str, float],
-        named: frozenset[str],
+        tool_names: frozenset[str],
         store: KeepsSpending,
         window: float,
     ) -> None:
@@ -449,9 +452,9 @@ class _StoredBudget(_Budget):
                 f"budget: store= must be a SpendStore, such as SpendStore(url); {came(store)}"
             )
         spent: dict[str, Spent] = dict.fromkeys(_NEXT_CALL_SPENDS, lambda _definition, _context: 0)
-        super().__init__(_limits(limits, spent, "caller"), named)
+        super().__init__(_limits(limits, spent, "caller"), tool_names)
         self._limit_by_unit = dict(zip(limits, self._limits, strict=True))
-        self._tools = sorted(named)
+        self._tools = sorted(tool_names)
         self._store = store
         self._window = window
 
@@ -583,11 +586,11 @@ def rate_limit(
 class _RateLimit:
     __name__ = "rate_limit"
 
-    def __init__(self, limit: str, per: RatePer, named: frozenset[str]) -> None:
+    def __init__(self, limit: str, per: RatePer, tool_names: frozenset[str]) -> None:
         calls, seconds = _read_limit(limit)
         self._windows = _Windows(calls, seconds)
         self._per = per
-        self.named = named
+        self.named = tool_names
         text = f"the limit of {calls} calls in {seconds} seconds"
         per_whom = "" if per == "all" else f" a {per}"
         self._denial = Deny(f"{text}{per_whom} is reached", "rate_limit", ErrorCode.RATE_LIMITED)

@@ -101,15 +101,15 @@ class Work:
         self._call_works: Sequence[Work] = ()
 
     @staticmethod
-    def after(left: LeftWork, ending: Ending) -> Work:
+    def after(left_works: LeftWork, ending: Ending) -> Work:
         """Return the work of a call that has ended itself with that ending.
 
-        It counts as given up, and is over when all work that the call has `left` is.
+        It counts as given up, and is over when all `left_works` are: what the call has left behind.
         """
-        whole = Work()
-        whole.give_up(left)
-        whole.end(ending)
-        return whole
+        call_work = Work()
+        call_work.give_up(left_works)
+        call_work.end(ending)
+        return call_work
 
     @property
     def is_over(self) -> bool:
@@ -130,25 +130,25 @@ class Work:
         cls._lock = threading.Lock()
         cls.left_behind = 0
 
-    def give_up(self, whole: LeftWork | None = None) -> bool:
+    def give_up(self, call_works: LeftWork | None = None) -> bool:
         """Note that nobody waits for the work any more, and call what can stop it.
 
-        Returns whether it was over before. If `whole` is given, this is the work of a whole call,
-        and it is over when everything that the call has left behind is over, too, including what is
-        added later.
+        Returns whether it was over before. If `call_works` is given, this is the work of a whole
+        call, and it is over when everything that the call has left behind is over, too, including
+        what is added later.
         """
         with self._lock:
             if self._over or self._given_up:
                 return self._over
             self._given_up = True
-            self._call_works = () if whole is None else whole
+            self._call_works = () if call_works is None else call_works
             Work.left_behind += 1
             stops = list(self._stops)
-        left_work = left_here() if whole is None else whole
+        left_work = left_here() if call_works is None else call_works
         if left_work is not None:
             left_work.append(self)
-        if whole is not None:
-            whole.own = self
+        if call_works is not None:
+            call_works.own = self
         for stop in stops:
             stop()
         return False

@@ -13,11 +13,11 @@ from toolcrib.kit.files import (
     NOT_ALLOWED,
     NOT_ORDINARY,
     Reading,
+    fixed_messages,
     looks_binary,
     opened_folder,
     printable,
     shown_path,
-    told,
 )
 
 
@@ -81,7 +81,7 @@ def test_what_is_put_there_after_the_look_is_seen_when_opened(
     ],
 )
 def test_errors_of_the_system_become_fixed_sentences(error: OSError, says: str) -> None:
-    with pytest.raises(CapabilityError) as caught, told("missing"):
+    with pytest.raises(CapabilityError) as caught, fixed_messages("missing"):
         raise error
     assert caught.value.safe_text == says
     assert caught.value.__suppress_context__

@@ -111,12 +111,12 @@ def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
 
 
-def _cut(most: int, raw: bytes) -> str:
+def _cut(limit: int, raw: bytes) -> str:
     """Cut a text while it is read, so that a row of many long ones is never completely in memory."""
-    if len(raw) <= most:
+    if len(raw) <= limit:
         return _text(raw)
-    text = _text(raw[: 4 * (most + 1)])  # a character has at most 4 bytes
-    return text if len(text) <= most else f"{text[:most]}… (cut, it has {len(raw)} bytes)"
+    text = _text(raw[: 4 * (limit + 1)])  # a character has at most 4 bytes
+    return text if len(text) <= limit else f"{text[:limit]}… (cut, it has {len(raw)} bytes)"
 
 
 def _rows(

@@ -58,7 +58,7 @@ class CheckedSchema(NamedTuple):
     derived: bool = False
 
 
-def check_given(name: str, what: str, schema: JsonObject | None) -> CheckedSchema | None:
+def check_given(name: str, schema_name: str, schema: JsonObject | None) -> CheckedSchema | None:
     """Check a schema given by an author, and copy it, so that changing the original changes nothing.
 
     Raises SchemaError, naming the tool and the place, for a schema that is not safe to use.
@@ -66,25 +66,27 @@ def check_given(name: str, what: str, schema: JsonObject | None) -> CheckedSchem
     if schema is None:
         return None
     if not isinstance(schema, dict):
-        raise DefinitionError(f"tool '{name}': {what} must be a dict, not {type(schema).__name__}")
+        raise DefinitionError(
+            f"tool '{name}': {schema_name} must be a dict, not {type(schema).__name__}"
+        )
     try:
         text = schema_text(schema)
         copy = json_copy(text)
         return CheckedSchema(text, copy, inspect_schema(copy))
     except SchemaError as error:
-        raise SchemaError(f"tool '{name}', {what}: {error.message}", error.pointer) from None
+        raise SchemaError(f"tool '{name}', {schema_name}: {error.message}", error.pointer) from None
 
 
-def check_derived(name: str, what: str, schema: JsonObject | None) -> CheckedSchema | None:
+def check_derived(name: str, schema_name: str, schema: JsonObject | None) -> CheckedSchema | None:
     """Check a schema derived from hints. Most contain nothing expensive and no external
     reference."""
     try:
         text = orjson.dumps(schema, option=_AS_IT_IS | orjson.OPT_PASSTHROUGH_DATACLASS).decode()
     except TypeError:
-        return check_given(name, what, schema)
+        return check_given(name, schema_name, schema)
     copy = json_copy(text)
     if copy is None or copy != schema or not _is_harmless(text):
-        return check_given(name, what, schema)
+        return check_given(name, schema_name, schema)
     return CheckedSchema(text, copy, Inspected(Draft.D2020), derived=True)
 
 
@@ -112,7 +114,7 @@ def _is_harmless(text: str) -> bool:
 
 def make_validator(
     name: str,
-    what: str,
+    schema_name: str,
     checked: CheckedSchema | None,
     *,
     factory: ValidatorFactory | None = None,
@@ -127,14 +129,16 @@ def make_validator(
         if factory is None:
             if not checked.derived and is_plain(*checked[:3]):
                 return DeferredValidator(checked.text)
-            return _compiled(checked, may_share=what == "output_schema")
+            return _compiled(checked, may_share=schema_name == "output_schema")
         check_keywords(checked.schema, checked.inspected)
         return made_by(factory, json_copy(checked.text))
     except SchemaError as error:
-        raise SchemaError(f"tool '{name}', {what}: {error.message}", error.pointer) from None
+        raise SchemaError(f"tool '{name}', {schema_name}: {error.message}", error.pointer) from None
     except Exception as error:  # noqa: BLE001  another author's factory
         kind = type(error).__name__
-        raise SchemaError(f"tool '{name}', {what}: no validator can be made ({kind})") from None
+        raise SchemaError(
+            f"tool '{name}', {schema_name}: no validator can be made ({kind})"
+        ) from None
 
 
 def _compiled(checked: CheckedSchema, *, may_share: bool) -> Validator:
@@ -157,7 +161,7 @@ _SHORT, _MAX_SHARED = 200, 1024
 
 def compile_schema(
     name: str,
-    what: str,
+    schema_name: str,
     text: str | None,
     *,
     factory: ValidatorFactory | None = None,
@@ -166,10 +170,10 @@ def compile_schema(
     """Check a schema and make its validator. Raises SchemaError naming the tool and the place."""
     if text is None:
         return None
-    checked = check_given(name, what, json_copy(text))
+    checked = check_given(name, schema_name, json_copy(text))
     if checked is not None:
         checked = checked._replace(text=text)  # keep one text instead of two equal ones
-    return make_validator(name, what, checked, factory=factory, lazy=lazy)
+    return make_validator(name, schema_name, checked, factory=factory, lazy=lazy)
 
 
 def check_input(name: str, schema: JsonObject, *, derived: bool = False) -> CheckedSchema:

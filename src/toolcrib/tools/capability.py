@@ -165,9 +165,11 @@ _MODULE_PREFIX = re.compile(r"(^|\[|, )[^\[\],]*\.")  # a module may have any na
 
 def interface_name(interface: type) -> str:
     """Return `Orders`, or with type arguments `Repo[int]`."""
-    named: Any = get_origin(interface) or interface
-    arguments = ", ".join(getattr(a, "__name__", str(a)) for a in get_args(interface))
-    return f"{named.__name__}[{arguments}]" if arguments else str(named.__name__)
+    cls: Any = get_origin(interface) or interface
+    arguments = ", ".join(
+        getattr(argument, "__name__", str(argument)) for argument in get_args(interface)
+    )
+    return f"{cls.__name__}[{arguments}]" if arguments else str(cls.__name__)
 
 
 def interface_path(interface: type) -> str:
@@ -175,12 +177,14 @@ def interface_path(interface: type) -> str:
 
     No other interface has the same path, unless one function created both.
     """
-    named: Any = get_origin(interface) or interface
+    cls: Any = get_origin(interface) or interface
     arguments = ", ".join(
-        interface_path(a) if isinstance(a, type) or get_origin(a) else str(a)
-        for a in get_args(interface)
+        interface_path(argument)
+        if isinstance(argument, type) or get_origin(argument)
+        else str(argument)
+        for argument in get_args(interface)
     )
-    path = f"{named.__module__}.{getattr(named, '__qualname__', named)}"
+    path = f"{cls.__module__}.{getattr(cls, '__qualname__', cls)}"
     return f"{path}[{arguments}]" if arguments else path
 
 
@@ -327,16 +331,16 @@ _TYPING = ("typing", "typing_extensions")
 
 def _special(base: type, name: str) -> bool:
     """Return whether a special method is defined in the class's own body."""
-    thing = base.__dict__.get(name)
+    attribute = base.__dict__.get(name)
     if not name.endswith("__") or name in _MACHINERY or name.startswith("__annotate"):
         return False
-    return inspect.isfunction(thing) and thing.__qualname__ == f"{base.__qualname__}.{name}"
+    return inspect.isfunction(attribute) and attribute.__qualname__ == f"{base.__qualname__}.{name}"
 
 
 def _function(protocol: type, member: str) -> Callable[..., Any] | None:
-    thing = inspect.getattr_static(protocol, member, None)
-    thing = getattr(thing, "__func__", thing)  # of a static or a class method
-    return thing if inspect.isfunction(thing) else None
+    attribute = inspect.getattr_static(protocol, member, None)
+    attribute = getattr(attribute, "__func__", attribute)  # of a static or a class method
+    return attribute if inspect.isfunction(attribute) else None
 
 
 def _check_member(protocol: type, implementation: object, member: str, where: str) -> None:

@@ -175,8 +175,8 @@ _ADVICE = "rename one, or use .prefixed()"
 def _difference(name: str, other: str) -> str:
     if name.casefold() == other.casefold():
         return "differ only in case"
-    one, two = (re.sub("[_.-]", "", text.casefold()) for text in (name, other))
-    if one == two:
+    bare_name, bare_other = (re.sub("[_.-]", "", text.casefold()) for text in (name, other))
+    if bare_name == bare_other:
         return "differ only in case and underscores"
     return "look alike"
 
@@ -437,13 +437,13 @@ class Catalog:
         check_each("names", names, str, "the names of tools, one by one, such as 'a', 'b'")
         unknown = [name for name in names if name not in self._entries]
         if unknown:
-            known = ", ".join(self._entries) or "nothing"
+            available = ", ".join(self._entries) or "nothing"
             if len(self._entries) > _SHOWN:
                 alike = difflib.get_close_matches(unknown[0], self._entries, n=3)
-                known = ", ".join([*alike, f"{len(self._entries)} tools"])
+                available = ", ".join([*alike, f"{len(self._entries)} tools"])
             raise CatalogError(
                 f"no tool '{unknown[0]}'{did_you_mean(unknown[0], self._entries)} in this catalog;"
-                f" it has {known}"
+                f" it has {available}"
             )
 
     def _of(self, entries: Iterable[Entry], spare: tuple[type, ...] | None = None) -> Catalog:

@@ -74,11 +74,11 @@ class LockedTool(
     def differences(self, other: LockedTool) -> tuple[str, ...]:
         """Return the parts that differ. `digest` or `origin` alone means that only the whole
         differs."""
-        whole = [name for name in _WHOLE if getattr(self, name) != getattr(other, name)]
-        if not whole and self.trust == other.trust:
+        whole_differences = [name for name in _WHOLE if getattr(self, name) != getattr(other, name)]
+        if not whole_differences and self.trust == other.trust:
             return ()
-        parts = [part for part in PARTS if getattr(self, part) != getattr(other, part)]
-        return tuple(parts or whole)
+        part_differences = [part for part in PARTS if getattr(self, part) != getattr(other, part)]
+        return tuple(part_differences or whole_differences)
 
 
 _WHOLE = ("digest", "origin")

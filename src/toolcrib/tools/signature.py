@@ -153,16 +153,16 @@ def _read_by_typing(
             ),
             "one of them",
         )
-        raise _unreadable(name, first_unreadable, _why(error)) from None
+        raise _unreadable(name, first_unreadable, _reason(error)) from None
 
 
-def _unreadable(name: str, where: str, why: str) -> DefinitionError:
+def _unreadable(name: str, where: str, reason: str) -> DefinitionError:
     return DefinitionError(
-        f"{name}: its type hints cannot be read: {where} {why}; with input_schema=… they need not be"
+        f"{name}: its type hints cannot be read: {where} {reason}; with input_schema=… they need not be"
     )
 
 
-def _why(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     if isinstance(error, NameError):
         return f"({error}); the name has to be there at run time, not only under TYPE_CHECKING"
     if isinstance(error, RecursionError):

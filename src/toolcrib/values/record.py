@@ -53,9 +53,11 @@ class CallError(msgspec.Struct, frozen=True, gc=False):
 
         Details without a path come last.
         """
-        places = [f"{d.path}: {d.message}" for d in self.details if d.path]
-        rest = [d.message for d in self.details if not d.path] or ([] if places else [self.message])
-        return f"{self.code}{' at' if places else ':'} {'; '.join(places + rest)}"
+        located = [f"{detail.path}: {detail.message}" for detail in self.details if detail.path]
+        unlocated = [detail.message for detail in self.details if not detail.path] or (
+            [] if located else [self.message]
+        )
+        return f"{self.code}{' at' if located else ':'} {'; '.join(located + unlocated)}"
 
     @staticmethod
     def of(

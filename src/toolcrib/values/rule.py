@@ -93,12 +93,12 @@ def rule_id_of(approval_id: str) -> str:
 
 
 def rule_from(
-    asked: CallToApprove, always: Always, by: str, key: bytes, *, given_at: float
+    call: CallToApprove, always: Always, by: str, key: bytes, *, given_at: float
 ) -> ApprovalRule:
     """Return the rule that an approval of this call creates. Raises ApprovalError as `check_open`
     does."""
-    request = asked.request
-    check_open(always.open, request, asked.secrets)
+    request = call.request
+    check_open(always.open, request, call.secrets)
     opened = tuple(sorted({*always.open}))
     return ApprovalRule(
         id=rule_id_of(request.id),
@@ -114,14 +114,14 @@ def rule_from(
         within=tuple(outer.tool for outer in request.within),
         asked_by=request.asked_by,
         untrusted=request.untrusted,
-        unlike=_closed_places(asked.unlike, opened),
-        secrets_mac=_mac(asked.secrets, request.id, key),
+        unlike=_closed_places(call.unlike, opened),
+        secrets_mac=_mac(call.secrets, request.id, key),
     )
 
 
-def speaks_for(rule: ApprovalRule, asked: CallToApprove, key: bytes) -> bool:
+def speaks_for(rule: ApprovalRule, call: CallToApprove, key: bytes) -> bool:
     """Return whether the rule covers a call."""
-    request = asked.request
+    request = call.request
     return (
         not rule.expired()
         and request.always
@@ -130,8 +130,8 @@ def speaks_for(rule: ApprovalRule, asked: CallToApprove, key: bytes) -> bool:
         and rule.within == tuple(outer.tool for outer in request.within)
         and request.arguments.keys() >= set(rule.open)
         and rule.closed == _without(request.arguments, rule.open)
-        and rule.unlike == _closed_places(asked.unlike, rule.open)
-        and hmac.compare_digest(rule.secrets_mac, _mac(asked.secrets, rule.approval_id, key))
+        and rule.unlike == _closed_places(call.unlike, rule.open)
+        and hmac.compare_digest(rule.secrets_mac, _mac(call.secrets, rule.approval_id, key))
         and set(request.asked_by) <= set(rule.asked_by)
         and rule.untrusted >= request.untrusted
     )

@@ -417,14 +417,14 @@ def spent_in(state: RunState) -> SpentWithin:
     return SpentWithin(own_expense.plus(state.tally.inner), state.usage)
 
 
-def check_all_read(text: str | bytes, made: object) -> None:
+def check_all_read(text: str | bytes, parsed: object) -> None:
     """Raise ValueError if JSON has a member that parsing ignored because it is unknown or repeated.
 
     A signature covers only what was parsed, and another reader may accept more.
     """
     data = text.encode() if isinstance(text, str) else text
     original = jiter.from_json(data, catch_duplicate_keys=True)
-    encoded = msgspec.json.encode(made)
+    encoded = msgspec.json.encode(parsed)
     if data == encoded:
         return
     extra = _member_beyond(original, msgspec.json.decode(encoded))
