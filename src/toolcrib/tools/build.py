@@ -46,7 +46,7 @@ from toolcrib.values.json import JsonObject, JsonValue, canonical_json, json_cop
 
 # Check and compile a tool's schemas. Only text that was found safe is kept.
 
-_AS_IT_IS = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATETIME
+_EXACT_TYPES_ONLY = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATETIME
 
 
 class CheckedSchema(NamedTuple):
@@ -81,7 +81,9 @@ def check_derived(name: str, schema_name: str, schema: JsonObject | None) -> Che
     """Check a schema derived from hints. Most contain nothing expensive and no external
     reference."""
     try:
-        text = orjson.dumps(schema, option=_AS_IT_IS | orjson.OPT_PASSTHROUGH_DATACLASS).decode()
+        text = orjson.dumps(
+            schema, option=_EXACT_TYPES_ONLY | orjson.OPT_PASSTHROUGH_DATACLASS
+        ).decode()
     except TypeError:
         return check_given(name, schema_name, schema)
     copy = json_copy(text)
@@ -95,7 +97,7 @@ _SLOW_CONSTANTS = re.compile(
     r'"enum":\[(?!"[^"\\]*"(?:,"[^"\\]*")*\])|"const":(?!")|"(?:minimum|maximum|exclusiveMinimum'
     r'|exclusiveMaximum|multipleOf)":-?[0-9]+[.eE]'
 )
-_FEW_CONSTANTS = 15
+_MAX_CONSTANTS = 15
 
 
 def _is_harmless(text: str) -> bool:
@@ -108,7 +110,7 @@ def _is_harmless(text: str) -> bool:
         and '"$' not in shared
         and top.count('"$') == references
         and _SLOW_CONSTANTS.search(text) is None
-        and text.count('"const":') <= _FEW_CONSTANTS
+        and text.count('"const":') <= _MAX_CONSTANTS
     )
 
 
@@ -144,19 +146,19 @@ def make_validator(
 def _compiled(checked: CheckedSchema, *, may_share: bool) -> Validator:
     """Compile a schema. Output schemas are often short and alike, so equal texts share one
     validator."""
-    if not may_share or len(checked.text) > _SHORT:
+    if not may_share or len(checked.text) > _MAX_SHARED_CHARACTERS:
         return JsonSchemaValidator(checked.schema, checked.inspected, checked.text)
-    validator = _shared.get(checked.text)
+    validator = _shared_validators.get(checked.text)
     if validator is None:
         validator = JsonSchemaValidator(checked.schema, checked.inspected, checked.text)
-        if len(_shared) >= _MAX_SHARED:
-            _shared.clear()
-        _shared[checked.text] = validator
+        if len(_shared_validators) >= _MAX_SHARED:
+            _shared_validators.clear()
+        _shared_validators[checked.text] = validator
     return validator
 
 
-_shared: dict[str, Validator] = {}
-_SHORT, _MAX_SHARED = 200, 1024
+_shared_validators: dict[str, Validator] = {}
+_MAX_SHARED_CHARACTERS, _MAX_SHARED = 200, 1024
 
 
 def compile_schema(
@@ -205,10 +207,10 @@ def named_arguments(schema: JsonObject) -> tuple[frozenset[str], Validator | Non
     `unevaluatedProperties`.
     """
     references = References(schema)
-    opening = _about_arguments(references, schema, without=_TESTING_KEYWORDS)
+    opening = _argument_schemas(references, schema, without=_TESTING_KEYWORDS)
     if any(node.get(key, False) is not False for node in opening for key in _OTHER_PROPERTIES):
         return None
-    nodes = list(_about_arguments(references, schema))
+    nodes = list(_argument_schemas(references, schema))
     names = {name for node in nodes for name in node.get("properties", ())}
     required: Any = schema.get("required", ())
     # required names of other types are refused later
@@ -258,7 +260,7 @@ def _secret_names(schema: JsonObject, names: frozenset[str]) -> set[str]:
     references = References(schema)
     ids_with_secret = _ids_with_secret(references, schema)
     secret: set[str] = set()
-    for node in _about_arguments(references, schema):
+    for node in _argument_schemas(references, schema):
         declared = node.get("properties", {})
         secret.update(name for name, child in declared.items() if id(child) in ids_with_secret)
         if any(
@@ -270,7 +272,7 @@ def _secret_names(schema: JsonObject, names: frozenset[str]) -> set[str]:
     return secret
 
 
-def _about_arguments(
+def _argument_schemas(
     references: References, schema: JsonObject, *, without: frozenset[str] = frozenset()
 ) -> Iterator[dict[str, Any]]:
     """Yield the schemas that apply to the arguments as a whole, except under keywords `without`."""

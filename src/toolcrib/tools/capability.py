@@ -272,7 +272,7 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
 # Whether values have the right types is left to a type checker. No property of the implementation
 # is evaluated.
 
-_MACHINERY = frozenset({"__init__", "__new__", "__init_subclass__", "__subclasshook__"})
+_CLASS_HOOKS = frozenset({"__init__", "__new__", "__init_subclass__", "__subclasshook__"})
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _ABSENT = object()
 
@@ -318,21 +318,21 @@ def members(protocol: type) -> tuple[str, ...]:
     """Return the names that a Protocol and its bases declare, in order, with special methods."""
     names: dict[str, None] = {}
     for base in reversed(protocol.__mro__):
-        if getattr(base, "_is_protocol", False) and base.__module__ not in _TYPING:
+        if getattr(base, "_is_protocol", False) and base.__module__ not in _TYPING_MODULES:
             declared = (*base.__dict__, *inspect.get_annotations(base))
             names |= dict.fromkeys(
-                n for n in declared if not n.startswith("_") or _special(base, n)
+                n for n in declared if not n.startswith("_") or _is_special(base, n)
             )
     return tuple(names)
 
 
-_TYPING = ("typing", "typing_extensions")
+_TYPING_MODULES = ("typing", "typing_extensions")
 
 
-def _special(base: type, name: str) -> bool:
+def _is_special(base: type, name: str) -> bool:
     """Return whether a special method is defined in the class's own body."""
     attribute = base.__dict__.get(name)
-    if not name.endswith("__") or name in _MACHINERY or name.startswith("__annotate"):
+    if not name.endswith("__") or name in _CLASS_HOOKS or name.startswith("__annotate"):
         return False
     return inspect.isfunction(attribute) and attribute.__qualname__ == f"{base.__qualname__}.{name}"
 
@@ -381,9 +381,9 @@ def _mismatch(protocol: type, member: str, method: Callable[..., Any], bound: bo
         inspect.isasyncgenfunction(method) or inspect.isgeneratorfunction(method)
     ):
         return f"yields: {protocol.__name__} declares it with `async def`, to be awaited"
-    if is_declared_async and not is_async and _surely_plain(method):
+    if is_declared_async and not is_async and _is_surely_sync(method):
         return f"is not async: {protocol.__name__} declares it with `async def`"
-    if is_async and not is_declared_async and _surely_plain(declared):
+    if is_async and not is_declared_async and _is_surely_sync(declared):
         return f"is async: {protocol.__name__} declares it with a plain `def`"
     is_static = isinstance(inspect.getattr_static(protocol, member), staticmethod)
     return _cannot_take(_signature(declared, not is_static), _signature(method, bound), protocol)
@@ -398,7 +398,7 @@ def _is_async(function: Any) -> bool:
     return isinstance(flags, int) and inspect.iscoroutinefunction(function)
 
 
-def _surely_plain(function: Callable[..., Any]) -> bool:
+def _is_surely_sync(function: Callable[..., Any]) -> bool:
     """Return whether a return hint shows that the result can't be awaited. A wrapper's hints don't
     count."""
     if hasattr(function, "__wrapped__"):

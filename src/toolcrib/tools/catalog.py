@@ -150,7 +150,7 @@ class Names:
         refused."""
         if name in self._sources:
             raise CatalogError(
-                f"two tools are called '{name}'{self._both(name, source)}: {_ADVICE}"
+                f"two tools are called '{name}'{self._sources_note(name, source)}: {_ADVICE}"
             )
         bare = _UNDERSCORES.sub("", name).translate(_SEPARATORS)
         for key in {bare.casefold(), bare.translate(_LOOKALIKES).casefold()}:
@@ -158,11 +158,11 @@ class Names:
             if other != name:
                 raise CatalogError(
                     f"'{name}' and '{other}' {_difference(name, other)}"
-                    f"{self._both(other, source)}: {_ADVICE}"
+                    f"{self._sources_note(other, source)}: {_ADVICE}"
                 )
         self._sources[name] = source
 
-    def _both(self, other: str, source: str) -> str:
+    def _sources_note(self, other: str, source: str) -> str:
         first = self._sources[other]
         if first == source:
             return f" (both from {source})" if source else ""
@@ -186,7 +186,7 @@ ToolLike: TypeAlias = HasDefinition | type | Mapping[str, Any]
 # registration: ToolLikes, Catalogs and lists of them.
 Tools: TypeAlias = Iterable[Any] | HasDefinition | type
 Handlers: TypeAlias = Mapping[str, Callable[..., Any]]
-_MARKS = "a dictionary {name: {'requires_approval': True}}"
+_MARKS_FORM = "a dictionary {name: {'requires_approval': True}}"
 
 
 class Entry(NamedTuple):
@@ -199,9 +199,9 @@ class Entry(NamedTuple):
 
 def _check_by_name(handlers: Handlers, marks: Mapping[str, AnnotationOptions]) -> None:
     check_type("handlers", handlers, Mapping, "a dictionary {name: function}")
-    check_type("marks", marks, Mapping, _MARKS)
+    check_type("marks", marks, Mapping, _MARKS_FORM)
     for options in marks.values():
-        check_type("marks", options, Mapping, _MARKS)
+        check_type("marks", options, Mapping, _MARKS_FORM)
 
 
 def _check_all_used(names: set[str], **options: Mapping[str, object]) -> None:

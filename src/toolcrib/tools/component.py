@@ -40,13 +40,13 @@ from toolcrib.values.typed import names_wrong_types
 # Report valid arguments that an author's own hints refuse: the place and the kind, never their
 # text.
 
-_KINDS = frozenset(get_args(ErrorType))
+_PYDANTIC_KINDS = frozenset(get_args(ErrorType))
 _NOT_ACCEPTED = "this value is not accepted"
-_NO_INTEGER = ("int_type", "int_from_float")
+_NOT_INTEGER_KINDS = ("int_type", "int_from_float")
 NO_INTEGER = "expected integer, got number"
 """The schema validator's wording, used when only the hint refuses a number: beyond 2^53, a number
 with a fraction or an exponent is not an integer."""
-_IN_WORDS = frozenset(("value_error", "assertion_error"))
+_KINDS_WITH_MESSAGE = frozenset(("value_error", "assertion_error"))
 Fault: TypeAlias = tuple[tuple[int | str, ...], str]
 
 
@@ -78,7 +78,10 @@ def _not_accepted_error(
     """
     faults = value_faults(error, *steps(at))
     details = error.errors(include_url=False, include_context=False)
-    if any(fault["type"] not in _KINDS or fault["type"] in _IN_WORDS for fault in details):
+    if any(
+        fault["type"] not in _PYDANTIC_KINDS or fault["type"] in _KINDS_WITH_MESSAGE
+        for fault in details
+    ):
         return NotAcceptedError(faults)
     by_code = not reader.reads_texts and any(_differs_from_sent(fault, sent) for fault in details)
     return NotAcceptedError(faults, reader.code, by_code=by_code)
@@ -90,7 +93,7 @@ def _differs_from_sent(fault: ErrorDetails, sent: JsonValue) -> bool:
     node: Any = sent
     is_present = False
     for step in location:
-        is_present = _has(node, step)
+        is_present = _has_step(node, step)
         if not (is_present or isinstance(node, dict | list)):
             return False  # it is inside what code made of a string, which may be anything
         node = node[step] if is_present else node
@@ -105,7 +108,7 @@ def _differs_from_sent(fault: ErrorDetails, sent: JsonValue) -> bool:
     return kind.endswith("_type") and not same_kind(refused, node)
 
 
-def _has(node: Any, step: str | int) -> bool:
+def _has_step(node: Any, step: str | int) -> bool:
     if isinstance(node, list):
         return isinstance(step, int) and step < len(node)
     return isinstance(node, dict) and step in node
@@ -124,14 +127,14 @@ def value_faults(error: ValidationError, *prefix: str | int) -> tuple[Fault, ...
     """
     details = error.errors(include_url=False, include_context=False)
     return tuple(
-        ((*prefix, *fault["loc"]), _fault(fault["type"], fault["input"])) for fault in details
+        ((*prefix, *fault["loc"]), _fault_text(fault["type"], fault["input"])) for fault in details
     )
 
 
-def _fault(kind: str, value: object) -> str:
-    if kind in _NO_INTEGER and isinstance(value, float):
+def _fault_text(kind: str, value: object) -> str:
+    if kind in _NOT_INTEGER_KINDS and isinstance(value, float):
         return NO_INTEGER
-    return f"{_NOT_ACCEPTED} ({kind if kind in _KINDS else 'custom'})"
+    return f"{_NOT_ACCEPTED} ({kind if kind in _PYDANTIC_KINDS else 'custom'})"
 
 
 def _converted(converter: Converter, value: JsonValue, name: str) -> Any:
@@ -272,7 +275,7 @@ def _read(
         raise NotAcceptedError(((steps(at), _NOT_ACCEPTED),)) from None
 
 
-def _constructed(cls: Any, arguments: Mapping[str, Any]) -> Any:
+def _instance_of(cls: Any, arguments: Mapping[str, Any]) -> Any:
     return cls(**arguments)
 
 
@@ -345,7 +348,7 @@ class Tool(Generic[P, R]):
         self._target = target
         untyped_target: Any = target
         self._instance: Callable[[Mapping[str, Any]], Any] = (
-            partial(_constructed, untyped_target)
+            partial(_instance_of, untyped_target)
             if is_class
             else partial(BoundCall, untyped_target, blocking)
         )

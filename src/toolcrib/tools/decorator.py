@@ -183,7 +183,7 @@ R = TypeVar("R")
 C = TypeVar("C")
 _INTERNAL_OPTIONS = {"annotations", "imported", "is_own", "validator"}
 _OPTION_NAMES = frozenset(ToolOptions.__struct_fields__) - _INTERNAL_OPTIONS
-_COMBINERS = ("$ref", "allOf", "anyOf", "oneOf", "if")
+_COMBINING_KEYWORDS = ("$ref", "allOf", "anyOf", "oneOf", "if")
 
 
 class ToolDecorator(Protocol):
@@ -336,13 +336,15 @@ def _define(
     definition = build_definition(
         name, signature.description, checked_input, checked_output, options
     )
-    definition = with_secrets(definition, checked_input, secret_parameters(_sent(signature, sole)))
+    definition = with_secrets(
+        definition, checked_input, secret_parameters(_sent_parameters(signature, sole))
+    )
     definition = with_defaults(definition, checked_input, tool_fields.get("defaults", {}))
     check_examples(definition, tool_fields["validator"])
     return definition, tool_fields
 
 
-def _sent(signature: Signature, sole: Any) -> Sequence[Parameter]:
+def _sent_parameters(signature: Signature, sole: Any) -> Sequence[Parameter]:
     """Return the parameters under the names that are sent; for a model, these are its fields."""
     if not (isinstance(sole, type) and issubclass(sole, BaseModel)):
         return signature.parameters
@@ -396,7 +398,7 @@ def _input(
         tool_fields["requires"] = _required_parameters(signature) - _required_properties(
             checked_input.schema
         )
-        return checked_input, tool_fields | _accepted(
+        return checked_input, tool_fields | _accepted_names(
             signature, checked_input.schema, imported=options.imported
         )
     if sole is not None:
@@ -425,7 +427,7 @@ def _derived(name: str, derive: Callable[[Any], R], of: Any) -> R:
         raise DefinitionError(f"tool '{name}': {error}") from None
 
 
-def _accepted(signature: Signature, schema: JsonObject, *, imported: bool) -> dict[str, Any]:
+def _accepted_names(signature: Signature, schema: JsonObject, *, imported: bool) -> dict[str, Any]:
     """Return which names the target accepts beyond a given schema, as arguments for `Tool`."""
     parameter_names = frozenset(parameter.name for parameter in signature.parameters)
     # the server of a tool that only forwards checks what it is sent
@@ -469,7 +471,7 @@ def _check_accepts(name: str, signature: Signature, schema: JsonObject) -> None:
         )
     accepted = declared if signature.takes_any else {p.name for p in signature.parameters}
     required = set(_required_parameters(signature))
-    if any(keyword in schema for keyword in _COMBINERS):
+    if any(keyword in schema for keyword in _COMBINING_KEYWORDS):
         required = set()
     mismatched = sorted(declared - accepted) + sorted(required - declared)
     if mismatched:

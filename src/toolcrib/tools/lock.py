@@ -38,7 +38,7 @@ CLAIMS_UNKNOWN = (
     "the lock was written by a toolcrib that did not record claims: the tool now claims to read only "
     "(readOnlyHint), and whether it did so then is not known"
 )
-_CLOSING = ("additionalProperties", "unevaluatedProperties")
+_CLOSING_KEYWORDS = ("additionalProperties", "unevaluatedProperties")
 _MAX_COMBINED = 8  # nested objects to try in all combinations: 256 digests, only at a mismatch
 _MAX_NAMED = 8
 _ADVICE = "restore it from version control, or write it again with `toolcrib tools lock`"
@@ -74,15 +74,17 @@ class LockedTool(
     def differences(self, other: LockedTool) -> tuple[str, ...]:
         """Return the parts that differ. `digest` or `origin` alone means that only the whole
         differs."""
-        whole_differences = [name for name in _WHOLE if getattr(self, name) != getattr(other, name)]
+        whole_differences = [
+            name for name in _WHOLE_DIGESTS if getattr(self, name) != getattr(other, name)
+        ]
         if not whole_differences and self.trust == other.trust:
             return ()
         part_differences = [part for part in PARTS if getattr(self, part) != getattr(other, part)]
         return tuple(part_differences or whole_differences)
 
 
-_WHOLE = ("digest", "origin")
-PARTS = tuple(field for field in LockedTool.__struct_fields__ if field not in _WHOLE)
+_WHOLE_DIGESTS = ("digest", "origin")
+PARTS = tuple(field for field in LockedTool.__struct_fields__ if field not in _WHOLE_DIGESTS)
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -113,12 +115,12 @@ def closing_only(definition: ToolDefinition, earlier_digest: str) -> bool:
     combinations. The one with the earlier digest was the earlier definition.
     """
     for plain in (definition, msgspec.structs.replace(definition, defaults_json=None)):
-        if any(opened.digest == earlier_digest for opened in _opened(plain)):
+        if any(opened.digest == earlier_digest for opened in _opened_variants(plain)):
             return True
     return False
 
 
-def _opened(definition: ToolDefinition) -> Iterator[ToolDefinition]:
+def _opened_variants(definition: ToolDefinition) -> Iterator[ToolDefinition]:
     """Yield the definition with nested objects open: all, then combinations of the first few."""
     schema = definition.input_schema
     if schema is None:
@@ -147,7 +149,9 @@ def _closed_below(schema: JsonObject) -> list[tuple[JsonObject, str]]:
         if isinstance(node, list):
             pending += node
         elif isinstance(node, dict):
-            closed += [(node, key) for key in _CLOSING if key in node and node[key] is False]
+            closed += [
+                (node, key) for key in _CLOSING_KEYWORDS if key in node and node[key] is False
+            ]
             pending += node.values()
     return closed
 
@@ -234,7 +238,7 @@ def lock_catalog(catalog: Catalog) -> Lock:
         for name, tool in tools.items()
     }
     return Lock(
-        {n: _locked(definition, tools[n].imported) for n, definition in definitions.items()},
+        {n: _locked_tool(definition, tools[n].imported) for n, definition in definitions.items()},
         definitions,
     )
 
@@ -311,7 +315,7 @@ def write_lock(lock: Lock, path: str | Path) -> None:
             temporary_file.unlink(missing_ok=True)
 
 
-def _locked(definition: ToolDefinition, imported: Imported | None) -> LockedTool:
+def _locked_tool(definition: ToolDefinition, imported: Imported | None) -> LockedTool:
     # Most tools have no defaults that no schema shows, which keeps the digests of older locks valid.
     defaults = [] if definition.defaults_json is None else [json_copy(definition.defaults_json)]
     annotations = definition.annotations.facts()

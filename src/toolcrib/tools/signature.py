@@ -112,7 +112,7 @@ def read_hints(
             raise
         return {
             parameter: hint
-            for parameter, hint in _one_by_one(thing, frame_locals)
+            for parameter, hint in _separate_hints(thing, frame_locals)
             if not isinstance(hint, Exception)
         }
 
@@ -144,7 +144,7 @@ def _read_by_typing(
             thing, globalns=_globals(thing), localns=dict(frame_locals), include_extras=True
         )
     except Exception as error:  # noqa: BLE001  likewise
-        hints_or_errors = _one_by_one(thing, frame_locals)
+        hints_or_errors = _separate_hints(thing, frame_locals)
         first_unreadable = next(
             (
                 _parameter_label(parameter)
@@ -175,7 +175,7 @@ def _parameter_label(parameter: str) -> str:
     return "the return type" if parameter == "return" else f"parameter '{parameter}'"
 
 
-def _one_by_one(thing: Any, frame_locals: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _separate_hints(thing: Any, frame_locals: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Read each hint separately; for one that cannot be read, yield its error instead."""
     owners = reversed(thing.__mro__) if isinstance(thing, type) else [inspect.unwrap(thing)]
     for owner in owners:
@@ -200,7 +200,7 @@ def _globals(thing: Any) -> dict[str, Any]:
 _STREAMS = (AsyncIterator, AsyncGenerator, AsyncIterable)
 _LISTS_OF_CONTENT = (list, tuple, Sequence)
 _LEVELS_OF_CONTENT = 8  # a union member, in a list, in a union, each perhaps Annotated
-_PLAIN = frozenset((str, int, float, bool, list, dict, NoneType))
+_JSON_TYPES = frozenset((str, int, float, bool, list, dict, NoneType))
 
 
 class Signature(NamedTuple):
@@ -233,8 +233,10 @@ def read_function(
     name = function.__qualname__
     hints = read_hints(function, name, frame_locals, lenient=lenient)
     docstring = read_docstring(function.__doc__)
-    signature = _split(name, parameters_of(function), hints, docstring)
-    return _streaming(name, signature) if inspect.isasyncgenfunction(function) else signature
+    signature = _signature_of(name, parameters_of(function), hints, docstring)
+    return (
+        _streaming_signature(name, signature) if inspect.isasyncgenfunction(function) else signature
+    )
 
 
 def read_class(cls: type, frame_locals: Mapping[str, Any], *, lenient: bool = False) -> Signature:
@@ -251,7 +253,7 @@ def read_class(cls: type, frame_locals: Mapping[str, Any], *, lenient: bool = Fa
     docstring = read_docstring(class_doc(cls))
     texts = {**read_docstring(constructor.__doc__).parameters, **docstring.parameters}
     constructor_parameters = _with_factories(cls, parameters_of(cls))
-    constructor_signature = _split(
+    constructor_signature = _signature_of(
         name, constructor_parameters, hints, docstring._replace(parameters=texts)
     )
     if constructor_signature.needs or constructor_signature.context_parameter:
@@ -260,7 +262,7 @@ def read_class(cls: type, frame_locals: Mapping[str, Any], *, lenient: bool = Fa
             "take capabilities and CallContext as parameters of `run`"
         )
     run_hints = read_hints(run, f"{name}.run", frame_locals)
-    run_signature = _split(
+    run_signature = _signature_of(
         f"{name}.run", parameters_of(run)[1:], run_hints, read_docstring(run.__doc__)
     )
     if run_signature.parameters or run_signature.undocumentable:
@@ -270,7 +272,7 @@ def read_class(cls: type, frame_locals: Mapping[str, Any], *, lenient: bool = Fa
             "arguments go to the constructor, capabilities are marked with @capability or Injected"
         )
     if streams:
-        run_signature = _streaming(f"{name}.run", run_signature)
+        run_signature = _streaming_signature(f"{name}.run", run_signature)
     return constructor_signature._replace(
         needs=run_signature.needs,
         context_parameter=run_signature.context_parameter,
@@ -297,7 +299,7 @@ def _with_factories(
     return replaced
 
 
-def _streaming(name: str, signature: Signature) -> Signature:
+def _streaming_signature(name: str, signature: Signature) -> Signature:
     """Return an async generator's signature, whose result is one part. Raises DefinitionError for
     other hints."""
     hint = signature.returns
@@ -409,7 +411,7 @@ def _has_own_new(cls: type) -> bool:
     return inspect.getattr_static(cls, "__new__") is not object.__dict__["__new__"]
 
 
-def _split(
+def _signature_of(
     name: str,
     parameters: Sequence[SignatureParameter],
     hints: Mapping[str, Any],
@@ -472,8 +474,8 @@ def _is_plain(hint: Any) -> bool:
     """Return whether a hint consists only of JSON types, which are never injected."""
     kind = hint.__class__
     if kind is type:
-        return hint in _PLAIN
-    is_composed = kind is UnionType or (kind is GenericAlias and hint.__origin__ in _PLAIN)
+        return hint in _JSON_TYPES
+    is_composed = kind is UnionType or (kind is GenericAlias and hint.__origin__ in _JSON_TYPES)
     return is_composed and all(map(_is_plain, hint.__args__))
 
 

@@ -55,7 +55,7 @@ from toolcrib.values.typed import Checked, names_wrong_types
 # toolcrib pass through.
 
 T = TypeVar("T")
-_ENDS = 'it ends the program when loaded: keep that under `if __name__ == "__main__":`'
+_ENDS_PROGRAM = 'it ends the program when loaded: keep that under `if __name__ == "__main__":`'
 FORMS = (
     "module:attribute, a module, a Python file, a .json or .jsonl file of definitions, "
     "or entry-points"
@@ -99,7 +99,7 @@ def of_thing(thing: Any, where: str) -> Tools:
     return guarded(lambda: list(thing), where)
 
 
-_DATA = (str, bytes, int, float, Mapping, NoneType)
+_DATA_TYPES = (str, bytes, int, float, Mapping, NoneType)
 
 
 def _gives_tools(function: Callable[..., Any]) -> bool:
@@ -131,7 +131,8 @@ def _is_data(hint: Any) -> bool:
         return all(map(_is_data, arguments))
     if not isinstance(kind, type):
         return False
-    if issubclass(kind, _DATA) or (issubclass(kind, tuple) and kind is not tuple):  # a NamedTuple
+    # a subclass of tuple is a NamedTuple
+    if issubclass(kind, _DATA_TYPES) or (issubclass(kind, tuple) and kind is not tuple):
         return True
     return issubclass(kind, Iterable) and bool(arguments) and _is_data(arguments[0])
 
@@ -160,7 +161,7 @@ def _reason(error: BaseException) -> str:
         text = ""
     reason = f"{type(error).__name__}: {text}" if text else type(error).__name__
     reason += _location(error)
-    return f"{reason} ({_ENDS})" if isinstance(error, SystemExit) else reason
+    return f"{reason} ({_ENDS_PROGRAM})" if isinstance(error, SystemExit) else reason
 
 
 def _location(error: BaseException) -> str:
@@ -175,7 +176,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 GROUP = "toolcrib.tools"
-_MODULE = re.compile(r"(?!\d)\w+(\.(?!\d)\w+)*")
+_MODULE_NAME = re.compile(r"(?!\d)\w+(\.(?!\d)\w+)*")
 
 
 @runtime_checkable
@@ -210,7 +211,7 @@ def discover(*where: Where, trust: Trusts | None = None, lock: str | Path | None
     for an object that is not a tool, and CatalogError, naming both sources, for a name that two of
     them provide.
     """
-    catalog = Catalog([_loaded(source_of(source)) for source in where])
+    catalog = Catalog([_loaded_catalog(source_of(source)) for source in where])
     if not trust:
         return catalog
     return catalog.trusting(trust, lock=None if lock is None else read_lock(lock))
@@ -258,7 +259,7 @@ def _source_named(text: str) -> ToolSource:
             f"{text}: name the file alone, to take its `catalog` or every tool in it; to take one of "
             f"them, name its module: MODULE:{rest}"
         )
-    if not _MODULE.fullmatch(kind) or (colon and not _MODULE.fullmatch(rest)):
+    if not _MODULE_NAME.fullmatch(kind) or (colon and not _MODULE_NAME.fullmatch(rest)):
         raise SourceError(f"{text!r}: {_what_is_there(text)}: give {FORMS}")
     return ModuleTools(kind, rest or None)
 
@@ -289,7 +290,11 @@ class ModuleTools(Checked, msgspec.Struct, frozen=True):
         return name if self.attribute is None else f"{name}:{self.attribute}"
 
     def tools(self) -> Tools:
-        module = _imported(self.module, self.name) if isinstance(self.module, str) else self.module
+        module = (
+            _imported_module(self.module, self.name)
+            if isinstance(self.module, str)
+            else self.module
+        )
         if self.attribute is None:
             return of_module(module, self.name)
         thing: Any = module
@@ -300,7 +305,7 @@ class ModuleTools(Checked, msgspec.Struct, frozen=True):
         return of_thing(thing, self.name)
 
 
-def _imported(module: str, where: str) -> ModuleType:
+def _imported_module(module: str, where: str) -> ModuleType:
     return guarded(lambda: importlib.import_module(module), where, module)
 
 
@@ -314,10 +319,10 @@ class PythonFile(Checked, msgspec.Struct, frozen=True):
         return str(self.path)
 
     def tools(self) -> Tools:
-        return of_module(_of_file(self.path), self.name)
+        return of_module(_module_of_file(self.path), self.name)
 
 
-def _of_file(path: Path) -> ModuleType:
+def _module_of_file(path: Path) -> ModuleType:
     if not path.is_file():
         what = "it is a directory" if path.is_dir() else "there is no such file"
         raise SourceError(f"{path}: {what}")
@@ -340,7 +345,7 @@ def _of_file(path: Path) -> ModuleType:
 def module_at(where: str) -> ModuleType:
     """Return the module of a name or of a `.py` file, which is run. Raises SourceError if there is
     none."""
-    return _of_file(Path(where)) if where.endswith(".py") else _imported(where, where)
+    return _module_of_file(Path(where)) if where.endswith(".py") else _imported_module(where, where)
 
 
 class DefinitionsFile(Checked, msgspec.Struct, frozen=True):
@@ -384,7 +389,7 @@ class EntryPoints(Checked, msgspec.Struct, frozen=True):
             )
         return Catalog(
             [
-                _loaded(_EntryPointSource(e))
+                _loaded_catalog(_EntryPointSource(e))
                 for e in entries
                 if not self.names or e.name in self.names
             ]
@@ -410,7 +415,7 @@ def _distribution(entry: EntryPoint) -> str:
     return "an unknown distribution" if dist is None else f"{dist.name} {dist.version}"
 
 
-def _loaded(source: ToolSource) -> Catalog:
+def _loaded_catalog(source: ToolSource) -> Catalog:
     """Return the tools of one source. Errors about them include the source's name."""
     try:
         imported = not isinstance(
@@ -421,13 +426,13 @@ def _loaded(source: ToolSource) -> Catalog:
     except SourceError:
         raise
     except SchemaError as error:
-        raise SchemaError(_located(source, error.message), error.pointer) from error
+        raise SchemaError(_with_source_name(source, error.message), error.pointer) from error
     except (DefinitionError, CatalogError) as error:
         kind = CatalogError if isinstance(error, CatalogError) else DefinitionError
-        raise kind(_located(source, str(error))) from error
+        raise kind(_with_source_name(source, str(error))) from error
 
 
-def _located(source: ToolSource, text: str) -> str:
+def _with_source_name(source: ToolSource, text: str) -> str:
     """Return a message with the name of its source, unless an entry point has added it already."""
     is_named = source.name in text or isinstance(source, EntryPoints)
     return text if is_named else f"{source.name}: {text}"
@@ -451,7 +456,7 @@ def read_definitions(path: str | Path) -> list[ImportedForm]:
     dropped. Raises SourceError.
     """
     path = Path(path)
-    definitions = _listed(_parsed(path), path)
+    definitions = _definitions_in(_parsed(path), path)
     for number, definition in enumerate(definitions, start=1):
         if not isinstance(definition, dict):
             raise SourceError(
@@ -499,7 +504,7 @@ def _not_finite(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 
-def _listed(content: Any, path: Path) -> list[Any]:
+def _definitions_in(content: Any, path: Path) -> list[Any]:
     """Return the definitions in a file. A listing is recognised by a key that definitions lack."""
     if isinstance(content, list):
         return content
