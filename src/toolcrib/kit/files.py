@@ -44,11 +44,11 @@ _Identity: TypeAlias = tuple[int, int]  # device and inode
 # (https://www.sqlite.org/howtocorrupt.html, 2.2), and the holder of the locks, such as SQLite, is
 # not told.
 
-_LISTINGS = ("/proc/self/fd", "/dev/fd")
+_DESCRIPTOR_LISTINGS = ("/proc/self/fd", "/dev/fd")
 _MAX_UNCLOSED = 32  # descriptors closed after one listing, which costs about 5 µs for each
-_PROBE = 8192
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+_PROBE_BYTES = 8192
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+_FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 
 
 @contextmanager
@@ -67,10 +67,10 @@ def fixed_messages(missing_message: str) -> Iterator[None]:
 @contextmanager
 def opened_folder(root: Path, parts: tuple[str, ...]) -> Iterator[int]:
     """Yield the descriptor of a folder below `root`. Raises OSError."""
-    folder = os.open(root, _FOLDER)
+    folder = os.open(root, _FOLDER_FLAGS)
     try:
         for name in parts:
-            child = os.open(name, _FOLDER, dir_fd=folder)
+            child = os.open(name, _FOLDER_FLAGS, dir_fd=folder)
             os.close(folder)
             folder = child
         yield folder
@@ -141,7 +141,7 @@ class _Descriptors:
 
     def open(self, name: str, folder: int) -> int:
         with self._lock:
-            descriptor = os.open(name, _FILE, dir_fd=folder)
+            descriptor = os.open(name, _FILE_FLAGS, dir_fd=folder)
             self._reading.add(descriptor)
         return descriptor
 
@@ -187,7 +187,7 @@ def is_folder(name: str, folder: int) -> bool:
 def looks_binary(content: bytes) -> bool:
     """Return whether there is a NUL near the beginning, by which git recognises binary files as
     well."""
-    return b"\0" in content[:_PROBE]
+    return b"\0" in content[:_PROBE_BYTES]
 
 
 def shown_path(parts: tuple[str, ...]) -> str:
@@ -204,7 +204,7 @@ def printable(text: str) -> str:
 def _open_files() -> dict[int, _Identity]:
     """Return the regular files that this process has open, by descriptor. Raises OSError."""
     files: dict[int, _Identity] = {}
-    for number in _numbers():
+    for number in _open_descriptors():
         try:
             status = os.fstat(number)
         except OSError:  # closed meanwhile, like that of the listing itself
@@ -214,8 +214,8 @@ def _open_files() -> dict[int, _Identity]:
     return files
 
 
-def _numbers() -> list[int]:
-    for listing in _LISTINGS:
+def _open_descriptors() -> list[int]:
+    for listing in _DESCRIPTOR_LISTINGS:
         with suppress(FileNotFoundError, NotADirectoryError):
             return [int(name) for name in os.listdir(listing)]  # noqa: PTH208  no paths, numbers
     return []
@@ -377,7 +377,7 @@ def search_files(query: str, path: str = ".", *, root: FileRoot) -> FileMatches:
 
 # Searching files for a text, within limits. A search always ends, and says if it ended early.
 
-_NO_SOURCES = frozenset({"__pycache__", "node_modules", "site-packages"})
+_GENERATED_FOLDERS = frozenset({"__pycache__", "node_modules", "site-packages"})
 _ENVIRONMENT = "pyvenv.cfg"  # a file that marks the folder of a virtual environment
 
 
@@ -484,7 +484,7 @@ def _unfolded(line: str, position: int) -> int:
 
 
 def _is_source(name: str) -> bool:
-    return not name.startswith(".") and name not in _NO_SOURCES
+    return not name.startswith(".") and name not in _GENERATED_FOLDERS
 
 
 # A folder as a jail: only files below the root are read, whatever a path and its links say.

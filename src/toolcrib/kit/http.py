@@ -35,7 +35,7 @@ from toolcrib.values.typed import Checked, names_wrong_types
 Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
 
-_SPECIAL = tuple(
+_SPECIAL_NETWORKS = tuple(
     map(
         ip_network,
         (
@@ -79,7 +79,7 @@ def is_public(address: Address) -> bool:
         if inner is None and address not in _GLOBAL_6:
             return False
         address = inner or address
-    return not any(address in network for network in _SPECIAL)
+    return not any(address in network for network in _SPECIAL_NETWORKS)
 
 
 def may_reach(host: str, private: tuple[Network, ...]) -> bool:
@@ -185,7 +185,7 @@ class GuardedHttp:
         if isinstance(allow, str) or isinstance(private, str):
             raise SourceError("allow and private must be lists, not a single string")
         self.limits = limits or HttpLimits()
-        self._allowed = frozenset(_origin(entry) for entry in allow)
+        self._allowed = frozenset(_allowed_origin(entry) for entry in allow)
         self._private = tuple(_network(entry) for entry in private)
         self._pool = Pool(partial(_session, self._private, keep=True)) if keep else None
 
@@ -195,7 +195,7 @@ class GuardedHttp:
             await self._pool.aclose()
 
     async def get(self, url: str, query: Mapping[str, str]) -> HttpAnswer:
-        target = _url(url)
+        target = _parsed_url(url)
         return await self._fetch(
             "GET", None if target is None else target.update_query(query), {}, None
         )
@@ -212,7 +212,7 @@ class GuardedHttp:
 
         Raises Unanswered if the server may not be asked or gives no answer.
         """
-        return await self._fetch(method, _url(url, encoded=True), headers or {}, body)
+        return await self._fetch(method, _parsed_url(url, encoded=True), headers or {}, body)
 
     async def _fetch(
         self, method: str, url: URL | None, headers: Mapping[str, str], body: bytes | None
@@ -275,7 +275,7 @@ class GuardedHttp:
             data=request.body,
             allow_redirects=False,
             skip_auto_headers=("Content-Type",),
-            middlewares=(_once(),),
+            middlewares=(_send_once(),),
             trace_request_ctx=request,
         ) as response:
             request.status = response.status
@@ -304,7 +304,7 @@ class _UnusableAnswer(Exception):  # noqa: N818  an outcome that never leaves th
 _READING_METHODS = ("GET", "HEAD")
 
 
-def _once() -> ClientMiddlewareType:
+def _send_once() -> ClientMiddlewareType:
     """Return a middleware that sends one request only.
 
     aiohttp repeats a request with an idempotent method when the connection breaks, and has no
@@ -415,9 +415,9 @@ async def _connected(_session: object, request: _Request, _event: object) -> Non
     request.connected = True
 
 
-def _origin(entry: str) -> tuple[str, str, int]:
+def _allowed_origin(entry: str) -> tuple[str, str, int]:
     """Parse an allowed server. Raises SourceError."""
-    url = _url(entry if "://" in entry else f"https://{entry}")
+    url = _parsed_url(entry if "://" in entry else f"https://{entry}")
     origin = None if url is None else _origin_of(url)
     if url is None or origin is None or url != url.origin() or "*" in entry:
         raise SourceError(
@@ -446,7 +446,7 @@ def _network(entry: str) -> Network:
         ) from None
 
 
-def _url(text: str, *, encoded: bool = False) -> URL | None:
+def _parsed_url(text: str, *, encoded: bool = False) -> URL | None:
     """Parse a URL by yarl, as aiohttp will, or return None for a text that is no URL."""
     from yarl import URL
 

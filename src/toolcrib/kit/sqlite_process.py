@@ -30,7 +30,7 @@ _PRAGMAS = frozenset(
 )
 _NO_FUNCTIONS = frozenset(("load_extension", "fts3_tokenizer"))
 _FUNCTION_TABLES = ("json_each", "json_tree", *(f"pragma_{name}" for name in sorted(_PRAGMAS)))
-_READING = frozenset((sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE))
+_READING_ACTIONS = frozenset((sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE))
 _VIRTUAL_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage = 0 LIMIT 100"
 _TABLES = (
     "SELECT name, type FROM pragma_table_list WHERE schema = 'main' AND type <> 'shadow' "
@@ -55,10 +55,10 @@ def answer(request: Answer) -> Answer:
     """
     limits = request["limits"]
     try:
-        with closing(_opened(request["uri"], limits)) as database:
+        with closing(_opened_database(request["uri"], limits)) as database:
             if "sql" in request:
                 return _rows(database, request["sql"], request["parameters"], limits)
-            return _described(database, limits)
+            return _described_tables(database, limits)
     except _Refused as refused:
         return {"error": refused.args[0]}
     except MemoryError:
@@ -74,7 +74,7 @@ def answer(request: Answer) -> Answer:
         return {"error": name, "message": str(error)}
 
 
-def _opened(uri: str, limits: Answer) -> sqlite3.Connection:
+def _opened_database(uri: str, limits: Answer) -> sqlite3.Connection:
     database = sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
     database.text_factory = _text
     database.execute(f"PRAGMA hard_heap_limit={limits['memory_bytes']:d}").close()
@@ -103,7 +103,7 @@ def _permitted(action: int, first: str | None, second: str | None, *_where: str 
     elif action == sqlite3.SQLITE_PRAGMA:
         permitted = (first or "").lower() in _PRAGMAS
     else:
-        permitted = action in _READING
+        permitted = action in _READING_ACTIONS
     return sqlite3.SQLITE_OK if permitted else sqlite3.SQLITE_DENY
 
 
@@ -126,7 +126,7 @@ def _rows(
     with closing(database.execute(sql, parameters)) as cursor:
         if cursor.description is None:
             raise _Refused("NO_QUERY")
-        columns = [_name(column[0]) for column in cursor.description]
+        columns = [_cut_name(column[0]) for column in cursor.description]
         rows: list[list[Any]] = []
         remaining = limits["result_bytes"] - _json_bytes(columns)
         if remaining < 0:
@@ -151,14 +151,14 @@ def _cell(value: Any) -> Any:
     return value
 
 
-def _described(database: sqlite3.Connection, limits: Answer) -> Answer:
+def _described_tables(database: sqlite3.Connection, limits: Answer) -> Answer:
     """Return the tables; one whose columns do not fit without them, to leave room for others."""
     tables: list[Answer] = []
     truncated = False
     remaining = limits["result_bytes"]
     for name, kind in database.execute(_TABLES).fetchall():
         table: Answer = {
-            "name": _name(name),
+            "name": _cut_name(name),
             "kind": "view" if kind == "view" else "table",
             "columns": [],
         }
@@ -179,9 +179,9 @@ def _columns(database: sqlite3.Connection, table: str) -> Iterator[Answer]:
         keys = database.execute("SELECT * FROM pragma_foreign_key_list(?)", (table,)).fetchall()
         references = {key[3]: f"{key[2]}.{key[4]}" if key[4] else key[2] for key in keys}
         for name, kind in columns:
-            column = {"name": _name(name), "type": _name(kind or "")}
+            column = {"name": _cut_name(name), "type": _cut_name(kind or "")}
             if name in references:
-                column["references"] = _name(references[name])
+                column["references"] = _cut_name(references[name])
             yield column
 
 
@@ -190,7 +190,7 @@ def _json_bytes(value: Any) -> int:
     return len(json.dumps(value, ensure_ascii=False).encode()) + 1
 
 
-def _name(name: str) -> str:
+def _cut_name(name: str) -> str:
     return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"
 
 

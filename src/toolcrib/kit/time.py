@@ -22,7 +22,7 @@ _AREAS = (
 _NO_ZONES = frozenset({"Factory", "localtime"})  # the machine's own setting is no place
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _APOSTROPHES = ".'\N{RIGHT SINGLE QUOTATION MARK}"  # St. John's
-_LONGEST = 100
+_LONGEST_NAME = 100
 _UNKNOWN = (
     "that is not a known time zone: use an IANA name such as Europe/Paris, "
     "or the name of a city that has a zone of its own, such as Paris"
@@ -97,7 +97,7 @@ def find_zone(name: str) -> str:
 
     Raises ToolError for an unknown zone, and MissingExtraError if the machine has no zones.
     """
-    zone = _zones().get(_folded(name)) if len(name) <= _LONGEST else None
+    zone = _zones().get(_folded(name)) if len(name) <= _LONGEST_NAME else None
     if zone is None:
         raise ToolError(_UNKNOWN)
     return zone

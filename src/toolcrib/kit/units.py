@@ -28,10 +28,10 @@ from toolcrib.tools import tool
 # How people write a unit: factors with `*`, `/` and powers, or in words. Nothing is computed here,
 # and any other form is refused.
 
-_LONGEST = 80
+_LONGEST_UNIT = 80
 _MAX_FACTORS = 6
 _FACTOR = re.compile(r"([^\W\d][\w\s-]*|%|°[\w\s-]*)(?:\^\s*(-?[1-9]))?")
-_TIMES = str.maketrans("·⋅\N{MULTIPLICATION SIGN}", "***")
+_TIMES_SIGNS = str.maketrans("·⋅\N{MULTIPLICATION SIGN}", "***")
 _PER = re.compile(r"[\s_-]+per[\s_-]+", re.IGNORECASE)
 _POWERS_BEFORE = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 _POWERS_AFTER = {"squared": 2, "cubed": 3}
@@ -47,9 +47,9 @@ class Factor(NamedTuple):
 
 def read_factors(text: str) -> list[Factor] | None:
     """Read `"square feet / s^2"` as `(("feet",), 2), (("s",), -2)`. Return None for any other form."""
-    if len(text) > _LONGEST:
+    if len(text) > _LONGEST_UNIT:
         return None
-    plain = unicodedata.normalize("NFKC", text).strip().replace("**", "^").translate(_TIMES)
+    plain = unicodedata.normalize("NFKC", text).strip().replace("**", "^").translate(_TIMES_SIGNS)
     pieces = re.split(r"\s*([*/])\s*", _PER.sub("/", plain))
     if len(pieces) > 2 * _MAX_FACTORS:
         return None
@@ -88,9 +88,9 @@ _LIBRARY_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, Valu
 _REGISTRY_LOCK = Lock()  # the registry changes when a prefixed unit is first used
 
 _KELVIN: Reading = {"kelvin": 1}
-_OFFSET = ("degree_Celsius", "degree_Fahrenheit")  # differences if they are part of a product
+_OFFSET_UNITS = ("degree_Celsius", "degree_Fahrenheit")  # differences if they are part of a product
 # Other meanings of a name that the library reads differently (mb is a millibarn), or not at all.
-_EVERYDAY = {
+_EVERYDAY_UNITS = {
     "ac": "acre",
     "c": "degree_Celsius",
     "centigrade": "degree_Celsius",
@@ -269,7 +269,9 @@ def _unit_names(registry: Registry, name: str, *, as_written: bool) -> list[str]
     parsed_names = [*exact, *(reading for parsed in other_cases for reading in parsed)]
     if any(not prefix for prefix, _, _ in parsed_names):
         parsed_names = [*exact, *(reading for reading in parsed_names if not reading[0])]
-    everyday_names = [("", _EVERYDAY[lower], "")] if lower in _EVERYDAY and not is_bits else []
+    everyday_names = (
+        [("", _EVERYDAY_UNITS[lower], "")] if lower in _EVERYDAY_UNITS and not is_bits else []
+    )
     if not parsed_names and not everyday_names:
         for variant in (name, lower, name.capitalize()):
             parsed_names += registry.parse_unit_name(variant, case_sensitive=False)
@@ -286,7 +288,9 @@ def _merged(factors: Iterable[Reading]) -> Reading:
             powers[unit] = powers.get(unit, 0) + power
     if len(powers) == 1 and 1 in powers.values():
         return powers
-    return {f"delta_{unit}" if unit in _OFFSET else unit: p for unit, p in powers.items() if p}
+    return {
+        f"delta_{unit}" if unit in _OFFSET_UNITS else unit: p for unit, p in powers.items() if p
+    }
 
 
 def _matching(sources: list[_Measure], targets: list[_Measure]) -> tuple[_Measure, _Measure]:
