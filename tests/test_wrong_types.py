@@ -71,10 +71,10 @@ from toolcrib.tools import Tool
 from toolcrib.tools.lock import check_lock
 from toolcrib.values.message import ToolChoice
 from toolcrib.values.typed import (
-    _fields,
+    _checkable_fields,
     _fits,
     _is_checked_by_class,
-    _kind,
+    _kind_of_hint,
     names_wrong_types,
 )
 
@@ -321,7 +321,7 @@ VALUES: list[Any] = [
 
 def checked_fields(value: Any) -> Any:
     kind: Any = type(value)
-    return _fields(kind)
+    return _checkable_fields(kind)
 
 
 def fields_of_values() -> list[Any]:
@@ -493,7 +493,7 @@ def kinds_of(one: Any) -> dict[str, Any]:
         return {}
     kinds: dict[str, Any] = {}
     for name, parameter in parameters.items():
-        kind = _kind(hints[name]) if name in hints else None
+        kind = _kind_of_hint(hints[name]) if name in hints else None
         if kind is not None and object not in kind.types and parameter.kind is not VAR_KEYWORD:
             kinds[name] = kind
     return kinds

@@ -209,7 +209,7 @@ Media: TypeAlias = Image | File
 _SAME_TYPES = {"image/jpg": "image/jpeg", "audio/mp3": "audio/mpeg"} | dict.fromkeys(
     ("audio/x-wav", "audio/wave", "audio/vnd.wave"), "audio/wav"
 )
-_TEXTS = frozenset(
+_TEXT_TYPES = frozenset(
     f"application/{name}" for name in ("json", "jsonl", "toml", "x-ndjson", "x-yaml", "xml", "yaml")
 )
 _LONGEST_NAME = 200
@@ -327,7 +327,7 @@ def _text_of(file: File) -> str | None:
         return file.text
     media_type = media_type_of(file)
     is_text = media_type.startswith("text/") or media_type.endswith(("+json", "+xml"))
-    if not (is_text or media_type in _TEXTS) or not inline_data(file):
+    if not (is_text or media_type in _TEXT_TYPES) or not inline_data(file):
         return None
     try:
         return file.to_bytes().decode()

@@ -141,11 +141,11 @@ class Example(msgspec.Struct, frozen=True):
         return json_copy(self.arguments_json)
 
 
-_DECLARES: Final = (
+_DECLARING_KEYWORDS: Final = (
     *("properties", "patternProperties", "required", "minProperties", "dependentSchemas"),
     *("$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "not", "if", "then", "else"),
 )
-_OPENS: Final = ("additionalProperties", "unevaluatedProperties")
+_OPENING_KEYWORDS: Final = ("additionalProperties", "unevaluatedProperties")
 """The keywords by which an object's schema names or requires a key, or allows any key."""
 
 
@@ -228,9 +228,9 @@ class ToolDefinition(Checked, msgspec.Struct, frozen=True, kw_only=True, dict=Tr
     def parameterless(self) -> bool:
         """Whether the schema declares no parameter, so that empty arguments are complete."""
         schema = self.input_schema
-        if schema is None or any(schema.get(key) for key in _DECLARES):
+        if schema is None or any(schema.get(key) for key in _DECLARING_KEYWORDS):
             return False
-        return all(schema.get(key, False) is False for key in _OPENS)
+        return all(schema.get(key, False) is False for key in _OPENING_KEYWORDS)
 
     @property
     def output_schema(self) -> JsonObject | None:
@@ -567,7 +567,7 @@ def _text(name: str, schema: JsonObject) -> str:
 # supported, and each value comes from the call itself.
 
 RESULT = "result"
-_LONGEST = 300
+_LONGEST_VALUE = 300
 
 
 def names_in(template: str) -> tuple[str, ...]:
@@ -599,7 +599,7 @@ def stated(template: str, arguments: Mapping[str, JsonValue], result: JsonValue)
         if value is None or isinstance(value, dict | list):
             return None
         text = value if isinstance(value, str) else canonical_json(value)
-        if len(text) > _LONGEST or not text.isprintable():
+        if len(text) > _LONGEST_VALUE or not text.isprintable():
             return None
         pieces.append(text)
     return "".join(pieces)

@@ -18,13 +18,13 @@ from toolcrib.values.json import JsonObject
 _LIST_KEYS = ("functionDeclarations", "function_declarations")
 _TYPES = frozenset(("STRING", "NUMBER", "INTEGER", "BOOLEAN", "ARRAY", "OBJECT", "NULL"))
 _NO_TYPE = "TYPE_UNSPECIFIED"
-_SCHEMAS = {
+_SCHEMA_KEYS = {
     "parameters": "input_schema",
     "parametersJsonSchema": "input_schema",
     "response": "output_schema",
     "responseJsonSchema": "output_schema",
 }
-_SNAKE = {
+_CAMEL_KEYS = {
     "parameters_json_schema": "parametersJsonSchema",
     "response_json_schema": "responseJsonSchema",
 }
@@ -44,11 +44,11 @@ def each_declared(form: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
         raise DefinitionError(
             f"a {other[:40]!r} tool runs at its provider: give it to the client, not as a definition"
         )
-    functions = [function for key in _LIST_KEYS for function in _listed(form.get(key, []))]
+    functions = [function for key in _LIST_KEYS for function in _checked_list(form.get(key, []))]
     return [{_LIST_KEYS[0]: [function]} for function in functions]
 
 
-def _listed(functions: object) -> Sequence[Any]:
+def _checked_list(functions: object) -> Sequence[Any]:
     if not isinstance(functions, list | tuple):
         raise DefinitionError(f"its {_LIST_KEYS[0]} is not a list of functions")
     return functions
@@ -64,8 +64,8 @@ def gemini_form(form: Mapping[str, Any]) -> JsonObject | None:
         return None
     converted: JsonObject = {}
     for key, value in declaration.items():
-        if key in _SCHEMAS:
-            our_key = _SCHEMAS[key]
+        if key in _SCHEMA_KEYS:
+            our_key = _SCHEMA_KEYS[key]
             if our_key in converted:
                 raise DefinitionError(
                     f"{declaration.get('name')!r:.80} has two schemas for {our_key}"
@@ -91,7 +91,7 @@ def _declaration(form: Mapping[str, Any]) -> Mapping[str, Any] | None:
             raise DefinitionError(f"each function in {_LIST_KEYS[0]} must be a dictionary")
     elif not _is_declaration(form):
         return None
-    return {_SNAKE.get(key, key): value for key, value in form.items() if value is not None}
+    return {_CAMEL_KEYS.get(key, key): value for key, value in form.items() if value is not None}
 
 
 def _is_declaration(form: Mapping[str, Any]) -> bool:
@@ -99,7 +99,7 @@ def _is_declaration(form: Mapping[str, Any]) -> bool:
     others use that too."""
     if "type" in form or "input_schema" in form:
         return False
-    if any(name in form for pair in _SNAKE.items() for name in pair):
+    if any(name in form for pair in _CAMEL_KEYS.items() for name in pair):
         return True
     schemas = (form.get("parameters"), form.get("response"))
     return any(isinstance(schema, Mapping) and _is_type(schema.get("type")) for schema in schemas)
@@ -112,16 +112,23 @@ def _is_type(value: object) -> TypeGuard[str]:
 # Schemas: https://spec.openapis.org/oas/v3.0.3#schema-object, with types in capitals, and with
 # 64-bit integers as strings, as Protocol Buffers write them in JSON.
 
-_COUNTS = ("minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties")
+_COUNT_KEYWORDS = (
+    "minItems",
+    "maxItems",
+    "minLength",
+    "maxLength",
+    "minProperties",
+    "maxProperties",
+)
 _KEYWORDS: Mapping[Any, Any] = {
     re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", word): word
     for word in (
         *("anyOf", "oneOf", "prefixItems", "additionalProperties", "uniqueItems"),
-        *("propertyOrdering", *_COUNTS),
+        *("propertyOrdering", *_COUNT_KEYWORDS),
     )
 } | {"defs": "$defs", "ref": "$ref"}
 _GEMINI_ONLY = frozenset(("nullable", "propertyOrdering"))
-_WHOLE = re.compile(r"-?[0-9]{1,20}")
+_INTEGER = re.compile(r"-?[0-9]{1,20}")
 _NUMBER = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?")
 
 
@@ -157,13 +164,13 @@ def _translated(schema: Any) -> Any:
     return _nullable(converted) if members.get("nullable") is True else converted
 
 
-def _by_name(value: Any) -> Any:
+def _translated_by_name(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
     return {name: _translated(schema) for name, schema in value.items()}
 
 
-def _each(value: Any) -> Any:
+def _translated_each(value: Any) -> Any:
     return [*map(_translated, value)] if isinstance(value, list | tuple) else value
 
 
@@ -176,22 +183,22 @@ def _ref(value: Any) -> Any:
 
 
 def _number(value: Any) -> Any:
-    if isinstance(value, str) and _WHOLE.fullmatch(value):
+    if isinstance(value, str) and _INTEGER.fullmatch(value):
         return int(value)
     return float(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else value
 
 
 _READERS: Mapping[str, Callable[[Any], Any]] = {
     "type": _type,
-    "properties": _by_name,
-    "$defs": _by_name,
+    "properties": _translated_by_name,
+    "$defs": _translated_by_name,
     "items": _translated,
     "additionalProperties": _translated,
-    "anyOf": _each,
-    "oneOf": _each,
-    "prefixItems": _each,
+    "anyOf": _translated_each,
+    "oneOf": _translated_each,
+    "prefixItems": _translated_each,
     "$ref": _ref,
-    **dict.fromkeys(("minimum", "maximum", *_COUNTS), _number),
+    **dict.fromkeys(("minimum", "maximum", *_COUNT_KEYWORDS), _number),
 }
 
 

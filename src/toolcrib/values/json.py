@@ -36,9 +36,9 @@ JsonObject: TypeAlias = dict[str, JsonValue]
 SHORTEST_KEY = 16  # 128 bits: too many to try them all
 _EXPONENT = re.compile(rb"e[+-]?[0-9]")
 _MAY_BE_EXPONENT = re.compile(rb"e[-+0-9]")  # twice as fast as the full pattern
-_SORTED = orjson.OPT_SORT_KEYS
+_SORT_KEYS = orjson.OPT_SORT_KEYS
 _SHORT = 512  # bytes; below this, translating is faster than searching
-_WHOLE = re.compile(rb"\.0[,}\]]")
+_WHOLE_FLOAT = re.compile(rb"\.0[,}\]]")
 _BEYOND = bytes(0xF0 if byte > 0xF0 else byte for byte in range(256))  # ten times as fast as find()
 _DIGITS = bytes(48 if 48 <= byte < 58 else 32 for byte in range(256))
 _WIDE = b"0" * 19
@@ -60,11 +60,11 @@ def canonical_json(value: Any) -> str:
     if kind is list or kind is tuple or isinstance(value, (list, tuple)):
         return "[" + ",".join(map(canonical_json, value)) + "]"
     if kind is dict or isinstance(value, Mapping):
-        return "{" + ",".join(map(_member, _sorted(value))) + "}"
+        return "{" + ",".join(map(_member_text, _sorted_members(value))) + "}"
     if isinstance(value, int):
         return int.__repr__(value)
     if isinstance(value, float):
-        return _number(value)
+        return _number_text(value)
     raise TypeError(f"{type(value).__name__} is not a JSON value")
 
 
@@ -76,7 +76,7 @@ def canonical_text(text: str) -> str:
     """
     value = orjson.loads(text)
     written = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-    if written[0] in b"[{" and not _otherwise(written):
+    if written[0] in b"[{" and not _may_differ(written):
         return written.decode()
     return canonical_json(value)
 
@@ -86,7 +86,7 @@ def canonical_bytes(value: JsonValue) -> bytes:
     if value.__class__ is float:
         return canonical_json(value).encode()
     try:
-        written = orjson.dumps(value, None, _SORTED)
+        written = orjson.dumps(value, None, _SORT_KEYS)
     except TypeError:  # an integer of more than 64 bits
         return canonical_json(value).encode()
     if (  # `in` takes 4 times as long as `partition`, `find` 1.5 times
@@ -95,7 +95,7 @@ def canonical_bytes(value: JsonValue) -> bytes:
         and not written.translate(_FLOATS).partition(b"0e")[1]
     ):
         return written  # the usual case
-    return canonical_json(value).encode() if _otherwise(written) else written
+    return canonical_json(value).encode() if _may_differ(written) else written
 
 
 def json_bytes(value: JsonValue) -> bytes:
@@ -118,13 +118,13 @@ def text_as_given(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=dict)
 
 
-def _otherwise(written: bytes) -> bool:
+def _may_differ(written: bytes) -> bool:
     """Return whether RFC 8785 may require a text different from orjson's.
 
     It differs for whole floats, exponents, and the order of keys beyond Unicode's first plane.
     Matches inside strings can cause false positives.
     """
-    if written.find(b".") >= 0 and _WHOLE.search(written) is not None:
+    if written.find(b".") >= 0 and _WHOLE_FLOAT.search(written) is not None:
         return True
     if _MAY_BE_EXPONENT.search(written) is not None and _EXPONENT.search(written) is not None:
         return True
@@ -180,7 +180,7 @@ def kept_apart(data: bytes) -> Any:
 
     def read(text: str) -> float:
         value = float(text)
-        if not is_whole(value) or (exact := _exact(text)) == value:
+        if not is_whole(value) or (exact := _exact_decimal(text)) == value:
             return value
         rounded.append(text)
         if abs(value) >= EXACT / 2:  # from here on floats have no fractions
@@ -191,7 +191,7 @@ def kept_apart(data: bytes) -> Any:
     return value if rounded else None
 
 
-def _exact(text: str) -> Decimal:
+def _exact_decimal(text: str) -> Decimal:
     """Return a number with all its digits, without an exponent that `decimal` does not accept.
 
     The float of a number with such an exponent is zero or infinite, so sign and digits are enough.
@@ -206,28 +206,28 @@ def may_hold_wide_integer(data: bytes | bytearray) -> bool:
     return data.translate(_DIGITS).find(_WIDE) >= 0
 
 
-def _member(member: tuple[str, Any]) -> str:
+def _member_text(member: tuple[str, Any]) -> str:
     return f"{orjson.dumps(member[0]).decode()}:{canonical_json(member[1])}"
 
 
-def _sorted(value: Mapping[Any, Any]) -> list[tuple[str, Any]]:
+def _sorted_members(value: Mapping[Any, Any]) -> list[tuple[str, Any]]:
     """Sort by UTF-16 code units, which for ASCII is the order of the characters."""
     try:
         is_ascii = "".join(value).isascii()
     except TypeError:
         bad_key = next(key for key in value if not isinstance(key, str))
         raise TypeError(f"a {type(bad_key).__name__} cannot be a key in JSON") from None
-    return sorted(value.items(), key=_name if is_ascii else _utf16)
+    return sorted(value.items(), key=_member_name if is_ascii else _utf16_name)
 
 
-_name = itemgetter(0)
+_member_name = itemgetter(0)
 
 
-def _utf16(member: tuple[str, Any]) -> bytes:
+def _utf16_name(member: tuple[str, Any]) -> bytes:
     return member[0].encode("utf-16-be", "surrogatepass")
 
 
-def _number(value: float) -> str:
+def _number_text(value: float) -> str:
     """Write a number as ECMA-262 Number::toString does, from Python's shortest digits."""
     if not isfinite(value):
         raise ValueError("NaN and infinities are not JSON")
@@ -277,7 +277,7 @@ def keyed_digest(key: bytes, *parts: str) -> str:
     It is HMAC-SHA256 over the texts, each preceded by its length, so that no two lists of texts
     give the same input. Digests made with different keys have different ids and cannot be compared.
     """
-    prefix, keyed_hmac = _digests_by(key)
+    prefix, keyed_hmac = _prefix_and_hmac(key)
     message = b""
     for part in parts:
         data = part.encode("utf-8", "surrogatepass")
@@ -288,7 +288,7 @@ def keyed_digest(key: bytes, *parts: str) -> str:
 
 
 @lru_cache(maxsize=16)
-def _digests_by(key: bytes) -> tuple[str, hmac.HMAC]:
+def _prefix_and_hmac(key: bytes) -> tuple[str, hmac.HMAC]:
     """Return the prefix of all digests made with a key, and its HMAC. They are cached because
     creating them takes twice as long as the rest."""
     key_id = hmac.digest(key, b"id of this key", "sha256").hex()[:8]
@@ -300,13 +300,15 @@ def encodable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-_LONGEST = 65_536
-_CUT = "… [cut]"
+_MAX_SENTENCE = 65_536
+_CUT_MARK = "… [cut]"
 
 
 def sentence(text: str) -> str:
     """Shorten an author's text about a failure, so that it cannot exceed the limit of results."""
-    short = text if len(text) <= _LONGEST else text[: _LONGEST - len(_CUT)] + _CUT
+    short = (
+        text if len(text) <= _MAX_SENTENCE else text[: _MAX_SENTENCE - len(_CUT_MARK)] + _CUT_MARK
+    )
     return encodable(short)
 
 

@@ -16,7 +16,7 @@ from toolcrib.values.typed import check_type
 
 LARGEST = 20 * 1024 * 1024
 """The default limit on the size of a file, in bytes."""
-_HEAD = 64  # bytes that identify a file
+_HEAD_BYTES = 64  # bytes that identify a file
 _SIGNATURES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -38,13 +38,13 @@ _SIGNATURES = (
     (b"\x1aE\xdf\xa3", "video/webm"),
     (b"\0\0\x01\xba", "video/mpeg"),
 )
-_FORMS = {  # containers, by bytes 0 to 3 and 8 to 11
+_CONTAINERS = {  # containers, by bytes 0 to 3 and 8 to 11
     (b"RIFF", b"WEBP"): "image/webp",
     (b"RIFF", b"WAVE"): "audio/wav",
     (b"FORM", b"AIFF"): "audio/aiff",
     (b"FORM", b"AIFC"): "audio/aiff",
 }
-_BRANDS = {  # of ISO media files
+_TYPES_BY_BRAND = {  # of ISO media files
     **dict.fromkeys((b"heic", b"heix", b"heim", b"heis"), "image/heic"),
     **dict.fromkeys((b"hevc", b"hevx", b"hevm", b"hevs"), "image/heic"),
     **dict.fromkeys((b"mif1", b"mif2", b"msf1", b"miaf"), "image/heif"),
@@ -59,7 +59,9 @@ _TYPES_BY_SUFFIX = {  # text files whose names some Python versions and systems 
     ".yaml": "application/yaml",
     ".yml": "application/yaml",
 }
-_DETECTABLE = frozenset([kind for _, kind in _SIGNATURES] + [*_FORMS.values(), *_BRANDS.values()])
+_DETECTABLE = frozenset(
+    [kind for _, kind in _SIGNATURES] + [*_CONTAINERS.values(), *_TYPES_BY_BRAND.values()]
+)
 _ALWAYS_SIGNED = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 """Every file of these types begins with its signature. A PDF or a recording may have bytes before
 it."""
@@ -78,17 +80,19 @@ def shown_type(data: bytes) -> str:
     if data.startswith(b"BM") and data[6:10] == b"\0\0\0\0":
         return "image/bmp"
     if data[4:8] == b"ftyp":
-        brand_type = _BRANDS.get(data[8:12], "video/mp4")
+        brand_type = _TYPES_BY_BRAND.get(data[8:12], "video/mp4")
         return (
-            "image/avif" if brand_type == "image/heif" and b"avif" in data[16:_HEAD] else brand_type
+            "image/avif"
+            if brand_type == "image/heif" and b"avif" in data[16:_HEAD_BYTES]
+            else brand_type
         )
-    return _FORMS.get((data[:4], data[8:12]), "")
+    return _CONTAINERS.get((data[:4], data[8:12]), "")
 
 
 def shown_in(data: str) -> str:
     """Return the media type that base64 text shows; empty also for invalid base64."""
     try:
-        return shown_type(b64decode(data[: _HEAD * 2]))
+        return shown_type(b64decode(data[: _HEAD_BYTES * 2]))
     except ValueError:
         return ""
 
@@ -101,7 +105,7 @@ def contradiction(media_type: str, data: str) -> str:
     """
     if media_type not in _DETECTABLE:
         return ""
-    detected = shown_type(b64decode(data[: _HEAD * 2]))
+    detected = shown_type(b64decode(data[: _HEAD_BYTES * 2]))
     if not detected and media_type not in _ALWAYS_SIGNED:
         return ""
     if detected == media_type or any({detected, media_type} <= alike for alike in _ALIKE):

@@ -105,7 +105,7 @@ def rule_from(
         tool=request.tool,
         caller=request.caller,
         definition_digest=request.definition_digest,
-        closed=_without(request.arguments, opened),
+        closed=_arguments_without(request.arguments, opened),
         open=opened,
         by=by,
         given_at=given_at,
@@ -129,7 +129,7 @@ def speaks_for(rule: ApprovalRule, call: CallToApprove, key: bytes) -> bool:
         and (rule.tool, rule.caller) == (request.tool, request.caller)
         and rule.within == tuple(outer.tool for outer in request.within)
         and request.arguments.keys() >= set(rule.open)
-        and rule.closed == _without(request.arguments, rule.open)
+        and rule.closed == _arguments_without(request.arguments, rule.open)
         and rule.unlike == _closed_places(call.unlike, rule.open)
         and hmac.compare_digest(rule.secrets_mac, _mac(call.secrets, rule.approval_id, key))
         and set(request.asked_by) <= set(rule.asked_by)
@@ -156,7 +156,7 @@ def check_open(names: Iterable[str], request: ApprovalRequest, secrets: Iterable
             )
 
 
-def _without(arguments: JsonObject, names: Iterable[str]) -> str:
+def _arguments_without(arguments: JsonObject, names: Iterable[str]) -> str:
     return canonical_json({n: v for n, v in arguments.items() if n not in set(names)})
 
 

@@ -109,7 +109,7 @@ class RunSettings(Settings, frozen=True, omit_defaults=True):
         number, and for an `extra` that a saved run cannot hold.
         """
         if not options:
-            return _OPEN
+            return _NO_SETTINGS
         for name in options:
             if name not in RunOptions.__annotations__:
                 raise TypeError(no_such("option", name, list(RunOptions.__annotations__)))
@@ -168,7 +168,7 @@ def _is_same(value: Any, decoded: Any) -> bool:
     return bool(value == decoded) and isinstance(value, bool) == isinstance(decoded, bool)
 
 
-_OPEN = RunSettings()
+_NO_SETTINGS = RunSettings()
 _MODES = ("auto", "none", "required")
 
 
@@ -279,12 +279,12 @@ class Fork(msgspec.Struct, frozen=True, omit_defaults=True):
     asked: str = ""
 
 
-_NEWER = (
+_NEWER_FIELDS = (
     *("suspended", "settings", "speakers", "marks", "fork", "emulated", "instructions"),
     *("arrived", "given"),
 )
-_NEWER_OF_QUESTIONS = ("within", "always", "asked_by", "untrusted")
-_NEWER_OF_SUSPENDED = ("rule",)
+_NEWER_REQUEST_FIELDS = ("within", "always", "asked_by", "untrusted")
+_NEWER_SUSPENDED_FIELDS = ("rule",)
 _EMPTY_VALUES: tuple[Any, ...] = (False, {}, [], None, msgspec.to_builtins(Expense()))
 
 
@@ -335,7 +335,7 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
     pinned: dict[str, JsonObject] = {}
     corrections: int = 0
     suspended: dict[str, SuspendedCall] = {}
-    settings: RunSettings = _OPEN
+    settings: RunSettings = _NO_SETTINGS
     marks: tuple[TurnMark, ...] = ()
     fork: Fork | None = None
     speakers: tuple[str, ...] = ()
@@ -364,14 +364,14 @@ class RunState(Checked, Veiled, msgspec.Struct, frozen=True):
         stay valid.
         """
         saved = msgspec.json.decode(msgspec.structs.replace(self, signature="").to_json())
-        optional_members = [(saved, name) for name in _NEWER]
+        optional_members = [(saved, name) for name in _NEWER_FIELDS]
         optional_members += [(saved["tally"], name) for name in ("inner", "begun")]
         optional_members += [
-            (entry, name) for entry in saved["pending"] for name in _NEWER_OF_QUESTIONS
+            (entry, name) for entry in saved["pending"] for name in _NEWER_REQUEST_FIELDS
         ]
         suspended_calls = saved["suspended"].values()
         optional_members += [
-            (entry, name) for entry in suspended_calls for name in _NEWER_OF_SUSPENDED
+            (entry, name) for entry in suspended_calls for name in _NEWER_SUSPENDED_FIELDS
         ]
         for container, name in optional_members:
             if container[name] in _EMPTY_VALUES:
@@ -512,7 +512,7 @@ class WatchesRuns(Protocol):
     def write_run(self, record: RunRecord) -> Awaitable[None] | None: ...
 
 
-_LIMITS = {
+_LIMIT_TEXTS = {
     "money": "what the caller may spend on models is used up",
     "empty_reply": "the model's reply was empty",
     "repeated_calls": "the model made the same calls again and again, and they gave nothing new",
@@ -525,10 +525,10 @@ def limit_text(limit: str) -> str:
     """Describe what ended a run that is `limited`."""
     if limit in get_args(FinishReason):
         return f"the last reply ended with {limit!r}"
-    return _LIMITS.get(limit, f"the limit on {limit} is reached")
+    return _LIMIT_TEXTS.get(limit, f"the limit on {limit} is reached")
 
 
-_SHOWN = 20
+_SHOWN_CALLS = 20
 """The number of calls that the repr of a result lists."""
 
 
@@ -564,10 +564,10 @@ class RunResult(Veiled, msgspec.Struct, frozen=True):
         """Say how the run and each call ended, or that a call waits, without the whole contents."""
         ended = self.status if self.limit is None else f"{self.status}: {self.limit}"
         head = f"<RunResult {ended}, {len(self.text)} characters, {len(self.records)} calls>"
-        lines = [f"{entry.name!r:.80}: {state_of(entry)}" for entry in self.records[:_SHOWN]]
-        if len(self.records) > _SHOWN:
-            lines.append(f"and {len(self.records) - _SHOWN} more")
-        lines += [f"{entry.title!r:.80}: waiting" for entry in self.pending[:_SHOWN]]
+        lines = [f"{entry.name!r:.80}: {state_of(entry)}" for entry in self.records[:_SHOWN_CALLS]]
+        if len(self.records) > _SHOWN_CALLS:
+            lines.append(f"and {len(self.records) - _SHOWN_CALLS} more")
+        lines += [f"{entry.title!r:.80}: waiting" for entry in self.pending[:_SHOWN_CALLS]]
         return "\n  ".join([head, *lines])
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:

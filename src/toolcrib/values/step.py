@@ -41,7 +41,7 @@ CallEnd: TypeAlias = Literal["told", "kept", "known"]
 call had ended before, and was reported then.
 """
 FindDefinition: TypeAlias = Callable[[str], ToolDefinition | None]
-_PUBLIC = msgspec.Raw(b"")
+_SAME_AS_PUBLIC = msgspec.Raw(b"")
 
 
 class CallStep(Veiled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -56,8 +56,8 @@ class CallStep(Veiled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     record: ToolInvocationRecord
     end: CallEnd
     elapsed: float
-    value: msgspec.Raw = _PUBLIC
-    model: msgspec.Raw = _PUBLIC
+    value: msgspec.Raw = _SAME_AS_PUBLIC
+    model: msgspec.Raw = _SAME_AS_PUBLIC
     notice: str = ""
     told: str = ""
     parts: tuple[Part, ...] = ()

@@ -42,8 +42,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_WORDS = {type(None): "None", Mapping: "mapping", Callable: "function"}
-_NOTES = {
+_TYPE_WORDS = {type(None): "None", Mapping: "mapping", Callable: "function"}
+_FIELD_NOTES = {
     ("ToolCall", "arguments"): ", the JSON text that the model sent (json.dumps(…))",
     ("Message", "tool_calls"): ", of ToolCall",
 }
@@ -68,7 +68,7 @@ class _FieldKind(NamedTuple):
     def __str__(self) -> str:
         if self.choices:
             return f"one of {', '.join(map(repr, self.choices))}"
-        names = [_WORDS.get(kind, getattr(kind, "__name__", str(kind))) for kind in self.types]
+        names = [_TYPE_WORDS.get(kind, getattr(kind, "__name__", str(kind))) for kind in self.types]
         of = f" of {' or '.join(kind.__name__ for kind in self.each)}" if self.each else ""
         return (
             " or ".join(dict.fromkeys(name for name in names if name != "bool" or len(names) < 3))
@@ -106,7 +106,7 @@ def _generated_check(kind: Any) -> Callable[[Any], bool]:
     checks = []
     namespace: dict[str, Any] = {"str": str, "tuple": tuple, "type": type, "map": map}
     defaults = {each.name: each.default for each in msgspec.structs.fields(kind)}
-    for index, (name, field, plain) in enumerate(_fields(kind)):
+    for index, (name, field, plain) in enumerate(_checkable_fields(kind)):
         value = f"made.{name}"
         namespace |= {f"kind_{index}_{n}": each for n, each in enumerate(plain)}
         conditions = [f"{value}.__class__ is kind_{index}_{n}" for n in range(len(plain))]
@@ -132,7 +132,7 @@ def _generated_check(kind: Any) -> Callable[[Any], bool]:
 
 
 def _check_fields(struct: Any) -> None:
-    for name, kind, plain in _fields(struct.__class__):
+    for name, kind, plain in _checkable_fields(struct.__class__):
         value = getattr(struct, name)
         if value.__class__ in plain:
             continue
@@ -143,7 +143,7 @@ def _check_fields(struct: Any) -> None:
             msgspec.structs.force_setattr(struct, name, value)
         if not kind.fits(value):
             owner = struct.__class__.__name__
-            note = _NOTES.get((owner, name), "")
+            note = _FIELD_NOTES.get((owner, name), "")
             raise TypeError(
                 f"{owner}: {name} must be {_article(str(kind))}{note}; {came(value, kind.each)}"
             )
@@ -182,7 +182,7 @@ def names_wrong_types(function: Callable[P, R]) -> Callable[P, R]:
 
     The message names the parameter.
     """
-    return _naming(function, _Arguments(function).check)
+    return _with_explained_errors(function, _Arguments(function).check)
 
 
 def explains_wrong_types(function: Callable[P, R]) -> Callable[P, R]:
@@ -190,10 +190,10 @@ def explains_wrong_types(function: Callable[P, R]) -> Callable[P, R]:
 
     Only an error of Python's own from inside becomes the TypeError of `names_wrong_types`.
     """
-    return _naming(function, lambda _args, _kwargs: None)
+    return _with_explained_errors(function, lambda _args, _kwargs: None)
 
 
-def _naming(
+def _with_explained_errors(
     function: Callable[P, R], check: Callable[[tuple[Any, ...], Mapping[str, Any]], None]
 ) -> Callable[P, R]:
     if inspect.iscoroutinefunction(function):
@@ -246,9 +246,9 @@ class _Arguments:
             pairs = chain(pairs, ((by_name.get(name, _ANY), kwargs[name]) for name in kwargs))
         for (name, kind, plain), value in pairs:
             if value.__class__ not in plain and kind is not None and not _is_accepted(kind, value):
-                raise self._wrong(name, kind, value)
+                raise self._type_error(name, kind, value)
 
-    def _wrong(self, name: str, kind: _FieldKind, value: object) -> TypeError:
+    def _type_error(self, name: str, kind: _FieldKind, value: object) -> TypeError:
         owner = self._function.__qualname__.removesuffix(".__init__")
         return TypeError(f"{owner}: {name} must be {_article(str(kind))}; {came(value)}")
 
@@ -263,10 +263,11 @@ class _Arguments:
             parameter.name: (
                 parameter.name,
                 class_kind := kind._replace(each=(), choices=()),
-                _plain(class_kind),
+                _certain_classes(class_kind),
             )
             for parameter in parameters
-            if parameter.name in hints and (kind := _kind(hints[parameter.name])) is not None
+            if parameter.name in hints
+            and (kind := _kind_of_hint(hints[parameter.name])) is not None
             if parameter.kind is not parameter.VAR_KEYWORD
             and all(map(_is_checked_by_class, kind.types))
         }
@@ -312,11 +313,11 @@ def _explained_error(
     owner = function.__qualname__.removesuffix(".__init__")
     for name, value in arguments.items():
         is_variadic = signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
-        kind = _kind(hints[name]) if name in hints else None
+        kind = _kind_of_hint(hints[name]) if name in hints else None
         for argument in value if is_variadic else (value,):
             if kind is not None and not _fits(kind, argument):
                 return TypeError(f"{owner}: {name} must be {_article(str(kind))}; {came(argument)}")
-            for index, element, expected in _odd_elements(hints.get(name), argument):
+            for index, element, expected in _wrong_elements(hints.get(name), argument):
                 return TypeError(
                     f"{owner}: each item of {name} must be {_article(str(expected))}; "
                     f"{name}[{index}]: {came(element)}"
@@ -324,12 +325,12 @@ def _explained_error(
     return error
 
 
-def _odd_elements(hint: Any, value: object) -> Iterator[tuple[int, object, _FieldKind]]:
+def _wrong_elements(hint: Any, value: object) -> Iterator[tuple[int, object, _FieldKind]]:
     """Yield the elements of a list or tuple that do not match the hint of a collection."""
     kinds = get_args(hint)
     if len(kinds) != 1 or get_origin(hint) is type or not isinstance(value, list | tuple):
         return
-    kind = _kind(kinds[0])
+    kind = _kind_of_hint(kinds[0])
     for index, element in enumerate(value):
         if kind is not None and not _fits(kind, element):
             yield index, element, kind
@@ -367,19 +368,22 @@ def _article(word: str) -> str:
     return f"{'an' if word[0] in 'aeioAEIO' else 'a'} {word}"
 
 
-_ALL_OF: dict[tuple[Any, ...], tuple[Any, ...]] = {(bool,): (False, True), (type(None),): (None,)}
+_ALL_VALUES: dict[tuple[Any, ...], tuple[Any, ...]] = {
+    (bool,): (False, True),
+    (type(None),): (None,),
+}
 
 
 @lru_cache(maxsize=256)
-def _fields(cls: Any) -> tuple[tuple[str, _FieldKind, frozenset[Any]], ...]:
+def _checkable_fields(cls: Any) -> tuple[tuple[str, _FieldKind, frozenset[Any]], ...]:
     """Return the fields that can be checked, their kinds, and classes that need no more checks."""
     hints = get_type_hints(cls)
     names = cls.__struct_fields__
-    kinds = ((name, _kind(hints[name])) for name in names)
-    return tuple((name, kind, _plain(kind)) for name, kind in kinds if kind is not None)
+    kinds = ((name, _kind_of_hint(hints[name])) for name in names)
+    return tuple((name, kind, _certain_classes(kind)) for name, kind in kinds if kind is not None)
 
 
-def _plain(kind: _FieldKind) -> frozenset[Any]:
+def _certain_classes(kind: _FieldKind) -> frozenset[Any]:
     """Return the classes whose values need no more checks. Tuples with typed elements are not among
     them."""
     if kind.choices:
@@ -388,24 +392,24 @@ def _plain(kind: _FieldKind) -> frozenset[Any]:
     return classes | {dict} if Mapping in classes else classes
 
 
-def _kind(hint: Any) -> _FieldKind | None:
+def _kind_of_hint(hint: Any) -> _FieldKind | None:
     """Return the kind for a hint, or None if the hint implies nothing that can be checked."""
     origin = get_origin(hint)
     if origin is Literal:
         return _FieldKind(tuple({type(choice) for choice in get_args(hint)}), (), get_args(hint))
     if origin in (Union, types.UnionType):
-        kinds = [_kind(part) for part in get_args(hint)]
+        kinds = [_kind_of_hint(part) for part in get_args(hint)]
         checkable = [kind for kind in kinds if kind is not None]
         if len(checkable) < len(kinds):
             return None
         each = tuple(kind for checked in checkable for kind in checked.each)
         types_ = tuple(kind for checked in checkable for kind in checked.types)
-        parts = [checked.choices or _ALL_OF.get(checked.types, ()) for checked in checkable]
+        parts = [checked.choices or _ALL_VALUES.get(checked.types, ()) for checked in checkable]
         choices = tuple(choice for part in parts for choice in part)
         has_words = all(parts) and any(checked.choices for checked in checkable)
         return _FieldKind(types_, each, choices if has_words else ())
     if origin is tuple:
-        element = _kind(get_args(hint)[0])
+        element = _kind_of_hint(get_args(hint)[0])
         return _FieldKind((tuple,), element.types if element is not None else ())
     kind = origin or hint
     if kind is Any:
