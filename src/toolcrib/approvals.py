@@ -74,9 +74,11 @@ async def answer_later(_request: ApprovalRequest) -> Answer | None:
 # Rule: nothing hides anything else. Parts that are too long share the room evenly, are cut in the
 # middle so that the beginning and the end are seen, and say how much is left out.
 
-_ALWAYS = "always: yes, and always to exactly this"
-_FOR_RUN = "same: yes, and to exactly this for this run, run: yes, and to this tool for this run"
-_POLL = 0.1
+_ALWAYS_CHOICE = "always: yes, and always to exactly this"
+_FOR_RUN_CHOICE = (
+    "same: yes, and to exactly this for this run, run: yes, and to this tool for this run"
+)
+_POLL_SECONDS = 0.1
 _MAX_PLACES = 20
 _TERMINAL_CHARACTERS = 4_000
 _MAX_SHOWN = 16_000
@@ -150,7 +152,7 @@ def _has_line(source: TextIO, given_up: threading.Event) -> bool:
     """
     try:
         while source.isatty() and not given_up.is_set():
-            if select.select([source], [], [], _POLL)[0]:
+            if select.select([source], [], [], _POLL_SECONDS)[0]:
                 break
     except (OSError, ValueError):
         return True
@@ -161,7 +163,7 @@ def question(request: ApprovalRequest) -> str:
     """Return the question in ASCII: nothing in it moves a cursor or poses as another character."""
     tool = json.dumps(request.title)[1:-1]
     reason = json.dumps(request.reason)[1:-1]  # a policy may quote a model
-    choices = [_FOR_RUN] * request.for_run + [_ALWAYS] * request.always
+    choices = [_FOR_RUN_CHOICE] * request.for_run + [_ALWAYS_CHOICE] * request.always
     answers = ", ".join(["y/N", *choices])
     return f"Run {tool} {shown_request(request, _TERMINAL_CHARACTERS)}? ({reason}) [{answers}] "
 
@@ -274,8 +276,8 @@ def _even_share(sizes: list[int], room: int) -> int:
 
 T = TypeVar("T")
 
-_REQUEST = msgspec.json.Decoder(ApprovalRequest)
-_RULE = msgspec.json.Decoder(ApprovalRule)
+_REQUEST_DECODER = msgspec.json.Decoder(ApprovalRequest)
+_RULE_DECODER = msgspec.json.Decoder(ApprovalRule)
 _NO_KEY = "this store keeps no rules, which have to be signed: give ApprovalStore(url, state_key=…)"
 _CHANGED_RULE = (
     "rule {} was changed in the database, or was signed with another state_key: it lets no call"
@@ -285,11 +287,11 @@ _CHANGED_QUESTION = (
     "question {} was changed in the database, or was asked with another state_key: no rule can be given"
     " as its answer"
 )
-_YES_OR_NO: msgspec.json.Decoder[Approve | Refuse] = msgspec.json.Decoder(Approve | Refuse)
+_ANSWER_DECODER: msgspec.json.Decoder[Approve | Refuse] = msgspec.json.Decoder(Approve | Refuse)
 _SAVE_QUESTION = """INSERT INTO approvals (id, run_id, call_id, request, expires_at, pinned, signature)
     VALUES (:id, :run_id, :call_id, :request, :expires_at, :pinned, :signature)
     ON CONFLICT DO NOTHING"""
-_QUESTION = "SELECT * FROM approvals WHERE id = :id"
+_QUESTION_BY_ID = "SELECT * FROM approvals WHERE id = :id"
 _QUESTIONS_OF_CALL = "SELECT * FROM approvals WHERE run_id = :run_id AND call_id = :call_id"
 # a revoked rule keeps its id, without content, so that using its answer again gives no rule
 _RULES = "SELECT * FROM approval_rules WHERE content <> ''"
@@ -354,7 +356,7 @@ class ApprovalStore(Closing):
         call_columns = {"run_id": as_column(run_id), "call_id": as_column(call_id)}
         for row in await self._database.read(_QUESTIONS_OF_CALL, **call_columns):
             with suppress(ApprovalError, ValueError):  # the call is not the one asked about
-                stored_request = _stored(row, "request", _REQUEST)
+                stored_request = _decoded(row, "request", _REQUEST_DECODER)
                 if row["pinned"] and stored_request.caller == caller:
                     return dict(json.loads(row["pinned"]))
         return {}
@@ -497,7 +499,7 @@ def _store_rule(
     call: CallToApprove, always: Always, by: str, key: bytes, transaction: Transaction
 ) -> ApprovalRule | None:
     request, given_at = call.request, always.given_by(time.time())
-    for row in transaction.rows(_QUESTION, id=request.id):
+    for row in transaction.rows(_QUESTION_BY_ID, id=request.id):
         stored_request = _verified_request(row, key)
         if not stored_request.always or stored_request.within != request.within:
             raise ApprovalError(NO_RULE)
@@ -527,7 +529,7 @@ def _store_rule(
 def _rule_in(row: Row, key: bytes) -> ApprovalRule | None:
     """Return the rule in a row; None unless it is as it was signed, and in its own row."""
     try:
-        rule = _RULE.decode(row["content"])
+        rule = _RULE_DECODER.decode(row["content"])
     except msgspec.DecodeError:
         return None
     columns = (row["id"], row["definition_digest"], row["caller"])
@@ -555,7 +557,7 @@ def _take_answer(
         pinned=json.dumps(pinned) if pinned else "",
         signature="" if key is None else _question_signature(key, request.id, text),
     )
-    rows = transaction.rows(_QUESTION + transaction.for_update, id=request.id)
+    rows = transaction.rows(_QUESTION_BY_ID + transaction.for_update, id=request.id)
     if not rows:
         error = ApprovalError(
             f"call {request.call_id} was asked about before, as a different call: "
@@ -564,13 +566,13 @@ def _take_answer(
         )
         call_columns = {"run_id": as_column(request.run_id), "call_id": as_column(request.call_id)}
         for row in transaction.rows(_QUESTIONS_OF_CALL, **call_columns):
-            stored_request = _stored(row, "request", _REQUEST)
+            stored_request = _decoded(row, "request", _REQUEST_DECODER)
             error.asked_digest = stored_request.definition_digest
             error.code = mismatch(differing(stored_request, request))
         raise error
     answer = _fitting_answer(rows[0], request)
     if isinstance(answer, Approve) and answer.always is not None:
-        _check_answer(rows[0], key)
+        _check_answer_signature(rows[0], key)
     if isinstance(answer, Approve):
         used = {"id": request.id, "now": time.time()}
         transaction.execute(_MARK_USED, **used)
@@ -580,7 +582,7 @@ def _take_answer(
 
 def _fitting_answer(row: Row, request: ApprovalRequest) -> Answer | None:
     """Return the answer in a row, if it is for this very question and may still be used."""
-    stored_request = _stored(row, "request", _REQUEST)
+    stored_request = _decoded(row, "request", _REQUEST_DECODER)
     differences = differing(stored_request, request)
     if row["expires_at"] != stored_request.expires_at:
         differences.append("expires_at")
@@ -590,7 +592,7 @@ def _fitting_answer(row: Row, request: ApprovalRequest) -> Answer | None:
             + ", ".join(differences),
             mismatch(differences),
         )
-    answer = None if row["answer"] is None else _stored(row, "answer", _YES_OR_NO)
+    answer = None if row["answer"] is None else _decoded(row, "answer", _ANSWER_DECODER)
     if isinstance(answer, Refuse):
         return answer
     if row["used_at"] is not None:
@@ -600,7 +602,7 @@ def _fitting_answer(row: Row, request: ApprovalRequest) -> Answer | None:
     return None if answer is None else answer.dated(row["answered_at"])
 
 
-def _check_answer(row: Row, key: bytes | None) -> None:
+def _check_answer_signature(row: Row, key: bytes | None) -> None:
     """Raise ApprovalError for an answer that gives a rule and is not as it was signed."""
     if key is None or not _has_signature(row, _answer_signature(key, row)):
         reason = _NO_KEY if key is None else "it was changed, or signed with another state_key"
@@ -610,7 +612,7 @@ def _check_answer(row: Row, key: bytes | None) -> None:
 
 def _pending_request(row: Row, key: bytes | None) -> ApprovalRequest:
     """Return the question in a row, without an offer that nobody could accept."""
-    request = _stored(row, "request", _REQUEST)
+    request = _decoded(row, "request", _REQUEST_DECODER)
     is_changed = key is not None and not _is_verified(row, key)
     return msgspec.structs.replace(request, always=False) if is_changed else request
 
@@ -621,7 +623,7 @@ def _verified_request(row: Row, key: bytes) -> ApprovalRequest:
     The person answering must have seen what the rule is for.
     """
     if _is_verified(row, key):
-        return _stored(row, "request", _REQUEST)
+        return _decoded(row, "request", _REQUEST_DECODER)
     raise ApprovalError(_CHANGED_QUESTION.format(row["id"]), ErrorCode.INVALID_RULE)
 
 
@@ -650,7 +652,7 @@ def _answer_each(
 ) -> None:
     now = time.time()
     for request_id, text in texts.items():
-        rows = transaction.rows(_QUESTION, id=request_id)
+        rows = transaction.rows(_QUESTION_BY_ID, id=request_id)
         signature = rows[0]["signature"] if rows else ""
         if rows and request_id in always_approvals:
             if key is None:
@@ -685,7 +687,7 @@ def _expired_error(request_id: str) -> ApprovalError:
     return ApprovalError(f"approval {request_id} has lapsed", ErrorCode.APPROVAL_EXPIRED)
 
 
-def _stored(row: Row, column: str, decoder: msgspec.json.Decoder[T]) -> T:
+def _decoded(row: Row, column: str, decoder: msgspec.json.Decoder[T]) -> T:
     try:
         return decoder.decode(row[column])
     except msgspec.DecodeError:

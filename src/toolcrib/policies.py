@@ -69,7 +69,7 @@ __all__ = [
 # Policies that read a list of tools or roles. They store nothing and count nothing.
 
 
-def _names(value: str | Iterable[str], option: str) -> frozenset[str]:
+def _as_names(value: str | Iterable[str], option: str) -> frozenset[str]:
     """Return names as a set; a string is one name. Raises ToolcribError for anything else."""
     if isinstance(value, str):
         return frozenset([value])
@@ -81,7 +81,7 @@ def _names(value: str | Iterable[str], option: str) -> frozenset[str]:
 
 def deny_by_default(*, allow: str | Iterable[str]) -> ForeseeingPolicy:
     """Deny all tools but those named."""
-    return _AllowList(_names(allow, "deny_by_default(allow=…)"))
+    return _AllowList(_as_names(allow, "deny_by_default(allow=…)"))
 
 
 class _AllowList:
@@ -105,8 +105,8 @@ def require_roles(*roles: str, only: str | Iterable[str] = ()) -> ForeseeingPoli
     Raises ToolcribError without a role.
     """
     required_roles, tool_names = (
-        _names(roles, "require_roles"),
-        _names(only, "require_roles(only=…)"),
+        _as_names(roles, "require_roles"),
+        _as_names(only, "require_roles(only=…)"),
     )
     if not required_roles:
         raise ToolcribError("require_roles: name a role")
@@ -136,7 +136,7 @@ def ask(*tools: str, reason: str = "somebody has to say yes to this tool") -> Po
 
     Raises ToolcribError without a tool.
     """
-    tool_names = _names(tools, "ask")
+    tool_names = _as_names(tools, "ask")
     if not tool_names:
         raise ToolcribError("ask: name a tool")
     return _Asks(tool_names, reason)
@@ -207,8 +207,10 @@ def budget(  # noqa: PLR0913  what may be limited, and of whom
     or the extra of that name.
     """
     requested = {"calls": calls, "tokens": tokens, "cost": cost, "seconds": seconds, "money": money}
-    limits = {unit: _number(unit, limit) for unit, limit in requested.items() if limit is not None}
-    tool_names = _names(only, "budget(only=…)")
+    limits = {
+        unit: _checked_limit(unit, limit) for unit, limit in requested.items() if limit is not None
+    }
+    tool_names = _as_names(only, "budget(only=…)")
     if not limits:
         raise ToolcribError("budget: give a limit: calls, tokens, cost, seconds or money")
     if per not in get_args(Per):
@@ -248,7 +250,7 @@ class _BudgetLimit(NamedTuple):
     denial: Deny
 
 
-def _number(unit: str, limit: float) -> float:
+def _checked_limit(unit: str, limit: float) -> float:
     is_whole = unit in ("calls", "tokens")
     kinds = int if is_whole else (int, float)
     if not isinstance(limit, kinds) or isinstance(limit, bool) or not 0 <= limit <= float_info.max:
@@ -580,7 +582,7 @@ def rate_limit(
     """
     if per not in get_args(RatePer):
         raise ToolcribError(f"rate_limit: per is one of {', '.join(get_args(RatePer))}")
-    return _RateLimit(limit, per, _names(only, "rate_limit(only=…)"))
+    return _RateLimit(limit, per, _as_names(only, "rate_limit(only=…)"))
 
 
 class _RateLimit:
@@ -596,26 +598,26 @@ class _RateLimit:
         self._denial = Deny(f"{text}{per_whom} is reached", "rate_limit", ErrorCode.RATE_LIMITED)
 
     def __call__(self, hydrated: Hydrated, context: PolicyContext) -> Decision:
-        if not self._counts(hydrated, context):
+        if not self._is_counted(hydrated, context):
             return _WITHIN_RATE
         is_free = self._windows.has_room(self._key(hydrated, context))
         return _WITHIN_RATE if is_free else self._denial
 
     def count(self, hydrated: Hydrated, context: PolicyContext) -> Deny | None:
-        if not self._counts(hydrated, context):
+        if not self._is_counted(hydrated, context):
             return None
         call = context.run.run_id, hydrated.call.id
         return None if self._windows.take(self._key(hydrated, context), call) else self._denial
 
     def give_back(self, hydrated: Hydrated, context: PolicyContext) -> None:
-        if self._counts(hydrated, context):
+        if self._is_counted(hydrated, context):
             call = context.run.run_id, hydrated.call.id
             self._windows.give_back(self._key(hydrated, context), call)
 
     def settle(self, record: ToolInvocationRecord, context: PolicyContext) -> None:
         """Do nothing: a call counts when it begins."""
 
-    def _counts(self, hydrated: Hydrated, context: PolicyContext) -> bool:
+    def _is_counted(self, hydrated: Hydrated, context: PolicyContext) -> bool:
         """Return whether the call is of a limited tool and is not being resumed."""
         is_named = not self.named or hydrated.definition.name in self.named
         return is_named and hydrated.call.id not in context.run.begun

@@ -13,21 +13,21 @@ import re
 from itertools import islice
 from urllib.parse import unquote, unquote_plus, urlsplit
 
-_LONG = "token|secret|pass(?:word|wd|phrase|code)|authorization|credential|cookie|bearer"
-_SHORT = "key|pass|pwd|auth|cred|jwt"
-SECRET_NAME = re.compile(f"{_LONG}|{_SHORT}|sig|code|session", re.IGNORECASE)
+_LONG_WORDS = "token|secret|pass(?:word|wd|phrase|code)|authorization|credential|cookie|bearer"
+_SHORT_WORDS = "key|pass|pwd|auth|cred|jwt"
+SECRET_NAME = re.compile(f"{_LONG_WORDS}|{_SHORT_WORDS}|sig|code|session", re.IGNORECASE)
 """Matches the name of a header or a query member that holds a secret."""
-_OF_VARIABLES = "pat|pw|private"
+_VARIABLE_WORDS = "pat|pw|private"
 _WORD_ENDS = "[_.-]|(?-i:(?<=[a-z0-9])(?=[A-Z]))"
-_ABOUT = (
+_ABOUT_WORDS = (
     "algorithm|audience|class|count|dir|domain|enabled|endpoint|expiry|expires|file|folder|header|host"
     "|ip|issuer|length|limit|method|mode|model|name|path|port|prefix|provider|region|registry|scope"
     "|size|sock|ttl|type|uri|url|user|version"
 )
 """What the name of a variable ends with if it is about a secret, such as where it is stored."""
 SECRET_VARIABLE = re.compile(
-    rf"^(?!(?:.*[_.-])?(?:(?:{_ABOUT})s?|^pwd)$)"
-    rf".*?(?:{_LONG}|(?:^|api|{_WORD_ENDS})(?:{_SHORT}|{_OF_VARIABLES}))s?[0-9]*(?:$|{_WORD_ENDS})",
+    rf"^(?!(?:.*[_.-])?(?:(?:{_ABOUT_WORDS})s?|^pwd)$)"
+    rf".*?(?:{_LONG_WORDS}|(?:^|api|{_WORD_ENDS})(?:{_SHORT_WORDS}|{_VARIABLE_WORDS}))s?[0-9]*(?:$|{_WORD_ENDS})",
     re.IGNORECASE,
 )
 """Matches the names of environment variables that hold a secret.
@@ -38,7 +38,7 @@ the working folder.
 _LOGINS_END = re.compile("@")
 _VALUES_END = re.compile("[;,'})]")
 _MOST_ENDS = 8
-_PUBLIC = ("alt", "api-version", "mode", "uri")
+_PUBLIC_MEMBERS = ("alt", "api-version", "mode", "uri")
 
 _LOGIN = re.compile(r"//[^/\s:@]*:(?!//)((?:(?!://)[^\s\"]){1,4096})@")
 _USER = re.compile(r"//([^\s:/@?#\"']{12,4096})@")
@@ -46,9 +46,9 @@ _WEB_USER = re.compile(r"(https?://)[^\s:/@?#\"']{1,4096}@", re.IGNORECASE)
 """A login without a password: over HTTP it is a token, elsewhere mostly a user if it is short."""
 _MEMBER = re.compile(r"(?<![^?&;=\s\"'{])([\w.%-]{1,64})=")
 _BEHIND_VALUE = re.compile(r"[\s&\"]")
-_LONGEST = 4096
+_LONGEST_VALUE = 4096
 _ODD_LOGIN = re.compile(r"""(//|[^\s:/@'"()]):(?!//)(?:(?!://)\S){1,256}@""")
-_QUERY = re.compile(rf"([?&;#])(?!(?:{'|'.join(_PUBLIC)})=)[^\s?&;#=]{{1,64}}=\S*")
+_QUERY = re.compile(rf"([?&;#])(?!(?:{'|'.join(_PUBLIC_MEMBERS)})=)[^\s?&;#=]{{1,64}}=\S*")
 _WHOLE_LOGIN = re.compile(r"(://[^:/@]*:).*", re.DOTALL)
 _WHOLE_QUERY = re.compile(r"(\?|[;\s][^\s;=/:]+=|^[^\s=/:]+=).*", re.DOTALL)
 
@@ -76,7 +76,10 @@ def url_secrets(url: str) -> list[str]:
     """
     members = (member.partition("=") for member in urlsplit(url).query.split("&"))
     secrets = [
-        form for name, _, raw in members if name not in _PUBLIC for form in _decoded_forms(raw)
+        form
+        for name, _, raw in members
+        if name not in _PUBLIC_MEMBERS
+        for form in _decoded_forms(raw)
     ]
     return secrets + login_of(url)
 
@@ -122,7 +125,7 @@ def _named_secrets(text: str) -> set[str]:
 
 
 def _member_value(text: str, member: re.Match[str]) -> str:
-    return _BEHIND_VALUE.split(text[member.end() : member.end() + _LONGEST], maxsplit=1)[0]
+    return _BEHIND_VALUE.split(text[member.end() : member.end() + _LONGEST_VALUE], maxsplit=1)[0]
 
 
 def _possible_secrets(raw: str, ends: re.Pattern[str]) -> set[str]:
