@@ -50,7 +50,7 @@ class _Refused(Exception):  # noqa: N818  it becomes an answer
 def answer(request: Answer) -> Answer:
     """Return the result, or `error` (SQLite's name for it, or one of ours) and SQLite's `message`.
 
-    `asked` has the `uri` of the database, the `limits`, and either `sql` with `parameters`, or
+    `request` has the `uri` of the database, the `limits`, and either `sql` with `parameters`, or
     neither.
     """
     limits = request["limits"]

@@ -236,13 +236,13 @@ def _fixed_values(defaults: Mapping[str, Default]) -> list[tuple[str, JsonValue,
 
 def _built(
     instance: Any,
-    given: Any,
+    built_from: Any,
     canonical: bytes,
     findings: Findings,
     factory_values: FactoryValues | None,
 ) -> BuiltArguments:
     if not (findings.defaults or findings.normalised or findings.sets):
-        return BuiltArguments(instance, canonical, factory_values=factory_values, given=given)
+        return BuiltArguments(instance, canonical, factory_values=factory_values, given=built_from)
     return BuiltArguments(
         instance,
         canonical,
@@ -251,7 +251,7 @@ def _built(
         factory_values,
         findings.defaults,
         tuple(pointer_of(steps(at)) for at in findings.sets),
-        given,
+        built_from,
     )
 
 
@@ -472,12 +472,14 @@ class Tool(Generic[P, R]):
                 tuple(((name,), "the tool does not take this property") for name in unknown)
             )
 
-    def make(self, arguments: JsonObject, before: FactoryValues | None = None) -> BuiltArguments:
+    def make(
+        self, arguments: JsonObject, earlier_values: FactoryValues | None = None
+    ) -> BuiltArguments:
         """Return the instance for one call, and its effective arguments.
 
         `arguments` are valid, and the instance takes them over: nobody else may hold a reference.
-        `before` holds what default factories made for this call earlier. Raises NotAcceptedError,
-        and whatever the author's validators, factories and constructor raise.
+        `earlier_values` are those that default factories made for this call earlier. Raises
+        NotAcceptedError, and whatever the author's validators, factories and constructor raise.
         """
         if self._target is None:
             return BuiltArguments(None, canonical_bytes(arguments))
@@ -495,20 +497,23 @@ class Tool(Generic[P, R]):
                 if name not in arguments:
                     arguments[name] = typed[name] = value
                     default_pointers += (pointer,)
-            source = None if typed is arguments else typed
+            typed_if_changed = None if typed is arguments else typed
             return BuiltArguments(
-                self._instance(typed), canonical_bytes(arguments), default_pointers, given=source
+                self._instance(typed),
+                canonical_bytes(arguments),
+                default_pointers,
+                given=typed_if_changed,
             )
         findings = Findings()
-        factory_values = (before or FactoryValues()) if self.has_factories else None
-        given: Any
+        factory_values = (earlier_values or FactoryValues()) if self.has_factories else None
+        built_from: Any
         if self.takes_object is not None:
-            given, shown = _read(self.takes_object, arguments, None, findings, factory_values)
-            instance = self._target(given)
+            built_from, shown = _read(self.takes_object, arguments, None, findings, factory_values)
+            instance = self._target(built_from)
         else:
-            given, shown = self._typed(arguments, findings, factory_values)
-            instance = self._instance(given)
-        return _built(instance, given, canonical_bytes(shown), findings, factory_values)
+            built_from, shown = self._typed(arguments, findings, factory_values)
+            instance = self._instance(built_from)
+        return _built(instance, built_from, canonical_bytes(shown), findings, factory_values)
 
     def _as_sent(self, arguments: JsonObject) -> dict[str, Any] | None:
         """Return the typed arguments if each is read exactly as it was sent, or None."""
