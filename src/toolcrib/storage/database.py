@@ -578,11 +578,11 @@ class Transaction:
     ) -> None:
         self._connection = connection
         self._dialect = dialect
-        self._joins = joins and dialect.name == "postgresql"  # whether INSERTs share a statement
+        self._joins = joins  # whether INSERTs into PostgreSQL share a statement
         self._joined = False
-        self._driver: Any = connection.driver_connection
+        self._driver: Any = None  # set by `begin`
         self._used = 0  # how many of the connection's cursors
-        self._cursor: Any = None  # set by `begin`
+        self._cursor: Any = None
         self._unread: Any = None  # for statements whose results are not needed
         self._pipeline = ExitStack()
         self._sync: Callable[[], object] = _nothing
@@ -630,7 +630,7 @@ class Transaction:
         PostgreSQL gets all of it in one statement, which sees the tables as they were before, unless
         there are too many rows or a table has a rule.
         """
-        if not self._joins:
+        if not self._joins or self._dialect.name != "postgresql":
             for insert, rows in inserts:
                 self.insert(insert, rows)
             self.send(sql, **values)
@@ -679,6 +679,7 @@ class Transaction:
     def begin(self, *, write: bool) -> None:
         """Begin to read a snapshot, or to write under locks. A server gets this with the first
         statement."""
+        self._driver = self._connection.driver_connection
         self._cursor, self._unread = self._new_cursor(), self._new_cursor()
         if self._dialect.name == "sqlite":
             # take the lock at once: if it read first, another could write before it gets the lock
