@@ -158,7 +158,7 @@ EXTRAS = {
     "": "",
     "ag-ui": FRONTS,
     "audit": LOGGED,
-    "bedrock": "import toolcrib.clients.transport as s; s._library()",
+    "bedrock": "import toolcrib.clients.transport as s; s._botocore()",
     "chat": CHAT,
     "checkpoints": LOGGED + SIGNED,
     "cli": "from toolcrib.cli import run as command\nassert command(['--version']) == 0",
