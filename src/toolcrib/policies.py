@@ -48,7 +48,7 @@ from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import key_of
 from toolcrib.values.message import Usage
 from toolcrib.values.record import ToolInvocationRecord
-from toolcrib.values.typed import came, explains_wrong_types
+from toolcrib.values.typed import explains_wrong_types, got_type
 
 __all__ = [
     "CountingPolicy",
@@ -451,7 +451,7 @@ class _StoredBudget(_Budget):
     ) -> None:
         if isinstance(store, type) or not isinstance(store, KeepsSpending):
             raise ToolcribError(
-                f"budget: store= must be a SpendStore, such as SpendStore(url); {came(store)}"
+                f"budget: store= must be a SpendStore, such as SpendStore(url); {got_type(store)}"
             )
         spent: dict[str, Spent] = dict.fromkeys(_NEXT_CALL_SPENDS, lambda _definition, _context: 0)
         super().__init__(_limits(limits, spent, "caller"), tool_names)
@@ -499,7 +499,7 @@ class _MoneyBudget(_StoredBudget):
             cost_of(_MINIMAL_USAGE, "")  # raises now if the extra is missing
         if not callable(prices):
             raise ToolcribError(
-                f"budget: prices= must be a function of usage and model; {came(prices)}"
+                f"budget: prices= must be a function of usage and model; {got_type(prices)}"
             )
 
     async def may_ask(self, request: ModelRequest, context: PolicyContext) -> bool:

@@ -18,11 +18,11 @@ from toolcrib import File, Image, Link, Message, ToolCall, ToolContent
 from toolcrib.values.content import (
     Part,
     PartInfo,
+    as_texts,
     holds_content,
     info_of,
     inline_data,
     media_type_of,
-    told_in_text,
     weight_of,
 )
 
@@ -42,7 +42,7 @@ def test_bytes_come_back_as_they_were(data: bytes) -> None:
 
 def test_an_empty_file_is_a_file() -> None:
     assert File("text/csv").to_bytes() == b""
-    assert told_in_text([File("text/csv", name="a.csv")]) == ['[file "a.csv" text/csv]\n']
+    assert as_texts([File("text/csv", name="a.csv")]) == ['[file "a.csv" text/csv]\n']
 
 
 def test_a_repr_shows_a_media_type_and_nothing_else_in_its_place() -> None:
@@ -163,7 +163,7 @@ def test_what_is_text_is_told_as_text_and_the_rest_is_named() -> None:
         Image(url="https://a.test/b.png"),
         " ",
     ]
-    assert told_in_text(parts) == [
+    assert as_texts(parts) == [
         "a",
         '[file "a \\"b\\".csv" text/csv]\n1,2',
         "[file application/json]\n{}",

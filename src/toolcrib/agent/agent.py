@@ -55,7 +55,7 @@ from toolcrib.values.run import (
     RunState,
     check_run_id,
 )
-from toolcrib.values.typed import came, check_type
+from toolcrib.values.typed import check_type, got_type
 
 _LONGEST = 3600.0  # seconds that an agent may take as a tool if its limits do not say
 _TO_END = 60.0  # seconds after its limit in which its run has to end on its own
@@ -148,7 +148,7 @@ class Agent:
         )
         if type(search_tools) not in (bool, str) or search_tools not in DEFERRED:
             expected = "True, False, 'deferred' or 'listed'"
-            raise TypeError(f"search_tools must be {expected}; {came(search_tools)}")
+            raise TypeError(f"search_tools must be {expected}; {got_type(search_tools)}")
         if search_tools and pick is None:
             problem = f"search_tools={search_tools!r} needs pick=PickOptions(…)"
             raise ToolcribError(f"{problem}: without it, all tools are offered")
@@ -180,7 +180,7 @@ class Agent:
         self._speaker.checked_settings(self._run_settings)
         self._state_key = None if state_key is None else check_key("state_key", state_key)
         if durability is not None and not callable(getattr(durability, "run", None)):
-            raise TypeError(f"durability must be a StepRunner; {came(durability)}")
+            raise TypeError(f"durability must be a StepRunner; {got_type(durability)}")
         self._durability = durability
 
     @property
@@ -566,5 +566,5 @@ def _client_of(model: LLMClient | str) -> LLMClient:
     client = client_for(model) if isinstance(model, str) else model
     if isinstance(model, type) or not callable(getattr(client, "chat", None)):
         expected = "a client, or a name such as 'openai:gpt-5'"
-        raise TypeError(f"model must be {expected}; {came(model)}")
+        raise TypeError(f"model must be {expected}; {got_type(model)}")
     return client

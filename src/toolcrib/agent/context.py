@@ -40,12 +40,12 @@ from toolcrib.errors import (
 )
 from toolcrib.threads import cancel_requests
 from toolcrib.tools import Catalog, per_call
-from toolcrib.values.content import Part, text_in, told_in_text
+from toolcrib.values.content import Part, as_texts, text_in
 from toolcrib.values.context import CallContext, StepRunner
 from toolcrib.values.json import encodable, sha256_hex
 from toolcrib.values.message import ChatRequest, LLMClient, Message, Settings, Usage
 from toolcrib.values.step import SummaryStep
-from toolcrib.values.typed import Checked, came
+from toolcrib.values.typed import Checked, got_type
 
 _log = logging.getLogger("toolcrib.agent")
 
@@ -119,7 +119,7 @@ class ContextOptions(Checked, msgspec.Struct, frozen=True):
             isinstance(summarizer, type) or not callable(getattr(summarizer, "chat", None))
         ):
             expected = "a client, or a name such as 'openai:gpt-5-mini'"
-            raise TypeError(f"ContextOptions: summarize must be {expected}; {came(summarizer)}")
+            raise TypeError(f"ContextOptions: summarize must be {expected}; {got_type(summarizer)}")
 
     def window(self, model: str) -> int:
         """Return the number of tokens that a model takes. Raises ContextError if it is unknown."""
@@ -213,7 +213,7 @@ def transcript(messages: Sequence[Message]) -> str:
     lines: list[str] = []
     for message in messages:
         speaker = f"result of {message.name}" if message.from_tool else message.role
-        mentions = told_in_text((*message.images, *message.parts))
+        mentions = as_texts((*message.images, *message.parts))
         lines += [f"{speaker}: {text}" for text in (message.content, *mentions) if text]
         lines += [f"{speaker} calls {call.name}({call.arguments})" for call in message.tool_calls]
     return encodable("\n\n".join(lines))

@@ -91,7 +91,7 @@ def result_message(
                 message = Message.tool(call, orjson.dumps(content).decode(), parts)
             return message
         case Failed():
-            shown_error = known_error(outcome.record) or outcome.error
+            shown_error = error_as_reported(outcome.record) or outcome.error
             content = _with_notice(outcome.notice, error_content(shown_error, outcome.told))
             return Message.tool(call, content, is_error=True)
         case Waiting() | None:
@@ -154,7 +154,7 @@ def is_cut_short(record: ToolInvocationRecord) -> bool:
     return error is not None and error.code is ErrorCode.CANCELLED and has_begun(record)
 
 
-def known_error(record: ToolInvocationRecord) -> CallError | None:
+def error_as_reported(record: ToolInvocationRecord) -> CallError | None:
     """Return the error of a call as reported.
 
     If a call that was cut short were reported as `cancelled`, its reader would make it again.
@@ -378,7 +378,7 @@ class SaidWithin(msgspec.Struct, frozen=True):
         messages = settled_messages(state)
         said = tuple(digest(to_plain(inner)) for inner in _spoken(messages))
         result_digests = {
-            str(call_id): digest(to_plain(result)) for call_id, *result in told(messages)
+            str(call_id): digest(to_plain(result)) for call_id, *result in final_results(messages)
         }
         return cls(
             said, result_digests, {id_: cls.of(inner) for id_, inner in state.suspended.items()}
@@ -413,9 +413,9 @@ class RunTurn(msgspec.Struct, frozen=True):
     def extends(self, other: RunTurn) -> bool:
         """Return whether this turn says everything that the other one says, as far as known."""
         spoken, earlier = _spoken(self.messages), _spoken(other.messages)
-        results = told(self.messages)
+        results = final_results(self.messages)
         ended = {call_id or "" for call_id, *_ in results} | self._unknown
-        is_more = spoken[: len(earlier)] == earlier and told(other.messages) <= results
+        is_more = spoken[: len(earlier)] == earlier and final_results(other.messages) <= results
         return is_more and _extend(self.within, other.within, ended)
 
     @property
@@ -430,7 +430,7 @@ class RunTurn(msgspec.Struct, frozen=True):
     def tells_more(self, other: RunTurn) -> bool:
         """Return whether this turn has a call, or a result, that the other one does not have."""
         more = call_ids(self.messages) - call_ids(other.messages)
-        return bool(more or told(self.messages) - told(other.messages))
+        return bool(more or final_results(self.messages) - final_results(other.messages))
 
 
 def split_system(messages: tuple[Message, ...]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
@@ -476,7 +476,7 @@ def call_ids(messages: Iterable[Message]) -> set[str]:
     return {call.id for message in messages for call in message.tool_calls}
 
 
-def told(messages: Iterable[Message]) -> set[tuple[str | None, str, tuple[Part, ...]]]:
+def final_results(messages: Iterable[Message]) -> set[tuple[str | None, str, tuple[Part, ...]]]:
     """Return the calls that are over, or may be, each with its result."""
     results = (message for message in messages if message.role == "tool")
     return {
@@ -486,7 +486,7 @@ def told(messages: Iterable[Message]) -> set[tuple[str | None, str, tuple[Part, 
     }
 
 
-def told_error(messages: Sequence[Message], call_id: str) -> tuple[str, str] | None:
+def error_in_result(messages: Sequence[Message], call_id: str) -> tuple[str, str] | None:
     """Return code and message of the error in a call's result, or None without such a call.
 
     This is for a call without a record of its end. Raises SourceError if its result is not an

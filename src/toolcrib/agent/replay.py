@@ -13,8 +13,8 @@ from typing import ClassVar
 
 import msgspec
 
-from toolcrib.agent.history import told_error
-from toolcrib.values.content import told_in_text
+from toolcrib.agent.history import error_in_result
+from toolcrib.values.content import as_texts
 from toolcrib.values.json import Veiled
 from toolcrib.values.message import Message, Usage
 from toolcrib.values.record import ToolInvocationRecord
@@ -90,7 +90,7 @@ def replayed(state: RunState) -> tuple[ReplayedTurn, ...]:
 
 def _user_text(message: Message) -> str:
     """Return what a user has said, in order: all texts, and mentions of images and files."""
-    images, parts = told_in_text(message.images), told_in_text(message.parts)
+    images, parts = as_texts(message.images), as_texts(message.parts)
     return "\n\n".join(filter(None, (*images, message.content, *parts)))
 
 
@@ -105,7 +105,7 @@ def _calls(
             recorded.append(records[call.id])
             continue
         is_answer = any(m.call_id == call.id and not m.is_error for m in messages)
-        code, _ = told_error(messages, call.id) or ("answer" if is_answer else "waiting", "")
+        code, _ = error_in_result(messages, call.id) or ("answer" if is_answer else "waiting", "")
         name = call.name if _NAME.fullmatch(call.name) else "*"
         others.append(UnrecordedCall(call.id, name, code))
     return tuple(recorded), tuple(others)

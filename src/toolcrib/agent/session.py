@@ -32,7 +32,7 @@ from toolcrib.values.run import (
     check_all_read,
     check_signature,
 )
-from toolcrib.values.typed import came, check_each, check_type
+from toolcrib.values.typed import check_each, check_type, got_type
 
 _KEPT_STATUSES = ("completed", "limited", "waiting")
 _OTHER_CONVERSATION = (
@@ -92,7 +92,7 @@ class Session(Generic[A]):
         self, agent: A, messages: tuple[Message, ...] = (), offered: tuple[str, ...] = ()
     ) -> None:
         if not hasattr(type(agent), "team"):
-            raise TypeError(f"agent must be an Agent; {came(agent)}")
+            raise TypeError(f"agent must be an Agent; {got_type(agent)}")
         self.agent: A = agent
         self._turns: tuple[RunTurn, ...] = ()
         self._messages: tuple[Message, ...] = ()
@@ -126,7 +126,7 @@ class Session(Generic[A]):
         )
         self._set_turns((*turns, RunTurn(messages=added)))
 
-    def said_in(self, run_id: str) -> tuple[Message, ...]:
+    def messages_of_run(self, run_id: str) -> tuple[Message, ...]:
         """Return what a run has said here, with this conversation's call ids.
 
         Messages that belong to no known run are included.

@@ -49,7 +49,7 @@ from toolcrib.values.run import (
     ToolCallProgress,
     ToolCallStarted,
 )
-from toolcrib.values.typed import came, check_type
+from toolcrib.values.typed import check_type, got_type
 
 # The public part of streaming arguments: declared members of the top-level object, nothing else.
 #
@@ -455,7 +455,7 @@ def run_sync(awaitable: Awaitable[T]) -> T:
     """Run to the end and return the result. Raises ToolcribError inside a running event loop."""
     if not inspect.isawaitable(awaitable):
         raise TypeError(
-            f"awaitable must be what agent.run(…) gives, or an async call; {came(awaitable)}"
+            f"awaitable must be what agent.run(…) gives, or an async call; {got_type(awaitable)}"
         )
 
     async def awaited() -> T:

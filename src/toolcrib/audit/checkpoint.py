@@ -42,7 +42,7 @@ from toolcrib.errors import MissingExtraError, SourceError, ToolcribError
 from toolcrib.storage import create_private
 from toolcrib.threads import renewed_in_children
 from toolcrib.values.decision import INVISIBLE
-from toolcrib.values.typed import came, check_each, check_type
+from toolcrib.values.typed import check_each, check_type, got_type
 
 _NOT_ASYNC = "keep is a folder's path, or a function that is not async"
 _log = logging.getLogger("toolcrib.audit")
@@ -97,7 +97,7 @@ class SigningKey:
     def __init__(self, public: PublicKey, sign: Callable[[bytes], bytes]) -> None:
         check_type("public", public, PublicKey, "a PublicKey")
         if not callable(sign):
-            raise TypeError(f"sign must be a function; {came(sign)}")
+            raise TypeError(f"sign must be a function; {got_type(sign)}")
         _check_name(public.name)
         self.public = public
         self.sign = sign

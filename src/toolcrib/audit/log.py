@@ -66,7 +66,7 @@ from toolcrib.storage import OWNERS, SqlDatabase, Transaction, UnreachableError
 from toolcrib.values.json import keyed_digest
 from toolcrib.values.record import Attachment, ToolInvocationRecord, is_ended_by, standing
 from toolcrib.values.run import RunRecord
-from toolcrib.values.typed import came, check_each, check_type
+from toolcrib.values.typed import check_each, check_type, got_type
 
 T = TypeVar("T")
 _PAUSE = 0.25  # seconds after which writers waiting for SQLite's lock look again
@@ -584,7 +584,7 @@ def verify_jsonl(
     `filtered` is for an export with a filter: each entry is checked, but missing ones go unnoticed.
     """
     if isinstance(lines, str | bytes | Mapping) or not isinstance(lines, Iterable):
-        raise TypeError(f"lines must be {_LINES}; {came(lines)}")
+        raise TypeError(f"lines must be {_LINES}; {got_type(lines)}")
     _check_key(key)
     _check_head(head)
     return verify_lines(_texts(lines), Seal(key), head, gaps=filtered)

@@ -23,7 +23,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from toolcrib.agent import Agent, RunStream
-from toolcrib.agent.history import known_error
+from toolcrib.agent.history import error_as_reported
 from toolcrib.approvals import answer_later, shown_request
 from toolcrib.chat.doors import (
     Authenticate,
@@ -414,7 +414,7 @@ def _started(run_input: _Input) -> core.BaseEvent:
 
 
 def _result_event(record: ToolInvocationRecord) -> core.BaseEvent:
-    error = known_error(record)
+    error = error_as_reported(record)
     content = result_with_parts(record) if error is None else {"error": to_plain(error)}
     return core.ToolCallResultEvent(
         message_id=_new_id(), tool_call_id=record.id, content=_result_text(content), role="tool"

@@ -28,7 +28,7 @@ from typing import TypeAlias, TypeVar
 import msgspec
 
 from toolcrib.agent import Agent, RunStream, Session
-from toolcrib.agent.history import call_ids, told
+from toolcrib.agent.history import call_ids, final_results
 from toolcrib.chat.doors import ChatError, check_answer, too_many_runs
 from toolcrib.chat.lasting import LastingRun, LastingRuns
 from toolcrib.chat.threads import (
@@ -636,7 +636,7 @@ class LiveThreads:
             for turn in _turns_since(stored.turns, turn_id, kept_ids)
             for call_id, part in calls_of(turn.view).items()
             if turn.id not in kept_ids
-            or call_id not in _finished_ids(session.said_in(turn.run_id), turn.run_id)
+            or call_id not in _finished_ids(session.messages_of_run(turn.run_id), turn.run_id)
         ]
         call_notes = [text for text in texts if text]
         if call_notes or is_tainted:
@@ -727,7 +727,7 @@ class LiveThreads:
         session_json: str | None = None
         try:
             session = self._session(stored)
-            messages = _messages_of(view.turn, calls, session.said_in(run_id))
+            messages = _messages_of(view.turn, calls, session.messages_of_run(run_id))
             if self._has_read_untrusted(calls):
                 messages = [
                     msgspec.structs.replace(message, untrusted=True) for message in messages
@@ -892,7 +892,9 @@ def _messages_of(
 
 def _finished_ids(messages: Iterable[Message], run_id: str) -> set[str]:
     """Return the calls that are over, or may be, by their ids within their run."""
-    return {own_id(run_id, call_id) for call_id, *_ in told(messages) if call_id is not None}
+    return {
+        own_id(run_id, call_id) for call_id, *_ in final_results(messages) if call_id is not None
+    }
 
 
 def _result_text(part: Json, record: ToolInvocationRecord | None) -> str:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias, TypedDict, assert_n
 import msgspec
 import orjson
 
-from toolcrib.agent.history import known_error, told_error
+from toolcrib.agent.history import error_as_reported, error_in_result
 from toolcrib.values.decision import ApprovalRequest
 from toolcrib.values.definition import ToolDefinition
 from toolcrib.values.json import JsonObject, JsonValue, Veiled, canonical_json, encodable, to_plain
@@ -501,7 +501,7 @@ class TurnView:
         }
 
     def _finish(self, record: ToolInvocationRecord) -> list[Operation]:
-        error = known_error(record)
+        error = error_as_reported(record)
         state = "failed" if error else "completed"
         if error is not None and error.code in _STATES_BY_CODE:
             state = _STATES_BY_CODE[error.code]
@@ -525,7 +525,7 @@ class TurnView:
         is_waiting = result.status == "waiting"
         for call_id, index in self._calls.items():
             if self._parts[index]["state"] in _OPEN_STATES and not is_waiting:
-                code, message = told_error(result.messages, call_id) or _NOT_WHOLE
+                code, message = error_in_result(result.messages, call_id) or _NOT_WHOLE
                 error = {"code": code, "message": message}
                 state = _STATES_BY_CODE.get(code, "cancelled")
                 operations += self._change(

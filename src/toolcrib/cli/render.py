@@ -22,7 +22,7 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
-from toolcrib.agent.history import is_cut_short, told_error
+from toolcrib.agent.history import error_in_result, is_cut_short
 from toolcrib.errors import ErrorCode
 from toolcrib.values.decision import INVISIBLE, Allow, ApprovalRequest, Ask, Deny
 from toolcrib.values.json import JsonValue
@@ -285,7 +285,10 @@ class Screen:
             if record.id in self._started:
                 self._show_end(record)
         for call_id, call in self._started.items() if result.status != "waiting" else ():
-            code, message = told_error(result.messages, call_id) or (ErrorCode.OUTCOME_UNKNOWN, "")
+            code, message = error_in_result(result.messages, call_id) or (
+                ErrorCode.OUTCOME_UNKNOWN,
+                "",
+            )
             unknown = code == ErrorCode.OUTCOME_UNKNOWN
             err.print(Text(f"{call}: {_MAY_HAVE_RUN if unknown else f'{code}: {message}'}"))
         self._started.clear()

@@ -64,7 +64,7 @@ from toolcrib.tools.decorator import tool_from_dict
 from toolcrib.tools.lock import FORMAT, MARK, Change, Lock, lock_catalog, read_lock, write_lock
 from toolcrib.tools.trust import Imported
 from toolcrib.values.call import ToolCall
-from toolcrib.values.content import told_in_text
+from toolcrib.values.content import as_texts
 from toolcrib.values.decision import Caller
 from toolcrib.values.definition import All, HasDefinition, ToolDefinition, tools_in
 from toolcrib.values.json import JsonObject, to_plain
@@ -532,7 +532,7 @@ def _show_outcome(outcome: Outcome, *, as_json: bool) -> None:
             out.print(printable(outcome.model))
         elif outcome.model is not None or not outcome.parts:
             show_json(outcome.model)
-        for text in told_in_text(outcome.model_parts):
+        for text in as_texts(outcome.model_parts):
             out.print(printable(text))
 
 

@@ -30,11 +30,11 @@ from toolcrib.errors import ErrorCode
 from toolcrib.hydration import added_to
 from toolcrib.schema.derive.plain import (
     MISSING,
+    attributes_and_extras,
     attributes_of,
     classes_of,
     defaults_by_key,
     fields_by_key,
-    held_by,
     is_mark,
     is_object,
     parts_by_key,
@@ -427,7 +427,7 @@ def _attributes(value: Any) -> tuple[dict[str, Any], Any]:
     computed.
     """
     kind = type(value)
-    attributes = held_by(value).items()
+    attributes = attributes_and_extras(value).items()
     own_attributes = {
         name: attribute
         for name, attribute in attributes

@@ -44,7 +44,7 @@ from toolcrib.values.json import encodable, key_of
 from toolcrib.values.message import Usage
 from toolcrib.values.record import CallError, Expense, SpentWithin, ToolInvocationRecord
 from toolcrib.values.run import saved_run, spent_in
-from toolcrib.values.typed import came, takes
+from toolcrib.values.typed import got_type, takes
 
 _FAILED = "the policy failed"
 _UNCOUNTED = "the policy failed to count the call"
@@ -142,7 +142,7 @@ def with_standard(policies: Policy | Iterable[Policy]) -> tuple[Policy, ...]:
     called (it would hide every tool), and for a second `Standard`.
     """
     if not callable(policies) and not isinstance(policies, Iterable):
-        raise TypeError(f"policy must be a function, or a list of them; {came(policies)}")
+        raise TypeError(f"policy must be a function, or a list of them; {got_type(policies)}")
     policy_list = [policies] if callable(policies) else list(policies)
     for policy in policy_list:
         name = policy.__name__ if isinstance(policy, type) else _name(policy)
@@ -536,7 +536,7 @@ def _read_decision(policy: Policy, answer: Any, expected: str = _DECISION) -> De
 def _no_decision(policy: Policy, answer: object, expected: str) -> Deny:
     """Return the Deny for what is not a decision, and tell the author what to return instead."""
     try:
-        description = came(answer).removeprefix("got ")
+        description = got_type(answer).removeprefix("got ")
         if answer is None or isinstance(answer, type):
             description = "None" if answer is None else f"the class {answer.__name__}"
     except Exception:  # noqa: BLE001  a foreign class may raise on its name

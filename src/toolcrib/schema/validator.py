@@ -574,7 +574,7 @@ class ForeignValidator:
         )
 
 
-def made_by(factory: ValidatorFactory, schema: JsonObject) -> Validator:
+def validator_from(factory: ValidatorFactory, schema: JsonObject) -> Validator:
     """Return what a factory makes of a schema. Raises whatever the factory raises."""
     validator = factory(schema)
     return validator if isinstance(validator, JsonSchemaValidator) else ForeignValidator(validator)
@@ -608,7 +608,7 @@ class LazyValidator(_CompiledLater):
                 return self._made
             if self.error is None:
                 try:
-                    validator = made_by(self._factory, json_copy(self._text))
+                    validator = validator_from(self._factory, json_copy(self._text))
                 except SchemaError as error:
                     self.error = error
                 except KeyboardInterrupt:

@@ -28,7 +28,7 @@ from toolcrib.schema.references import (
     path_exists,
     subschemas,
 )
-from toolcrib.schema.validator import DeferredValidator, check_keywords, is_plain, made_by
+from toolcrib.schema.validator import DeferredValidator, check_keywords, is_plain, validator_from
 from toolcrib.values.definition import (
     ALL,
     RESULT,
@@ -133,7 +133,7 @@ def make_validator(
                 return DeferredValidator(checked.text)
             return _compiled(checked, may_share=schema_name == "output_schema")
         check_keywords(checked.schema, checked.inspected)
-        return made_by(factory, json_copy(checked.text))
+        return validator_from(factory, json_copy(checked.text))
     except SchemaError as error:
         raise SchemaError(f"tool '{name}', {schema_name}: {error.message}", error.pointer) from None
     except Exception as error:  # noqa: BLE001  another author's factory
@@ -374,7 +374,9 @@ def build_definition(
         )
     if options.no_schema_mode is not None and options.no_schema_mode not in MODES:
         raise DefinitionError(f"tool '{name}': no_schema_mode is one of {', '.join(MODES)}")
-    stated = annotations_said(name, options.annotations) if options.annotations else _NO_ANNOTATIONS
+    stated = (
+        stated_annotations(name, options.annotations) if options.annotations else _NO_ANNOTATIONS
+    )
     output_schema = None if checked_output is None else checked_output.schema
     description_text = _description(name, options.description or description)
     if options.is_own and not description_text.strip():
@@ -510,7 +512,7 @@ class _StatedAnnotations(msgspec.Struct, frozen=True):
 _NO_ANNOTATIONS = _StatedAnnotations(Annotations(), (), None)
 
 
-def annotations_said(name: str, options: AnnotationOptions) -> _StatedAnnotations:
+def stated_annotations(name: str, options: AnnotationOptions) -> _StatedAnnotations:
     """Return the annotations that an author gives to a tool. Raises DefinitionError."""
     separate = ("tags", "strict", "marks")
     fields: dict[str, Any] = {key: value for key, value in options.items() if key not in separate}

@@ -39,7 +39,7 @@ from toolcrib.values.definition import (
     ToolDefinition,
     tools_in,
 )
-from toolcrib.values.typed import came, check_each, check_type, names_wrong_types
+from toolcrib.values.typed import check_each, check_type, got_type, names_wrong_types
 
 # Which implementation goes to which need, for `Catalog.bind` and `Catalog.check_bound`.
 #
@@ -312,7 +312,7 @@ class Catalog:
             )
         check_type("trust", trust, Mapping, "a dictionary {name: ReadOnly()}")
         if lock is not None and not hasattr(lock, "origins"):
-            raise TypeError(f"lock must be a result of read_lock(…); {came(lock)}")
+            raise TypeError(f"lock must be a result of read_lock(…); {got_type(lock)}")
         self._check_known(tuple(trust))
         return self._of(
             e._replace(tool=e.tool.trusted(trust[name], lock)) if name in trust else e
@@ -395,7 +395,9 @@ class Catalog:
     def where(self, holds: Callable[[ToolDefinition], bool]) -> Catalog:
         """Return the tools whose definition `holds`: `.where(lambda d: "mail" in d.tags)`."""
         if not callable(holds):
-            raise TypeError(f"holds must be a function that takes a ToolDefinition; {came(holds)}")
+            raise TypeError(
+                f"holds must be a function that takes a ToolDefinition; {got_type(holds)}"
+            )
         return self._of(e for e in self._entries.values() if holds(e.tool.definition))
 
     def prefixed(self, prefix: str) -> Catalog:

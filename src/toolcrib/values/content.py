@@ -254,7 +254,7 @@ def info_of(part: Part) -> PartInfo:
     return PartInfo(kind, media_type, len(data), sha256(data).hexdigest())
 
 
-def brief_of(part: Media) -> PartInfo:
+def part_info(part: Media) -> PartInfo:
     """Describe a part without decoding its data. Never raises."""
     base64_text = inline_data(part)
     size = 0 if base64_text is None else len(base64_text) * 3 // 4 - base64_text[-2:].count("=")
@@ -335,13 +335,13 @@ def _text_of(file: File) -> str | None:
         return None
 
 
-def told_in_text(parts: Iterable[Part], *, why: str = "not shown here") -> list[str]:
+def as_texts(parts: Iterable[Part], *, why: str = "not shown here") -> list[str]:
     """Return each part as text, for readers that accept only that: its text, or a note about it."""
     texts = []
     for part in parts:
         text = text_in(part)
         if text is None and isinstance(part, Image | File):
-            base64_text, info = inline_data(part), brief_of(part)
+            base64_text, info = inline_data(part), part_info(part)
             name = f" {_quoted(part.name)}" if isinstance(part, File) and part.name else ""
             where = f" at {part.url[:_LONGEST_NAME]}" if base64_text is None else ""
             text = f"[{info.kind}{name}: {info}{where}; {why}]"

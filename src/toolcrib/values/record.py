@@ -17,7 +17,7 @@ import msgspec
 
 from toolcrib.errors import ErrorCode, Stage
 from toolcrib.values.call import HydrationError, PayloadRef, ValidatorInfo
-from toolcrib.values.content import Image, Link, Part, PartInfo, brief_of, kind_of, media_type_of
+from toolcrib.values.content import Image, Link, Part, PartInfo, kind_of, media_type_of, part_info
 from toolcrib.values.decision import ApprovalRequest, Approve, Decision, OuterCall
 from toolcrib.values.definition import HasDefinition, NoSchemaMode, ToolDefinition
 from toolcrib.values.json import (
@@ -368,7 +368,7 @@ def _prompt_part(part: Part) -> object:
     if isinstance(part, str):
         return encodable(part)
     info = (
-        PartInfo(kind_of(part), media_type_of(part)) if isinstance(part, Link) else brief_of(part)
+        PartInfo(kind_of(part), media_type_of(part)) if isinstance(part, Link) else part_info(part)
     )
     fields = msgspec.structs.asdict(part).items()
     encoded = {

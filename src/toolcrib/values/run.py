@@ -34,7 +34,7 @@ from toolcrib.values.record import (
     ToolInvocationRecord,
     state_of,
 )
-from toolcrib.values.typed import Checked, came, check_type
+from toolcrib.values.typed import Checked, check_type, got_type
 
 RunStatus: TypeAlias = Literal["completed", "waiting", "limited", "failed", "cancelled"]
 _MINIMUMS = {"tool_errors": 1, "seconds": -math.inf}  # the deadline may have passed
@@ -177,7 +177,7 @@ def _choice_of(choice: object) -> ToolChoice | None:
         return choice
     if not isinstance(choice, str):
         expected = "'auto', 'none', 'required', the name of a tool, or a ToolChoice"
-        raise TypeError(f"tool_choice must be {expected}; {came(choice)}")
+        raise TypeError(f"tool_choice must be {expected}; {got_type(choice)}")
     mode: Any = choice
     return ToolChoice(mode) if choice in _MODES else ToolChoice("tool", choice)
 

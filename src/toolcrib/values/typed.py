@@ -145,7 +145,7 @@ def _check_fields(struct: Any) -> None:
             owner = struct.__class__.__name__
             note = _FIELD_NOTES.get((owner, name), "")
             raise TypeError(
-                f"{owner}: {name} must be {_article(str(kind))}{note}; {came(value, kind.each)}"
+                f"{owner}: {name} must be {_article(str(kind))}{note}; {got_type(value, kind.each)}"
             )
     for name in struct.logged:
         if _SURROGATE.search("".join(getattr(struct, name))):
@@ -160,7 +160,7 @@ def check_type(
 ) -> None:
     """Raise TypeError unless `value` is a `kind`; `wanted` says in words what it has to be."""
     if not isinstance(value, kind):
-        raise TypeError(f"{name} must be {wanted}; {came(value)}")
+        raise TypeError(f"{name} must be {wanted}; {got_type(value)}")
 
 
 def check_each(
@@ -169,11 +169,11 @@ def check_each(
     """Return the values of an iterable as a tuple. Raises TypeError unless each of them is a
     `kind`."""
     if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__iter__"):
-        raise TypeError(f"{name} must be {wanted}; {came(values)}")
+        raise TypeError(f"{name} must be {wanted}; {got_type(values)}")
     elements = tuple(values)
     for index, value in enumerate(elements):
         if not isinstance(value, kind):
-            raise TypeError(f"{name} must be {wanted}; {name}[{index}]: {came(value)}")
+            raise TypeError(f"{name} must be {wanted}; {name}[{index}]: {got_type(value)}")
     return elements
 
 
@@ -250,7 +250,7 @@ class _Arguments:
 
     def _type_error(self, name: str, kind: _FieldKind, value: object) -> TypeError:
         owner = self._function.__qualname__.removesuffix(".__init__")
-        return TypeError(f"{owner}: {name} must be {_article(str(kind))}; {came(value)}")
+        return TypeError(f"{owner}: {name} must be {_article(str(kind))}; {got_type(value)}")
 
     def _read(self) -> tuple[list[_Hinted], _Hinted, Mapping[str, _Hinted]]:
         try:
@@ -316,11 +316,13 @@ def _explained_error(
         kind = _kind_of_hint(hints[name]) if name in hints else None
         for argument in value if is_variadic else (value,):
             if kind is not None and not _fits(kind, argument):
-                return TypeError(f"{owner}: {name} must be {_article(str(kind))}; {came(argument)}")
+                return TypeError(
+                    f"{owner}: {name} must be {_article(str(kind))}; {got_type(argument)}"
+                )
             for index, element, expected in _wrong_elements(hints.get(name), argument):
                 return TypeError(
                     f"{owner}: each item of {name} must be {_article(str(expected))}; "
-                    f"{name}[{index}]: {came(element)}"
+                    f"{name}[{index}]: {got_type(element)}"
                 )
     return error
 
@@ -354,7 +356,7 @@ def takes(function: Callable[..., object], count: int) -> bool:
     return True
 
 
-def came(value: object, each: tuple[Any, ...] = ()) -> str:
+def got_type(value: object, each: tuple[Any, ...] = ()) -> str:
     """Describe a wrong value by its type; a tuple with wrong elements by the first of them."""
     if each and isinstance(value, tuple):
         value = next(element for element in value if not isinstance(element, each))

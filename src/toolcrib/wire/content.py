@@ -27,12 +27,12 @@ from toolcrib.values.content import (
     Link,
     Media,
     Part,
-    brief_of,
+    as_texts,
     inline_data,
     kind_of,
     media_type_of,
+    part_info,
     text_in,
-    told_in_text,
 )
 from toolcrib.values.message import Message
 from toolcrib.wire.history import History, SentResult
@@ -94,7 +94,7 @@ def in_blocks(
     """Return a result's text and parts as blocks, in order, without blank texts."""
     blocks = [make_text(message.content)] if message.content.strip() else []
     for part, form in _forms(message, media_types, make_form):
-        blocks += map(make_text, told_in_text((part,))) if form is None else [form]
+        blocks += map(make_text, as_texts((part,))) if form is None else [form]
     return blocks
 
 
@@ -124,10 +124,10 @@ def result_content(
     texts, attachments = [message.content], list[tuple[str, Form]]()
     for part, form in _forms(message, media_types, make_form):
         if form is None:
-            texts += told_in_text((part,))
+            texts += as_texts((part,))
             continue
         name = f"attachment {len(attachments) + 1}"
-        texts += told_in_text((part,), why=name)
+        texts += as_texts((part,), why=name)
         attachments.append((name, form))
     return ResultContent("\n\n".join(text for text in texts if text.strip()), attachments)
 
@@ -140,7 +140,7 @@ def in_prompt(
     for part in message.parts:
         media_part = as_media(part)
         if media_part is None:
-            forms += map(make_text, told_in_text((part,)))
+            forms += map(make_text, as_texts((part,)))
             continue
         form = make_form(media_part, count) if is_taken(history.prompt_media, media_part) else None
         if form is None:
@@ -169,7 +169,7 @@ def prompt_of(
 
 
 def _refusal(history: History, part: Media) -> RequestError:
-    who, what = history.keeper, f"{brief_of(part).kind} ({brief_of(part)})"
+    who, what = history.keeper, f"{part_info(part).kind} ({part_info(part)})"
     if is_taken(history.prompt_media, part):
         if inline_data(part) is None:
             why = "by this URL: download it, and pass its data"

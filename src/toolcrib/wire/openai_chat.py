@@ -26,7 +26,7 @@ from toolcrib.values.message import (
     Message,
     ToolChoice,
 )
-from toolcrib.values.typed import came
+from toolcrib.values.typed import got_type
 from toolcrib.wire.base import (
     HttpRequest,
     Memo,
@@ -410,14 +410,14 @@ def decode_messages(messages: Iterable[Any], *, untrusted: bool = True) -> tuple
     """
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
         raise TypeError(
-            f"messages must be a list of dictionaries in OpenAI's format; {came(messages)}"
+            f"messages must be a list of dictionaries in OpenAI's format; {got_type(messages)}"
         )
     return tuple(message for _, message in MessageReader(untrusted=untrusted).read(messages))
 
 
 def _as_written(arguments: Any, path: str) -> str:
     if not isinstance(arguments, str):
-        _refuse("invalid_arguments", path, "it must be JSON text", f"; {came(arguments)}")
+        _refuse("invalid_arguments", path, "it must be JSON text", f"; {got_type(arguments)}")
     return encodable(arguments)
 
 
@@ -443,7 +443,7 @@ class MessageReader:
             role = members.get("role")
             if not isinstance(role, str) or role not in _ROLE_MEMBERS:
                 rule = f"it must be one of {', '.join(_ROLE_MEMBERS)}"
-                _refuse("unknown_role", f"{path}.role", rule, f"; {came(role)}")
+                _refuse("unknown_role", f"{path}.role", rule, f"; {got_type(role)}")
             if role == "assistant":  # an SDK's reply has empty lists for absent members
                 members = {"content": ""} | {
                     k: value for k, value in members.items() if value != []
@@ -466,7 +466,7 @@ class MessageReader:
             return Message.user(text) if role == "user" else Message.system(text)
         calls_path, raw_calls = f"{path}.tool_calls", members.get("tool_calls", ())
         if not isinstance(raw_calls, list | tuple):
-            _refuse("invalid_message", calls_path, "it must be a list", f"; {came(raw_calls)}")
+            _refuse("invalid_message", calls_path, "it must be a list", f"; {got_type(raw_calls)}")
         calls = tuple(
             self._call(call, f"{calls_path}[{number}]") for number, call in enumerate(raw_calls)
         )
@@ -534,7 +534,7 @@ def _members(raw: Any, path: str, code: str, rule: str = "", *names: str) -> dic
     if not isinstance(raw, type) and callable(getattr(raw, "model_dump", None)):
         raw = raw.model_dump()
     if not isinstance(raw, Mapping):
-        _refuse(code, path, "it must be a dictionary", f"; {came(raw)}")
+        _refuse(code, path, "it must be a dictionary", f"; {got_type(raw)}")
     members = {name: value for name, value in raw.items() if value is not None}
     for name in members:
         if names and name not in names:
@@ -548,7 +548,7 @@ def _members(raw: Any, path: str, code: str, rule: str = "", *names: str) -> dic
 def _name(value: Any, path: str, code: str) -> str:
     if not isinstance(value, str) or not value or value != encodable(value):
         _refuse(
-            code, path, "it must be a string of valid characters, not empty", f"; {came(value)}"
+            code, path, "it must be a string of valid characters, not empty", f"; {got_type(value)}"
         )
     return value
 
@@ -559,7 +559,9 @@ def _text(content: Any, path: str) -> str:
         return encodable(content)
     code, rule = "invalid_content", "it must be a string, or a list of parts of type text"
     if not isinstance(content, list | tuple):
-        _refuse("invalid_message" if content is None else code, path, rule, f"; {came(content)}")
+        _refuse(
+            "invalid_message" if content is None else code, path, rule, f"; {got_type(content)}"
+        )
     texts = []
     for number, raw_part in enumerate(content):
         part = _members(raw_part, f"{path}[{number}]", code, rule, "type", "text")

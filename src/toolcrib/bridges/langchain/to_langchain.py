@@ -66,7 +66,7 @@ from toolcrib.values.record import (
     is_final,
     result_with_parts,
 )
-from toolcrib.values.typed import came, check_each, check_type
+from toolcrib.values.typed import check_each, check_type, got_type
 from toolcrib.wire.forms import NameRule, wire_names
 
 T = TypeVar("T")
@@ -136,7 +136,9 @@ def resume(*answers: tuple[Interrupt, Answer]) -> Command[Any]:
     """
     for pair in answers:
         if not isinstance(pair, tuple) or len(pair) != 2:
-            raise TypeError(f"an answer must be a pair, (Interrupt, Approve(by=…)); {came(pair)}")
+            raise TypeError(
+                f"an answer must be a pair, (Interrupt, Approve(by=…)); {got_type(pair)}"
+            )
         asked, answer = pair
         check_type("asked", asked, Interrupt, "an Interrupt of the graph's result")
         if not (isinstance(asked.value, dict) and isinstance(asked.value.get("id"), str)):

@@ -22,7 +22,7 @@ from toolcrib.bridges.mcp.connection import Connection, SessionOptions
 from toolcrib.bridges.mcp.servers import Server, legal_name, named_servers, prefix_of
 from toolcrib.errors import CatalogError, DefinitionError, SourceError, did_you_mean
 from toolcrib.tools import Catalog
-from toolcrib.tools.build import annotations_said
+from toolcrib.tools.build import stated_annotations
 from toolcrib.tools.component import Tool
 from toolcrib.tools.decorator import tool_from_dict
 from toolcrib.tools.lock import Change, Lock, lock_catalog, read_lock, refuse_changes
@@ -108,7 +108,7 @@ def mcp_catalog(
         check_each("only", only, str, "a list of names, such as ['read_file']")
     for name, tool_marks in (marks or {}).items():
         check_type("marks", tool_marks, Mapping, "a dictionary {name: {'requires_approval': True}}")
-        annotations_said(name, tool_marks)
+        stated_annotations(name, tool_marks)
     prefixed_servers: list[tuple[str, Server]] = []
     for server in servers:
         prefixed_servers += named_servers(server).items()

@@ -60,7 +60,7 @@ from toolcrib.pick.scorer import CatalogCache, numpy
 from toolcrib.pick.words import spaced_name
 from toolcrib.tools import as_tools
 from toolcrib.values.call import ToolCall
-from toolcrib.values.content import File, Image, brief_of, text_in, told_in_text
+from toolcrib.values.content import File, Image, as_texts, part_info, text_in
 from toolcrib.values.definition import Example, HasDefinition, ToolDefinition, stated
 from toolcrib.values.json import JsonObject, JsonValue
 from toolcrib.values.message import (
@@ -377,7 +377,7 @@ def _with_parts(result: Message, answer: str | None) -> str:
     if not result.parts:
         return answer or _result_text(result)
     text = answer or (_result_text(result) if result.content else "")
-    return "\n\n".join(filter(None, (text, *told_in_text(result.parts))))
+    return "\n\n".join(filter(None, (text, *as_texts(result.parts))))
 
 
 def _templated_answer(result: Message, messages: Sequence[Message], offer: Offer) -> str | None:
@@ -881,8 +881,8 @@ def _refuse_pictures(messages: Sequence[Message]) -> None:
         for part in (*message.images, *parts):
             if isinstance(part, Image | File) and text_in(part) is None:
                 raise RequestError(
-                    f"the embedded model takes only text, not the {brief_of(part).kind} "
-                    f"({brief_of(part)})"
+                    f"the embedded model takes only text, not the {part_info(part).kind} "
+                    f"({part_info(part)})"
                 )
 
 
@@ -890,7 +890,7 @@ def _last_request(messages: Sequence[Message]) -> str:
     last = messages[-1] if messages else None
     if last is None or last.role != "user":
         return ""
-    return "\n\n".join((last.content, *told_in_text(last.parts))).strip()
+    return "\n\n".join((last.content, *as_texts(last.parts))).strip()
 
 
 def _model_file(path: str | Path | None) -> Path:

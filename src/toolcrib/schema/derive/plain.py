@@ -136,7 +136,7 @@ def extras_of(value: Any, field_names: Collection[str]) -> dict[str, Any]:
     return {name: part for name, part in attributes.items() if name not in field_names}
 
 
-def held_by(value: Any) -> Any:
+def attributes_and_extras(value: Any) -> Any:
     """Return everything that an object holds, declared or not, by name."""
     attributes = extras_of(value, ()) if isinstance(value, BaseModel) else attributes_of(value)
     return {**attributes, **getattr(value, "__dict__", {})}
@@ -194,7 +194,7 @@ def same_values(one: Any, other: Any) -> bool:
     if one.__class__ is not other.__class__:
         return False
     if is_object(one):
-        one, other = held_by(one), held_by(other)
+        one, other = attributes_and_extras(one), attributes_and_extras(other)
     if isinstance(one, dict):
         pairs = [(part, other.get(key, MISSING)) for key, part in one.items()]
     elif isinstance(one, set | frozenset):
@@ -231,7 +231,7 @@ def own_copy(value: Any) -> Any:
             pending += part
         elif is_object(part):
             private = getattr(part, "__pydantic_private__", None) or {}
-            pending += [*held_by(part).values(), *private.values()]
+            pending += [*attributes_and_extras(part).values(), *private.values()]
         elif not isinstance(part, bytearray):
             memo[id(part)] = part
     try:
