@@ -151,7 +151,7 @@ async def test_a_thread_that_cannot_be_started_holds_up_nobody(
 
     with monkeypatch.context() as context:
         context.setattr(threading.Thread, "start", full)
-        with pytest.raises(RuntimeError):
+        with pytest.raises(SourceError, match="no thread can be started"):
             writer.submit(1)
     assert await writer.submit(2) == 4
     assert commits.batches == [[2]]

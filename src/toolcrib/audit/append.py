@@ -121,6 +121,10 @@ _PUT_BACK = (
     "the audit log is not the one that was open: an older copy was put back;"
     " verify the log with a head or checkpoint that was kept"
 )
+_NO_THREAD = (
+    "the audit log cannot be written: no thread can be started, so the process has too many of them or"
+    " too little memory"
+)
 _PRUNED_MEANWHILE = (
     "the audit log was pruned meanwhile, or entries of it are gone: try again, or verify the log"
 )
@@ -807,13 +811,19 @@ class GroupWriter(Generic[S, T]):
         self._closing = False
 
     def submit(self, item: S) -> asyncio.Future[T]:
-        """Queue an item from any event loop. The returned future is done once it is committed."""
+        """Queue an item from any event loop. The returned future is done once it is committed.
+
+        Raises SourceError if no thread can be started.
+        """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         with self._changed:
             if self._thread is None:
                 self._closing = False
                 thread = threading.Thread(target=self._serve, name="toolcrib-audit", daemon=True)
-                thread.start()
+                try:
+                    thread.start()
+                except RuntimeError:
+                    raise SourceError(_NO_THREAD) from None
                 self._thread = thread
             self._queue.append((item, future))
             self._changed.notify()

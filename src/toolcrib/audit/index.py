@@ -153,7 +153,10 @@ class Index:
         """Return the prefix of the last node on the path to a digest."""
         if digest not in self._prefixes:
             self._find({digest})
-        return self._prefixes[digest]
+        prefix = self._prefixes[digest]
+        while self._nodes.get(prefix).__class__ is list:  # it has been split since
+            prefix = self._prefixes[digest] = digest[: len(prefix) + 1]
+        return prefix
 
     def _writable(self, prefix: str) -> Inner | Last:
         """Return a node that may be changed: a copy of what was read, or a new one."""
@@ -164,8 +167,6 @@ class Index:
 
     def _split(self, prefix: str, node: Last) -> None:
         self._nodes[prefix] = [""] * len(_DIGITS)
-        for digest in [digest for digest, known in self._prefixes.items() if known == prefix]:
-            self._prefixes[digest] = digest[: len(prefix) + 1]
         for digest, numbers in node.items():
             child = self._writable(digest[: len(prefix) + 1])
             assert isinstance(child, dict)  # noqa: S101  it is new
