@@ -881,7 +881,7 @@ async def test_rows_of_some_tables_and_a_statement_are_written_together(
 
     def put(transaction: Transaction) -> None:
         transaction.write([(into["texts"], texts), (into["names"], names)], end, at=7)
-        transaction.write([], end, at=8)
+        transaction.write([(into["texts"], [])], end, at=8)
 
     await database.transact(put)
     for table, rows in (("texts", texts), ("names", names)):

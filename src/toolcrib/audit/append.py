@@ -547,11 +547,11 @@ class Tail(CheckedLog):
             self._tree.extend(
                 [tree.leaf_hash(row["seq"], row["at"], row["record"]) for row in rows]
             )
-            inserts += ((tree.SAVE, tree.rows_of(self._tree.changed())),)
+            tiles = tree.rows_of(self._tree.changed())
             self._tree.read = partial(tree.tiles, self._transaction)  # not the tiles read ahead
             root = self._tree.root().hex()
             keys, nodes = self._index.changed()
-            inserts += ((index.SAVE, nodes),) if nodes else ()
+            inserts += ((tree.SAVE, tiles), (index.SAVE, nodes))
             state = msgspec.structs.replace(state, keys=keys, root=root)
         self.state = state
         values = {**state.members(), "seal": self._seal.state(state)}
@@ -581,11 +581,11 @@ def _named(row: tuple[Any, ...]) -> Row:
 
 def append(
     transaction: Transaction, seal: Seal, drafts: Sequence[NewEntry]
-) -> tuple[list[AuditEntry | SourceError | None], Generation | None]:
+) -> tuple[list[ToolInvocationRecord | SourceError | None], Generation | None]:
     """Write the entries.
 
     Returns one item for each draft, and the log's `generation`. The item is None if the draft's key was
-    not settled before, else the entry that determines the outcome, or the error of reading it.
+    not settled before, else the record that determines the outcome, or the error of reading it.
 
     Three kinds of draft are not written. One is a claim that comes too late. One is an unknown outcome
     of a call that has a final one. The third is an outcome that the log already has in the same text:
@@ -628,8 +628,10 @@ def append(
     return outcomes, tail.generation
 
 
-def standing_under(transaction: Transaction, seal: Seal, call: CallKeys) -> AuditEntry | None:
-    """Return the entry that determines a call's outcome, or None if its key is unclaimed.
+def standing_under(
+    transaction: Transaction, seal: Seal, call: CallKeys
+) -> ToolInvocationRecord | None:
+    """Return the record that determines a call's outcome, or None if its key is unclaimed.
 
     A call with a claimed key is not made again. Raises SourceError if an entry about it was changed.
     """
@@ -741,16 +743,13 @@ def _is_written(
     return False
 
 
-def _standing(log: CheckedLog, call: CallKeys) -> AuditEntry | None:
-    entries = log.about(call)
-    if not any(kind_of(entry.record) for entry in entries):
-        return None
-    outcome = standing([entry.record for entry in entries])
-    return next(entry for entry in entries if entry.record is outcome)
+def _standing(log: CheckedLog, call: CallKeys) -> ToolInvocationRecord | None:
+    records = [entry.record for entry in log.about(call)]
+    return standing(records) if any(map(kind_of, records)) else None
 
 
-def _standing_or_error(tail: Tail, call: CallKeys) -> AuditEntry | SourceError | None:
-    """Return the entry that determines a call's outcome, or the error for this draft's caller only."""
+def _standing_or_error(tail: Tail, call: CallKeys) -> ToolInvocationRecord | SourceError | None:
+    """Return the record that determines a call's outcome, or the error for this draft's caller only."""
     try:
         return _standing(tail, call)
     except SourceError as error:
@@ -817,7 +816,7 @@ class GroupWriter(Generic[S, T]):
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         with self._changed:
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():
                 self._closing = False
                 thread = threading.Thread(target=self._serve, name="toolcrib-audit", daemon=True)
                 try:
@@ -844,12 +843,8 @@ class GroupWriter(Generic[S, T]):
             await asyncio.to_thread(thread.join)
 
     def _serve(self) -> None:
-        try:
-            while batch := self._take():
-                _settle(batch, self._answers([item for item, _ in batch]))
-        except BaseException:
-            self._thread = None  # the next item starts another one
-            raise
+        while batch := self._take():
+            _settle(batch, self._answers([item for item, _ in batch]))
         self._idle()
 
     def _take(self) -> list[tuple[S, asyncio.Future[T]]]:

@@ -189,8 +189,7 @@ class AuditLog(Closing):
         """Return the record that `begin` would return for this call or key, and claim nothing."""
         check_type("call", call, ToolInvocationRecord | str, f"{_RECORD}, or its key")
         keys = CallKeys.under(call) if isinstance(call, str) else CallKeys.of(call)
-        found = await self._read(lambda t: standing_under(t, self._seal, keys))
-        return None if found is None else found.record
+        return await self._read(lambda t: standing_under(t, self._seal, keys))
 
     def mac(self, *parts: str) -> str:
         """Return a digest of strings that nobody can guess from without the log's key.
@@ -428,10 +427,7 @@ class AuditLog(Closing):
             written, self.generation = self._database.transact_here(
                 lambda t: append(t, self._seal, drafts)
             )
-            outcomes = (
-                outcome.record if isinstance(outcome, AuditEntry) else outcome
-                for outcome in written
-            )
+            outcomes = iter(written)
             answers = [next(outcomes) if answer is None else answer for answer in answers]
             if self._checkpoints is not None and self._checkpoints.note(len(drafts)):
                 self._sign()

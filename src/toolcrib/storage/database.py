@@ -636,12 +636,13 @@ class Transaction:
             self.send(sql, **values)
             return
         last: dict[str, object] = {}
-        for insert, rows in inserts:
+        some = [(insert, rows) for insert, rows in inserts if rows]
+        for insert, rows in some:
             *first, last[f"rows_of_{insert.table}"] = _in_parts(rows)
             for part in first:
                 self.send(insert.of_json(), rows=part)
-        self._joined = bool(inserts)
-        self.send(_in_one(tuple(insert for insert, _ in inserts), sql), **values, **last)
+        self._joined = bool(some)
+        self.send(_in_one(tuple(insert for insert, _ in some), sql), **values, **last)
 
     def send(self, sql: str, /, **values: object) -> None:
         """Run a statement whose result nobody needs; a server may report an error as late as with the
