@@ -218,10 +218,8 @@ def _shortened(value: JsonValue, text: str, room: int) -> str:
         return f"{{{_cut_items(members, room, 'members')}}}"
     quote, characters = ('"', value) if isinstance(value, str) else ("", text)
     half = max(room - _OMISSION_ROOM, _OMISSION_ROOM) // 2
-    start, end = (
-        _fitting_count(characters, half),
-        _fitting_count(characters[: -half - 1 : -1], half),
-    )
+    start = _fitting_count(characters, half)
+    end = _fitting_count(characters[: -half - 1 : -1], half)
     omitted = f"<{len(characters) - start - end:,} more characters>"
     ends = characters[:start], characters[len(characters) - end :]
     first, last = (json.dumps(end_text)[1:-1].join((quote, quote)) for end_text in ends)
@@ -439,10 +437,8 @@ class ApprovalStore(Closing):
 
         Only those for one caller (by its id), if given.
         """
-        key, caller_columns = (
-            self._rule_key,
-            {} if caller is None else {"caller": as_column(caller)},
-        )
+        key = self._rule_key
+        caller_columns = {} if caller is None else {"caller": as_column(caller)}
         rows = await self._database.read(
             _RULES_OF_CALLER if caller_columns else _RULES, **caller_columns
         )

@@ -104,10 +104,8 @@ def require_roles(*roles: str, only: str | Iterable[str] = ()) -> ForeseeingPoli
 
     Raises ToolcribError without a role.
     """
-    required_roles, tool_names = (
-        _as_names(roles, "require_roles"),
-        _as_names(only, "require_roles(only=…)"),
-    )
+    required_roles = _as_names(roles, "require_roles")
+    tool_names = _as_names(only, "require_roles(only=…)")
     if not required_roles:
         raise ToolcribError("require_roles: name a role")
     return _Roles(roles, tool_names)

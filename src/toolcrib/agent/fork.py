@@ -128,9 +128,8 @@ def fork_of(
     SourceError for a state that does not say where its turns began.
     """
     _check_at(state, point)
-    end_mark = next((mark for mark in state.marks if mark.turn > point.turn), None) or _end_of(
-        state
-    )
+    later_mark = next((mark for mark in state.marks if mark.turn > point.turn), None)
+    end_mark = later_mark or _end_of(state)
     messages, reopened = _kept_messages(state, point, end_mark)
     offer_mark = next((m for m in state.marks if point.reopen and m.turn == point.turn), end_mark)
     results = last_calls_and_results(messages)[1].values() if reopened and not point.reopen else ()

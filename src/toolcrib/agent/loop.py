@@ -432,11 +432,9 @@ class Run:
         self, status: RunStatus | Literal["running", "handed_over"], limit: str | None = None
     ) -> None:
         is_begin, parent, origin = status == "running", CALLING.get(), self._origins.last
-        messages, tools, fork = (
-            self._history.messages,
-            self._toolbox.tools,
-            self._initial_state.fork,
-        )
+        messages = self._history.messages
+        tools = self._toolbox.tools
+        fork = self._initial_state.fork
         record = RunRecord(
             run_id=self._run_id,
             status=status,

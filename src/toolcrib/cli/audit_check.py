@@ -312,24 +312,22 @@ def verify(
     """
     if filtered and jsonl is None:
         raise UnusableError("--filtered needs --jsonl FILE")
-    expected_head = None if head is None else head_of(head)
+    kept_head = None if head is None else head_of(head)
     try:
-        signed_checkpoint = verified_checkpoint(checkpoint, public_key)
+        signed = verified_checkpoint(checkpoint, public_key)
     except MissingExtraError as error:
         raise UncheckedError(str(error)) from None
-    if signed_checkpoint is not None and jsonl is not None:
+    if signed is not None and jsonl is not None:
         raise UnusableError("--checkpoint checks a log, not an export: leave out --jsonl")
     if jsonl is not None:
-        log_name, verification = (
-            str(jsonl),
-            _verify_file(jsonl, key_file, expected_head, filtered=filtered),
-        )
+        log_name = str(jsonl)
+        verification = _verify_file(jsonl, key_file, kept_head, filtered=filtered)
     else:
         log_name, audit_log = without_password(log), log_to_read(log, key_file, damaged=True)
         verification = of_log(
             log,
             audit_log,
-            lambda audit: audit.verify(head=expected_head, checkpoint=signed_checkpoint),
+            lambda audit: audit.verify(head=kept_head, checkpoint=signed),
         )
     if as_json:
         summary = {
@@ -339,16 +337,10 @@ def verify(
         }
         print_json({**summary, **to_plain(verification)})
     else:
-        _print_verification(log_name, verification, filtered=filtered, expected_head=expected_head)
-        if (
-            verification.ok
-            and signed_checkpoint is not None
-            and signed_checkpoint.rotates_to is not None
-        ):
+        _print_verification(log_name, verification, filtered=filtered, expected_head=kept_head)
+        if verification.ok and signed is not None and signed.rotates_to is not None:
             out.print(
-                printable(
-                    f"after this checkpoint, checkpoints are signed with {signed_checkpoint.rotates_to}"
-                )
+                printable(f"after this checkpoint, checkpoints are signed with {signed.rotates_to}")
             )
     if not verification.ok:
         raise typer.Exit(1)

@@ -112,13 +112,14 @@ def serve(  # noqa: PLR0913  the options of a command
         on_exception=exception_hook(),
     )
     set_token = os.environ.get(TOKEN)
+    state_key = (
+        None if set_token is None else keyed_digest(set_token.encode(), "state of MCP requests")
+    )
     server = mcp.mcp_server(
         runner,
         may_approve=anything if elicit else None,
         caller=lambda token: Caller("mcp") if token is None else mcp.caller_of(token),
-        state_key=None
-        if set_token is None
-        else keyed_digest(set_token.encode(), "state of MCP requests"),
+        state_key=state_key,
     )
     if http is None:
         asyncio.run(_serve_stdio(server, log, rule_store))

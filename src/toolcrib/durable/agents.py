@@ -284,10 +284,8 @@ class DurableAgents(Closing):
                             step, seen, handovers, self._agents.get(place.agent)
                         ):
                             yield event
-            first_segment, reported_up_to = (
-                place.segment,
-                reported_up_to if first_segment == place.segment else 0,
-            )
+            reported_up_to = reported_up_to if first_segment == place.segment else 0
+            first_segment = place.segment
             if not is_over:
                 await asyncio.sleep(_LOOK)
         result = await self._result(await self._store.run(run_id))
@@ -815,10 +813,8 @@ def _begins_alike(stored: RunState, requested: RunState) -> bool:
     stored_messages, requested_messages = _beginning(stored), _beginning(requested)
     mode = stored.instructions
     if mode is None or mode != requested.instructions:
-        stored_messages, requested_messages = (
-            split_system(stored_messages)[1],
-            split_system(requested_messages)[1],
-        )
+        stored_messages = split_system(stored_messages)[1]
+        requested_messages = split_system(requested_messages)[1]
     if stored.turn and not stored.marks:  # of an earlier version, which does not say where it began
         stored_messages = stored_messages[: len(requested_messages)]
     return msgspec.json.encode(stored_messages) == msgspec.json.encode(requested_messages)

@@ -296,10 +296,8 @@ class RunStore:
     async def place(self, run_id: str) -> Place:
         """Return where a run is. Raises ToolcribError for an unknown id."""
         for row in await self._database.read(_PLACE, id=run_id):
-            status, is_stopping = (
-                row["status"],
-                row["status"] == "cancelled" and row["worker"] != "",
-            )
+            status = row["status"]
+            is_stopping = status == "cancelled" and row["worker"] != ""
             return Place(row["agent"], status, row["segment"], status in UNDER_WAY or is_stopping)
         raise ToolcribError(_NO_RUN.format(run_id))
 

@@ -147,14 +147,13 @@ class _KeptCall(msgspec.Struct, frozen=True, eq=False, gc=False):
         if self.model_json is None and record.error is not None:
             return Failed(record, record.error, self.notice, told=self.told)
         value = record.result if self.value_json is None else fresh(self.value_json)
-        model, notice, parts, model_parts = (
-            self.model_json,
-            self.notice,
-            self.parts,
-            self.model_parts,
-        )
         return Completed(
-            record, value, model or b"null", notice, parts=parts, model_parts=model_parts
+            record,
+            value,
+            self.model_json or b"null",
+            self.notice,
+            parts=self.parts,
+            model_parts=self.model_parts,
         )
 
 

@@ -146,11 +146,9 @@ class CallFacts(msgspec.Struct, gc=False):
         That is its arguments, how they were validated, and who approved it. What its tool has
         marked as secret by now is masked.
         """
-        self.begun_record, self.unsure, self.edit = (
-            record,
-            unsure,
-            "taken" if record.edited else "none",
-        )
+        self.begun_record = record
+        self.unsure = unsure
+        self.edit = "taken" if record.edited else "none"
         self.approved_by, self.approval_id = record.approved_by, record.approval_id
         self.rule, self.refusal = record.rule, record.refusal
         if ALWAYS in record.notes and ALWAYS not in self.notes:

@@ -647,10 +647,8 @@ def check_hook(hook: object) -> None:
 
 
 def _check_suspended(call: ToolCall, scope: CallScope) -> None:
-    suspended, this_call = (
-        scope.suspended.get(call.id),
-        OuterCall(scope.tally.run_id, call.id, call.name),
-    )
+    suspended = scope.suspended.get(call.id)
+    this_call = OuterCall(scope.tally.run_id, call.id, call.name)
     if suspended is not None and suspended.call != this_call:
         other = suspended.call
         raise SourceError(

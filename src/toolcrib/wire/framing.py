@@ -341,10 +341,8 @@ def _headers(data: bytes) -> Mapping[str, str]:
             name, value_type = data[offset + 1 : name_end].decode(), data[name_end]
             offset = name_end + 1
             if value_type in (6, 7):
-                offset, value_start = (
-                    offset + 2 + int.from_bytes(data[offset : offset + 2]),
-                    offset + 2,
-                )
+                value_start = offset + 2
+                offset = value_start + int.from_bytes(data[offset:value_start])
                 if value_type == 7:  # a string
                     headers[name] = data[value_start:offset].decode()
             else:

@@ -81,10 +81,8 @@ def usage_from(usage: JsonObject) -> Usage:
     from_cache = cached_tokens(usage, "prompt_tokens_details")
     from_cache = from_cache or token_count(usage, "cached_tokens")
     from_cache = from_cache or token_count(usage, "prompt_cache_hit_tokens")
-    input_tokens, output_tokens = (
-        token_count(usage, "prompt_tokens"),
-        token_count(usage, "completion_tokens"),
-    )
+    input_tokens = token_count(usage, "prompt_tokens")
+    output_tokens = token_count(usage, "completion_tokens")
     return Usage(1, input_tokens, output_tokens, from_cache)
 
 

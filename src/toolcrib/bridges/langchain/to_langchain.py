@@ -335,16 +335,14 @@ class RunnerTool(BaseTool):
         manager = AsyncCallbackManager.configure(
             callbacks, self.callbacks, bool(verbose), tags, self.tags, metadata, self.metadata
         )
-        shown_arguments = (
-            self._public_arguments(arguments) if manager.handlers and call.complete else {}
-        )
+        shown = self._public_arguments(arguments) if manager.handlers and call.complete else {}
         with self._bridge.steps.entered(origin.step) as running:
             run_manager = await manager.on_tool_start(
                 {"name": self.name, "description": self.description},
-                str(shown_arguments),
+                str(shown),
                 name=run_name,
                 run_id=run_id,
-                inputs=shown_arguments,
+                inputs=shown,
                 tool_call_id=tool_call_id,
                 **kwargs,
             )

@@ -342,11 +342,9 @@ class Progress:
 
     async def _send(self, part: JsonValue) -> None:
         members = part if isinstance(part, dict) else {}
-        progress, total, message = (
-            members.get("progress"),
-            members.get("total"),
-            members.get("message"),
-        )
+        progress = members.get("progress")
+        total = members.get("total")
+        message = members.get("message")
         if not _is_number(progress):
             progress, total, message = max(self._last_progress, 0) + 1, None, content_of(part)
         if progress <= self._last_progress:

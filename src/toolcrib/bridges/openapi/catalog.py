@@ -368,10 +368,8 @@ def _value_of(answer: HttpAnswer, declared: str) -> Any:
     """
     content_type = answer.headers.get("content-type", "")
     if kind_of(content_type) != "bytes":
-        expected, text = (
-            "JSON" if is_json(content_type) else "text",
-            text_of(answer.body, content_type),
-        )
+        expected = "JSON" if is_json(content_type) else "text"
+        text = text_of(answer.body, content_type)
         try:
             if text is not None:
                 return _parsed_json(text) if is_json(content_type) else text

@@ -158,10 +158,8 @@ def _is_below(url: str, base: str) -> bool:
     target, parent = urlsplit(url), urlsplit(base)
     if (target.scheme, target.netloc.lower()) != (parent.scheme, parent.netloc.lower()):
         return False
-    steps, parent_steps = (
-        unquote(target.path).rstrip("/").split("/"),
-        parent.path.rstrip("/").split("/"),
-    )
+    steps = unquote(target.path).rstrip("/").split("/")
+    parent_steps = parent.path.rstrip("/").split("/")
     return ".." not in steps and steps[: len(parent_steps)] == parent_steps
 
 

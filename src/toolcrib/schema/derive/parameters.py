@@ -288,10 +288,8 @@ def check_types(schema: JsonObject, parameters: Sequence[Parameter]) -> None:
             continue
         derived: Any = derive_input([Parameter(parameter.name, parameter.hint)]).schema
         derived_property = derived["properties"][parameter.name]
-        schema_types, hint_types = (
-            _types(author_references, node),
-            _types(References(derived), derived_property),
-        )
+        schema_types = _types(author_references, node)
+        hint_types = _types(References(derived), derived_property)
         if not schema_types & hint_types:
             raise DefinitionError(
                 f"parameter '{parameter.name}': input_schema says {_types_text(schema_types)}, but its "

@@ -262,10 +262,8 @@ def differ(ctx: Context, first: Any, second: Any) -> bool:
     first_part, second_part = target_of(ctx.references, first), target_of(ctx.references, second)
     if first_part is None or second_part is None:
         return False
-    first_types, second_types = (
-        set(names_in(first_part.get("type"))),
-        set(names_in(second_part.get("type"))),
-    )
+    first_types = set(names_in(first_part.get("type")))
+    second_types = set(names_in(second_part.get("type")))
     if (
         first_types
         and second_types
