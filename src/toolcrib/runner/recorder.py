@@ -461,8 +461,7 @@ class Recorder:
         self, sink: Sink, record: ToolInvocationRecord, facts: CallFacts
     ) -> SinkResult | Awaitable[SinkResult]:
         """Give a sink a record; return what it did at once, or what to await to the end."""
-        names = self._attached.get(id(sink)) if self._attached else None
-        if names is not None and (
+        if id(sink) in self._attached and (
             getattr(sink, "generation", None) is not None or self.lacks(sink, facts)
         ):
             return self.write(sink, record, facts)  # it may also have lost its attachments
@@ -493,9 +492,11 @@ class Recorder:
     async def attach(self, sink: Sink, facts: CallFacts) -> SinkResult:
         """Give a sink the attachments of a call's record that it keeps and does not have yet."""
         sink_result, names = DONE, self._attached[id(sink)]
-        for name, attachment in [
-            entry for entry in facts.attachments() if not self._has_attached(sink, entry[0])
-        ]:
+        generation = getattr(sink, "generation", None)
+        lacking = [
+            entry for entry in facts.attachments() if names.get(entry[0], self) != generation
+        ]
+        for name, attachment in lacking:
             generation = getattr(sink, "generation", None)
             attach_result = await to_the_end(
                 partial(_attach, cast("KeepsAttachments", sink), attachment)
@@ -537,14 +538,12 @@ class Recorder:
         Usually that is one definition. A sink may have lost what it was given in another
         generation.
         """
-        if id(sink) not in self._attached:
+        names, definition = self._attached.get(id(sink)), facts.hydrated.definition
+        if names is None:
             return False
-        definition = facts.hydrated.definition
-        is_attached = definition is None or self._has_attached(sink, definition.digest)
-        return not is_attached or bool(facts.scope.attachments)
-
-    def _has_attached(self, sink: Sink, name: str) -> bool:
-        return self._attached[id(sink)].get(name, self) == getattr(sink, "generation", None)
+        if facts.scope.attachments or definition is None:
+            return bool(facts.scope.attachments)
+        return names.get(definition.digest, self) != getattr(sink, "generation", None)
 
 
 def _attach(
