@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, Json, WithJsonSchema
 from rows import each_row
 
 from toolcrib import ALL, Catalog, Completed, ToolCall, ToolRunner, get_definition, tool
@@ -136,6 +140,77 @@ async def test_no_definition_tells_the_default_of_a_secret(target: Any) -> None:
     assert isinstance(outcome, Completed)
     assert outcome.value == "canary-pin"
     assert outcome.record.arguments == {"user": "ada", "pin": "***"}
+
+
+@dataclass
+class Port:
+    number: int = 1
+    knock: str = "canary-knock"
+
+
+class Account(BaseModel):
+    """None of its fields is called secret."""
+
+    host: str = "localhost"
+    pin: str = "canary-pin"
+    backup: Account | None = None
+    ports: dict[str, Port] = {}
+
+
+def connect(
+    account: Account | None = None,
+    several: Sequence[Account] | None = None,
+    written: Json[Account] | None = None,
+    retries: int = 3,
+) -> str:
+    """Connect."""
+    return f"{account.pin if account else None}, {retries}"
+
+
+@pytest.mark.parametrize("secret", [["account"], ["several"], ("written",)])
+async def test_no_definition_tells_a_default_inside_a_secret_parameter(secret: Any) -> None:
+    """Not even of another parameter of the same class."""
+    made = tool(visible=ALL, secret=secret)(connect)
+    definition = get_definition(made)
+    for told in (definition.canonical(), repr(lock_catalog(Catalog([made])))):
+        assert "canary" not in told
+    schema: Any = definition.input_schema
+    assert schema["properties"]["retries"]["default"] == 3
+    outcome = await ToolRunner([made]).exec(ToolCall("c", "connect", '{"account": {"host": "h"}}'))
+    assert isinstance(outcome, Completed)
+    assert outcome.value == "canary-pin, 3"
+
+
+class Tree(BaseModel):
+    kids: list[Tree] = []
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        int,
+        Literal["a"],
+        Literal[1, 2],
+        Annotated[float, Field(le=1.5)],
+        Annotated[str, Field(pattern="^a")],
+        dict[int, str],
+        Decimal,
+        date,
+        Tree,
+        Annotated[str, WithJsonSchema({"const": 5})],
+    ],
+)
+def test_what_else_a_tool_takes_brings_no_default_of_a_secret_back(hint: Any) -> None:
+    """Schemas with patterns, with costly constants or with references that nest take other ways."""
+
+    def pay(to: Any, pin: str = "canary-pin", more: Any = "canary-more") -> None:
+        """Pay."""
+
+    more = Annotated[str, Field(json_schema_extra={"writeOnly": True})]
+    pay.__annotations__ |= {"to": hint, "more": more}
+    definition = tool(visible=ALL, secret=["pin"])(pay).definition
+    assert definition.secret == ("pin", "more")
+    assert "canary" not in definition.canonical()
 
 
 class Marked(BaseModel):

@@ -80,16 +80,22 @@ def check_given(name: str, schema_name: str, schema: JsonObject | None) -> Check
 def check_derived(name: str, schema_name: str, schema: JsonObject | None) -> CheckedSchema | None:
     """Check a schema derived from hints. Most contain nothing expensive and no external
     reference."""
+    text = _exact_text(schema)
+    if text is not None and _is_harmless(text):
+        copy = json_copy(text)
+        if copy is not None and copy == schema:
+            return CheckedSchema(text, copy, Inspected(Draft.D2020), derived=True)
+    checked = check_given(name, schema_name, schema)
+    return None if checked is None else checked._replace(derived=True)
+
+
+def _exact_text(schema: JsonObject | None) -> str | None:
+    """Return a schema as JSON, or None if it contains values of any other type than JSON's."""
+    option = _EXACT_TYPES_ONLY | orjson.OPT_PASSTHROUGH_DATACLASS
     try:
-        text = orjson.dumps(
-            schema, option=_EXACT_TYPES_ONLY | orjson.OPT_PASSTHROUGH_DATACLASS
-        ).decode()
+        return orjson.dumps(schema, option=option).decode()
     except TypeError:
-        return check_given(name, schema_name, schema)
-    copy = json_copy(text)
-    if copy is None or copy != schema or not _is_harmless(text):
-        return check_given(name, schema_name, schema)
-    return CheckedSchema(text, copy, Inspected(Draft.D2020), derived=True)
+        return None
 
 
 # Values that are slow to compare (see `Constants`): constants other than strings, and fractions.
@@ -319,6 +325,21 @@ def _ids_with_secret(references: References, schema: JsonObject) -> set[int]:
     return ids_with_secret
 
 
+def _schemas_below(references: References, roots: list[Any]) -> Iterator[dict[str, Any]]:
+    """Yield each schema that applies to a value of these schemas, or to a part of it."""
+    pending = list(roots)
+    seen: set[int] = set()
+    while pending:
+        root = pending.pop()
+        if id(root) in seen:
+            continue
+        for _, node in subschemas(root):
+            if id(node) not in seen:
+                seen.add(id(node))
+                yield node
+                pending += _referenced(references, node)
+
+
 def _referenced(references: References, node: dict[str, Any]) -> list[Any]:
     return [references.resolve(node[key]) for key in _REFS if isinstance(node.get(key), str)]
 
@@ -448,21 +469,21 @@ def with_secrets(
 def without_secret_defaults(name: str, derived: CheckedSchema, secret: object) -> CheckedSchema:
     """Return a derived schema without the defaults of secrets, at any depth.
 
-    Parameters that the author calls secret count, too. Models, approvers and logs read schemas.
+    Parameters that the author calls secret count, too, with everything inside them. Models,
+    approvers and logs read schemas.
     """
+    # wrong types are refused later
     author_names = secret if isinstance(secret, list | tuple) else ()
     has_mark = any(mark in derived.text for mark in _SECRET_MARKS)
     if not (author_names or has_mark) or '"default"' not in derived.text:
         return derived
     schema: Any = json_copy(derived.text)
     properties = schema.get("properties", {})
-    secret_nodes = [
-        properties[parameter]
-        for parameter in author_names
-        if isinstance(parameter, str) and parameter in properties
-    ]
+    references = References(schema)
+    parameters = [name for name in author_names if isinstance(name, str) and name in properties]
+    secret_nodes = list(_schemas_below(references, [properties[name] for name in parameters]))
     if has_mark:
-        ids_with_secret = _ids_with_secret(References(schema), schema)
+        ids_with_secret = _ids_with_secret(references, schema)
         secret_nodes += [node for _, node in subschemas(schema) if id(node) in ids_with_secret]
     removed_defaults = [node.pop("default") for node in secret_nodes if "default" in node]
     return check_input(name, schema, derived=True) if removed_defaults else derived
