@@ -109,7 +109,7 @@ def test_a_tool_without_a_schema_takes_any_name() -> None:
     assert secret_properties("t", None, ["anything"]) == ("anything",)
 
 
-@pytest.mark.parametrize("named", [["z"], "a", ["a", "z"]])
+@pytest.mark.parametrize("named", [["z"], "a", ["a", "z"], {"a"}, iter(["a"])])
 def test_names_that_are_no_parameters(named: Any) -> None:
     with pytest.raises(DefinitionError, match="tool 't': secret"):
         secrets({"properties": {"a": {}}}, named)

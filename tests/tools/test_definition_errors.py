@@ -348,6 +348,9 @@ def deep(levels: int) -> dict[str, Any]:
     return schema
 
 
+NO_LISTS_OF_NAMES: list[Any] = [
+    "a", {"a"}, frozenset("a"), {"a": 1}, iter("a"), [["a"]], [1], ALL, None, 5,
+]  # fmt: skip
 OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"visible": None}, "^@tool needs visible="),
     ({"visible": "a"}, "visible is a list of paths"),
@@ -358,7 +361,8 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"model_visible": ["a"]}, "model_visible has 'a', which no result has"),
     ({"model_visible": "a"}, "model_visible is a list of paths"),
     ({"secret": ["z"]}, "secret names 'z', which is no parameter"),
-    ({"secret": "a"}, r"secret is a list of parameters such as \['pin'\]"),
+    *(({"secret": wrong}, r"secret is a list of parameters such as \['pin'\]")
+      for wrong in NO_LISTS_OF_NAMES),
     ({"name": ""}, "tool name ''"),
     ({"name": "a b"}, "tool name 'a b': use 1 to 128 of a-z"),
     ({"name": "a\n"}, r"tool name 'a\\n'"),
@@ -389,6 +393,9 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"allowed_roles": {}}, "allowed_roles is empty"),
     ({"allowed_roles": ""}, "a wrong annotation"),
     ({"allowed_roles": None}, "a wrong annotation"),
+    ({"allowed_roles": {"a", "b"}}, "allowed_roles is a set, whose order is another in each process"),
+    ({"features": frozenset("ab")}, "features is a set, .*: write a list"),
+    ({"tags": {"a", "b"}}, "tags is a set, .*: write a list"),
     ({"tags": "abc"}, "a wrong annotation"),
     ({"tags": [1]}, "a wrong annotation"),
     ({"strict": "yes"}, "a wrong annotation"),
@@ -396,6 +403,11 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"readonly": True}, r"there is no annotation 'readonly' \(did you mean 'read_only'\?\)"),
     ({"imported": True}, "there is no annotation 'imported'"),
     ({"no_schema_mode": "maybe"}, "no_schema_mode is one of read-only, human-approval, full"),
+    ({"allow_no_schema": "no"}, "allow_no_schema is True or False, not str"),
+    ({"lazy": 1}, "lazy is True or False, not int"),
+    ({"subprocess": None}, "subprocess is True or False, not NoneType"),
+    ({"examples": None}, "examples is a list of pairs"),
+    ({"examples": {"q": {}}}, "examples is a list of pairs"),
     ({"examples": [("only a request",)]}, "an example is a pair"),
     ({"examples": ["text"]}, "an example is a pair"),
     ({"examples": [("q", {"a": date(2020, 1, 1)})]}, "with JSON arguments"),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Set as AbstractSet
+from typing import Any, NamedTuple, TypeGuard
 
 import msgspec
 import orjson
@@ -246,7 +247,7 @@ def secret_properties(
     undeclared properties may contain one, `UNDECLARED` stands for all of them. Raises
     DefinitionError for a name that is not a property of the schema.
     """
-    if isinstance(author_names, str):
+    if not _is_list_of_names(author_names):
         raise DefinitionError(f"tool '{tool}': secret is a list of parameters such as ['pin']")
     if checked is None:
         return tuple(dict.fromkeys(author_names))
@@ -388,6 +389,7 @@ def build_definition(
     options: ToolOptions,
 ) -> ToolDefinition:
     """Check what an author declared besides the schemas. Raises DefinitionError."""
+    _check_types(name, options)
     if checked_input is None and (not options.allow_no_schema or options.no_schema_mode is None):
         raise DefinitionError(
             f"tool '{name}' has no schema: give it one, or opt out with allow_no_schema=True "
@@ -422,6 +424,23 @@ def build_definition(
         no_schema_mode=options.no_schema_mode if checked_input is None else None,
         answer=_answer(name, options.answer, checked_input, output_schema),
     )
+
+
+_FLAGS = ("allow_no_schema", "lazy", "subprocess")
+
+
+def _check_types(name: str, options: ToolOptions) -> None:
+    """Raise DefinitionError for an option of a wrong type that no other check finds."""
+    for flag in _FLAGS:
+        value = getattr(options, flag)
+        if not isinstance(value, bool):
+            raise DefinitionError(
+                f"tool '{name}': {flag} is True or False, not {type(value).__name__}"
+            )
+    if not isinstance(options.examples, list | tuple):
+        raise DefinitionError(
+            f"tool '{name}': examples is a list of pairs (request, arguments), with JSON arguments"
+        )
 
 
 def _answer(
@@ -550,13 +569,20 @@ def stated_annotations(name: str, options: AnnotationOptions) -> _StatedAnnotati
     if options.get("marks"):
         fields["marks_json"] = _marks(name, options["marks"])
     try:
-        return _StatedAnnotations(
+        stated = _StatedAnnotations(
             msgspec.convert(fields, Annotations),
             msgspec.convert(options.get("tags", ()), tuple[str, ...]),
             msgspec.convert(options.get("strict"), bool | None),
         )
     except msgspec.ValidationError as error:
         raise DefinitionError(f"tool '{name}': a wrong annotation: {error}") from None
+    for key, value in options.items():
+        if isinstance(value, AbstractSet):
+            raise DefinitionError(
+                f"tool '{name}': a wrong annotation: {key} is a set, whose order is another in each "
+                "process: write a list"
+            )
+    return stated
 
 
 def _marks(name: str, marks: Mapping[str, Any]) -> str:
@@ -581,12 +607,16 @@ def check_name(name: object) -> str:
     return name
 
 
+def _is_list_of_names(value: object) -> TypeGuard[Sequence[str]]:
+    return isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)
+
+
 def _visibility(
     name: str, option: str, paths: Sequence[str] | All, output_schema: JsonObject | None
 ) -> Visibility:
     if isinstance(paths, All):
         return paths
-    if not isinstance(paths, list | tuple) or not all(isinstance(path, str) for path in paths):
+    if not _is_list_of_names(paths):
         raise DefinitionError(
             f"tool '{name}': {option} is a list of paths such as ['total'], or ALL"
         )
