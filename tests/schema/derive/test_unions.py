@@ -23,7 +23,18 @@ from rows import each_row
 from samples import sample
 from typing_extensions import TypedDict
 
-from toolcrib import ALL, Catalog, ErrorCode, Hydrated, Rejected, ToolCall, hydrate, tool
+from toolcrib import (
+    ALL,
+    Catalog,
+    Completed,
+    ErrorCode,
+    Hydrated,
+    Rejected,
+    ToolCall,
+    ToolRunner,
+    hydrate,
+    tool,
+)
 from toolcrib.schema import Parameter, compile_validator, derive_input
 from toolcrib.schema.derive import converter_for, unions
 from toolcrib.schema.derive.adapters import adapter_for
@@ -375,6 +386,42 @@ def test_a_discriminator_of_the_author_stays() -> None:
     held = Annotated[list[own | int] | own, Field(description="It.")]
     assert isinstance(read(held, {"name": "a"}), First)
     assert seen
+
+
+class Earlier(BaseModel):
+    name: str
+
+
+class Later(BaseModel):
+    name: str
+    version: int = 2
+
+
+def _version(value: Any) -> str:
+    return "later" if isinstance(value, Later) or "version" in value else "earlier"
+
+
+ByVersion = Annotated[
+    Annotated[Earlier, Tag("earlier")] | Annotated[Later, Tag("later")], Discriminator(_version)
+]
+
+
+async def test_a_discriminator_of_the_author_tells_apart_what_schemas_do_not() -> None:
+    """Both in what a tool is sent and in what it returns."""
+
+    @tool(visible=ALL)
+    async def keep(one: ByVersion, more: list[ByVersion]) -> list[ByVersion]:
+        """Keep."""
+        return [one, *more]
+
+    older, newer = {"name": "a"}, {"name": "a", "version": 3}
+    runner = ToolRunner([keep])
+    for one, more in ((older, [newer]), (newer, [older, newer])):
+        arguments = json.dumps({"one": one, "more": more})
+        outcome = await runner.exec(ToolCall(arguments, "keep", arguments))
+        assert isinstance(outcome, Completed)
+        assert [each.model_dump() for each in outcome.value] == [one, *more]
+        assert outcome.record.arguments == {"one": one, "more": more}
 
 
 def test_unions_that_hold_no_union_are_left_to_pydantic() -> None:

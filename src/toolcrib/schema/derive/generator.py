@@ -285,7 +285,9 @@ class SchemaGenerator(GenerateJsonSchema):
 
     def tagged_union_schema(self, schema: Any) -> Json:
         json_schema = super().tagged_union_schema(schema)
-        if self.mode == "validation" and not callable(schema["discriminator"]):
+        if callable(schema["discriminator"]):  # it tells apart what the schemas may not
+            json_schema["anyOf"] = json_schema.pop("oneOf")
+        elif self.mode == "validation":
             names = _tag_names(schema["discriminator"])
             self._tagged += ((branch, names) for branch in json_schema["oneOf"])
         return json_schema
