@@ -90,6 +90,27 @@ def test_local_classes_of_one_name_stand_side_by_side() -> None:
     assert derived.converters["two"]({"held": "a"}) == Two("a")
 
 
+@dataclass
+class Hooked:
+    """Its author adds to its schema."""
+
+    pin: str = ""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: Any, handler: Any) -> Any:
+        schema = handler.resolve_ref_schema(handler(core))
+        schema["properties"]["pin"] |= {"writeOnly": True, "minLength": 3}
+        return schema
+
+
+@each_row(
+    "hint", [Hooked, list[Hooked], Hooked | None, dict[str, Hooked], tuple[Hooked, int]], ids=str
+)
+def test_what_an_author_adds_to_a_dataclass_counts_wherever_it_is(hint: Any) -> None:
+    held = schema_of(hint)["$defs"]["Hooked"]["properties"]["pin"]
+    assert (held["writeOnly"], held["minLength"]) == (True, 3)
+
+
 class Waiting(BaseModel):
     for_it: ComesLater  # type: ignore[name-defined]  # noqa: F821  not yet
 

@@ -45,7 +45,10 @@ from toolcrib.values.json import is_whole
 # pydantic takes a millisecond to read a dataclass. Most have plain fields whose hints recur in
 # other classes, so each such hint is read once. A class with anything else is left to pydantic.
 
-_HOOKS = ("__get_pydantic_core_schema__", "__pydantic_core_schema__", "__pydantic_config__")
+_HOOKS = (
+    *("__get_pydantic_core_schema__", "__get_pydantic_json_schema__"),
+    *("__pydantic_core_schema__", "__pydantic_config__"),
+)
 _FIELD_KINDS = frozenset(("_FIELD", "_FIELD_CLASSVAR"))
 _LEAVES = frozenset(
     (str, int, float, bool, bytes, type(None), date, datetime, time, timedelta, Decimal, UUID, Path,
