@@ -347,7 +347,7 @@ async def test_what_an_imported_tool_says_of_an_error_is_for_the_model_alone() -
     runner = ToolRunner([from_langchain_tool(find)], approver=yes)
     outcome = await runner.exec(ToolCall("1", "find", '{"shelf": 1}'))
     assert isinstance(outcome, Failed)
-    assert outcome.told == SECRET
+    assert outcome.model_text == SECRET
     assert SECRET not in str(outcome.record)
     assert SECRET not in outcome.error.message
     (outer,) = to_langchain_tools(runner)
@@ -781,7 +781,11 @@ async def test_a_validation_error_of_a_body_is_an_error_like_any_other(
     with caplog.at_level(logging.WARNING, logger="toolcrib.tools"):
         outcome = await runner.exec(ToolCall("1", "pay", '{"cents": 5}'))
     assert isinstance(outcome, Failed)
-    assert (outcome.error.code, outcome.error.retryable, outcome.told) == ("tool_error", False, "")
+    assert (outcome.error.code, outcome.error.retryable, outcome.model_text) == (
+        "tool_error",
+        False,
+        "",
+    )
     assert "these arguments" not in outcome.error.message
     assert "ValidationError" in caplog.text
     assert paid == [500]

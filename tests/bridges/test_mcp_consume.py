@@ -232,7 +232,7 @@ async def test_an_error_of_the_server_is_its_own_whatever_its_code(
             for code in (-32_000, -32_001, -32_603, -31_001, -31_002, -31_003, -31_004, 7):
                 failed = await failure(runner, "same", x=str(code))
                 assert (failed.error.code, failed.error.message) == (ErrorCode.TOOL_ERROR, FAILED)
-                assert failed.told == f"{FAILED} It says: [key]"
+                assert failed.model_text == f"{FAILED} It says: [key]"
                 assert not failed.error.retryable
     assert KEY not in caplog.text + msgspec.json.encode(sink.records).decode()
 
@@ -633,7 +633,7 @@ async def test_no_failure_of_a_call_shows_a_secret(caplog: pytest.LogCaptureFixt
     with caplog.at_level(logging.DEBUG, "toolcrib"):
         async with mcp_catalog(raw("leaks", API_KEY=KEY)) as catalog:
             runner = runner_of(catalog)
-            told = [(await failure(runner, "t", x=x)).told for x in ("", "error", "die")]
+            told = [(await failure(runner, "t", x=x)).model_text for x in ("", "error", "die")]
     assert KEY not in caplog.text + str(told)
     assert ["[key]" in text for text in told] == [True, True, False]
 

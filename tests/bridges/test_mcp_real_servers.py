@@ -74,7 +74,7 @@ async def test_time() -> None:
         bad = await failure(runner, "get_current_time", timezone=7)
         assert bad.error.code is ErrorCode.INVALID_ARGUMENTS
         unknown = await failure(runner, "get_current_time", timezone="Nowhere/Land")
-        assert "Nowhere/Land" in unknown.told
+        assert "Nowhere/Land" in unknown.model_text
         assert "Nowhere" not in unknown.error.message
 
 
@@ -93,7 +93,7 @@ async def test_git(repository: Path) -> None:
         assert "a.txt" in await value(runner, "git_diff_staged", repo_path=str(repository))
         outside = await failure(runner, "git_status", repo_path="/")
         assert outside.error.code is ErrorCode.TOOL_ERROR
-        assert outside.told != outside.error.message
+        assert outside.model_text != outside.error.message
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -121,7 +121,7 @@ async def test_filesystem(tmp_path: Path) -> None:
         assert await value(runner, "read_text_file", path=path) == {"content": "hello"}
         for wrong in (str(outside), f"{inside}/../outside.txt"):
             failed = await failure(runner, "read_text_file", path=wrong)
-            assert "Access denied" in failed.told
+            assert "Access denied" in failed.model_text
             assert failed.error.code is ErrorCode.TOOL_ERROR
         (inside / "dot.png").write_bytes(b"\x89PNG\r\n\x1a\n")
         picture = await made(runner, "read_media_file", path=str(inside / "dot.png"))

@@ -75,7 +75,7 @@ async def test_a_task_that_gives_no_result(
         failed = await failure(runner, tool)
         assert (failed.error.code, failed.error.retryable) == (code, False)
         assert failed.error.message.startswith(message)
-        assert told in failed.told
+        assert told in failed.model_text
         assert await value(runner, "at_once") == "done"
 
 

@@ -266,8 +266,8 @@ async def test_what_http_answers_in_place_of_mcp(
         async with mcp_catalog(url, client={"mode": "legacy"}) as catalog:
             failed = await failure(ToolRunner(catalog, approver=approves), "act")
     assert failed.error.code is code, failed
-    assert told in failed.told
-    assert "busy" not in failed.error.message + failed.told
+    assert told in failed.model_text
+    assert "busy" not in failed.error.message + failed.model_text
 
 
 class Moved(Scripted):
@@ -322,7 +322,7 @@ async def test_a_redirect_within_its_server_is_followed(
             else:
                 failed = await failure(runner, "act")
                 assert failed.error.code is ErrorCode.TOOL_ERROR
-                assert told in failed.told
+                assert told in failed.model_text
     assert len(calls) == 1
 
 
@@ -464,12 +464,12 @@ async def test_an_error_by_http_404_that_names_its_call_is_an_answer() -> None:
             runner = ToolRunner(catalog, approver=approves)
             failed = await failure(runner, "act")
             assert (failed.error.code, failed.error.retryable) == (ErrorCode.TOOL_ERROR, False)
-            assert "invoice 7 was not found" in failed.told
+            assert "invoice 7 was not found" in failed.model_text
             assert asked.count("tools/call") == 1
             Ran.said = b""
             failed = await failure(runner, "act")
             assert (failed.error.code, failed.error.retryable) == (ErrorCode.TOOL_ERROR, False)
-            assert "Nothing was sent" not in failed.told
+            assert "Nothing was sent" not in failed.model_text
             assert asked.count("tools/call") == 3
 
 

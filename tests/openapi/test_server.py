@@ -250,7 +250,7 @@ async def test_a_password_never_comes_back_in_whichever_form() -> None:
     async with answering(handler) as origin:
         outcome = await asked(ApiServer(origin, keys={"basic": user}), [{"basic": []}])
     assert isinstance(outcome, Failed)
-    assert outcome.told.endswith('{"a":"[key]","b":"[key]","c":["[key]"]}')
+    assert outcome.model_text.endswith('{"a":"[key]","b":"[key]","c":["[key]"]}')
 
 
 OF_ALL_ALPHABETS = "ada:pässwörd €\U0001f511/日本"
@@ -293,7 +293,7 @@ async def test_a_short_password_never_comes_back(user: str) -> None:
     async with answering(saying(500, json.dumps(said).encode(), Content_Type=JSON)) as origin:
         outcome = await asked(ApiServer(origin, keys={"basic": user}), [{"basic": []}])
     assert isinstance(outcome, Failed)
-    told = json.loads(outcome.told.partition("It says: ")[2])
+    told = json.loads(outcome.model_text.partition("It says: ")[2])
     hidden = "[key]" if password else ""
     assert told == {"a": f"wrong password {hidden} of {name}s", "b": "[key]", "c": "[key]"}
 
@@ -518,7 +518,7 @@ async def test_what_a_model_reads_of_an_error(body: bytes, kind: str, said: str 
         outcome = await asked(ApiServer(origin))
     assert isinstance(outcome, Failed)
     told = f"The API answered 400 Bad Request. It says: {said}" if said else ""
-    assert outcome.told == told
+    assert outcome.model_text == told
 
 
 CHARSETS = [
@@ -706,7 +706,7 @@ async def test_an_answer_that_the_document_does_not_have_was_done_all_the_same(
     assert outcome.error.message == f"It was done (status {status}), but {text}."
     assert (outcome.error.code, outcome.error.retryable) == ("tool_error", False)
     if text == NO_SUCH:
-        assert outcome.told.endswith(f"It says: {said[0].decode()}")
+        assert outcome.model_text.endswith(f"It says: {said[0].decode()}")
 
 
 @each_row("wait", ["9" * 7, "9" * 400, "\u00b2", "-1", "1.5", "Wed, 21 Oct 2026 07:28:00 GMT", KEY])

@@ -361,7 +361,7 @@ async def test_words_for_the_model_alone_are_in_no_record(apart: bool) -> None:
     for _ in range(2):  # the second is told again, and does not run
         outcome = await runner.exec(call)
         assert isinstance(outcome, Failed)
-        assert (outcome.error.message, outcome.told) == ("the shop refused", said)
+        assert (outcome.error.message, outcome.model_text) == ("the shop refused", said)
         assert said not in repr(outcome)
         message = result_message(call, outcome, None)
         assert message is not None
@@ -386,7 +386,7 @@ async def test_the_text_of_an_error_is_bounded(how: str) -> None:
     outcome = await ToolRunner(tools).exec(ToolCall("c", name, json.dumps(arguments)))
     assert isinstance(outcome, Failed)
     assert outcome.record.error is not None
-    for text in (outcome.error.message, outcome.told, outcome.record.error.message):
+    for text in (outcome.error.message, outcome.model_text, outcome.record.error.message):
         assert (len(text), text[-7:], set(text[:-7])) == (65_536, "… [cut]", {text[0]})
     code = {"capability": "capability_error", "lost": "outcome_unknown"}.get(how, "tool_error")
     assert outcome.error.code == code
@@ -417,4 +417,4 @@ async def test_the_longest_text_that_is_not_cut() -> None:
 
     outcome = await ToolRunner([tells]).exec(ToolCall("c", "tells", "{}"))
     assert isinstance(outcome, Failed)
-    assert (outcome.error.message, outcome.told) == ("x" * 65_536, "y" * 65_536)
+    assert (outcome.error.message, outcome.model_text) == ("x" * 65_536, "y" * 65_536)

@@ -92,7 +92,7 @@ def result_message(
             return message
         case Failed():
             shown_error = error_as_reported(outcome.record) or outcome.error
-            content = _with_notice(outcome.notice, error_content(shown_error, outcome.told))
+            content = _with_notice(outcome.notice, error_content(shown_error, outcome.model_text))
             return Message.tool(call, content, is_error=True)
         case Waiting() | None:
             return Message.tool(call, error_content(error), is_error=True) if error else None

@@ -483,7 +483,7 @@ def call(
     _show_outcome(outcome, as_json=as_json)
     if isinstance(outcome, Completed):
         return 0
-    message = outcome.told if isinstance(outcome, Failed) else ""
+    message = outcome.model_text if isinstance(outcome, Failed) else ""
     reason = message or _failure_text(outcome.record, catalog, of_kit=not tools)
     err.print(f"toolcrib: {printable(outcome.record.name)}: {reason}")
     return 1

@@ -243,7 +243,7 @@ class Call(Veiled, msgspec.Struct):
             raise asyncio.CancelledError  # the tool caught it; its outcome is recorded
         return outcome
 
-    def failure_of(self, error: CallError, told: str = "") -> Failed:
+    def failure_of(self, error: CallError, model_text: str = "") -> Failed:
         """Return the outcome of a call that ends with this error in its present state."""
         facts, call_id = self.facts, self.facts.hydrated.call.id
         is_resumed = call_id in self.scope.suspended and self.state in _UNBEGUN_STATES
@@ -252,7 +252,7 @@ class Call(Veiled, msgspec.Struct):
             facts.key = key_of(self.scope.tally.run_id, call_id)
             if error is not ELSEWHERE:
                 error = CallError.of(ErrorCode.OUTCOME_UNKNOWN, f"{PART_WAITED} {error.message}")
-        return facts.failed(error, told)
+        return facts.failed(error, model_text)
 
     def account(self) -> Account:
         """Return the account that an agent running as the tool of this call spends from."""
@@ -373,7 +373,7 @@ class Call(Veiled, msgspec.Struct):
             return self._suspend(suspended)
         except Stopped as stopped:
             facts.notes += stopped.notes
-            outcome = self.failure_of(stopped.error, stopped.told)
+            outcome = self.failure_of(stopped.error, stopped.model_text)
             self.left_behind = None if stopped.work is None else (stopped.work, stopped.late)
             if self.question is not None and self.state != "begun":
                 self.question.keep_end(outcome)
@@ -877,7 +877,7 @@ class Call(Veiled, msgspec.Struct):
             stopped = late_end(ending, plan, hydrated, executor, late=late)
             if stopped is None:
                 return self._check_result(plan, ending[0])
-            return facts.failed(stopped.error, stopped.told)
+            return facts.failed(stopped.error, stopped.model_text)
 
         follow(work, read, self._add_late)
 

@@ -250,9 +250,11 @@ class Executor:
                 )
             case CapabilityFailed():
                 self._report_capability(raised, call, tool_label)
-                return Stopped(raised.error(may_repeat=may_repeat), told=model_text(raised.raised))
+                return Stopped(
+                    raised.error(may_repeat=may_repeat), model_text=model_text(raised.raised)
+                )
         self._reporter.raised(tool_label, call, raised)
-        return Stopped(safe_error(raised, may_repeat=may_repeat), told=model_text(raised))
+        return Stopped(safe_error(raised, may_repeat=may_repeat), model_text=model_text(raised))
 
     def _report_capability(self, raised: BaseException, call: ToolCall, tool_label: str) -> None:
         if isinstance(raised, CapabilityFailed):

@@ -138,14 +138,14 @@ class _KeptCall(msgspec.Struct, frozen=True, eq=False, gc=False):
     model_json: bytes | None
     notice: str
     size: int
-    told: str = ""
+    model_text: str = ""
     parts: tuple[Part, ...] = ()
     model_parts: tuple[Part, ...] = ()
 
     def outcome(self) -> Completed | Failed:
         record = self.record
         if self.model_json is None and record.error is not None:
-            return Failed(record, record.error, self.notice, told=self.told)
+            return Failed(record, record.error, self.notice, model_text=self.model_text)
         value = record.result if self.value_json is None else fresh(self.value_json)
         return Completed(
             record,
@@ -294,7 +294,7 @@ class IdempotencyCache:
         if isinstance(outcome, Completed):
             model_json, text = outcome.model_json, ""
         else:
-            model_json, text = None, outcome.told
+            model_json, text = None, outcome.model_text
         size = _OVERHEAD + len(record.arguments_json) + len(record.result_json) + len(notice)
         size += len(model_json or text)
         if value_json is not None and value_json is not model_json:

@@ -202,10 +202,12 @@ class CallFacts(msgspec.Struct, gc=False):
         self.approved_by, self.edit = by, edit
         self.scope = msgspec.structs.replace(self.scope, answers={})
 
-    def failed(self, error: CallError, told: str = "") -> Failed:
+    def failed(self, error: CallError, model_text: str = "") -> Failed:
         if self.scope.answers and self.approved_by is None and error.code not in _NO_APPROVAL:
             self._note_answer()
-        return Failed(self.record("failed", error=error), error, self.notice(error), told=told)
+        return Failed(
+            self.record("failed", error=error), error, self.notice(error), model_text=model_text
+        )
 
     def _note_answer(self) -> None:
         """Note an edit that was given in advance for a call that ended before the edit was read."""

@@ -64,10 +64,10 @@ class Stopped(Exception):  # noqa: N818  carries an outcome out of the pipeline,
     """The call ends with `error`.
 
     `asked_digest` is the digest of the definition in an earlier question. `edited_by` is who
-    approved it with something that cannot be arguments. `told` is what the model reads in place of
-    the error's text. `left` says that work of its tool is still running; the call is over when its
-    `work` is, if it has one. `late` says that it was stopped at its time limit; otherwise its
-    caller was cancelled.
+    approved it with something that cannot be arguments. `model_text` is what the model reads in
+    place of the error's text. `left` says that work of its tool is still running; the call is over
+    when its `work` is, if it has one. `late` says that it was stopped at its time limit; otherwise
+    its caller was cancelled.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Stopped(Exception):  # noqa: N818  carries an outcome out of the pipeline,
         asked_digest: str = "",
         *,
         edited_by: str = "",
-        told: str = "",
+        model_text: str = "",
         left: bool = False,
         work: Work | None = None,
         late: bool = False,
@@ -85,7 +85,7 @@ class Stopped(Exception):  # noqa: N818  carries an outcome out of the pipeline,
         self.error = error
         self.asked_digest = asked_digest
         self.edited_by = edited_by
-        self.told = told
+        self.model_text = model_text
         self.notes = (LEFT_BEHIND,) if left else ()
         self.work = work
         self.late = late

@@ -590,17 +590,17 @@ def lost_parts(record: ToolInvocationRecord) -> str:
 class Failed(Veiled, msgspec.Struct, frozen=True):
     """The call did not complete; `error.message` is safe to show to the model.
 
-    `told` is what the model reads instead, if the tool has a text for the model alone
+    `model_text` is what the model reads instead, if the tool has a text for the model alone
     (`ToolError.model_text`). No record has it.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("notice", "told")
+    veiled: ClassVar[tuple[str, ...]] = ("notice", "model_text")
 
     record: ToolInvocationRecord
     error: CallError
     notice: str = ""
     replayed: bool = False
-    told: str = ""
+    model_text: str = ""
 
 
 class SuspendedCall(Veiled, msgspec.Struct, frozen=True):

@@ -51,7 +51,14 @@ class CallStep(Veiled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     seconds the run had taken by then.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("value", "model", "notice", "told", "parts", "model_parts")
+    veiled: ClassVar[tuple[str, ...]] = (
+        "value",
+        "model",
+        "notice",
+        "model_text",
+        "parts",
+        "model_parts",
+    )
 
     record: ToolInvocationRecord
     end: CallEnd
@@ -59,7 +66,7 @@ class CallStep(Veiled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     value: msgspec.Raw = _SAME_AS_PUBLIC
     model: msgspec.Raw = _SAME_AS_PUBLIC
     notice: str = ""
-    told: str = ""
+    model_text: str = msgspec.field(default="", name="told")
     parts: tuple[Part, ...] = ()
     model_parts: tuple[Part, ...] = ()
     request: ApprovalRequest | None = None
@@ -78,7 +85,7 @@ class CallStep(Veiled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
             case Waiting():
                 names = ("request", "others", "suspended")
             case Failed():
-                names = ("notice", "told")
+                names = ("notice", "model_text")
             case Completed():
                 names = ("notice", "parts", "model_parts")
                 public = bytes(record.result_json)
@@ -105,7 +112,7 @@ class CallStep(Veiled, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
         if self.request is not None:
             return Waiting(record, self.request, self.others, self.suspended)
         if record.status != "completed" and record.error is not None:
-            return Failed(record, record.error, self.notice, told=self.told)
+            return Failed(record, record.error, self.notice, model_text=self.model_text)
         public = bytes(record.result_json)
         value, model = (bytes(text) for text in (self.value, self.model))
         tool_value, notice = fresh(value or public), self.notice

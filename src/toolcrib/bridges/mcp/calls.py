@@ -269,8 +269,10 @@ class OneCall:
                 error_data = data.model_dump(mode="json", by_alias=True, exclude_none=True)
                 raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, _MISSING, error_data)
             case Failed(error=error) if error.code is ErrorCode.APPROVAL_REQUIRED:
-                reason = outcome.told or self._approver.why_not
-                return result_of(self.call, msgspec.structs.replace(outcome, told=reason), None)
+                reason = outcome.model_text or self._approver.why_not
+                return result_of(
+                    self.call, msgspec.structs.replace(outcome, model_text=reason), None
+                )
             case Completed() | Failed():
                 entry = self._runner.catalog.by_name.get(self.call.name)
                 definition = None if entry is None else entry.tool.definition
