@@ -148,7 +148,7 @@ class Work:
         if left_work is not None:
             left_work.append(self)
         if call_works is not None:
-            call_works.own = self
+            call_works.tool_work = self
         for stop in stops:
             stop()
         return False
@@ -269,12 +269,12 @@ CURRENT: ContextVar[Work | None] = ContextVar("toolcrib_work", default=None)
 class LeftWork(list[Work]):
     """The work that one call of a tool has left behind.
 
-    `own` is the tool's own work, if that still runs. `put_off` says that the time limit passed when
-    somebody else had already stopped the tool. `ended_first` says that the tool's thread had ended
-    before the stop was handled.
+    `tool_work` is the work of the tool itself, if that still runs. `put_off` says that the time
+    limit passed when somebody else had already stopped the tool. `ended_first` says that the tool's
+    thread had ended before the stop was handled.
     """
 
-    own: Work | None = None
+    tool_work: Work | None = None
     put_off = False
     ended_first = False
 

@@ -219,7 +219,7 @@ class Executor:
         may_repeat = marks.idempotent or marks.read_only  # otherwise it may have taken effect
         match raised:
             case StillRunning():
-                return _left_behind(works.own, may_repeat=may_repeat, late=raised.late)
+                return _left_behind(works.tool_work, may_repeat=may_repeat, late=raised.late)
             case TimeLimitExceeded() | asyncio.CancelledError() | CapabilityFailed() if (
                 works and not marks.read_only
             ):
@@ -277,8 +277,8 @@ def _work_to_follow(
     """
     if plan.factories:
         return None
-    if works.own is not None:
-        return works.own
+    if works.tool_work is not None:
+        return works.tool_work
     own = RuntimeError("CancelledError was raised by the tool")
     return Work.after(works, (None, raised if is_stopped else own))
 
