@@ -39,12 +39,12 @@ def is_closed(error: Exception) -> bool:
     return isinstance(error, error_types) and not isinstance(error, TimeoutError)
 
 
-class Kept(msgspec.Struct, frozen=True):
+class PooledSession(msgspec.Struct, frozen=True):
     """An event loop's session, the generator that closes it, and the responses being read."""
 
     session: aiohttp.ClientSession
-    keeper: AsyncGenerator[None, None]
-    read: WeakSet[aiohttp.ClientResponse]
+    closer: AsyncGenerator[None, None]
+    responses: WeakSet[aiohttp.ClientResponse]
 
 
 class Pool:
@@ -52,30 +52,30 @@ class Pool:
 
     def __init__(self, open_session: Callable[[], aiohttp.ClientSession]) -> None:
         self._open = open_session
-        self._sessions: dict[asyncio.AbstractEventLoop, Kept] = {}
+        self._sessions: dict[asyncio.AbstractEventLoop, PooledSession] = {}
 
-    async def kept(self) -> Kept:
+    async def pooled_session(self) -> PooledSession:
         loop = asyncio.get_running_loop()
-        kept = self._sessions.get(loop)
-        if kept is None or kept.session.closed:
+        pooled = self._sessions.get(loop)
+        if pooled is None or pooled.session.closed:
             for other_loop in list(self._sessions):  # copied: another thread may add its own
                 if other_loop.is_closed():
                     self._sessions.pop(other_loop, None)
             session = self._open()
-            kept = self._sessions[loop] = Kept(session, kept_open(session), WeakSet())
-            await anext(kept.keeper)
-        return kept
+            pooled = self._sessions[loop] = PooledSession(session, closer_of(session), WeakSet())
+            await anext(pooled.closer)
+        return pooled
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop. Reads that are still going on fail."""
-        kept = self._sessions.pop(asyncio.get_running_loop(), None)
-        if kept is not None:
-            for response in list(kept.read):  # aiohttp does not wake a reader of a body
+        pooled = self._sessions.pop(asyncio.get_running_loop(), None)
+        if pooled is not None:
+            for response in list(pooled.responses):  # aiohttp does not wake a reader of a body
                 response.content.set_exception(aiohttp_library().ClientConnectionError())
-            await kept.keeper.aclose()
+            await pooled.closer.aclose()
 
 
-async def kept_open(session: aiohttp.ClientSession) -> AsyncGenerator[None, None]:
+async def closer_of(session: aiohttp.ClientSession) -> AsyncGenerator[None, None]:
     """Hold a session open. A loop that ends closes its generators, and so the session."""
     try:
         yield

@@ -361,10 +361,10 @@ def test_loops_of_several_threads_do_not_close_one_anothers_connections() -> Non
     transport = AiohttpTransport()
 
     async def once() -> None:
-        kept = await transport._pool.kept()
+        pooled = await transport._pool.pooled_session()
         await asyncio.sleep(0)
-        assert not kept.session.closed
-        assert await transport._pool.kept() is kept
+        assert not pooled.session.closed
+        assert await transport._pool.pooled_session() is pooled
 
     def work() -> None:
         for _ in range(25):

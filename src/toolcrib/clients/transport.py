@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from toolcrib.clients.server import proxy_of, remembered, secrets_of
-from toolcrib.connections import Kept, Pool, aiohttp_library, connector_class, is_closed
+from toolcrib.connections import Pool, PooledSession, aiohttp_library, connector_class, is_closed
 from toolcrib.errors import (
     AuthenticationError,
     ClientError,
@@ -363,8 +363,8 @@ class AiohttpTransport:
         self._proxies: dict[str, str | None] = {}
 
     async def send(self, request: Outgoing) -> Response:
-        kept, server = await self._pool.kept(), request.server
-        session, proxy = kept.session, self._proxy(server, request.url)
+        pooled, server = await self._pool.pooled_session(), request.server
+        session, proxy = pooled.session, self._proxy(server, request.url)
         body = request.body  # a large one is written in pieces, so that other tasks can run
         while True:
             deadline = RequestDeadline(self._timeouts, request.until)
@@ -400,7 +400,7 @@ class AiohttpTransport:
                 )
                 is_stale = False
             else:
-                return _AiohttpResponse(response, server, deadline, kept)
+                return _AiohttpResponse(response, server, deadline, pooled)
             if not is_stale:
                 failure.retryable = failure.retryable and not session.closed
                 raise failure
@@ -430,13 +430,17 @@ class AiohttpTransport:
 
 class _AiohttpResponse:
     def __init__(
-        self, response: aiohttp.ClientResponse, server: str, deadline: RequestDeadline, kept: Kept
+        self,
+        response: aiohttp.ClientResponse,
+        server: str,
+        deadline: RequestDeadline,
+        pooled: PooledSession,
     ) -> None:
         self._response = response
         self._deadline = deadline
         self._server = server
-        self._kept = kept
-        kept.read.add(response)
+        self._pooled = pooled
+        pooled.responses.add(response)
         self.status = response.status
         self.headers = {name.lower(): value for name, value in response.headers.items()}
         self.delimited = is_delimited(self.headers)
@@ -462,7 +466,7 @@ class _AiohttpResponse:
                             await asyncio.sleep(0)
             except (aiohttp_library().ClientError, OSError) as error:
                 failure = failure_of(error, self._server)
-                failure.retryable = failure.retryable and not self._kept.session.closed
+                failure.retryable = failure.retryable and not self._pooled.session.closed
                 break
             except ValueError as error:
                 failure = ConnectionFailed(f"{self._server}: {error}")
@@ -470,7 +474,7 @@ class _AiohttpResponse:
         raise failure
 
     async def aclose(self, *, whole: bool) -> None:
-        self._kept.read.discard(self._response)
+        self._pooled.responses.discard(self._response)
         content = self._response.content
         try:
             if whole and not content.at_eof():

@@ -251,17 +251,17 @@ class GuardedHttp:
         if self._pool is None or request.method not in _READING_METHODS:
             async with _session(self._private, keep=False) as session:
                 return await self._exchange_over(request, session)
-        kept, cancels = await self._pool.kept(), cancel_requests()
+        pooled, cancels = await self._pool.pooled_session(), cancel_requests()
         while True:
             request.fresh = False
             try:
-                return await self._exchange_over(request, kept.session, kept.read)
+                return await self._exchange_over(request, pooled.session, pooled.responses)
             except (aiohttp_library().ClientError, OSError) as error:
-                is_final = request.fresh or request.status or kept.session.closed
+                is_final = request.fresh or request.status or pooled.session.closed
                 if is_final or not is_closed(error):
                     raise
             except asyncio.CancelledError:  # raised by aiohttp if the session was closed
-                if not kept.session.closed or cancel_requests() > cancels:
+                if not pooled.session.closed or cancel_requests() > cancels:
                     raise
                 raise _UnusableAnswer(_BROKEN) from None
 
