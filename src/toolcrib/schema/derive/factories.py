@@ -107,18 +107,18 @@ class FactoryFailed(Exception):  # noqa: N818  its cause is the failure
         self.field = field
 
 
-class Made(msgspec.Struct, frozen=True):
+class FactoryValue(msgspec.Struct, frozen=True):
     """The actual value that a factory returned when it was asked under `key`, not its JSON.
 
-    `source` is the `Made` that it was copied from, or None if the factory ran. `has_data` says that
-    the factory received the fields before its own.
+    `source` is the `FactoryValue` that it was copied from, or None if the factory ran. `has_data`
+    says that the factory received the fields before its own.
     """
 
     key: str
     factory: Callable[..., Any]
     value: Any
     stored: _Value
-    source: Made | None
+    source: FactoryValue | None
     has_data: bool
 
     @property
@@ -144,19 +144,19 @@ class AddedDefaults(msgspec.Struct, frozen=True):
     or as one object; None if they are only JSON.
     """
 
-    origins: dict[tuple[str | int, ...], Made | None]
-    asked: Sequence[Made]
+    origins: dict[tuple[str | int, ...], FactoryValue | None]
+    asked: Sequence[FactoryValue]
     sets: frozenset[str]
     given: Any = None
 
     @staticmethod
     def of(
-        noted: Sequence[Noted], asked: Sequence[Made], sets: Iterable[str], given: Any
+        noted: Sequence[Noted], asked: Sequence[FactoryValue], sets: Iterable[str], given: Any
     ) -> AddedDefaults:
-        unmatched: dict[tuple[int, int], deque[Made]] = {}
+        unmatched: dict[tuple[int, int], deque[FactoryValue]] = {}
         for made in asked:
             unmatched.setdefault((id(made.factory), id(made.value)), deque()).append(made)
-        origins: dict[tuple[str | int, ...], Made | None] = {}
+        origins: dict[tuple[str | int, ...], FactoryValue | None] = {}
         for at, value, factory in noted:
             matches = unmatched.get((id(factory), id(value)))
             origin = matches.popleft() if matches else UNKNOWN
@@ -184,14 +184,14 @@ class FactoryValues:
     __slots__ = ("_before", "_made", "_pool", "_scope", "added", "anew", "asked", "lost")
 
     def __init__(
-        self, before: Mapping[str, Iterable[Any]] | None = None, pool: Iterable[Made] = ()
+        self, before: Mapping[str, Iterable[Any]] | None = None, pool: Iterable[FactoryValue] = ()
     ) -> None:
         self._before = {key: deque(stored) for key, stored in (before or {}).items()}
         self._pool: dict[int, deque[Any]] = {}
         for made in pool:
             self._pool.setdefault(id(made.factory), deque()).append(made)
         self._made: dict[str, list[_Value]] = {}
-        self.asked: list[Made] = []
+        self.asked: list[FactoryValue] = []
         self._scope = ""
         self.added = 0
         self.anew = self.lost = False
@@ -241,8 +241,8 @@ class FactoryValues:
             raise TooMuchWorkError(ADDS_TOO_MUCH)
         stored = _Value(value, codec, is_json=shown is not MISSING)
         self._made.setdefault(key, []).append(stored)
-        copied_from = source if isinstance(source, Made) else None
-        self.asked.append(Made(key, factory, value, stored, copied_from, bool(data)))
+        copied_from = source if isinstance(source, FactoryValue) else None
+        self.asked.append(FactoryValue(key, factory, value, stored, copied_from, bool(data)))
         return value
 
     def reading(self, scope: str, read: Callable[[], Any]) -> Any:
