@@ -229,7 +229,7 @@ def added_to(hydrated: Hydrated) -> AddedDefaults:
         raise OtherArguments("only a hydrated call that has not run yet can be edited")
     unseen, values = building._unseen, building._factory_values  # noqa: SLF001
     parameters: list[Noted] = [((None, steps_of(p)[0]), None, None) for p in hydrated.defaults]
-    factory_values = [] if values is None else values.asked
+    factory_values = [] if values is None else values.returned
     return AddedDefaults.of(unseen.noted or parameters, factory_values, unseen.sets, unseen.given)
 
 

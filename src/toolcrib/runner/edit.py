@@ -280,7 +280,7 @@ class _Edit:
         left_ids = {id(self._origins[old_path]) for old_path in self._left_out.values()}
         left_ids.update(map(id, self._unplaced))
         queues: dict[str, deque[FactoryValue | None]] = {}
-        for value in self.shown.asked:
+        for value in self.shown.factory_values:
             if id(value) in left_ids:
                 queues.setdefault(value.key, deque()).append(value)
         return FactoryValues(queues)
@@ -289,7 +289,7 @@ class _Edit:
     def _unplaced(self) -> list[FactoryValue]:
         """Factory values without a known place, such as those inside what a validator made."""
         placed_ids = {id(value) for value in self._origins.values()}
-        return [value for value in self.shown.asked if id(value) not in placed_ids]
+        return [value for value in self.shown.factory_values if id(value) not in placed_ids]
 
     def in_their_places(self, added: AddedDefaults) -> FactoryValues | None:
         """Return factory values that give each place its own; None if they already did.
@@ -299,12 +299,12 @@ class _Edit:
         paths = {id(value): path for path, value in added.origins.items()}
         unplaced = _by_factory(self._unplaced)
         own_values: list[FactoryValue | None] = []
-        for new_value in added.asked:
+        for new_value in added.factory_values:
             path = paths.get(id(new_value))
             old_path = None if path is None else self._left_out.get(path)
             own_value = _next(unplaced, new_value) if path is None else None
             own_values.append(own_value if old_path is None else self._origins[old_path])
-        pairs = list(zip(added.asked, own_values, strict=True))
+        pairs = list(zip(added.factory_values, own_values, strict=True))
         if all(new_value.source is own_value for new_value, own_value in pairs):
             return None
         spare_values = _by_factory(
@@ -339,8 +339,8 @@ class _Edit:
     def may_have_moved(self, added: AddedDefaults) -> bool:
         """Return whether a default that was left, and has no JSON, may have changed."""
         for key in {value.key for value in self._unplaced if not value.is_json}:
-            source_ids = [id(value.source) for value in added.asked if value.key == key]
-            if source_ids != [id(value) for value in self.shown.asked if value.key == key]:
+            source_ids = [id(value.source) for value in added.factory_values if value.key == key]
+            if source_ids != [id(value) for value in self.shown.factory_values if value.key == key]:
                 return True
         for path, old_path in self._left_out.items():
             old_value, new_value = self._origins[old_path], added.origins.get(path)

@@ -72,7 +72,7 @@ class Shown:
         self.arguments = hydrated.arguments
         self.sent = hydrated.building.sent
         self.given = added.given
-        self.asked = added.asked
+        self.factory_values = added.factory_values
         self.origins = added.origins
         self.above = {path[:depth] for path in added.origins for depth in range(len(path) + 1)}
         self.whole = added.sets.union(hydrated.building.normalised)

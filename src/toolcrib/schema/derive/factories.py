@@ -137,7 +137,7 @@ UNKNOWN: Any = object()
 
 
 class AddedDefaults(msgspec.Struct, frozen=True):
-    """The defaults of a call: each one's origin, by the steps to it, and everything `asked` for.
+    """The defaults of a call: each one's origin, by the steps to it, and all factory values.
 
     An origin is None for a constant, or else what the factory returned for this very place. `sets`
     points to collections without an order. `given` are the values that the tool was given, by name
@@ -145,16 +145,19 @@ class AddedDefaults(msgspec.Struct, frozen=True):
     """
 
     origins: dict[tuple[str | int, ...], FactoryValue | None]
-    asked: Sequence[FactoryValue]
+    factory_values: Sequence[FactoryValue]
     sets: frozenset[str]
     given: Any = None
 
     @staticmethod
     def of(
-        noted: Sequence[Noted], asked: Sequence[FactoryValue], sets: Iterable[str], given: Any
+        noted: Sequence[Noted],
+        factory_values: Sequence[FactoryValue],
+        sets: Iterable[str],
+        given: Any,
     ) -> AddedDefaults:
         unmatched: dict[tuple[int, int], deque[FactoryValue]] = {}
-        for made in asked:
+        for made in factory_values:
             unmatched.setdefault((id(made.factory), id(made.value)), deque()).append(made)
         origins: dict[tuple[str | int, ...], FactoryValue | None] = {}
         for at, value, factory in noted:
@@ -169,19 +172,19 @@ class AddedDefaults(msgspec.Struct, frozen=True):
                     if candidate.factory is factory and _are_equal(candidate.value, value):
                         origins[steps(at)] = remaining.pop(index)
                         break
-        return AddedDefaults(origins, asked, frozenset(sets), given)
+        return AddedDefaults(origins, factory_values, frozenset(sets), given)
 
 
 class FactoryValues:
     """The values that the default factories of one call made, by factory and in the order of asking.
 
     `before` holds earlier values by the key of asking. `pool` holds them by the author's factory,
-    whoever asks it. If an entry is None, the factory runs. `asked` lists everything that was handed
-    out, and `added` is its weight. `anew` says that an earlier value had to be made again, and
-    `lost` that nothing shows whether it is the same.
+    whoever asks it. If an entry is None, the factory runs. `returned` lists all values that were
+    handed out, and `added` is their weight. `anew` says that an earlier value had to be made again,
+    and `lost` that nothing shows whether it is the same.
     """
 
-    __slots__ = ("_before", "_made", "_pool", "_scope", "added", "anew", "asked", "lost")
+    __slots__ = ("_before", "_made", "_pool", "_scope", "added", "anew", "lost", "returned")
 
     def __init__(
         self, before: Mapping[str, Iterable[Any]] | None = None, pool: Iterable[FactoryValue] = ()
@@ -191,7 +194,7 @@ class FactoryValues:
         for made in pool:
             self._pool.setdefault(id(made.factory), deque()).append(made)
         self._made: dict[str, list[_Value]] = {}
-        self.asked: list[FactoryValue] = []
+        self.returned: list[FactoryValue] = []
         self._scope = ""
         self.added = 0
         self.anew = self.lost = False
@@ -242,7 +245,7 @@ class FactoryValues:
         stored = _Value(value, codec, is_json=shown is not MISSING)
         self._made.setdefault(key, []).append(stored)
         copied_from = source if isinstance(source, FactoryValue) else None
-        self.asked.append(FactoryValue(key, factory, value, stored, copied_from, bool(data)))
+        self.returned.append(FactoryValue(key, factory, value, stored, copied_from, bool(data)))
         return value
 
     def reading(self, scope: str, read: Callable[[], Any]) -> Any:
