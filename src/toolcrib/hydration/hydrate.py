@@ -230,7 +230,9 @@ def added_to(hydrated: Hydrated) -> AddedDefaults:
     unseen, values = building._unseen, building._factory_values  # noqa: SLF001
     parameters: list[Noted] = [((None, steps_of(p)[0]), None, None) for p in hydrated.defaults]
     factory_values = [] if values is None else values.returned
-    return AddedDefaults.of(unseen.noted or parameters, factory_values, unseen.sets, unseen.given)
+    return AddedDefaults.of(
+        unseen.noted or parameters, factory_values, unseen.sets, unseen.typed_arguments
+    )
 
 
 def _restore(offer: Offer, tool: Tool[..., Any], call: ToolCall, parsed: Parsed) -> Parsed:

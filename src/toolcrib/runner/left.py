@@ -71,7 +71,7 @@ class Shown:
         added = added_to(hydrated)
         self.arguments = hydrated.arguments
         self.sent = hydrated.building.sent
-        self.given = added.given
+        self.typed_arguments = added.typed_arguments
         self.factory_values = added.factory_values
         self.origins = added.origins
         self.above = {path[:depth] for path in added.origins for depth in range(len(path) + 1)}
@@ -189,7 +189,7 @@ class LeftDefaults:
         self._edited = edited
         self._shown = shown = Shown(hydrated)
         self._same = shown.same
-        self._changed = dict(self._changed_in(edited, shown.arguments, shown.given, ()))
+        self._changed = dict(self._changed_in(edited, shown.arguments, shown.typed_arguments, ()))
         self._in_part = {
             path
             for path, (_, *shown_and_edited) in self._changed.items()
@@ -268,10 +268,12 @@ class LeftDefaults:
         return lost_path is None
 
     def _lost_path_of(self, read: Hydrated, rule: _Rule) -> Steps | None:
-        shown, values = self._shown, added_to(read).given
-        if shown.given is None or values is None:
+        shown, values = self._shown, added_to(read).typed_arguments
+        if shown.typed_arguments is None or values is None:
             return None
-        whole = _Pair(shown.given, values, shown.arguments, read.arguments, self._edited, (), ())
+        whole = _Pair(
+            shown.typed_arguments, values, shown.arguments, read.arguments, self._edited, (), ()
+        )
         return self._lost_path_in(whole, rule)
 
     def _lost_path_in(self, part: _Pair, rule: _Rule) -> Steps | None:

@@ -199,12 +199,12 @@ class BuiltArguments(Veiled, msgspec.Struct, frozen=True):
     `canonical` holds the effective arguments. `defaults`, `normalised` and `sets` point into them:
     to what was not sent, to what an author's own validator changed, and to what has no order.
     `factory_values` holds what default factories made. `noted` holds the defaults with their
-    values, if there are others than constants of parameters. `given` is what the instance was built
-    from, or None if that is no more than JSON.
+    values, if there are others than constants of parameters. `typed_arguments` is what the instance
+    was built from, or None if that is no more than JSON.
     """
 
     veiled: ClassVar[tuple[str, ...]] = (
-        *("instance", "canonical", "factory_values", "noted", "given"),
+        *("instance", "canonical", "factory_values", "noted", "typed_arguments"),
     )
 
     instance: Any
@@ -214,7 +214,7 @@ class BuiltArguments(Veiled, msgspec.Struct, frozen=True):
     factory_values: FactoryValues | None = None
     noted: Sequence[Noted] = ()
     sets: tuple[str, ...] = ()
-    given: Any = None
+    typed_arguments: Any = None
 
 
 def copy_of(instance: Any) -> Any:
@@ -242,7 +242,9 @@ def _built(
     factory_values: FactoryValues | None,
 ) -> BuiltArguments:
     if not (findings.defaults or findings.normalised or findings.sets):
-        return BuiltArguments(instance, canonical, factory_values=factory_values, given=built_from)
+        return BuiltArguments(
+            instance, canonical, factory_values=factory_values, typed_arguments=built_from
+        )
     return BuiltArguments(
         instance,
         canonical,
@@ -502,7 +504,7 @@ class Tool(Generic[P, R]):
                 self._instance(typed),
                 canonical_bytes(arguments),
                 default_pointers,
-                given=typed_if_changed,
+                typed_arguments=typed_if_changed,
             )
         findings = Findings()
         factory_values = (earlier_values or FactoryValues()) if self.has_factories else None

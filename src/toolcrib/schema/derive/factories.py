@@ -140,21 +140,21 @@ class AddedDefaults(msgspec.Struct, frozen=True):
     """The defaults of a call: each one's origin, by the steps to it, and all factory values.
 
     An origin is None for a constant, or else what the factory returned for this very place. `sets`
-    points to collections without an order. `given` are the values that the tool was given, by name
-    or as one object; None if they are only JSON.
+    points to collections without an order. `typed_arguments` are what the tool was given, by
+    name or as one object; None if that is only JSON.
     """
 
     origins: dict[tuple[str | int, ...], FactoryValue | None]
     factory_values: Sequence[FactoryValue]
     sets: frozenset[str]
-    given: Any = None
+    typed_arguments: Any = None
 
     @staticmethod
     def of(
         noted: Sequence[Noted],
         factory_values: Sequence[FactoryValue],
         sets: Iterable[str],
-        given: Any,
+        typed_arguments: Any,
     ) -> AddedDefaults:
         unmatched: dict[tuple[int, int], deque[FactoryValue]] = {}
         for made in factory_values:
@@ -172,7 +172,7 @@ class AddedDefaults(msgspec.Struct, frozen=True):
                     if candidate.factory is factory and _are_equal(candidate.value, value):
                         origins[steps(at)] = remaining.pop(index)
                         break
-        return AddedDefaults(origins, factory_values, frozenset(sets), given)
+        return AddedDefaults(origins, factory_values, frozenset(sets), typed_arguments)
 
 
 class FactoryValues:
