@@ -25,7 +25,7 @@ from toolcrib.errors import ErrorCode, MissingExtraError, Stage, ToolError
 from toolcrib.failures import Explained, log_raised, log_refused, words_of
 from toolcrib.hydration.parse import Parsed, read_arguments, read_short
 from toolcrib.schema.derive.factories import AddedDefaults, FactoryFailed, FactoryValues, Pinned
-from toolcrib.schema.derive.roundtrip import A_VALIDATOR, Noted, TooMuchWorkError
+from toolcrib.schema.derive.roundtrip import A_VALIDATOR, FoundDefault, TooMuchWorkError
 from toolcrib.schema.references import escape_pointer, remove_at, steps_of
 from toolcrib.schema.validator import Validator
 from toolcrib.tools import Catalog, Tool, Tools, tool_of
@@ -228,10 +228,12 @@ def added_to(hydrated: Hydrated) -> AddedDefaults:
     if not isinstance(building, _Build) or building._unseen is None:  # noqa: SLF001
         raise OtherArguments("only a hydrated call that has not run yet can be edited")
     unseen, values = building._unseen, building._factory_values  # noqa: SLF001
-    parameters: list[Noted] = [((None, steps_of(p)[0]), None, None) for p in hydrated.defaults]
+    parameters: list[FoundDefault] = [
+        ((None, steps_of(p)[0]), None, None) for p in hydrated.defaults
+    ]
     factory_values = [] if values is None else values.returned
     return AddedDefaults.of(
-        unseen.noted or parameters, factory_values, unseen.sets, unseen.typed_arguments
+        unseen.found_defaults or parameters, factory_values, unseen.sets, unseen.typed_arguments
     )
 
 

@@ -27,7 +27,7 @@ from toolcrib.schema.derive.defaults import STEADY
 from toolcrib.schema.derive.factories import FactoryValues
 from toolcrib.schema.derive.plain import MISSING
 from toolcrib.schema.derive.reading import TypedReader, reading_at_once
-from toolcrib.schema.derive.roundtrip import A_VALIDATOR, At, Differs, Findings, Noted, steps
+from toolcrib.schema.derive.roundtrip import A_VALIDATOR, At, Differs, Findings, FoundDefault, steps
 from toolcrib.schema.references import pointer_of
 from toolcrib.schema.validator import kind_of
 from toolcrib.tools.build import compile_schema
@@ -198,13 +198,13 @@ class BuiltArguments(Veiled, msgspec.Struct, frozen=True):
 
     `canonical` holds the effective arguments. `defaults`, `normalised` and `sets` point into them:
     to what was not sent, to what an author's own validator changed, and to what has no order.
-    `factory_values` holds what default factories made. `noted` holds the defaults with their
-    values, if there are others than constants of parameters. `typed_arguments` is what the instance
-    was built from, or None if that is no more than JSON.
+    `factory_values` holds what default factories made. `found_defaults` holds the defaults with
+    their values, if there are others than constants of parameters. `typed_arguments` is what the
+    instance was built from, or None if that is no more than JSON.
     """
 
     veiled: ClassVar[tuple[str, ...]] = (
-        *("instance", "canonical", "factory_values", "noted", "typed_arguments"),
+        *("instance", "canonical", "factory_values", "found_defaults", "typed_arguments"),
     )
 
     instance: Any
@@ -212,7 +212,7 @@ class BuiltArguments(Veiled, msgspec.Struct, frozen=True):
     defaults: tuple[str, ...] = ()
     normalised: tuple[str, ...] = ()
     factory_values: FactoryValues | None = None
-    noted: Sequence[Noted] = ()
+    found_defaults: Sequence[FoundDefault] = ()
     sets: tuple[str, ...] = ()
     typed_arguments: Any = None
 

@@ -32,7 +32,7 @@ from toolcrib.schema.derive.roundtrip import (
     ADDS_TOO_MUCH,
     MAX_ADDED,
     Differs,
-    Noted,
+    FoundDefault,
     TooMuchWorkError,
     steps,
     weight_of_default,
@@ -151,7 +151,7 @@ class AddedDefaults(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(
-        noted: Sequence[Noted],
+        found_defaults: Sequence[FoundDefault],
         factory_values: Sequence[FactoryValue],
         sets: Iterable[str],
         typed_arguments: Any,
@@ -160,12 +160,12 @@ class AddedDefaults(msgspec.Struct, frozen=True):
         for made in factory_values:
             unmatched.setdefault((id(made.factory), id(made.value)), deque()).append(made)
         origins: dict[tuple[str | int, ...], FactoryValue | None] = {}
-        for at, value, factory in noted:
+        for at, value, factory in found_defaults:
             matches = unmatched.get((id(factory), id(value)))
             origin = matches.popleft() if matches else UNKNOWN
             origins[steps(at)] = None if factory is None else origin
         remaining = [made for matches in unmatched.values() for made in matches]
-        for at, value, factory in noted if remaining else ():
+        for at, value, factory in found_defaults if remaining else ():
             # `validate_default` turns a list into another, equal list
             if origins[steps(at)] is UNKNOWN and isinstance(value, _COPIED):
                 for index, candidate in enumerate(remaining[:_MAX_COMPARED]):

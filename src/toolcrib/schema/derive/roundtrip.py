@@ -57,7 +57,7 @@ from toolcrib.schema.references import nodes_of
 from toolcrib.values.json import JsonValue, canonical_json, is_whole, json_bytes
 
 At: TypeAlias = "tuple[At, str | int] | None"
-Noted: TypeAlias = tuple[At, Any, Callable[..., Any] | None]
+FoundDefault: TypeAlias = tuple[At, Any, Callable[..., Any] | None]
 """A default that was not sent: its place, the value itself, and the factory that made it."""
 _MAX_OF_ONE_HASH = 100
 _TWO_ITEMS_AS_ONE = "the tool would treat two of these items as one"
@@ -124,7 +124,7 @@ class Findings:
     def __init__(self, *, made: bool = False) -> None:
         self.made = made
         self.added = 0
-        self.defaults: list[Noted] = []
+        self.defaults: list[FoundDefault] = []
         self.normalised: list[At] = []
         self.sets: list[At] = []
         self.known: dict[tuple[int, int, int], Any] = {}
@@ -147,7 +147,7 @@ class Findings:
         del self.normalised[mark[1] :]
         del self.sets[mark[2] :]
 
-    def since(self, mark: tuple[int, int, int]) -> tuple[list[Noted], list[At], list[At]]:
+    def since(self, mark: tuple[int, int, int]) -> tuple[list[FoundDefault], list[At], list[At]]:
         return self.defaults[mark[0] :], self.normalised[mark[1] :], self.sets[mark[2] :]
 
 
