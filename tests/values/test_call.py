@@ -9,7 +9,7 @@ from rows import each_row
 
 from toolcrib.errors import ErrorCode, Stage
 from toolcrib.values.call import (
-    FactoryMade,
+    FactoryResults,
     Hydrated,
     HydrationError,
     HydrationResult,
@@ -35,7 +35,7 @@ class Built:
         self.pinned: dict[str, JsonValue] = {}
         self.normalised: tuple[str, ...] = ()
         self.distrusted = False
-        self.made: FactoryMade | None = None
+        self.factory_values: FactoryResults | None = None
 
     def another(self) -> object:
         return object()

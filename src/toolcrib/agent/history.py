@@ -770,8 +770,8 @@ def check_as_asked(state: RunState, calls: Sequence[HydrationResult]) -> None:
         if call is None:
             raise changed(f"pending[{index}].call_id", "no call of that id waits")
         fields = _differing_fields(request, call, state)
-        made = call.building.made if isinstance(call, Hydrated) else None
-        if made is not None and made.anew and _ARGUMENTS.issuperset(fields):
+        values = call.building.factory_values if isinstance(call, Hydrated) else None
+        if values is not None and values.anew and _ARGUMENTS.issuperset(fields):
             continue  # a default factory made another value, and no answer lets the call run
         if fields:
             raise changed(

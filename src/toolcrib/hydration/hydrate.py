@@ -171,7 +171,7 @@ class _Build(Veiled, msgspec.Struct, eq=False):
         return {} if self._factory_values is None else self._factory_values.json()
 
     @property
-    def made(self) -> FactoryValues | None:
+    def factory_values(self) -> FactoryValues | None:
         return self._factory_values
 
     @property

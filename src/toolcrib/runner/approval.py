@@ -419,7 +419,7 @@ def approved_call(
     """
     if isinstance(answer, Refuse):
         raise Stopped(CallError.of(ErrorCode.APPROVAL_REFUSED))
-    factory_values = hydrated.building.made
+    factory_values = hydrated.building.factory_values
     if factory_values is not None and factory_values.lost:
         raise Stopped(CallError.of(ErrorCode.APPROVAL_MISMATCH, _FACTORY_VALUE_CHANGED))
     edit = edit_of(hydrated, answer)
@@ -556,7 +556,7 @@ def with_explanation(stopped: Stopped, hydrated: Hydrated) -> Stopped:
     Either a default factory made another value, or toolcrib now states more about the very same
     tool than when somebody was asked.
     """
-    factory_values = hydrated.building.made
+    factory_values = hydrated.building.factory_values
     if (
         factory_values is not None
         and factory_values.anew

@@ -782,7 +782,7 @@ class Call(Veiled, msgspec.Struct):
         hydrated, cache = self.facts.hydrated, self.setup.cache
         if isinstance(outcome, Waiting) and isinstance(hydrated, Hydrated):
             caller = self.context.caller.id
-            cache.pin(self.key, hydrated.call, caller, hydrated.building.made)
+            cache.pin(self.key, hydrated.call, caller, hydrated.building.factory_values)
         cache.release(self.key)
 
     async def _write_outcome(self, outcome: Outcome, ledger: Ledger) -> Recorded:

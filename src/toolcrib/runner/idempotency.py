@@ -50,7 +50,7 @@ from toolcrib.runner.running import taint
 from toolcrib.runner.stopped import NOT_ITS_OWN, NotRecorded, Stopped, as_failure
 from toolcrib.schema.derive.factories import FactoryValues
 from toolcrib.threads import cancel_requests, is_stop
-from toolcrib.values.call import TOOL_CHANGED, FactoryMade, Hydrated, HydrationResult, ToolCall
+from toolcrib.values.call import TOOL_CHANGED, FactoryResults, Hydrated, HydrationResult, ToolCall
 from toolcrib.values.content import Part, weight_of
 from toolcrib.values.decision import Caller
 from toolcrib.values.json import canonical_json, fresh, key_of, sha256_hex
@@ -208,7 +208,7 @@ class IdempotencyCache:
         self.answered: dict[str, EndedByAnswer] = {}
         self.asked: dict[str, None] = {}
 
-    def pin(self, key: str, call: ToolCall, caller: str, pinned: FactoryMade | None) -> None:
+    def pin(self, key: str, call: ToolCall, caller: str, pinned: FactoryResults | None) -> None:
         """Keep the default factories' values of a waiting call, because they run once per call."""
         if not isinstance(pinned, FactoryValues):
             return

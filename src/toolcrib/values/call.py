@@ -131,7 +131,7 @@ class Provenance(Veiled, msgspec.Struct, frozen=True, gc=False):
         return None if self.sent is None else fresh(self.sent)
 
 
-class FactoryMade(Protocol):
+class FactoryResults(Protocol):
     """The values that default factories made for one call.
 
     `anew` says that a factory ran again because JSON could not hold its value. `lost` says that it
@@ -146,9 +146,9 @@ class Building(Protocol):
     """Builds the instances of one call from `sent`.
 
     Default factories run once per call. `pinned` holds what they made as JSON, by factory and in
-    the order of their calls; `made` holds the values themselves, for use in the same process.
-    `normalised` points to what an author's own validator changed. `distrusted` says that the tool
-    was imported and that nobody has trusted it.
+    the order of their calls; `factory_values` holds the values themselves, for use in the same
+    process. `normalised` points to what an author's own validator changed. `distrusted` says that
+    the tool was imported and that nobody has trusted it.
     """
 
     @property
@@ -158,7 +158,7 @@ class Building(Protocol):
     def pinned(self) -> dict[str, JsonValue]: ...
 
     @property
-    def made(self) -> FactoryMade | None: ...
+    def factory_values(self) -> FactoryResults | None: ...
 
     @property
     def normalised(self) -> tuple[str, ...]: ...
