@@ -322,7 +322,7 @@ class Team(Veiled, msgspec.Struct, frozen=True, eq=False):
         """Return the function that drives a prepared run. Raises BindingError."""
         member = self.speaking_in(state)
         # if the outer call was begun before, the runs within it were, too
-        is_resumed = outer is not None and outer.around.scope.went_before
+        is_resumed = outer is not None and outer.around.scope.may_have_begun
         return self._driven(member, state, {}, deps, outer, resumed=is_resumed)
 
     def resumed_drive(

@@ -379,7 +379,7 @@ class Run:
         They may have begun in a process that is gone; the model must not read that they did not.
         Nothing is recorded if another process resumes the run.
         """
-        if not self._scope.went_before or getattr(self._steps, "stopping", False):
+        if not self._scope.may_have_begun or getattr(self._steps, "stopping", False):
             return
         outcomes = self._watch.outcomes
         not_reached = [call for call in self._history.unanswered() if call.id not in outcomes]

@@ -290,7 +290,7 @@ class CallFacts(msgspec.Struct, gc=False):
     @property
     def may_have_begun(self) -> bool:
         """Whether it may have begun before: its run or an outer one may have been here already."""
-        return any(scope.went_before for scope in self._scopes())
+        return any(scope.may_have_begun for scope in self._scopes())
 
     def _scopes(self) -> Iterator[CallScope]:
         yield self.scope

@@ -396,7 +396,7 @@ class CallScope(msgspec.Struct, frozen=True):
     resumed: bool = False
 
     @property
-    def went_before(self) -> bool:
+    def may_have_begun(self) -> bool:
         """Whether a call of the run may have begun earlier, for example in a process that is gone.
         True if the run has steps or continues from a saved state."""
         return self.steps is not None or self.resumed or bool(self.asked or self.suspended)
