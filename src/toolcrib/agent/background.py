@@ -245,7 +245,7 @@ class BackgroundCalls:
             suspended, scope = outcome.suspended, running.scope
             if suspended is not None:
                 self._spending.hold(call_id, suspended)
-                scope = scope.going_on(suspended)
+                scope = scope.resuming(suspended)
             code = ErrorCode.APPROVAL_REQUIRED
             await self._runner.refuse_all(
                 [running.call], caller=self._caller, scope=scope, code=code, began=outcome.record

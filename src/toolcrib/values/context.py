@@ -401,13 +401,13 @@ class CallScope(msgspec.Struct, frozen=True):
         True if the run has steps or continues from a saved state."""
         return self.steps is not None or self.resumed or bool(self.asked or self.suspended)
 
-    def going_on(self, begun: SuspendedCall) -> CallScope:
+    def resuming(self, suspended_call: SuspendedCall) -> CallScope:
         """Return the scope for resuming a begun call, with the question that let it begin."""
         asked = dict(self.asked)
-        if begun.approval is not None:
-            question = begun.approval[0]
+        if suspended_call.approval is not None:
+            question = suspended_call.approval[0]
             asked[question.id] = question
-        suspended = {begun.call.call_id: begun}
+        suspended = {suspended_call.call.call_id: suspended_call}
         return msgspec.structs.replace(self, suspended=suspended, asked=asked)
 
     def asked_about(self, call_id: str) -> Iterator[tuple[str, ApprovalRequest]]:

@@ -233,7 +233,7 @@ class _Bridge:
 def _resumed(scope: CallScope, waiting_call: WaitingCall) -> CallScope:
     """Return the scope in which a call goes on whose tool has begun, in this step or another one."""
     return msgspec.structs.replace(
-        scope.going_on(waiting_call.suspended), occasion=waiting_call.step
+        scope.resuming(waiting_call.suspended), occasion=waiting_call.step
     )
 
 

@@ -301,7 +301,7 @@ class Asked(Veiled, msgspec.Struct, frozen=True, tag="asked"):
         """Return the scope in which the call goes on."""
         questions = {request.id: request for request in self.requests.values()}
         resumed = msgspec.structs.replace(scope, answers=answers, asked=questions, suspended={})
-        return resumed if self.suspended is None else resumed.going_on(self.suspended)
+        return resumed if self.suspended is None else resumed.resuming(self.suspended)
 
 
 class StillOpen(msgspec.Struct, frozen=True, tag="open"):
