@@ -402,7 +402,7 @@ async def test_runs_with_patient_steps_and_those_within_wait_for_the_store() -> 
             return await super().take(*given, **options)
 
     class Patient(Kept):
-        async def patiently(self, work: Callable[[], Awaitable[T]]) -> T:
+        async def run_with_retries(self, work: Callable[[], Awaitable[T]]) -> T:
             try:
                 return await work()
             except UnreachableError:

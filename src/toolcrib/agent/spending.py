@@ -41,8 +41,8 @@ from toolcrib.values.context import (
     PolicyContext,
     RunTally,
     StepRunner,
-    patiently,
     replays,
+    with_retries,
 )
 from toolcrib.values.decision import Caller
 from toolcrib.values.definition import ToolDefinition
@@ -183,7 +183,7 @@ class Spending:
         context = PolicyContext(self._caller, self._tally)
         model_request = ModelRequest(os.urandom(16).hex(), models_of(client))
         for policy in self._paying:
-            is_allowed = await patiently(
+            is_allowed = await with_retries(
                 self._steps, partial(policy.may_ask, model_request, context)
             )()
             if is_allowed is False:
@@ -197,7 +197,7 @@ class Spending:
         model = reply.model or client.model
         paid_request = msgspec.structs.replace(model_request, model=model, usage=reply.usage)
         payments = [
-            patiently(self._steps, partial(p.pay, paid_request, context)) for p in self._paying
+            with_retries(self._steps, partial(p.pay, paid_request, context)) for p in self._paying
         ]
         results = [await to_the_end(each) for each in payments]
         try:

@@ -37,7 +37,7 @@ from toolcrib.durable.engine import (
     Segment,
     Standing,
     StoredStep,
-    patiently,
+    run_with_retries,
     stand_still,
 )
 from toolcrib.durable.store import (
@@ -531,7 +531,7 @@ class DurableAgents(Closing):
             owns = await self._engine.owns(run_id, number)
             return owns, await self._store.begin(run_id, number, fence) if owns else None
 
-        owns, run = await patiently(begin)
+        owns, run = await run_with_retries(begin)
         await self._wait_if_stopped(worker)
         if run is None:
             return owns
@@ -541,7 +541,7 @@ class DurableAgents(Closing):
         try:
             end = await self._execute(run, segment)
             after = run.after(end, self._sign(run.agent))
-            if await patiently(partial(self._store.end, after, fence, end)):
+            if await run_with_retries(partial(self._store.end, after, fence, end)):
                 return True
         except asyncio.CancelledError:
             if not segment.cut:
@@ -550,7 +550,7 @@ class DurableAgents(Closing):
             self._segments.discard(segment)
         if segment.stop_reason == "lost":
             return False
-        return await patiently(partial(self._store.stopped, run, fence, segment.state))
+        return await run_with_retries(partial(self._store.stopped, run, fence, segment.state))
 
     async def _wait_if_stopped(self, worker: str) -> None:
         """Block if this worker has stopped, even if the process works again as another worker."""
@@ -561,7 +561,7 @@ class DurableAgents(Closing):
         key = (run.id, run.segment)
 
         async def look() -> Standing:
-            standings = await patiently(partial(self._store.standings, {fence: key}))
+            standings = await run_with_retries(partial(self._store.standings, {fence: key}))
             return standings[fence]
 
         return Segment(key, fence, run.began, self._sign(run.agent), look)
@@ -610,7 +610,7 @@ class DurableAgents(Closing):
         if not run.given:
             return
         requests = {each.id: each for each in state.pending}
-        stored = await patiently(partial(self._store.shown, run.given), lambda: False)
+        stored = await run_with_retries(partial(self._store.shown, run.given), lambda: False)
         for request_id, shown in stored.items():
             if shown != requests.get(request_id, shown):
                 raise SourceError(f"question {request_id} was changed in the store: ask again")
@@ -722,27 +722,27 @@ class _PatientLog(AuditLog):
             record = await begin(entry)
             return None if tries > 1 and record == entry else record
 
-        return await self._steps.patiently(claimed)
+        return await self._steps.run_with_retries(claimed)
 
     async def write(self, record: ToolInvocationRecord) -> ToolInvocationRecord | None:
         if self.closed and self._steps.stops and RESOLVED not in record.notes:
             return None  # the call ends with the event loop; others report its outcome
-        return await self._steps.patiently(partial(super().write, record))
+        return await self._steps.run_with_retries(partial(super().write, record))
 
     async def find(self, call: ToolInvocationRecord | str) -> ToolInvocationRecord | None:
-        return await self._steps.patiently(partial(super().find, call))
+        return await self._steps.run_with_retries(partial(super().find, call))
 
     async def last(
         self, call_id: str, *, run_id: str | None = None, approval_id: str | None = None
     ) -> AuditEntry | None:
         look = partial(super().last, call_id, run_id=run_id, approval_id=approval_id)
-        return await self._steps.patiently(look)
+        return await self._steps.run_with_retries(look)
 
     async def write_run(self, record: RunRecord) -> None:
-        await self._steps.patiently(partial(super().write_run, record))
+        await self._steps.run_with_retries(partial(super().write_run, record))
 
     async def attach(self, attachment: Attachment) -> None:
-        await self._steps.patiently(partial(super().attach, attachment))
+        await self._steps.run_with_retries(partial(super().attach, attachment))
 
 
 def _is_unknown(record: ToolInvocationRecord, *, is_under_way: bool = False) -> bool:

@@ -338,7 +338,7 @@ _DONE_HERE: ContextVar[Segment | None] = ContextVar("toolcrib_done_here", defaul
 """The segment, also during the work of its steps, where `_SEGMENT` is None."""
 
 
-async def patiently(
+async def run_with_retries(
     work: Callable[[], Awaitable[T]], gives_up: Callable[[], bool] | None = None
 ) -> T:
     """Do work that needs the database, retrying on SourceError.
@@ -379,14 +379,14 @@ class DurableSteps:
         segment = _DONE_HERE.get()
         return segment is not None and segment.replays
 
-    async def patiently(self, work: Callable[[], Awaitable[T]]) -> T:
+    async def run_with_retries(self, work: Callable[[], Awaitable[T]]) -> T:
         """Do what a step needs a database for, such as its log or its caller's budget.
 
         While the database cannot be used, the run blocks. After `PATIENCE` seconds the error is
         raised.
         """
         deadline = time.monotonic() + PATIENCE
-        return await patiently(work, lambda: time.monotonic() > deadline or self.stopping)
+        return await run_with_retries(work, lambda: time.monotonic() > deadline or self.stopping)
 
     def enter(self, segment: Segment) -> None:
         """Assign the steps of the running task, and of those that it begins, to a segment."""

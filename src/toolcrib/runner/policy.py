@@ -36,7 +36,7 @@ from toolcrib.values.context import (
     PolicyContext,
     RunTally,
     StepRunner,
-    patiently,
+    with_retries,
 )
 from toolcrib.values.decision import Allow, Ask, Decision, Deny
 from toolcrib.values.definition import ToolDefinition
@@ -255,7 +255,7 @@ async def reserve_each(
     CancelledError.
     """
     for policy in policies:
-        reserve = patiently(steps, partial(policy.reserve, hydrated, context))
+        reserve = with_retries(steps, partial(policy.reserve, hydrated, context))
         result = await to_the_end(reserve)
         answer = result.value
         if callable(answer):

@@ -310,8 +310,8 @@ class StepRunner(Protocol):
     Optional attributes: a true `stopping` says that another process continues the run, so a call
     cancelled from then on has no outcome to report. A true `replays` says that a later step than
     the last requested one is stored: the next work had already begun, so no limit of the run stops
-    it from being resumed. A method `patiently(work)` runs work that needs the store of what callers
-    spend, and may retry while that store cannot be reached.
+    it from being resumed. A method `run_with_retries(work)` runs work that needs the store
+    of what callers spend, and may retry while that store cannot be reached.
     """
 
     async def run(self, name: str, work: Callable[[], Awaitable[T]], type: Any) -> T:  # noqa: A002
@@ -347,11 +347,11 @@ class BegunSteps:
         return await self._steps.run(name, begun, type)
 
 
-def patiently(
+def with_retries(
     steps: StepRunner | None, work: Callable[[], Awaitable[T]]
 ) -> Callable[[], Awaitable[T]]:
     """Wrap work that needs a store in the retries of the run's steps, if they have any."""
-    retrying = getattr(steps, "patiently", None)
+    retrying = getattr(steps, "run_with_retries", None)
     return work if retrying is None else partial(retrying, work)
 
 
