@@ -326,7 +326,7 @@ def edited_arguments(text: str) -> JsonObject:
         raise UnusableError(f"--arguments: {parsed.message}")
     if parsed.notes:
         raise UnusableError("--arguments: give one JSON object, such as '{\"amount\": 5}'")
-    if parsed.apart is not None:
+    if parsed.unrounded is not None:
         raise UnusableError(f"--arguments: {ROUNDED}")
     return parsed.value
 

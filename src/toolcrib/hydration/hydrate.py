@@ -258,7 +258,7 @@ def _restore(offer: Offer, tool: Tool[..., Any], call: ToolCall, parsed: Parsed)
         raise
     except BaseException:  # noqa: BLE001, S110  validation follows, and fails again
         pass
-    unrounded = None if parsed.apart is None else restorer.restore(parsed.apart)
+    unrounded = None if parsed.unrounded is None else restorer.restore(parsed.unrounded)
     return Parsed(restored, to_json(restored), (*parsed.notes, "restored"), unrounded)
 
 
@@ -318,10 +318,10 @@ def built(
         if stage is Stage.VALIDATE or not isinstance(raised, _REFUSALS):
             return None, _report_failure(raised, stage, report_failure), retryable
         return None, _errors_of_refusal(raised, tool, fresh(parsed.data), report_failure), retryable
-    if parsed.apart is None:
+    if parsed.unrounded is None:
         return result, (), None
     values = None if result.factory_values is None else result.factory_values.again()
-    unrounded = Parsed(parsed.apart, parsed.data)
+    unrounded = Parsed(parsed.unrounded, parsed.data)
     return result, *built(tool, unrounded, values, report, report_arguments)[1:]
 
 

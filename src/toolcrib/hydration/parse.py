@@ -127,16 +127,16 @@ class Parsed(Veiled, msgspec.Struct, frozen=True, gc=False):
     """An object and the JSON text it was read from.
 
     `notes` names what was tolerated to find it, such as `empty_arguments` or `single_quotes`.
-    `apart` is the same object, in which a number that is an integer only after rounding to a float
+    `unrounded` is the same object, in which a number that is an integer only after rounding to a float
     keeps a fraction; it is None if there is no such number.
     """
 
-    veiled: ClassVar[tuple[str, ...]] = ("value", "data", "apart")
+    veiled: ClassVar[tuple[str, ...]] = ("value", "data", "unrounded")
 
     value: JsonObject
     data: bytes
     notes: tuple[str, ...] = ()
-    apart: JsonObject | None = None
+    unrounded: JsonObject | None = None
 
 
 class ParseFailure(NamedTuple):

@@ -526,6 +526,6 @@ def answer_of(
     ):
         return approval
     parsed = parse_arguments(other_arguments) if isinstance(other_arguments, str) else None
-    if not isinstance(parsed, Parsed) or parsed.notes or parsed.apart is not None:
+    if not isinstance(parsed, Parsed) or parsed.notes or parsed.unrounded is not None:
         return NotArguments("the other arguments in the form are not a JSON object", by)
     return msgspec.structs.replace(approval, arguments=parsed.value)
