@@ -24,7 +24,7 @@ from toolcrib.chat import chat_app
 from toolcrib.chat.ag_ui import ag_ui_route
 from toolcrib.cli import run
 from toolcrib.testing import ScriptedClient, call
-from toolcrib.values.json import has_rounded, kept_apart
+from toolcrib.values.json import has_rounded, read_unrounded
 
 NUMBERS = [
     "1e17", "9007199254740993.0", "9007199254740994.0", "9223372036854775809.0", "1e300", "3.0",
@@ -163,7 +163,7 @@ async def test_an_edited_number_is_read_like_an_argument(
         if "Infinity" in arguments:
             return
     ran = await WAYS[way](till, arguments, tmp_path)
-    at_the_door = way != "code" and kept_apart(arguments.encode()) is not None  # for any hint
+    at_the_door = way != "code" and read_unrounded(arguments.encode()) is not None  # for any hint
     assert ran == (None if at_the_door else await direct(till, arguments)), number
     if has_rounded(json.loads(number)) and kind in ("int", "nested"):
         assert ran is None

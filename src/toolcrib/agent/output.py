@@ -34,7 +34,13 @@ from toolcrib.schema import Parameter, compile_validator, derive_input
 from toolcrib.tools import Tool, tool_of
 from toolcrib.values.call import HydrationError, Rejected, ToolCall
 from toolcrib.values.definition import Annotations, ToolDefinition
-from toolcrib.values.json import JsonObject, JsonValue, canonical_bytes, canonical_json, kept_apart
+from toolcrib.values.json import (
+    JsonObject,
+    JsonValue,
+    canonical_bytes,
+    canonical_json,
+    read_unrounded,
+)
 from toolcrib.values.message import (
     ArgumentsPart,
     ChatRequest,
@@ -133,7 +139,7 @@ class OutputType:
         decoded = parse_json(bare)
         if isinstance(decoded, ParseFailure):
             return None, complaint_of([decoded.message])
-        exact_value = kept_apart(bare.encode())
+        exact_value = read_unrounded(bare.encode())
         restore = (lambda value: value) if restorer is None else restorer.restore
         sent: JsonObject = {ANSWER: restore(decoded[0])}
         exact: JsonObject | None = None if exact_value is None else {ANSWER: restore(exact_value)}

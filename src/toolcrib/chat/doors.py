@@ -43,7 +43,7 @@ from toolcrib.values.decision import (
     ForRun,
     LimitedApprove,
 )
-from toolcrib.values.json import ROUNDED, JsonObject, encodable, is_seen, is_whole, kept_apart
+from toolcrib.values.json import ROUNDED, JsonObject, encodable, is_seen, is_whole, read_unrounded
 from toolcrib.values.run import Done, Event, RunError, RunState
 from toolcrib.values.typed import Checked, check_each, check_type, names_wrong_types
 
@@ -247,7 +247,7 @@ class Doors:
             raise ChatError(415, "not_json", "send JSON, with the content type application/json")
         try:
             body = jiter.from_json(bytes(received), allow_inf_nan=False, catch_duplicate_keys=True)
-            if kept_apart(bytes(received)) is not None:  # an edit may mean its digits
+            if read_unrounded(bytes(received)) is not None:  # an edit may mean its digits
                 raise ChatError(422, "invalid_body", ROUNDED)
             return msgspec.convert(_with_whole_numbers(body), type_)
         except msgspec.ValidationError as error:

@@ -19,7 +19,13 @@ import orjson
 
 from toolcrib.errors import ErrorCode
 from toolcrib.schema.validator import kind_of
-from toolcrib.values.json import JsonObject, JsonValue, Veiled, kept_apart, may_hold_wide_integer
+from toolcrib.values.json import (
+    JsonObject,
+    JsonValue,
+    Veiled,
+    may_hold_wide_integer,
+    read_unrounded,
+)
 from toolcrib.values.typed import names_wrong_types
 
 # Detect whether orjson lost anything: write the value again and compare.
@@ -240,7 +246,7 @@ def _read(data: bytes) -> tuple[JsonValue, Any, ParseFailure | None]:
     del value  # keeping both would double the garbage collector's work
     is_ordinary = is_small and not may_hold_wide_integer(data)  # orjson refuses infinite numbers
     value, failure = _read_carefully(data, ordinary=is_ordinary)
-    return value, None if failure is not None else kept_apart(data), failure
+    return value, None if failure is not None else read_unrounded(data), failure
 
 
 def _read_carefully(

@@ -167,7 +167,7 @@ def has_rounded(value: Any) -> bool:
     return isinstance(value, float) and value.is_integer() and not is_whole(value)
 
 
-def kept_apart(data: bytes) -> Any:
+def read_unrounded(data: bytes) -> Any:
     """Parse JSON text, with a nearby fraction for numbers that are integers only as floats.
 
     An example is `7.0000000000000001`. A consumer that requires integers must refuse this value,

@@ -74,7 +74,7 @@ from toolcrib.schema.derive.roundtrip import (
     weight_of_default,
 )
 from toolcrib.schema.references import read_text
-from toolcrib.values.json import JsonObject, JsonValue, canonical_json, json_bytes, kept_apart
+from toolcrib.values.json import JsonObject, JsonValue, canonical_json, json_bytes, read_unrounded
 
 # Check objects of declared fields against what was sent: models, dataclasses, TypedDicts,
 # NamedTuples.
@@ -616,7 +616,7 @@ class JsonTextPart(Part):
             return sent
         try:
             parsed = read_text(sent)
-            if kept_apart(sent.encode()) is not None:
+            if read_unrounded(sent.encode()) is not None:
                 return sent  # none of its floats is an integer, so it is read as it is
             text = json_bytes(parsed)
             rewritten = json_bytes(self._inner.with_integers(parsed))
