@@ -520,7 +520,7 @@ class Call(Veiled, msgspec.Struct):
             if is_counted or step.suspended is not None or _began_elsewhere(outcome):
                 self._charge_run(outcome)
             if step.suspended is not None:
-                scope.tally.keep_place(record.id)
+                scope.tally.mark_begun(record.id)
             self.state = NEXT[self.state]["end"]
             if scope.observer is not None:
                 scope.observer.finished(outcome)
@@ -542,7 +542,7 @@ class Call(Veiled, msgspec.Struct):
         facts.key = ""
         approval = None if self.question is None else self.question.waits_within(requests)
         call = OuterCall(tally.run_id, facts.hydrated.call.id, facts.hydrated.call.name)
-        tally.keep_place(call.call_id)
+        tally.mark_begun(call.call_id)
         earlier = self.scope.suspended.get(call.call_id)
         times = facts.claim[0] if facts.claim else 0 if earlier is None else earlier.times
         approval_id = "" if ALWAYS in facts.notes else facts.approval_id

@@ -682,7 +682,7 @@ standard: Final = Standard()
 # they limit the run's own calls.
 
 
-def keep_place(facts: CallFacts, account: Callable[[], Account]) -> None:
+def count_resumed_call(facts: CallFacts, account: Callable[[], Account]) -> None:
     """Note in the run that this suspended call has begun, if the scope says so.
 
     The call and everything spent within it were counted when it began. A tally that lacks the count
@@ -695,7 +695,7 @@ def keep_place(facts: CallFacts, account: Callable[[], Account]) -> None:
     is_begun = call_id in tally.begun
     if not is_begun and not tally.counted.get(key):
         tally.count(definition.name, definition.annotations.cost)
-    tally.keep_place(call_id)
+    tally.mark_begun(call_id)
     if scope.account is not None:
         return
     try:

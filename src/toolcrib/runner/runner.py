@@ -29,10 +29,10 @@ from toolcrib.runner.idempotency import IdempotencyCache, WriteAhead
 from toolcrib.runner.output import MAX_RESULT_BYTES
 from toolcrib.runner.policy import (
     Policy,
+    count_resumed_call,
     counting,
     decide,
     has_spent_within,
-    keep_place,
     look_up,
     never_allowed,
     paying,
@@ -434,7 +434,7 @@ class ToolRunner:
             facts = setup.recorder.facts(hydrated, caller, scope, parent)
             to_run = Call(setup, facts, PolicyContext(caller, scope.tally), scope, pinned)
             if scope.suspended:
-                keep_place(facts, to_run.account)
+                count_resumed_call(facts, to_run.account)
             return await to_run.run(task, cancels, None if hydrated is call else self._repairer)
         except BaseException as raised:
             check_stop(raised, cancels)
@@ -484,7 +484,7 @@ class ToolRunner:
         async def refuse(call: HydrationResult) -> None:
             refused = self._call(call, caller, scope)
             facts = refused.facts
-            keep_place(facts, refused.account)
+            count_resumed_call(facts, refused.account)
             suspended = scope.suspended.get(call.call.id)
             if began is not None:
                 facts.take_waiting(began)

@@ -157,7 +157,7 @@ class RunTally(Veiled, msgspec.Struct, dict=True):
             self.cost -= cost
             self.cost_per_tool[tool] = self.cost_per_tool.get(tool, 0.0) - cost
 
-    def keep_place(self, call_id: str) -> None:
+    def mark_begun(self, call_id: str) -> None:
         """Note that a counted call has begun, and waits or is resumed."""
         if call_id not in self.begun:
             self.begun = (*self.begun, call_id)
