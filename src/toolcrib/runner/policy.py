@@ -702,8 +702,8 @@ def count_resumed_call(facts: CallFacts, account: Callable[[], Account]) -> None
         spent = spent_in(saved_run(scope.suspended[call_id]))
     except SourceError:  # its agent cannot resume
         spent = SpentWithin()
-    if is_begun and key not in tally.within:  # the saved tally includes what was spent within
-        tally.within[key] = spent
+    if is_begun and key not in tally.spent_within:  # the saved tally includes what was spent within
+        tally.spent_within[key] = spent
     else:
         account().count_again(call_id, spent)
 
@@ -755,7 +755,7 @@ class TallyAccount:
         self._count(SpentWithin(Expense().plus(spent, -1)))
 
     def count_again(self, _call_id: str, spent: SpentWithin) -> None:
-        self._count(spent.beyond(self._context.run.within.get(self._key, SpentWithin())))
+        self._count(spent.beyond(self._context.run.spent_within.get(self._key, SpentWithin())))
 
     def use_within(self, _call_id: str, usage: Usage) -> None:
         self._count(SpentWithin(usage=usage))

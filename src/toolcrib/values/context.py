@@ -89,10 +89,10 @@ class RunTally(Veiled, msgspec.Struct, dict=True):
         return counts
 
     @property
-    def within(self) -> dict[str, SpentWithin]:
+    def spent_within(self) -> dict[str, SpentWithin]:
         """What was spent within each call whose tool is an agent, by its key, if no agent makes the
         run. Not saved."""
-        spent: dict[str, SpentWithin] = self.__dict__.setdefault("within", {})
+        spent: dict[str, SpentWithin] = self.__dict__.setdefault("spent_within", {})
         return spent
 
     def copied(self) -> RunTally:
@@ -170,7 +170,7 @@ class RunTally(Veiled, msgspec.Struct, dict=True):
 
     def count_within(self, key: str, spent: SpentWithin) -> None:
         """Count what was spent within the call that has this key."""
-        self.within[key] = self.within.get(key, SpentWithin()).plus(spent)
+        self.spent_within[key] = self.spent_within.get(key, SpentWithin()).plus(spent)
         self.count_inner(spent.expense)
         self.tokens += spent.usage.input_tokens + spent.usage.output_tokens
 

@@ -207,7 +207,7 @@ class _Bridge:
         """Return what later calls of the thread need to know about a call, in whichever process."""
         cost = self.runner.catalog.by_name[record.name].tool.definition.annotations.cost
         mark: JsonObject = {"key": record.idempotency_key, "tool": record.name, "cost": cost}
-        within = tally.within.get(record.idempotency_key)
+        within = tally.spent_within.get(record.idempotency_key)
         if within is not None:
             mark["spent"] = storable(within)
         return mark | {"tainted": tally.tainted}
