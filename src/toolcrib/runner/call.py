@@ -529,7 +529,7 @@ class Call(Veiled, msgspec.Struct):
             return outcome
         if step.end == "kept":
             if record.seconds is not None:
-                scope.tally.settle(record.name, record.seconds)
+                scope.tally.add_seconds(record.name, record.seconds)
             with suppress(Stopped):  # its tool is another one by now
                 if self._claim(self._plan(self.facts.hydrated)[0]) is None:
                     self.state = NEXT["arrived"]["find unwritten"]
@@ -758,7 +758,7 @@ class Call(Veiled, msgspec.Struct):
             self._taint()
         if end.counts == "settled":
             if record.seconds is not None:
-                self.scope.tally.settle(record.name, record.seconds)
+                self.scope.tally.add_seconds(record.name, record.seconds)
             if setup.counting:
                 settle_all(setup.counting, record, self.context)
         elif end.counts != "nothing":

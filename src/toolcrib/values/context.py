@@ -181,7 +181,7 @@ class RunTally(Veiled, msgspec.Struct, dict=True):
         cost = sum(self.cost_per_tool.values())
         return Expense(0, calls, cost, dict(self.per_tool), dict(self.cost_per_tool))
 
-    def settle(self, tool: str, seconds: float) -> None:
+    def add_seconds(self, tool: str, seconds: float) -> None:
         """Add the `seconds` that a finished call took."""
         self.seconds_per_tool[tool] = self.seconds_per_tool.get(tool, 0.0) + seconds
 
