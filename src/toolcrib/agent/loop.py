@@ -683,7 +683,7 @@ class Run:
             return replies[0]
         if step.given:
             self._terms.check_given(step.given)
-        self.tally.take_up(step.elapsed)
+        self.tally.add_stored(step.elapsed)
         if self._streaming and step.reply.text:
             self._watch.text(step.reply.text)
         offer = offer_of(self._client, request, step.reply)

@@ -511,7 +511,7 @@ class Call(Veiled, msgspec.Struct):
     def _take_step_outcome(self, step: CallStep) -> Outcome | AlreadyCompleted:
         """Return the outcome that a step has stored, and count its share of the run's spending."""
         scope, record, outcome = self.scope, step.record, step.outcome
-        scope.tally.take_up(step.elapsed, step.approved)
+        scope.tally.add_stored(step.elapsed, step.approved)
         if step.tainted:
             taint(scope.tally)
         is_made_up = record.emulated and not self.setup.executor.emulates

@@ -185,7 +185,7 @@ class RunTally(Veiled, msgspec.Struct, dict=True):
         """Add the `seconds` that a finished call took."""
         self.seconds_per_tool[tool] = self.seconds_per_tool.get(tool, 0.0) + seconds
 
-    def take_up(self, elapsed: float, approved: Iterable[ToolApproval] = ()) -> None:
+    def add_stored(self, elapsed: float, approved: Iterable[ToolApproval] = ()) -> None:
         """Add what another process did in this run: the seconds taken and run-wide approvals."""
         self.started = min(self.started, time.monotonic() - elapsed)
         self.approved += tuple(approval for approval in approved if approval not in self.approved)
