@@ -353,7 +353,7 @@ async def test_no_step_begins_while_a_kept_one_is_read() -> None:
         return "goes on"
 
     segment = Segment(("run", 0), "fence", 0, lambda *_: "", look)
-    segment.take_up({}, [2])
+    segment.set_stored({}, [2])
     checked = asyncio.create_task(segment.check())
     await asyncio.sleep(0.01)
     with segment.come_to(2):

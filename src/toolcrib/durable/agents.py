@@ -587,7 +587,7 @@ class DurableAgents(Closing):
             self._check(run, state)
             await self._check_shown(run, state)
             earlier = await self._stored_steps(run, range(run.began, run.segment))
-            segment.take_up(earlier, await self._stored_steps(run, [run.segment]))
+            segment.set_stored(earlier, await self._stored_steps(run, [run.segment]))
             deps = None if self._deps is None else self._deps(run)
             drive = agent.team.resumed_drive(state, run.given, deps)
             result = await drive(Listener(on_event, streaming=False))

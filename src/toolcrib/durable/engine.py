@@ -219,7 +219,7 @@ class Segment:
         """Whether the next step had begun before, because a later step is stored."""
         return max(self.unreplayed, default=0) > self._reached
 
-    def take_up(self, earlier: Mapping[int, StoredStep], own: Iterable[int]) -> None:
+    def set_stored(self, earlier: Mapping[int, StoredStep], own: Iterable[int]) -> None:
         """Note which steps of the run are stored, and which of them are the segment's own.
 
         Before that, a stopped run would report none of them.
