@@ -294,7 +294,7 @@ async def test_what_ran_counts_once_however_often_a_state_is_resumed(data: st.Da
                 result = await outer.resume(RunState.from_json(saved), yes)
     begun = {(r.run_id, r.id) for r in sink.records if r.name in ("act", "asks") and has_begun(r)}
     tally = result.state.tally
-    counted = tally.own.plus(tally.inner)
+    counted = tally.own_expense.plus(tally.inner)
     made = sum(counted.per_tool.get(name, 0) for name in ("act", "asks"))
     assert len(world) <= made <= len(begun)  # one that was claimed, and cancelled then, may count
     assert logged or made == len(world)
@@ -387,7 +387,7 @@ async def test_whoever_is_told_of_a_call_has_all_that_it_brings(
         theirs = await told
         one, two = mine.state.tally, theirs.state.tally
         assert mine.records[0].status == "completed"
-        assert two.own.per_tool[mine.records[0].name] == 1
+        assert two.own_expense.per_tool[mine.records[0].name] == 1
         if theirs.records[0].status == "completed":
             assert (two.calls, two.inner, two.tainted) == (one.calls, one.inner, one.tainted)
             assert two.cost == pytest.approx(one.cost)

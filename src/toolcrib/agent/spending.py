@@ -129,7 +129,7 @@ class Spending:
         limit = self._exceeded_limit(expense, resumes=len(new_calls) < len(calls))
         limit = limit or (self._take_outer(expense, definitions) if definitions else None)
         if limit is None:
-            self._promised = self._tally.own.plus(expense)
+            self._promised = self._tally.own_expense.plus(expense)
         return limit
 
     def end_calls(self) -> None:
@@ -227,7 +227,7 @@ class Spending:
     def _reserved(self) -> Expense:
         """What the reply's calls that have not begun will add."""
         promised = self._promised
-        return promised if promised is _NOTHING else promised.plus(self._tally.own, -1)
+        return promised if promised is _NOTHING else promised.plus(self._tally.own_expense, -1)
 
     def _exceeded_limit(self, expense: Expense, *, resumes: bool = False) -> str | None:
         limits, tally, reserved = self._limits, self._tally, self._reserved

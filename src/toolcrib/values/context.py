@@ -175,7 +175,7 @@ class RunTally(Veiled, msgspec.Struct, dict=True):
         self.tokens += spent.usage.input_tokens + spent.usage.output_tokens
 
     @property
-    def own(self) -> Expense:
+    def own_expense(self) -> Expense:
         """The number and cost of the run's own calls."""
         calls = sum(self.per_tool.values())
         cost = sum(self.cost_per_tool.values())

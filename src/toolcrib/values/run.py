@@ -413,7 +413,7 @@ def saved_run(suspended: SuspendedCall) -> RunState:
 
 def spent_in(state: RunState) -> SpentWithin:
     """Return what a run has spent, including agents used as its tools."""
-    own_expense = state.tally.own.plus(Expense(turns=state.turn))
+    own_expense = state.tally.own_expense.plus(Expense(turns=state.turn))
     return SpentWithin(own_expense.plus(state.tally.inner), state.usage)
 
 
