@@ -258,7 +258,7 @@ class ConversationHistory:
         answered_ids = {message.call_id for message in self._messages[position + 1 :]}
         return [c for c in self._messages[position].tool_calls if c.id not in answered_ids]
 
-    def settle(
+    def add_results(
         self,
         outcomes: Mapping[str, Outcome],
         error: CallError | None = None,
@@ -448,7 +448,7 @@ def settled_messages(state: RunState) -> tuple[Message, ...]:
     history = ConversationHistory(split_system(state.messages)[1], lambda call: call.arguments)
     if history.unanswered():
         errors = dict.fromkeys(state.suspended, _PART_WAITS)
-        history.settle({}, _WAITS, errors=errors, untrusted=state.tally.tainted)
+        history.add_results({}, _WAITS, errors=errors, untrusted=state.tally.tainted)
     return (*history.messages, *state.arrived)
 
 

@@ -578,9 +578,9 @@ class Run:
                 self._history.append(verdict.result, untrusted=self.tally.tainted)
                 return True
             errors = {verdict.result.call_id or "": _TOO_EARLY}
-            self._history.settle({}, errors=errors, untrusted=self.tally.tainted)
+            self._history.add_results({}, errors=errors, untrusted=self.tally.tainted)
         elif verdict is not None:
-            self._history.settle({}, errors=verdict, untrusted=self.tally.tainted)
+            self._history.add_results({}, errors=verdict, untrusted=self.tally.tainted)
             if not self._history.unanswered():
                 self._count_correction("corrections")
         return False
@@ -863,7 +863,7 @@ class Run:
         return self._state()
 
     def _add_results(self, error: CallError | None = None) -> None:
-        self._history.settle(
+        self._history.add_results(
             self._watch.outcomes,
             error,
             loads=self._toolbox.loads,
