@@ -92,12 +92,12 @@ class Reading:
     """
 
     def __enter__(self) -> Self:
-        self._in_use = _descriptors.settle()
+        self._in_use = _descriptors.close_unused()
         return self
 
     def __exit__(self, *_: object) -> None:
         with suppress(OSError):  # a later call closes what stays open
-            _descriptors.settle()
+            _descriptors.close_unused()
 
     @contextmanager
     def file(self, name: str, folder: int) -> Iterator[BinaryIO]:
@@ -115,7 +115,7 @@ class Reading:
                 yield stream
         finally:
             if _descriptors.leave(descriptor) >= _MAX_UNCLOSED:
-                self._in_use = _descriptors.settle()
+                self._in_use = _descriptors.close_unused()
 
     def _check(self, status: os.stat_result) -> None:
         if stat.S_ISDIR(status.st_mode):
@@ -152,7 +152,7 @@ class _Descriptors:
             self._unclosed.add(descriptor)
             return len(self._unclosed)
 
-    def settle(self) -> frozenset[_Identity]:
+    def close_unused(self) -> frozenset[_Identity]:
         """Close the files that are read no more and free; return those that others have open."""
         with self._lock:
             open_files = _open_files()
