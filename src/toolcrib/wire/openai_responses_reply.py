@@ -45,7 +45,7 @@ CallPath: TypeAlias = tuple[str | int, ...]
 """The path of a call in the JSON of an event or a body."""
 
 
-class Growing:
+class GrowingText:
     """Text that comes in pieces and then, perhaps, once more as a whole."""
 
     __slots__ = ("_pieces", "size")
@@ -62,7 +62,7 @@ class Growing:
             self._pieces.append(piece)
             self.size += len(piece)
 
-    def settle(self, complete_text: str) -> str:
+    def complete_with(self, complete_text: str) -> str:
         """Take the whole text, unless it is empty; return what the pieces lacked of it."""
         if not complete_text:
             return ""
@@ -92,14 +92,14 @@ class Item(msgspec.Struct, eq=False):
     name: str = ""
     own_name: str = ""
     phase: object = None
-    arguments: Growing = msgspec.field(default_factory=Growing)
+    arguments: GrowingText = msgspec.field(default_factory=GrowingText)
     initial_arguments: str = ""
     streamed: list[str] = []
     copies: list[str] = []
     is_doubtful: bool = False
     is_cut: bool = False
     has_gap: bool = False
-    texts: dict[int, Growing] = {}
+    texts: dict[int, GrowingText] = {}
     is_settled: bool = False
     is_listed: bool = False
     is_missing: bool = False
@@ -166,8 +166,8 @@ class Item(msgspec.Struct, eq=False):
             continues = text.startswith(initial) or initial.startswith(text)
             self.is_doubtful = self.is_doubtful or not (continues or same_json(initial, text))
 
-    def text(self, position: int) -> Growing:
-        return self.texts.setdefault(position, Growing())
+    def text(self, position: int) -> GrowingText:
+        return self.texts.setdefault(position, GrowingText())
 
 
 class Items:
@@ -440,7 +440,7 @@ class Output:
         text = item.text(position if type(position) is int else 0)
         delta = _string(event, "delta")
         text.add(delta)
-        rest = text.settle(_string(event, "refusal" if is_refusal else "text"))
+        rest = text.complete_with(_string(event, "refusal" if is_refusal else "text"))
         _show(delta + rest, parts)
         self.refused = self.refused or (is_refusal and text.size > 0)
 
@@ -496,7 +496,7 @@ class Output:
             self._settle_arguments(item, self._arguments(form, item.kind, path), parts)
         for position, text, is_refusal in texts_of(form):
             self.refused = self.refused or (is_refusal and bool(text))
-            _show(item.text(position).settle(text), parts)
+            _show(item.text(position).complete_with(text), parts)
 
     def _compare_with_copy(self, item: Item, form: dict[str, Any], path: CallPath) -> None:
         """Compare an item with its copy in the complete response, which repeats the stream."""
@@ -545,7 +545,7 @@ class Output:
         item.is_settled = True
         if arguments:
             item.copies.append(arguments)
-        _show_arguments(item, item.arguments.settle(arguments), parts)
+        _show_arguments(item, item.arguments.complete_with(arguments), parts)
 
     def _arguments(self, form: dict[str, Any], kind: str, path: CallPath) -> str:
         """Return the arguments in an item or event, as text; values keep their bytes."""
