@@ -441,7 +441,7 @@ class AnthropicReply(BlockReply[ContentBlock]):
             self.ending.note_call()
             self._calls.take_piece(block.number, str(provider_id), name, "")
             text = form.get("input")
-            block.given = text if isinstance(text, str) else tool_input
+            block.initial_input = text if isinstance(text, str) else tool_input
         elif block.kind == "text" and (text := form.get("text")):
             if not isinstance(text, str):
                 raise WireError("the text of a block is not text")
@@ -486,7 +486,7 @@ class AnthropicReply(BlockReply[ContentBlock]):
         The input that came with the beginning counts if none followed (gajae-code#1895). If both
         came, they must be the same.
         """
-        tool_input, block.given = block.given, ""
+        tool_input, block.initial_input = block.initial_input, ""
         if block.bare and not (tool_input or block.input):
             self._calls.doubt(block.number, CONTRADICTORY)
         if not tool_input:

@@ -28,12 +28,21 @@ _B = TypeVar("_B", bound="GrowingBlock")
 class GrowingBlock(ABC):
     """A block that may still grow; `form` is its first form, `number` its place in the reply.
 
-    `call` holds the members of a call that the provider does not run itself. `given` is the input
-    that came with its beginning, as text, until it has been taken. `stopped` says that the provider
-    declared the block complete.
+    `call` holds the members of a call that the provider does not run itself. `initial_input` is the
+    input that came with its beginning, as text, until it has been taken. `stopped` says that the
+    provider declared the block complete.
     """
 
-    __slots__ = ("_citations", "_pieces", "call", "form", "given", "kind", "number", "stopped")
+    __slots__ = (
+        "_citations",
+        "_pieces",
+        "call",
+        "form",
+        "initial_input",
+        "kind",
+        "number",
+        "stopped",
+    )
 
     id_key: ClassVar[str]
 
@@ -44,7 +53,7 @@ class GrowingBlock(ABC):
         self.form = form
         self.kind = kind
         self.call = call
-        self.given = ""
+        self.initial_input = ""
         self.stopped = False
         self._pieces: dict[str, list[str]] = {}
         self._citations: list[Any] = []
@@ -115,7 +124,7 @@ class BlockReply(ABC, Generic[_B]):
         tool_input = tool_input if tool_input.strip("{} \t\r\n") else ""
         previous = self._by_index.get(index)
         if previous is not None and previous.is_repeated_by(call):
-            if tool_input != previous.given:
+            if tool_input != previous.initial_input:
                 self._calls.doubt(previous.number, CONTRADICTORY)
             return
         block = self._begin(form, index, tool_input, parts)
