@@ -93,10 +93,10 @@ def delta_of(delta: dict[str, Any]) -> tuple[str, str]:
 class ContentBlock(GrowingBlock):
     """A block of Anthropic's; `input` is the input of a call's deltas.
 
-    `bare` says that the first delta contained only its type.
+    `began_bare` says that the first delta contained only its type.
     """
 
-    __slots__ = ("bare", "input")
+    __slots__ = ("began_bare", "input")
 
     id_key = "id"
 
@@ -105,7 +105,7 @@ class ContentBlock(GrowingBlock):
         kind = kind if isinstance(kind, str) else ""
         super().__init__(number, form, kind, _call_in(form))
         self.input: list[str] = []
-        self.bare = False
+        self.began_bare = False
 
     def is_bare(self, delta: dict[str, Any], member: str) -> bool:
         """Return whether a delta is the empty one with which Anthropic begins each input.
@@ -113,11 +113,11 @@ class ContentBlock(GrowingBlock):
         Gateways that omit empty members send it bare. If a piece was lost there, the input is not
         JSON.
         """
-        is_first = not (self.bare or self.input)
-        self.bare = self.bare or (
+        is_first = not (self.began_bare or self.input)
+        self.began_bare = self.began_bare or (
             is_first and member == "partial_json" and delta.keys() == {"type"}
         )
-        return is_first and self.bare
+        return is_first and self.began_bare
 
     def takes(self, kind: str) -> bool:
         """Return whether this block may take a delta for blocks of that kind."""
@@ -487,7 +487,7 @@ class AnthropicReply(BlockReply[ContentBlock]):
         came, they must be the same.
         """
         tool_input, block.initial_input = block.initial_input, ""
-        if block.bare and not (tool_input or block.input):
+        if block.began_bare and not (tool_input or block.input):
             self._calls.doubt(block.number, CONTRADICTORY)
         if not tool_input:
             return
