@@ -73,7 +73,7 @@ def test_a_value_without_end_is_stopped(piece: bytes) -> None:
 def test_lines_that_begin_no_value_are_foreign() -> None:
     stream = LineStream()
     stream.feed(b'<html>\n{"a":1}\n\n{"b":\n2\n}\ndata: {}\n')
-    assert stream.foreign == 2
+    assert stream.foreign_lines == 2
 
 
 def test_many_short_lines_are_not_one_long_one() -> None:

@@ -99,4 +99,4 @@ def test_many_small_events_are_under_the_limit() -> None:
 def test_foreign_lines_are_counted() -> None:
     stream = EventStream()
     stream.feed(b"Not Found\n: fine\nid: 1\n<p>\n")
-    assert stream.foreign == 2
+    assert stream.foreign_lines == 2

@@ -110,9 +110,9 @@ class MakeBuilder(Protocol):
 
 
 class Frames(Protocol):
-    """Splits a stream into events; `foreign` counts lines that belong to none."""
+    """Splits a stream into events; `foreign_lines` counts lines that belong to none."""
 
-    foreign: int
+    foreign_lines: int
 
     def feed(self, data: bytes) -> list[Event]: ...
 
@@ -247,7 +247,7 @@ class StreamDecoder:
                     self._has_more = self._has_more or _has_content(event)
                     continue
                 taken_data.append(event.data)
-                self._foreign_count = event.foreign
+                self._foreign_count = event.foreign_lines
                 self._take_event(event, parts)
             self._record.add(taken_data)
         except ClientError as failure:
@@ -268,13 +268,13 @@ class StreamDecoder:
         if not self.done:
             self._take_last_event()
             ending.torn = ending.torn or not clean
-            self._foreign_count = self._frames.foreign
+            self._foreign_count = self._frames.foreign_lines
         # Text between events is from somebody else, such as a gateway's error, or the remains of an
         # event.
         ending.torn = ending.torn or self._foreign_count > 0
         if self._failure is not None:
             raise self._failure
-        if not self._builder.is_recognized and (self._has_event or self._frames.foreign):
+        if not self._builder.is_recognized and (self._has_event or self._frames.foreign_lines):
             raise WireError(
                 "the reply is neither JSON nor an event stream in the format of this wire"
             )

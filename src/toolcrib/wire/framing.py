@@ -25,19 +25,19 @@ _FIELDS = (b"data", b"event", b"id", b"retry")
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
-    """One event; the lines of its data are joined by line feeds. `foreign` counts the lines before
-    its end that belong to no event."""
+    """One event; the lines of its data are joined by line feeds. `foreign_lines` counts the lines
+    before its end that belong to no event."""
 
     name: bytes
     data: bytes
-    foreign: int = 0
+    foreign_lines: int = 0
 
 
 class EventStream:
     """Splits a stream into events.
 
-    `foreign` counts lines that are not a field, errors without a text, and events with nothing but
-    a bare `data`, which is what remains of a line that was broken after it.
+    `foreign_lines` counts lines that are not a field, errors without a text, and events with
+    nothing but a bare `data`, which is what remains of a line that was broken after it.
     """
 
     __slots__ = (
@@ -49,11 +49,11 @@ class EventStream:
         "_name",
         "_start",
         "_tail",
-        "foreign",
+        "foreign_lines",
     )
 
     def __init__(self, limit: int = MAX_BYTES) -> None:
-        self.foreign = 0
+        self.foreign_lines = 0
         self._limit = limit
         self._tail: list[bytes] = []
         self._data: list[bytes] = []
@@ -104,14 +104,14 @@ class EventStream:
         for line in lines:
             if not line:
                 if data:
-                    self.foreign += self._bare and not any(data)
+                    self.foreign_lines += self._bare and not any(data)
                     self._bare = False
                     event_data = data[0] if len(data) == 1 else b"\n".join(data)
-                    events.append(Event(self._name, event_data, self.foreign))
+                    events.append(Event(self._name, event_data, self.foreign_lines))
                     data.clear()
                     held_size = 0
                 elif self._name == b"error":
-                    self.foreign += 1  # an error without a text is still an error
+                    self.foreign_lines += 1  # an error without a text is still an error
                 self._name = b""
                 continue
             if line[:5] == b"data:":
@@ -134,7 +134,7 @@ class EventStream:
             self._bare = True
             return len(line)
         elif field and field not in _FIELDS and not line.isspace():
-            self.foreign += 1  # blanks keep a connection open
+            self.foreign_lines += 1  # blanks keep a connection open
         return 0
 
     def _hold(self, size: int) -> None:
@@ -158,13 +158,13 @@ _SPACE = b" \t\r"
 
 
 class LineStream:
-    """Splits a stream into values, as events without a name. `foreign` counts lines that begin
-    none."""
+    """Splits a stream into values, as events without a name. `foreign_lines` counts lines that
+    begin none."""
 
-    __slots__ = ("_held", "_limit", "_open", "_start", "_tail", "foreign")
+    __slots__ = ("_held", "_limit", "_open", "_start", "_tail", "foreign_lines")
 
     def __init__(self, limit: int = MAX_BYTES) -> None:
-        self.foreign = 0
+        self.foreign_lines = 0
         self._limit = limit
         self._tail: list[bytes] = []
         self._open: list[bytes] = []
@@ -208,7 +208,7 @@ class LineStream:
         value = line.lstrip(_SPACE)
         if not value:
             return None
-        self.foreign += not value.startswith(b"{")
+        self.foreign_lines += not value.startswith(b"{")
         return Event(b"", value)
 
     def _hold(self, piece: bytes) -> None:
@@ -240,10 +240,10 @@ class FrameStream:
     """Splits a stream into events. An event's name is its `:event-type`, its data is the frame's
     payload."""
 
-    __slots__ = ("_fault", "_held", "_need", "_pieces", "foreign")
+    __slots__ = ("_fault", "_held", "_need", "_pieces", "foreign_lines")
 
     def __init__(self) -> None:
-        self.foreign = 0
+        self.foreign_lines = 0
         self._pieces: list[bytes] = []
         self._held = 0
         self._need = _PRELUDE.size
