@@ -42,12 +42,12 @@ class EventStream:
 
     __slots__ = (
         "_after_cr",
-        "_bare",
         "_data",
-        "_held",
+        "_has_bare_data",
+        "_held_size",
+        "_is_start",
         "_limit",
         "_name",
-        "_start",
         "_tail",
         "foreign_lines",
     )
@@ -57,11 +57,11 @@ class EventStream:
         self._limit = limit
         self._tail: list[bytes] = []
         self._data: list[bytes] = []
-        self._held = 0
+        self._held_size = 0
         self._name = b""
-        self._bare = False
+        self._has_bare_data = False
         self._after_cr = False
-        self._start = True
+        self._is_start = True
 
     def feed(self, data: bytes) -> list[Event]:
         """Return the events that ended with `data`. Raises WireError for one over the size
@@ -74,7 +74,7 @@ class EventStream:
             self._hold(len(data) + 1)
             return []
         if self._tail:
-            self._held -= sum(map(len, self._tail)) + len(self._tail)
+            self._held_size -= sum(map(len, self._tail)) + len(self._tail)
             self._tail.append(data)
             data = b"".join(self._tail)
             self._tail = []
@@ -97,15 +97,15 @@ class EventStream:
 
     def _events_in(self, lines: list[bytes]) -> list[Event]:
         events: list[Event] = []
-        if self._start and lines:
-            self._start = False
+        if self._is_start and lines:
+            self._is_start = False
             lines[0] = lines[0].removeprefix(_BOM)
-        data, held_size = self._data, self._held
+        data, held_size = self._data, self._held_size
         for line in lines:
             if not line:
                 if data:
-                    self.foreign_lines += self._bare and not any(data)
-                    self._bare = False
+                    self.foreign_lines += self._has_bare_data and not any(data)
+                    self._has_bare_data = False
                     event_data = data[0] if len(data) == 1 else b"\n".join(data)
                     events.append(Event(self._name, event_data, self.foreign_lines))
                     data.clear()
@@ -121,7 +121,7 @@ class EventStream:
                 held_size += self._take_field(line)
             if held_size > self._limit:
                 raise self._too_large()
-        self._held = held_size
+        self._held_size = held_size
         return events
 
     def _take_field(self, line: bytes) -> int:
@@ -131,15 +131,15 @@ class EventStream:
             self._name = value.removeprefix(b" ")
         elif line == b"data":
             self._data.append(b"")
-            self._bare = True
+            self._has_bare_data = True
             return len(line)
         elif field and field not in _FIELDS and not line.isspace():
             self.foreign_lines += 1  # blanks keep a connection open
         return 0
 
     def _hold(self, size: int) -> None:
-        self._held += size
-        if self._held > self._limit:
+        self._held_size += size
+        if self._held_size > self._limit:
             raise self._too_large()
 
     def _too_large(self) -> WireError:
@@ -161,15 +161,15 @@ class LineStream:
     """Splits a stream into values, as events without a name. `foreign_lines` counts lines that
     begin none."""
 
-    __slots__ = ("_held", "_limit", "_open", "_start", "_tail", "foreign_lines")
+    __slots__ = ("_held_size", "_is_start", "_limit", "_open_lines", "_tail", "foreign_lines")
 
     def __init__(self, limit: int = MAX_BYTES) -> None:
         self.foreign_lines = 0
         self._limit = limit
         self._tail: list[bytes] = []
-        self._open: list[bytes] = []
-        self._held = 0
-        self._start = True
+        self._open_lines: list[bytes] = []
+        self._held_size = 0
+        self._is_start = True
 
     def feed(self, data: bytes) -> list[Event]:
         """Return the values that ended with `data`. Raises WireError for one over the size
@@ -188,23 +188,23 @@ class LineStream:
     def close(self) -> Event | None:
         """Return the value that was left without an end, complete or not."""
         event = self._event_of(b"".join(self._tail)) if self._tail else None
-        if event is None and self._open:
-            event = Event(b"", b"\n".join(self._open))
-        self._tail, self._open = [], []
+        if event is None and self._open_lines:
+            event = Event(b"", b"\n".join(self._open_lines))
+        self._tail, self._open_lines = [], []
         return event
 
     def _event_of(self, line: bytes) -> Event | None:
-        if self._start:
-            self._start = False
+        if self._is_start:
+            self._is_start = False
             line = line.removeprefix(_BOM)
         line = line.rstrip(_SPACE)
         begins_value = line.startswith(b"{") and not line.endswith(b"}")
-        if self._open or begins_value:
-            self._open.append(line)
+        if self._open_lines or begins_value:
+            self._open_lines.append(line)
             if begins_value or not line.startswith(b"}"):
                 return None
-            line, self._open = b"\n".join(self._open), []
-        self._held = 0
+            line, self._open_lines = b"\n".join(self._open_lines), []
+        self._held_size = 0
         value = line.lstrip(_SPACE)
         if not value:
             return None
@@ -213,8 +213,8 @@ class LineStream:
 
     def _hold(self, piece: bytes) -> None:
         self._tail.append(piece)
-        self._held += len(piece) + 1
-        if self._held > self._limit:
+        self._held_size += len(piece) + 1
+        if self._held_size > self._limit:
             raise WireError(f"one line of the stream is larger than {self._limit} bytes")
 
 
@@ -240,13 +240,13 @@ class FrameStream:
     """Splits a stream into events. An event's name is its `:event-type`, its data is the frame's
     payload."""
 
-    __slots__ = ("_fault", "_held", "_need", "_pieces", "foreign_lines")
+    __slots__ = ("_fault", "_held_size", "_needed_size", "_pieces", "foreign_lines")
 
     def __init__(self) -> None:
         self.foreign_lines = 0
         self._pieces: list[bytes] = []
-        self._held = 0
-        self._need = _PRELUDE.size
+        self._held_size = 0
+        self._needed_size = _PRELUDE.size
         self._fault: WireError | None = None
 
     def feed(self, data: bytes) -> list[Event]:
@@ -255,8 +255,8 @@ class FrameStream:
         if self._fault is not None:
             raise self._fault
         self._pieces.append(data)
-        self._held += len(data)
-        if self._held < self._need:
+        self._held_size += len(data)
+        if self._held_size < self._needed_size:
             return []
         return self._split(b"".join(self._pieces))
 
@@ -267,24 +267,26 @@ class FrameStream:
         """
         if self._fault is not None:
             raise self._fault
-        return _TORN_FRAME if self._held else None
+        return _TORN_FRAME if self._held_size else None
 
     def _split(self, data: bytes) -> list[Event]:
         events: list[Event] = []
         offset, size = 0, len(data)
         try:
             while True:
-                self._need = _PRELUDE.size
-                if size - offset < self._need:
+                self._needed_size = _PRELUDE.size
+                if size - offset < self._needed_size:
                     break
-                self._need, headers = _lengths(data, offset)
-                if size - offset < self._need:
+                self._needed_size, headers = _lengths(data, offset)
+                if size - offset < self._needed_size:
                     break
-                events.append(_event(data[offset : offset + self._need], _PRELUDE.size + headers))
-                offset += self._need
+                events.append(
+                    _event(data[offset : offset + self._needed_size], _PRELUDE.size + headers)
+                )
+                offset += self._needed_size
         except WireError as fault:
             self._fault = fault
-        self._pieces, self._held = [data[offset:]] if offset < size else [], size - offset
+        self._pieces, self._held_size = [data[offset:]] if offset < size else [], size - offset
         return events
 
 
