@@ -35,11 +35,11 @@ _KNOWN_MEMBERS = _VALUE_TYPES.keys() | {"jsonPath", "willContinue"}
 class _GrowingText:
     """A string that may still grow."""
 
-    __slots__ = ("grows", "pieces")
+    __slots__ = ("is_growing", "pieces")
 
     def __init__(self) -> None:
         self.pieces: list[str] = []
-        self.grows = True
+        self.is_growing = True
 
 
 class PartialArguments:
@@ -88,16 +88,16 @@ class PartialArguments:
             self._set_value(holder, last, value)
             return
         text = None if _is_new(holder, last) else holder[last]
-        if isinstance(text, _GrowingText) and not text.grows and not piece.get("willContinue"):
+        if isinstance(text, _GrowingText) and not text.is_growing and not piece.get("willContinue"):
             self.is_contradictory |= "".join(text.pieces) != value
             return
-        if not isinstance(text, _GrowingText) or not text.grows:
+        if not isinstance(text, _GrowingText) or not text.is_growing:
             self.is_contradictory |= text is not None or not _is_new(holder, last)
             _put(holder, last, text := _GrowingText())
             self._growing += 1
         text.pieces.append(value)
         if not piece.get("willContinue"):
-            text.grows = False
+            text.is_growing = False
             self._growing -= 1
 
     def _set_value(self, holder: Any, step: str | int, value: Any) -> None:
