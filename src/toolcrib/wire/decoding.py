@@ -184,12 +184,12 @@ class WholeDecoder(msgspec.Struct, eq=False):
 class _EventRecord:
     """The data of the events that a reply was made of: a digest of all, and the first of them."""
 
-    __slots__ = ("_digest", "_kept", "_size")
+    __slots__ = ("_digest", "_first_events", "_size")
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
         self._size = 0
-        self._kept: list[bytes] = []
+        self._first_events: list[bytes] = []
 
     def add(self, events: list[bytes]) -> None:
         self._digest.update(b"".join(data + b"\n" for data in events))
@@ -199,10 +199,10 @@ class _EventRecord:
         for data in events:
             self._size += len(data) + 1
             if self._size <= MAX_KEPT:
-                self._kept.append(data)
+                self._first_events.append(data)
 
     def texts(self) -> tuple[str, ...]:
-        return tuple(data.decode("utf-8", "replace") for data in self._kept)
+        return tuple(data.decode("utf-8", "replace") for data in self._first_events)
 
     def reference(self) -> PayloadRef:
         return PayloadRef(self._digest.hexdigest(), self._size)
