@@ -82,38 +82,38 @@ class Marks:
 class Cursor:
     """A place in a text. `start` begins an attempt, whose text `stop` returns."""
 
-    __slots__ = ("_before", "_from", "at", "ended", "text")
+    __slots__ = ("_attempt_start", "_attempt_texts", "at", "ended", "text")
 
     def __init__(self, text: str = "", *, ended: bool = False) -> None:
         self.text = text
         self.at = 0
         self.ended = ended
-        self._before: list[str] | None = None
-        self._from = 0
+        self._attempt_texts: list[str] | None = None
+        self._attempt_start = 0
 
     def feed(self, text: str) -> None:
-        if self._before is not None:
-            self._before.append(self.text[self._from : self.at])
+        if self._attempt_texts is not None:
+            self._attempt_texts.append(self.text[self._attempt_start : self.at])
         self.text = self.text[self.at :] + text
-        self.at = self._from = 0
+        self.at = self._attempt_start = 0
 
     def start(self, back: int = 0) -> None:
         """Begin an attempt here, or `back` characters earlier."""
-        self._before = []
-        self._from = self.at - back
+        self._attempt_texts = []
+        self._attempt_start = self.at - back
 
     def stop(self) -> str:
         """End the attempt, and return what it has read."""
-        raw = "".join(self._before or ()) + self.text[self._from : self.at]
-        self._before = None
+        raw = "".join(self._attempt_texts or ()) + self.text[self._attempt_start : self.at]
+        self._attempt_texts = None
         return raw
 
     def rewind(self) -> None:
         """End the attempt, so that its text is read again."""
-        if self._before:
-            self.text = "".join(self._before) + self.text[self._from :]
-            self._from = 0
-        self.at, self._before = self._from, None
+        if self._attempt_texts:
+            self.text = "".join(self._attempt_texts) + self.text[self._attempt_start :]
+            self._attempt_start = 0
+        self.at, self._attempt_texts = self._attempt_start, None
 
     def more(self) -> Asking[None]:
         """Wait for text. Raises EndedError if none can come."""
