@@ -323,12 +323,12 @@ async def test_a_yes_with_which_a_call_has_begun_is_used_up(logged: bool) -> Non
         outer = waits.request
         given = {outer.id: Approve("ada")}
         began = await runner.exec(
-            asked, scope=CallScope(tally, answers=given, asked={outer.id: outer})
+            asked, scope=CallScope(tally, answers=given, questions={outer.id: outer})
         )
         assert isinstance(began, Waiting)
         assert (began.request.tool, ran) == ("pay", ["x"])
         again = await runner.exec(
-            asked, scope=CallScope(tally, answers=given, asked={outer.id: outer})
+            asked, scope=CallScope(tally, answers=given, questions={outer.id: outer})
         )
         assert (again.record.status, ran) == ("failed", ["x"])
         assert again.record.error is not None
@@ -338,7 +338,7 @@ async def test_a_yes_with_which_a_call_has_begun_is_used_up(logged: bool) -> Non
         scope = CallScope(
             tally,
             answers=both,
-            asked={outer.id: outer, inner.id: inner},
+            questions={outer.id: outer, inner.id: inner},
             suspended={"1": began.suspended} if began.suspended else {},
         )
         done = await runner.exec(asked, scope=scope)

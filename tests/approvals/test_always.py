@@ -1197,7 +1197,7 @@ async def test_a_call_that_was_cut_says_by_which_rule_it_began(
 
 def answering(question: ApprovalRequest) -> CallScope:
     tally = RunTally("run", "nonce") if question.run_id else RunTally("")
-    return CallScope(tally, answers={question.id: YES}, asked={question.id: question})
+    return CallScope(tally, answers={question.id: YES}, questions={question.id: question})
 
 
 class BeginsOnly:

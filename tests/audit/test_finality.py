@@ -260,7 +260,7 @@ async def test_two_resumes_at_once_have_one_story(url: str) -> None:
             )
             yes = scope(
                 answers={waits.request.id: Approve(by="grace")},
-                asked={waits.request.id: waits.request},
+                questions={waits.request.id: waits.request},
             )
             outcomes = await asyncio.gather(
                 *(ToolRunner([pay], sinks=[log]).exec(call, scope=yes) for _ in range(2))

@@ -109,7 +109,7 @@ async def test_an_answered_question_is_used_up(
         return Deny("closed")
 
     async def answered(runner: ToolRunner, answer: Answer) -> Completed | Failed:
-        scope = CallScope(RunTally("r"), answers={asked.id: answer}, asked={asked.id: asked})
+        scope = CallScope(RunTally("r"), answers={asked.id: answer}, questions={asked.id: asked})
         outcome = await runner.exec(CALL, caller=Caller("ada"), scope=scope)
         assert isinstance(outcome, Completed | Failed)
         return outcome
@@ -139,7 +139,7 @@ async def test_an_edit_is_told_with_the_outcome_whoever_is_given_it(tmp_path: Pa
     """In the process that made the call, and in one that has the outcome from the log."""
     asked = requested()
     given = Approve("ada", {"path": "b", "password": "***"})
-    scope = CallScope(RunTally("r"), answers={asked.id: given}, asked={asked.id: asked})
+    scope = CallScope(RunTally("r"), answers={asked.id: given}, questions={asked.id: asked})
     async with AuditLog(f"sqlite:///{tmp_path}/log.db") as log:
         one, another = (ToolRunner([delete], sinks=[log]) for _ in range(2))
         outcomes = [
@@ -171,7 +171,7 @@ async def test_an_edit_that_runs_elsewhere_is_told_with_its_arguments(
 
     asked = requested()
     given = Approve("ada", {"path": "b", "password": "***"})
-    scope = CallScope(RunTally("r"), answers={asked.id: given}, asked={asked.id: asked})
+    scope = CallScope(RunTally("r"), answers={asked.id: given}, questions={asked.id: asked})
     async with AuditLog(f"sqlite:///{tmp_path}/log.db") as log:
         one = ToolRunner([slow], sinks=[log])
         running = asyncio.create_task(one.exec(CALL, caller=Caller("ada"), scope=scope))
@@ -203,7 +203,7 @@ async def test_an_edit_of_a_call_that_runs_in_this_process_is_not_said_to_have_n
 
     asked = requested()
     given = Approve("ada", {"path": "b"})
-    scope = CallScope(RunTally("r"), answers={asked.id: given}, asked={asked.id: asked})
+    scope = CallScope(RunTally("r"), answers={asked.id: given}, questions={asked.id: asked})
     runner = ToolRunner([slow])
     running = asyncio.create_task(runner.exec(CALL, caller=Caller("ada"), scope=scope))
     await began.wait()
@@ -232,7 +232,7 @@ async def test_who_did_not_answer_may_still_do_so() -> None:
     asked = requested()
     runner = ToolRunner([delete])
     for answers in ({}, {asked.id: Approve("ada")}):
-        scope = CallScope(RunTally("r"), answers=answers, asked={asked.id: asked})
+        scope = CallScope(RunTally("r"), answers=answers, questions={asked.id: asked})
         outcome = await runner.exec(CALL, caller=Caller("ada"), scope=scope)
     assert isinstance(outcome, Completed)
 

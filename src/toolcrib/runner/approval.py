@@ -338,7 +338,7 @@ async def answer_to(
     asked. A yes expires with its question, unless the call has already begun with it. `failed` is
     called with what the approver raised.
     """
-    _check_same(scope.asked.get(request.id, request), request)
+    _check_same(scope.questions.get(request.id, request), request)
     suspended = scope.suspended.get(request.call_id)
     if suspended is not None and suspended.approval is not None:
         asked_request, yes = suspended.approval
@@ -456,7 +456,7 @@ def own_request(request: ApprovalRequest) -> ApprovalRequest:
 def _other_answered_request(request: ApprovalRequest, scope: CallScope) -> ApprovalRequest | None:
     earlier = (
         asked
-        for id_, asked in scope.asked_about(request.call_id)
+        for id_, asked in scope.questions_about(request.call_id)
         if id_ != request.id and id_ in scope.answers
     )
     return next(earlier, None)

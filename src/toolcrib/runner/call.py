@@ -621,7 +621,7 @@ class Call(Veiled, msgspec.Struct):
         if self.ask_reasons:
             self.ask_reasons = {}
         decision = decide(self.setup.at_once, hydrated, context, looked_up, self.ask_reasons)
-        if scope.suspended or scope.asked:
+        if scope.suspended or scope.questions:
             decision = self._require_answer(hydrated.call.id, decision)
         self.facts.decision = decision
         return decision
@@ -631,7 +631,9 @@ class Call(Veiled, msgspec.Struct):
         is_answered = suspended is not None and suspended.approval is not None
         if suspended is not None and not is_answered and isinstance(decision, Ask):
             return _RESUMED
-        if isinstance(decision, Allow) and (is_answered or any(self.scope.asked_about(call_id))):
+        if isinstance(decision, Allow) and (
+            is_answered or any(self.scope.questions_about(call_id))
+        ):
             return Ask("somebody was asked about this call before", "standard")
         return decision
 
@@ -907,7 +909,7 @@ class Call(Veiled, msgspec.Struct):
         model's arguments are not at fault.
         """
         digest = "" if rejected.definition is None else rejected.definition.digest
-        id_, request = next(self.scope.asked_about(rejected.call.id), ("", None))
+        id_, request = next(self.scope.questions_about(rejected.call.id), ("", None))
         if request is None or request.definition_digest == digest:
             return Stopped(rejection(rejected))
         self.facts.approval_id = id_

@@ -134,7 +134,7 @@ class CallQuestion(msgspec.Struct):
             # all that a rule would answer
             reason = "; ".join(ask_reasons.values()) or request.reason
             request = msgspec.structs.replace(request, always=True, reason=reason)
-        earlier = scope.asked.get(request.id)
+        earlier = scope.questions.get(request.id)
         if earlier is not None:
             request = as_asked_before(request, earlier, answered=request.id in scope.answers)
         return CallQuestion(setup, facts, caller, hydrated, request, setup.rules)
@@ -185,7 +185,7 @@ class CallQuestion(msgspec.Struct):
         if setup.rules is None:
             return None
         key = key_of(request.run_id, request.call_id)
-        asked_before = key in setup.cache.asked or any(facts.scope.asked_about(request.call_id))
+        asked_before = key in setup.cache.asked or any(facts.scope.questions_about(request.call_id))
         if self.rules is not None and request.always and not asked_before:
             call = asked_call(self.hydrated, request, facts.scope.tally)
             rule = await rule_for(self.rules, call, self._failed)

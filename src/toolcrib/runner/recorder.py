@@ -211,7 +211,7 @@ class CallFacts(msgspec.Struct, gc=False):
 
     def _note_answer(self) -> None:
         """Note an edit that was given in advance for a call that ended before the edit was read."""
-        for id_, request in self.scope.asked_about(self.hydrated.call.id):
+        for id_, request in self.scope.questions_about(self.hydrated.call.id):
             answer = self.scope.answers.get(id_)
             if isinstance(answer, Approve) and not request.expired() and _is_edit(answer, request):
                 self.approved_by, self.approval_id, self.edit = answer.by, id_, "unread"

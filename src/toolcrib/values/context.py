@@ -358,7 +358,7 @@ def with_retries(
 class CallScope(msgspec.Struct, frozen=True):
     """Holds what a run adds to its calls: a tally, an observer, and answers of approvers in advance.
 
-    `asked` holds the requests that these answers belong to, by id. A request expires at its own
+    `questions` holds the requests that these answers belong to, by id. A request expires at its own
     deadline, and a call that has one does not run without an answer. `origin` is the turn that made
     the call, `choice` says why its tools were offered, and `attachments` are the long texts that
     both refer to. `approver` replaces the runner's own. `suspended` holds, by call id, the calls
@@ -377,7 +377,7 @@ class CallScope(msgspec.Struct, frozen=True):
 
     tally: RunTally
     answers: Mapping[str, Answer] = _NOTHING
-    asked: Mapping[str, ApprovalRequest] = _NOTHING
+    questions: Mapping[str, ApprovalRequest] = _NOTHING
     observer: Observer | None = None
     origin: Origin | None = None
     choice: Choice | None = None
@@ -399,22 +399,22 @@ class CallScope(msgspec.Struct, frozen=True):
     def may_have_begun(self) -> bool:
         """Whether a call of the run may have begun earlier, for example in a process that is gone.
         True if the run has steps or continues from a saved state."""
-        return self.steps is not None or self.resumed or bool(self.asked or self.suspended)
+        return self.steps is not None or self.resumed or bool(self.questions or self.suspended)
 
     def resuming(self, suspended_call: SuspendedCall) -> CallScope:
         """Return the scope for resuming a begun call, with the question that let it begin."""
-        asked = dict(self.asked)
+        questions = dict(self.questions)
         if suspended_call.approval is not None:
             question = suspended_call.approval[0]
-            asked[question.id] = question
+            questions[question.id] = question
         suspended = {suspended_call.call.call_id: suspended_call}
-        return msgspec.structs.replace(self, suspended=suspended, asked=asked)
+        return msgspec.structs.replace(self, suspended=suspended, questions=questions)
 
-    def asked_about(self, call_id: str) -> Iterator[tuple[str, ApprovalRequest]]:
+    def questions_about(self, call_id: str) -> Iterator[tuple[str, ApprovalRequest]]:
         """Yield, by question id, the requests about a call of this run, whatever the arguments."""
         call_key = (call_id, self.tally.run_id)
         return (
-            item for item in self.asked.items() if (item[1].call_id, item[1].run_id) == call_key
+            item for item in self.questions.items() if (item[1].call_id, item[1].run_id) == call_key
         )
 
 

@@ -189,8 +189,8 @@ class _Bridge:
             request = _with_asked_at(outcome.request, origin.asked_at)
             answer = await self._ask(request, origin.step, running)
             answers = {request.id: answer} if self.graph_answers else {}
-            questions = {**scope.asked, request.id: request}
-            resumed_scope = msgspec.structs.replace(scope, answers=answers, asked=questions)
+            questions = {**scope.questions, request.id: request}
+            resumed_scope = msgspec.structs.replace(scope, answers=answers, questions=questions)
             outcome = await runner.exec(call, caller=caller, scope=resumed_scope)
         record = outcome.record
         if (

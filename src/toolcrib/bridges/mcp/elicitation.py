@@ -300,7 +300,7 @@ class Asked(Veiled, msgspec.Struct, frozen=True, tag="asked"):
     def scope(self, scope: CallScope, answers: Mapping[str, Answer]) -> CallScope:
         """Return the scope in which the call goes on."""
         questions = {request.id: request for request in self.requests.values()}
-        resumed = msgspec.structs.replace(scope, answers=answers, asked=questions, suspended={})
+        resumed = msgspec.structs.replace(scope, answers=answers, questions=questions, suspended={})
         return resumed if self.suspended is None else resumed.resuming(self.suspended)
 
 
