@@ -36,7 +36,7 @@ from toolcrib.values.context import RunTally
 from toolcrib.values.record import READ_UNTRUSTED, CallError, SpentWithin
 
 
-class Noted(Protocol):
+class CallNotes(Protocol):
     """What is noted about a call while its tool runs.
 
     That is whether untrusted content was read in it, and what an agent has spent in it.
@@ -63,7 +63,7 @@ class Calling(msgspec.Struct, gc=False):
     outer: Calling | None
     slot: bool
     executor: Callable[[], Any] = type(None)
-    facts: Noted | None = None
+    facts: CallNotes | None = None
     works: LeftWork = msgspec.field(default_factory=LeftWork)
     left: bool = False
     agent: object = None
