@@ -49,10 +49,10 @@ from toolcrib.audit.entry import (
     AuditEntry,
     Genesis,
     Head,
-    Kept,
     Pruned,
     Seal,
     State,
+    StoredRecord,
     Summary,
     attached,
     column,
@@ -188,7 +188,7 @@ class NewEntry(msgspec.Struct, frozen=True):
     once: bool = False
 
     @staticmethod
-    def of(record: Kept, *, claim: bool = False) -> NewEntry:
+    def of(record: StoredRecord, *, claim: bool = False) -> NewEntry:
         """Make an entry from a record. Raises SourceError if the record could not be read back."""
         text, known = read_again(record)
         if not isinstance(known, ToolInvocationRecord):
@@ -488,7 +488,7 @@ class Tail(CheckedLog):
         kept_attachments = [each for each in attachments if each.run_id in runs]
         self._transaction.execute("DELETE FROM audit_entries WHERE seq <= :seq", seq=last[0])
         self.generation = None
-        continuation: list[Kept] = [Pruned(last[0], last[4], removed), *kept_attachments]
+        continuation: list[StoredRecord] = [Pruned(last[0], last[4], removed), *kept_attachments]
         self.add([NewEntry.of(entry) for entry in continuation])
         remaining = msgspec.structs.replace(left, begin=Head(last[0], last[4]))
         return removed - len(kept_attachments), remaining if more else None

@@ -385,7 +385,7 @@ genesis_of = msgspec.json.Decoder(Genesis).decode
 _record_of = msgspec.json.Decoder(ToolInvocationRecord).decode
 _attachment_of = msgspec.json.Decoder(Attachment).decode
 _run_of = msgspec.json.Decoder(RunRecord).decode
-Kept: TypeAlias = ToolInvocationRecord | Pruned | Genesis | Attachment | RunRecord
+StoredRecord: TypeAlias = ToolInvocationRecord | Pruned | Genesis | Attachment | RunRecord
 _READ: dict[type, Any] = {
     ToolInvocationRecord: _record_of,
     Pruned: pruned_of,
@@ -401,7 +401,7 @@ def check_arguments(record: ToolInvocationRecord) -> None:
         raise ValueError("arguments are no object")
 
 
-def read_again(record: Kept) -> tuple[str, Kept]:
+def read_again(record: StoredRecord) -> tuple[str, StoredRecord]:
     """Return the RFC 8785 text of a record, and the record that is read from it.
 
     Raises SourceError if the record holds something that is not JSON, or does not fit a record.
@@ -410,7 +410,7 @@ def read_again(record: Kept) -> tuple[str, Kept]:
         text = _sorted(record)
         if _may_differ(record, text):
             text = canonical_json(msgspec.to_builtins(record, enc_hook=_plain)).encode()
-        known: Kept = _READ[type(record)](text)
+        known: StoredRecord = _READ[type(record)](text)
         if isinstance(known, ToolInvocationRecord):
             check_arguments(known)
         return text.decode(), known
@@ -421,7 +421,7 @@ def read_again(record: Kept) -> tuple[str, Kept]:
     raise SourceError(failure)  # raised outside, without a context that may quote the record
 
 
-def _may_differ(record: Kept, text: bytes) -> bool:
+def _may_differ(record: StoredRecord, text: bytes) -> bool:
     """Return whether the RFC 8785 text of a record may differ from msgspec's.
 
     What a call's record holds as canonical text is only compared with what it should be.
