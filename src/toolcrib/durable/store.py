@@ -111,12 +111,13 @@ class SegmentEnd(Veiled, msgspec.Struct, frozen=True):
 class SignedEnd(msgspec.Struct, frozen=True):
     """How the last ended segment of a run ended, or `queued` before one has.
 
-    `state` and `told` are the digests of the run's state from then on, and of its text and reason.
+    `state` and `outcome_digest` are the digests of the run's state from then on, and of its text
+    and reason.
     """
 
     status: StoredStatus
     state: str
-    told: str
+    outcome_digest: str = msgspec.field(name="told")
     signature: str = ""
 
 
@@ -201,14 +202,16 @@ class StoredRun(Veiled, msgspec.Struct, frozen=True):
         is_continued = (
             self.status in (*UNDER_WAY, "cancelled", "failed") and end.status != "completed"
         )
-        expected = end.told if self.status == end.status else _NO_OUTCOME if is_continued else ""
+        expected = (
+            end.outcome_digest if self.status == end.status else _NO_OUTCOME if is_continued else ""
+        )
         actual = (_outcome_digest(self.text, self.reason), sha256_hex(self.state))
         if actual != (expected, end.state) or (self.cut and self.status not in _STOPS):
             raise SourceError(f"{what} was changed after it was signed")
 
     def _signature(self, end: SignedEnd, sign: Sign) -> str:
         identity = (self.id, self.agent, self.caller, str(self.began))
-        return sign("toolcrib run end", *identity, end.status, end.state, end.told)
+        return sign("toolcrib run end", *identity, end.status, end.state, end.outcome_digest)
 
     def _end(self) -> SignedEnd:
         try:
