@@ -33,7 +33,7 @@ from toolcrib.runner.left import (
     steps_of,
 )
 from toolcrib.runner.stopped import ExceptionHook, Stopped
-from toolcrib.schema.derive.factories import AddedDefaults, FactoryValue, FactoryValues
+from toolcrib.schema.derive.factories import AddedDefaults, FactoryValues, ReturnedValue
 from toolcrib.schema.derive.plain import is_mark
 from toolcrib.schema.references import pointer_of
 from toolcrib.tools import Catalog
@@ -196,7 +196,7 @@ class _Edit:
             if old_path in self._to_send:
                 return self._checked_for_marks(self._to_send[old_path])
             if old_path in self._origins:
-                if isinstance(self._origins[old_path], FactoryValue):
+                if isinstance(self._origins[old_path], ReturnedValue):
                     self._left_out[path] = old_path
                 return ABSENT
             if sent is not ABSENT and (
@@ -249,7 +249,7 @@ class _Edit:
     def _leave_out_below(self, old_path: Steps, path: Steps) -> None:
         """Note the factory-made defaults in what was shown at `old_path` and is now at `path`."""
         for default_path, value in self._origins.items():
-            if isinstance(value, FactoryValue) and default_path[: len(old_path)] == old_path:
+            if isinstance(value, ReturnedValue) and default_path[: len(old_path)] == old_path:
                 self._left_out[*path, *default_path[len(old_path) :]] = default_path
 
     def _checked_for_marks(self, edited: Any) -> Any:
@@ -262,7 +262,7 @@ class _Edit:
     def _without_marks(self, edited: Any, path: Steps) -> Any:
         """Return an edit without the marks that are in their places."""
         if path in self._origins and is_mark(edited) and edited == self.shown.at(path):
-            if isinstance(self._origins[path], FactoryValue):
+            if isinstance(self._origins[path], ReturnedValue):
                 self._left_out[path] = path
             return ABSENT
         if isinstance(edited, dict):
@@ -279,14 +279,14 @@ class _Edit:
         """Return what factories are to give if they are called in the same order as before."""
         left_ids = {id(self._origins[old_path]) for old_path in self._left_out.values()}
         left_ids.update(map(id, self._unplaced))
-        queues: dict[str, deque[FactoryValue | None]] = {}
+        queues: dict[str, deque[ReturnedValue | None]] = {}
         for value in self.shown.factory_values:
             if id(value) in left_ids:
                 queues.setdefault(value.key, deque()).append(value)
         return FactoryValues(queues)
 
     @cached_property
-    def _unplaced(self) -> list[FactoryValue]:
+    def _unplaced(self) -> list[ReturnedValue]:
         """Factory values without a known place, such as those inside what a validator made."""
         placed_ids = {id(value) for value in self._origins.values()}
         return [value for value in self.shown.factory_values if id(value) not in placed_ids]
@@ -298,7 +298,7 @@ class _Edit:
         """
         paths = {id(value): path for path, value in added.origins.items()}
         unplaced = _by_factory(self._unplaced)
-        own_values: list[FactoryValue | None] = []
+        own_values: list[ReturnedValue | None] = []
         for new_value in added.factory_values:
             path = paths.get(id(new_value))
             old_path = None if path is None else self._left_out.get(path)
@@ -312,7 +312,7 @@ class _Edit:
             for new_value, own_value in pairs
             if own_value is not None and new_value.source is None and not new_value.has_data
         )
-        queues: dict[str, deque[FactoryValue | None]] = {}
+        queues: dict[str, deque[ReturnedValue | None]] = {}
         for new_value, assigned in pairs:
             own_value = assigned
             if own_value is None and not new_value.has_data:  # its data may differ now
@@ -344,7 +344,7 @@ class _Edit:
                 return True
         for path, old_path in self._left_out.items():
             old_value, new_value = self._origins[old_path], added.origins.get(path)
-            source = new_value.source if isinstance(new_value, FactoryValue) else new_value
+            source = new_value.source if isinstance(new_value, ReturnedValue) else new_value
             if is_mark(self.shown.at(old_path)) and source is not old_value:
                 return True
         return False
@@ -472,13 +472,15 @@ def _marks_in(value: Any) -> Iterator[Any]:
     return filter(is_mark, _parts_of(value))
 
 
-def _by_factory(values: Iterable[FactoryValue]) -> dict[int, deque[FactoryValue]]:
-    by_factory: dict[int, deque[FactoryValue]] = {}
+def _by_factory(values: Iterable[ReturnedValue]) -> dict[int, deque[ReturnedValue]]:
+    by_factory: dict[int, deque[ReturnedValue]] = {}
     for value in values:
         by_factory.setdefault(id(value.factory), deque()).append(value)
     return by_factory
 
 
-def _next(by_factory: dict[int, deque[FactoryValue]], value: FactoryValue) -> FactoryValue | None:
+def _next(
+    by_factory: dict[int, deque[ReturnedValue]], value: ReturnedValue
+) -> ReturnedValue | None:
     queue = by_factory.get(id(value.factory))
     return queue.popleft() if queue else None

@@ -107,10 +107,10 @@ class FactoryFailed(Exception):  # noqa: N818  its cause is the failure
         self.field = field
 
 
-class FactoryValue(msgspec.Struct, frozen=True):
+class ReturnedValue(msgspec.Struct, frozen=True):
     """The actual value that a factory returned when it was asked under `key`, not its JSON.
 
-    `source` is the `FactoryValue` that it was copied from, or None if the factory ran. `has_data`
+    `source` is the `ReturnedValue` that it was copied from, or None if the factory ran. `has_data`
     says that the factory received the fields before its own.
     """
 
@@ -118,7 +118,7 @@ class FactoryValue(msgspec.Struct, frozen=True):
     factory: Callable[..., Any]
     value: Any
     stored: _Value
-    source: FactoryValue | None
+    source: ReturnedValue | None
     has_data: bool
 
     @property
@@ -144,22 +144,22 @@ class AddedDefaults(msgspec.Struct, frozen=True):
     name or as one object; None if that is only JSON.
     """
 
-    origins: dict[tuple[str | int, ...], FactoryValue | None]
-    factory_values: Sequence[FactoryValue]
+    origins: dict[tuple[str | int, ...], ReturnedValue | None]
+    factory_values: Sequence[ReturnedValue]
     sets: frozenset[str]
     typed_arguments: Any = None
 
     @staticmethod
     def of(
         found_defaults: Sequence[FoundDefault],
-        factory_values: Sequence[FactoryValue],
+        factory_values: Sequence[ReturnedValue],
         sets: Iterable[str],
         typed_arguments: Any,
     ) -> AddedDefaults:
-        unmatched: dict[tuple[int, int], deque[FactoryValue]] = {}
+        unmatched: dict[tuple[int, int], deque[ReturnedValue]] = {}
         for made in factory_values:
             unmatched.setdefault((id(made.factory), id(made.value)), deque()).append(made)
-        origins: dict[tuple[str | int, ...], FactoryValue | None] = {}
+        origins: dict[tuple[str | int, ...], ReturnedValue | None] = {}
         for at, value, factory in found_defaults:
             matches = unmatched.get((id(factory), id(value)))
             origin = matches.popleft() if matches else UNKNOWN
@@ -187,14 +187,14 @@ class FactoryValues:
     __slots__ = ("_before", "_made", "_pool", "_scope", "added", "anew", "lost", "returned")
 
     def __init__(
-        self, before: Mapping[str, Iterable[Any]] | None = None, pool: Iterable[FactoryValue] = ()
+        self, before: Mapping[str, Iterable[Any]] | None = None, pool: Iterable[ReturnedValue] = ()
     ) -> None:
         self._before = {key: deque(stored) for key, stored in (before or {}).items()}
         self._pool: dict[int, deque[Any]] = {}
         for made in pool:
             self._pool.setdefault(id(made.factory), deque()).append(made)
         self._made: dict[str, list[_Value]] = {}
-        self.returned: list[FactoryValue] = []
+        self.returned: list[ReturnedValue] = []
         self._scope = ""
         self.added = 0
         self.anew = self.lost = False
@@ -244,8 +244,8 @@ class FactoryValues:
             raise TooMuchWorkError(ADDS_TOO_MUCH)
         stored = _Value(value, codec, is_json=shown is not MISSING)
         self._made.setdefault(key, []).append(stored)
-        copied_from = source if isinstance(source, FactoryValue) else None
-        self.returned.append(FactoryValue(key, factory, value, stored, copied_from, bool(data)))
+        copied_from = source if isinstance(source, ReturnedValue) else None
+        self.returned.append(ReturnedValue(key, factory, value, stored, copied_from, bool(data)))
         return value
 
     def reading(self, scope: str, read: Callable[[], Any]) -> Any:
