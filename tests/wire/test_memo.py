@@ -6,6 +6,7 @@ import tracemalloc
 from typing import Any
 
 import pytest
+from rows import each_row
 
 from toolcrib.errors import RequestError
 from toolcrib.values.call import ToolCall
@@ -46,6 +47,23 @@ def test_conversations_that_take_turns(wire: str, encoded: list[Any]) -> None:
             sent = encode(wire, request, model="m", memo=memo)
             assert len(encoded) <= (3 if number == 0 else 2)
             assert sent.body == encode(wire, request, model="m").body
+
+
+@EACH
+def test_a_list_that_grows_is_sent_as_it_is_by_then(wire: str) -> None:
+    memo, messages = Memo(), [Message.user("Hi")]
+    for number in range(3):
+        request = ChatRequest(messages, TOOLS)  # type: ignore[arg-type]
+        messages += turn("a", number)
+        assert len(request.messages) == 2 * number + 1
+        sent = encode(wire, request, model="m", memo=memo)
+        assert sent.body == encode(wire, request, model="m").body
+
+
+@each_row("messages", [Message.user("Hi"), "Hi", None])
+def test_what_is_no_list_of_messages_is_no_request(messages: Any) -> None:
+    with pytest.raises(TypeError, match="messages must be a list of messages"):
+        ChatRequest(messages)
 
 
 def talks_of(count: int, *, turns: int = 0) -> list[tuple[Message, ...]]:

@@ -21,7 +21,7 @@ from toolcrib.values.call import HydrationResult, PayloadRef, ToolCall
 from toolcrib.values.content import Image, Part
 from toolcrib.values.definition import HasDefinition, offered_tools
 from toolcrib.values.json import JsonObject, JsonValue, Veiled, encodable
-from toolcrib.values.typed import Checked, names_wrong_types
+from toolcrib.values.typed import Checked, check_type, names_wrong_types
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 FinishReason: TypeAlias = Literal[
@@ -310,6 +310,7 @@ class Offer(msgspec.Struct, frozen=True):
 class ChatRequest(msgspec.Struct, frozen=True):
     """A request to a model: the messages and the tools on offer.
 
+    The messages are kept as a tuple, so that a list which grows later does not change the request.
     The ids of the reply's calls are `{id_prefix}{index}` and serve as idempotency keys. Without a
     prefix, each reply gets a unique one. `parallel_calls` says whether a reply may contain several
     calls; None leaves it to the provider. `output` is the form that the final text is to have, for
@@ -331,6 +332,10 @@ class ChatRequest(msgspec.Struct, frozen=True):
     output: OutputFormat | None = None
     search_tool: str = ""
     deferred: bool | None = None
+
+    def __post_init__(self) -> None:
+        check_type("ChatRequest: messages", self.messages, (list, tuple), "a list of messages")
+        msgspec.structs.force_setattr(self, "messages", tuple(self.messages))
 
     def with_answer_tool(self, *, strict: bool = False) -> ChatRequest:
         """Return the request with the answer tool appended, in place of the output format.
