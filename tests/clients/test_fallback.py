@@ -9,7 +9,7 @@ from rows import each_row
 from servers.anthropic import anthropic_server
 
 from toolcrib import ALL, Agent, tool
-from toolcrib.clients import AnthropicClient, OpenAIClient, fallback
+from toolcrib.clients import AnthropicClient, GeminiClient, OpenAIClient, fallback
 from toolcrib.errors import (
     AuthenticationError,
     ClientError,
@@ -29,6 +29,12 @@ HI = ChatRequest((Message.user("Hi"),))
 @tool(visible=ALL)
 async def double(n: int) -> int:
     """Double a number."""
+    return 2 * n
+
+
+@tool(visible=ALL, strict=True)
+async def strict_double(n: int = 1) -> int:
+    """Double a number, strictly."""
     return 2 * n
 
 
@@ -190,3 +196,17 @@ async def test_a_conversation_goes_on_with_another_provider_and_back() -> None:
     (result_block,) = last[-1]["content"]
     assert result_block["tool_use_id"] == last[-2]["content"][-1]["id"]
     assert [record.status for record in result.records] == ["completed"] * 3
+
+
+def test_what_was_offered_is_told_by_the_client_that_answered() -> None:
+    """Each of them writes tools in its own way, at whatever depth it is."""
+    gemini = GeminiClient("g", base_url="http://a.test")
+    chat = OpenAIClient("m", base_url="http://b.test")
+    responses = OpenAIClient("m", base_url="http://b.test", api="responses")
+    nested = fallback([gemini, fallback([chat, fallback([responses])])])
+    request = ChatRequest(HI.messages, (strict_double,))
+    for client in (gemini, chat, responses):
+        reply = Reply(Message.assistant(""), "stop", model=client.model, provider=client.provider)
+        assert nested.offer(request, reply) == client.offer(request, reply)
+    assert not gemini.offer(request, reply).restorers
+    assert chat.offer(request, reply).restorers

@@ -22,6 +22,7 @@ from collections.abc import (
     Awaitable,
     Callable,
     Iterable,
+    Iterator,
     Mapping,
     Sequence,
 )
@@ -665,9 +666,16 @@ def fallback(
 
 def models_of(client: LLMClient) -> tuple[str, ...]:
     """Return the models that a client may ask. A fallback has several."""
-    if not isinstance(client, FallbackClient):
-        return (client.model,)
-    return tuple(model for member in client.clients for model in models_of(member))
+    return tuple(member.model for member in _asked_clients(client))
+
+
+def _asked_clients(client: LLMClient) -> Iterator[LLMClient]:
+    """Yield the clients that send requests: itself, or those of a fallback, at any depth."""
+    if isinstance(client, FallbackClient):
+        for member in client.clients:
+            yield from _asked_clients(member)
+    else:
+        yield client
 
 
 class FallbackClient(PlanningClient):
@@ -732,10 +740,11 @@ class FallbackClient(PlanningClient):
     def offer(self, request: ChatRequest, reply: Reply) -> Offer:
         """Return the offer of the request to the client that gave this reply."""
         origin = (reply.model, reply.provider)
-        for client in self._clients:
+        clients = list(_asked_clients(self))
+        for client in clients:
             if (client.model, getattr(client, "provider", "")) == origin:
                 return offer_of(client, request, reply)
-        return offer_of(self._clients[0], request, reply)
+        return offer_of(clients[0], request, reply)
 
     async def aclose(self) -> None:
         """Close all clients, even if closing one of them fails."""
