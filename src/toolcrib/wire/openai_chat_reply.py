@@ -106,11 +106,14 @@ class ChunkFunction(msgspec.Struct, gc=False):
 
 
 class ChunkCall(msgspec.Struct, gc=False):
-    """A piece of a call."""
+    """A piece of a call, with nothing of it outside of its function."""
 
     function: ChunkFunction
     index: int | None = None
     id: str | None = None
+    custom: None = None
+    name: None = None
+    arguments: None = None
     extra_content: None = None
     provider_specific_fields: None = None
 
