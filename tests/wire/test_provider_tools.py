@@ -63,6 +63,37 @@ def test_what_is_no_json_is_refused(wire: str) -> None:
         body_of(wire, msgspec.structs.replace(HI, settings=settings))
 
 
+CAN_FORBID = {
+    "openai-chat": "none",
+    "openai-responses": "none",
+    "anthropic": {"type": "none"},
+    "mistral": "none",
+    "cohere": "NONE",
+}
+"""How a wire says that no tool may be called, the provider's included; the others cannot."""
+
+
+@pytest.mark.parametrize("tools", [(), (ADD,)], ids=["alone", "with ours"])
+@each_row("wire", WIRES)
+def test_none_of_them_may_be_called(wire: str, tools: tuple[PlainTool, ...]) -> None:
+    request = ChatRequest(
+        HI.messages, tools, ToolChoice("none"), Settings(provider_tools=(OWN,)))  # fmt: skip
+    body = body_of(wire, request)
+    is_sent = OWN["name"] in str(body)
+    assert is_sent == (wire in CAN_FORBID)
+    assert body.get("tool_choice") == CAN_FORBID.get(wire)
+    if not tools and not is_sent:
+        without = msgspec.structs.replace(request, settings=Settings())
+        assert body == body_of(wire, without)
+
+
+@each_row("wire", WIRES)
+def test_a_choice_in_extra_is_sent_with_them(wire: str) -> None:
+    settings = Settings(provider_tools=(OWN,), extra={"tool_choice": {"type": "web_search"}})
+    request = msgspec.structs.replace(HI, settings=settings)
+    assert body_of(wire, request)["tool_choice"] == {"type": "web_search"}
+
+
 def test_a_choice_is_among_the_tools_on_offer() -> None:
     settings = Settings(provider_tools=(OWN,))
     request = ChatRequest(HI.messages, settings=settings, tool_choice=ToolChoice("required"))

@@ -30,6 +30,7 @@ from toolcrib.wire.base import (
     add_members,
     checked_choice,
     extra_members,
+    has_tools,
     http_request,
     narrowed,
     no_effort,
@@ -549,7 +550,7 @@ def encode(
     include `tool_use` or `tool_result` blocks must define tools".
     """
     tools, history = tools_and_history(wire, request, memo, model=model)
-    choice = checked_choice(request.tool_choice, tools)
+    choice = checked_choice(request, tools)
     if choice is not None and choice.allowed:
         tools, choice = _narrowed(wire, request, tools, choice)
     body: dict[str, Any] = {"model": model}
@@ -558,7 +559,8 @@ def encode(
     body["messages"] = history.encoded()
     if tool_members := tools_member(tools, request):
         body |= tool_members
-        if tools.names and (choice_form := _choice(choice, request.parallel_calls)):
+        parallel_calls = request.parallel_calls if tools.names else None
+        if choice_form := _choice(choice, parallel_calls):
             body["tool_choice"] = choice_form
     elif history.called:
         body["tools"] = [{"name": name, "input_schema": _ANY_SCHEMA} for name in history.called]
@@ -601,7 +603,7 @@ def _choice(choice: ToolChoice | None, parallel: bool | None) -> dict[str, Any]:
 
 def _settings(wire: Wire, request: ChatRequest, tools: SentTools, model: str) -> dict[str, Any]:
     """Set the token limit. Thinking counts towards it, so the thinking budget is added."""
-    unwanted_keys = frozenset() if tools.names else _ONLY_WITH_TOOLS
+    unwanted_keys = frozenset() if has_tools(tools, request) else _ONLY_WITH_TOOLS
     extra = extra_members(request.settings.extra, own_keys=_OWN_KEYS, unwanted_keys=unwanted_keys)
     thinking = extra.get("thinking")
     budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None

@@ -353,13 +353,16 @@ def _same(cached: Sequence[Any], tools: Sequence[Any]) -> bool:
     return cached is tools or (len(cached) == len(tools) and all(map(is_, cached, tools)))
 
 
-def tools_member(tools: SentTools, request: ChatRequest) -> dict[str, orjson.Fragment]:
+def tools_member(
+    tools: SentTools, request: ChatRequest, *, can_forbid: bool = True
+) -> dict[str, orjson.Fragment]:
     """Return the member `tools`: the tools, and the provider's own tools; nothing if there are none.
 
+    A wire that cannot forbid the provider's own tools leaves them out if no tool may be called.
     Raises RequestError for a provider's tool that is not JSON.
     """
     provider_tools = request.settings.provider_tools
-    if not provider_tools:
+    if not provider_tools or (request.tool_choice.mode == "none" and not can_forbid):
         return {"tools": orjson.Fragment(tools.body)} if tools.names else {}
     try:
         provider_json = orjson.dumps(provider_tools)
@@ -386,12 +389,18 @@ def narrowed(wire: Wire, tools: SentTools, allowed: Iterable[str]) -> SentTools:
     return msgspec.structs.replace(narrowed_tools, offer=offer)
 
 
-def checked_choice(choice: ToolChoice, tools: SentTools) -> ToolChoice | None:
+def has_tools(tools: SentTools, request: ChatRequest) -> bool:
+    """Return whether a request has tools, its own or the provider's."""
+    return bool(tools.names or request.settings.provider_tools)
+
+
+def checked_choice(request: ChatRequest, tools: SentTools) -> ToolChoice | None:
     """Return the choice with wire names; None if nothing need be sent. Raises RequestError."""
-    if (choice.mode == "auto" and not choice.allowed) or (
-        choice.mode == "none" and not tools.names
-    ):
+    choice = request.tool_choice
+    if choice.mode == "auto" and not choice.allowed:
         return None
+    if choice.mode == "none":
+        return ToolChoice("none") if has_tools(tools, request) else None
     if not tools.names:
         raise RequestError(f"tool_choice {choice.mode!r} needs tools, but none are offered")
     if choice.mode == "tool" and choice.allowed and choice.name not in choice.allowed:
@@ -503,7 +512,7 @@ def settings_members(
 
     `own_keys` are the members that the request sets itself. Raises RequestError for one in `extra`.
     """
-    unwanted_keys = frozenset[str]() if tools.names else only_with_tools
+    unwanted_keys = frozenset[str]() if has_tools(tools, request) else only_with_tools
     extra = extra_members(request.settings.extra, own_keys=own_keys, unwanted_keys=unwanted_keys)
     reasoning = reasoning_of(wire, request, model)
     members = sampling(wire, request, reasoning.tokens) | extra

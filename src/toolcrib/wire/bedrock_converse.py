@@ -565,7 +565,7 @@ def encode(
         body["system"] = orjson.Fragment(
             b"[" + b",".join([*texts, cache_block] if cache_block else texts) + b"]"
         )
-    if config := _tool_config(tools_member(tools, request), history, choice):
+    if config := _tool_config(tools_member(tools, request, can_forbid=False), history, choice):
         body["toolConfig"] = config
     refuse_single_calls(wire, request, tools)
     reasoning = reasoning_of(wire, request, model)
@@ -612,7 +612,7 @@ def _chosen(
     wire: Wire, request: ChatRequest, tools: SentTools
 ) -> tuple[SentTools, ToolChoice | None]:
     """Return the tools to send and the choice among them, which is None if nothing need be sent."""
-    choice = checked_choice(request.tool_choice, tools)
+    choice = checked_choice(request, tools)
     if choice is None or choice.mode == "tool":
         return tools, choice
     allowed_names = request.tool_choice.allowed

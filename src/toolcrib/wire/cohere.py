@@ -414,7 +414,7 @@ def _choice(wire: Wire, request: ChatRequest, tools: SentTools) -> tuple[SentToo
     """Return the tools that the choice leaves, and the word for the choice; None for `auto`."""
     refuse_single_calls(wire, request, tools)
     choice = request.tool_choice
-    if checked_choice(choice, tools) is None:
+    if checked_choice(request, tools) is None:
         return tools, None
     if choice.mode == "none":
         return tools, "NONE"

@@ -684,11 +684,13 @@ def encode(
         parts = [{"text": text} for text in history.instructions]
         body["systemInstruction"] = orjson.Fragment(dumps({"parts": parts}))
     body["contents"] = history.encoded()
-    body |= tools_member(tools, request)
+    body |= tools_member(tools, request, can_forbid=False)
     refuse_single_calls(wire, request, tools)
     extra = extra_members(request.settings.extra, own_keys=_OWN_KEYS)
-    choice = checked_choice(request.tool_choice, tools)
-    config = {} if choice is None else {"functionCallingConfig": _choice(choice)}
+    choice = checked_choice(request, tools)
+    config = {}
+    if choice is not None and tools.names:  # without functions it would be refused
+        config["functionCallingConfig"] = _choice(choice)
     reasoning = reasoning_of(wire, request, model)
     settings = sampling(wire, request, reasoning.tokens)
     for key, members in (("toolConfig", config), ("generationConfig", settings)):

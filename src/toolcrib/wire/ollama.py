@@ -236,7 +236,7 @@ def encode(
     tools, history = tools_and_history(wire, request, memo, model=model)
     tools = _callable_tools(wire, request, tools)
     body: dict[str, Any] = {"model": model, "messages": history.encoded()}
-    body |= tools_member(tools, request)
+    body |= tools_member(tools, request, can_forbid=False)
     body |= _settings(wire, request, model)
     offer = asked_output(wire.output, request, body, model=model, offer=tools.offer)
     body["stream"] = stream  # the default is true
@@ -248,7 +248,7 @@ def encode(
 def _callable_tools(wire: Wire, request: ChatRequest, tools: SentTools) -> SentTools:
     """Return the tools that the choice leaves. Raises RequestError for a choice that cannot be
     enforced."""
-    choice = checked_choice(request.tool_choice, tools) or ToolChoice()
+    choice = checked_choice(request, tools) or ToolChoice()
     if choice.mode in ("required", "tool"):
         raise RequestError(
             f"tool_choice {choice.mode!r}: Ollama cannot be forced to call a tool; leave it "

@@ -162,10 +162,11 @@ def encode(
     """Return the request for `wire`. Raises RequestError for a history or settings that cannot be
     sent."""
     tools, history = tools_and_history(wire, request, memo, model=model)
-    choice = checked_choice(request.tool_choice, tools)
+    choice = checked_choice(request, tools)
     if choice is not None and choice.allowed and not wire.allowed_tools:
         tools = narrowed(wire, tools, request.tool_choice.allowed)
-        choice = checked_choice(ToolChoice(choice.mode, request.tool_choice.name), tools)
+        among_all = ToolChoice(choice.mode, request.tool_choice.name)
+        choice = checked_choice(msgspec.structs.replace(request, tool_choice=among_all), tools)
     body: dict[str, Any] = {"model": model, "messages": history.encoded()}
     body |= tools_member(tools, request)
     if request.tools and request.parallel_calls is not None:

@@ -251,7 +251,7 @@ def encode(
     body |= tools_member(tools, request)
     if request.tools and request.parallel_calls is not None:
         body["parallel_tool_calls"] = request.parallel_calls
-    choice = checked_choice(request.tool_choice, tools)
+    choice = checked_choice(request, tools)
     if choice is not None:
         body["tool_choice"] = _choice(choice)
     body |= settings_members(
