@@ -54,6 +54,21 @@ def test_what_is_none_is_refused(value: object) -> None:
         dumps(value)
 
 
+@pytest.mark.parametrize("number", ["1e400", "-1e400", "9" * 400], ids=["large", "small", "long"])
+@each_row("wire", WIRES)
+def test_arguments_that_no_parser_holds_are_not_sent_back(wire: str, number: str) -> None:
+    calls = (
+        ToolCall("a", "f", f'{{"n": {number}}}'),
+        ToolCall("b", "f", '{"n": 12345678901234567890123}'),
+    )
+    results = (Message.tool(call, "it") for call in calls)
+    request = ChatRequest((Message.user("?"), Message.assistant("", calls), *results))
+    body = encode(wire, request, model="m").body
+    orjson.loads(body)
+    assert number.encode() not in body
+    assert b"12345678901234567890123" in body
+
+
 @each_row("wire", WIRES)
 def test_ids_that_no_request_can_hold_do_not_become_one(wire: str) -> None:
     """They are too long for any, and differ at their ends alone."""

@@ -248,7 +248,7 @@ def test_long_ids_of_our_own_are_shortened_to_what_openai_takes() -> None:
     ("arguments", "sent"),
     [
         ('{"a":1, "a":2}', '{"a":1, "a":2}'),
-        ('{"a": 1e400}', '{"a": 1e400}'),
+        ('{"a": 1e400}', "{}"),
         ('{"a": "b', "{}"),
         ("", "{}"),
         ("[1]", "{}"),

@@ -26,7 +26,7 @@ from toolcrib.values.json import sha256_hex
 from toolcrib.values.message import Message, ProviderState
 from toolcrib.wire.deferred import Loaded, loads_of
 from toolcrib.wire.forms import NameRule, wire_name
-from toolcrib.wire.json_text import is_object, mended
+from toolcrib.wire.json_text import is_readable_object, mended
 
 
 @dataclass(frozen=True)
@@ -232,15 +232,15 @@ class History(ABC):
         self._text += item
 
     def _sent_call(self, call: ToolCall, state: ProviderState | None) -> SentCall:
-        """Return a call as the model made it. Arguments that are not a JSON object become an empty
-        one.
+        """Return a call as the model made it. Arguments that are not a JSON object which every parser
+        reads become an empty one.
 
-        Servers parse arguments to fill a template, and fail on invalid text of a model.
+        Servers parse arguments, as part of the body or to fill a template, and fail on `1e400`.
         """
         if call.id in self._open_calls:
             raise RequestError(f"two calls of one message have the id {call.id!r}")
         name = self._sent_names[call.name] = self._wire_name(call.name)
-        arguments = call.arguments if is_object(call.arguments) else "{}"
+        arguments = call.arguments if is_readable_object(call.arguments) else "{}"
         sent_call = self._open_calls[call.id] = SentCall(
             call, self._sent_id(call, state), name, arguments
         )

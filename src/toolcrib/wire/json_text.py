@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 import msgspec
+import orjson
 
 from toolcrib.errors import WireError
 
@@ -36,6 +37,14 @@ def is_object(text: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
+
+
+def is_readable_object(text: str) -> bool:
+    """Return whether the text is one JSON object that every parser reads: its numbers fit a double."""
+    try:
+        return isinstance(orjson.loads(text), dict)
+    except orjson.JSONDecodeError:
+        return False
 
 
 class Settled(NamedTuple):
