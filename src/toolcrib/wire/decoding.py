@@ -45,8 +45,27 @@ Parts: TypeAlias = list[Piece]
 
 def show_text(text: str, texts: list[str], parts: Parts) -> None:
     """Add a piece of the answer's text to the text so far, and to what can be shown."""
+    previous = next(filter(None, reversed(texts)), "")
     texts.append(text)
-    parts.append(TextPart(mended(text)))
+    show_piece(previous, text, parts)
+
+
+def show_piece(previous: str, text: str, parts: Parts) -> None:
+    """Add a piece of text to what can be shown; `previous` is the piece before it.
+
+    A server may cut a text between the halves of a surrogate pair. The first half is shown with the
+    second one.
+    """
+    if not (text.isascii() and previous.isascii()):
+        text = _half_at_end(previous) + text
+        text = mended(text.removesuffix(_half_at_end(text)))
+    if text:
+        parts.append(TextPart(text))
+
+
+def _half_at_end(text: str) -> str:
+    last = text[-1:]
+    return last if "\ud800" <= last <= "\udbff" else ""
 
 
 def show_reasoning(text: object, parts: Parts) -> None:

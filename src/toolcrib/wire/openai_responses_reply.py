@@ -14,7 +14,6 @@ from toolcrib.values.message import (
     ArgumentsPart,
     Offer,
     Reply,
-    TextPart,
     Usage,
 )
 from toolcrib.wire.base import Wire
@@ -27,7 +26,7 @@ from toolcrib.wire.calls import (
     member_of,
     reason_of,
 )
-from toolcrib.wire.decoding import Parts, cached_tokens, show_reasoning, token_count
+from toolcrib.wire.decoding import Parts, cached_tokens, show_piece, show_reasoning, token_count
 from toolcrib.wire.failure import reported_error
 from toolcrib.wire.json_text import RawJson, is_object, mended, same_json
 
@@ -56,6 +55,10 @@ class GrowingText:
 
     def __str__(self) -> str:
         return "".join(self._pieces)
+
+    @property
+    def last_piece(self) -> str:
+        return self._pieces[-1] if self._pieces else ""
 
     def add(self, piece: str) -> None:
         if piece:
@@ -438,10 +441,10 @@ class Output:
         item = self.items.growing("message", _index(event), _string(event, "item_id"))
         position, is_refusal = event.get("content_index"), "refusal" in event["type"]
         text = item.text(position if type(position) is int else 0)
-        delta = _string(event, "delta")
+        previous, delta = text.last_piece, _string(event, "delta")
         text.add(delta)
         rest = text.complete_with(_string(event, "refusal" if is_refusal else "text"))
-        _show(delta + rest, parts)
+        show_piece(previous, delta + rest, parts)
         self.refused = self.refused or (is_refusal and text.size > 0)
 
     def reasoning(self, event: dict[str, Any], parts: Parts) -> None:
@@ -496,7 +499,8 @@ class Output:
             self._settle_arguments(item, self._arguments(form, item.kind, path), parts)
         for position, text, is_refusal in texts_of(form):
             self.refused = self.refused or (is_refusal and bool(text))
-            _show(item.text(position).complete_with(text), parts)
+            growing_text = item.text(position)
+            show_piece(growing_text.last_piece, growing_text.complete_with(text), parts)
 
     def _compare_with_copy(self, item: Item, form: dict[str, Any], path: CallPath) -> None:
         """Compare an item with its copy in the complete response, which repeats the stream."""
@@ -573,11 +577,6 @@ def _is_cut(form: dict[str, Any], kind: str) -> bool:
 
 
 _GOOD_STATUSES = (None, "", "completed", "in_progress")
-
-
-def _show(text: str, parts: Parts) -> None:
-    if text:
-        parts.append(TextPart(mended(text)))
 
 
 def _show_arguments(item: Item, text: str, parts: Parts) -> None:
