@@ -55,6 +55,7 @@ from toolcrib.values.message import (
     Message,
     Reply,
     TextPart,
+    ToolChoice,
     Usage,
 )
 from toolcrib.wire import OPENAI_CHAT
@@ -70,6 +71,7 @@ ADD: dict[str, Any] = {
         "additionalProperties": False,
     },
 }
+LOOK: dict[str, Any] = {"name": "look", "description": "Look.", "input_schema": {"type": "object"}}
 TWO: list[Any] = ["Let me add. ", call("add", a=1), call("add", a=2)]
 
 
@@ -408,6 +410,28 @@ async def test_a_plan_is_hydrated_and_nothing_is_run(as_request: bool) -> None:
     functions = [tool["function"] for body in server.requests for tool in body["tools"]]
     assert functions[0] == functions[1] == functions[2]
     assert functions[0]["parameters"] == ADD["input_schema"]
+
+
+@each_row(
+    "choice",
+    [
+        ToolChoice("none"),
+        ToolChoice(allowed=("look",)),
+        ToolChoice("required", allowed=("look",)),
+        ToolChoice("tool", "look"),
+    ],
+)
+async def test_a_call_that_the_choice_does_not_permit_is_not_planned(choice: ToolChoice) -> None:
+    """Many servers ignore the choice."""
+    request = msgspec.structs.replace(HI, tool_choice=choice)
+    async with (
+        openai_server([[call("look"), call("add", a=1)]]) as server,
+        OpenAIClient("m", base_url=server.url) as client,
+    ):
+        looked, added = await client.tool_call(request, [ADD, LOOK])
+    assert isinstance(looked, Rejected if choice.mode == "none" else Hydrated)
+    assert isinstance(added, Rejected)
+    assert [str(error.code) for error in added.errors] == ["not_offered"]
 
 
 def test_one_client_serves_several_event_loops_and_leaves_nothing_open() -> None:

@@ -19,7 +19,7 @@ from toolcrib.agent.fork import ForkPoint, RepeatGuard, fork_of
 from toolcrib.agent.handover import check_speakers, over_limit, strictest, with_one_handover
 from toolcrib.agent.history import check_state, error_content
 from toolcrib.agent.inner import OuterRun, is_agent
-from toolcrib.agent.loop import Run, RunTerms, permitted
+from toolcrib.agent.loop import Run, RunTerms
 from toolcrib.agent.output import ANSWER_TAKEN
 from toolcrib.agent.prompt import prompt_message
 from toolcrib.agent.speaker import Deps, Speaker
@@ -109,7 +109,7 @@ class Planning(Run):
                 return RunPlan("", (), self._spending.usage, "incomplete", error.name)
             if self._spending.seconds_left == 0.0:  # a run would have ended by now
                 limit = limit or "seconds"
-            offer = permitted(self._toolbox.offer(reply.offer, reply.tool_calls), self._choice)
+            offer = self._toolbox.offer(reply.offer, reply.tool_calls).permitted_by(self._choice)
             output_type = self._output_type
             answers = [] if output_type is None else output_type.calls_in(reply)
             tool_calls = [call for call in reply.tool_calls if call not in answers]

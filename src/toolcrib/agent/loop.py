@@ -163,16 +163,6 @@ _STREAMED_PARTS = (TextPart, ReasoningPart, ArgumentsPart, Reply)
 _PART_KINDS = "a TextPart, ReasoningPart, ArgumentsPart or Reply"
 
 
-def permitted(offer: Offer, choice: ToolChoice) -> Offer:
-    """Return the offer restricted to tools that the model may call: some servers ignore that."""
-    if choice.mode in ("auto", "required") and not choice.allowed:
-        return offer
-    names = (choice.name,) if choice.mode == "tool" else choice.allowed
-    allowed = () if choice.mode == "none" else names
-    tools = {name: tool for name, tool in offer.tools.items() if name in allowed}
-    return msgspec.structs.replace(offer, tools=tools, known=offer.known | offer.tools.keys())
-
-
 class RunTerms(NamedTuple):
     """Holds the terms of a run, besides those of the agent that speaks.
 
@@ -740,7 +730,7 @@ class Run:
         tool_calls = self._history.unanswered()
         offer = self._toolbox.offer(offer, tool_calls)
         if saved is None:
-            offer = permitted(offer, self._choice)
+            offer = offer.permitted_by(self._choice)
         calls = await self._hydrated(tool_calls, offer)
         self._check_cancelled()
         if saved is not None:

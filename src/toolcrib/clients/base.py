@@ -348,8 +348,12 @@ def request_of(prompt: str | ChatRequest, tools: Tools) -> ChatRequest:
 
 @names_wrong_types
 def plan_of(reply: Reply, request: ChatRequest | None = None) -> Plan:
-    """Return the reply's calls, hydrated against what was offered. No tool runs."""
-    return Plan([hydrate(call, reply.offer) for call in reply.tool_calls], reply, request)
+    """Return the reply's calls, hydrated against what was offered. No tool runs.
+
+    A call of a tool that the request's `tool_choice` does not permit is rejected.
+    """
+    offer = reply.offer if request is None else reply.offer.permitted_by(request.tool_choice)
+    return Plan([hydrate(call, offer) for call in reply.tool_calls], reply, request)
 
 
 class PlanningClient(Closing):

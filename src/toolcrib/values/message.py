@@ -302,6 +302,15 @@ class Offer(msgspec.Struct, frozen=True):
         absent = frozenset(known) - by_name.keys()
         return Offer(by_name, own_names or {}, absent, restorers or {})
 
+    def permitted_by(self, choice: ToolChoice) -> Offer:
+        """Return the offer with the tools that the model may call: some servers ignore the choice."""
+        if choice.mode in ("auto", "required") and not choice.allowed:
+            return self
+        names = (choice.name,) if choice.mode == "tool" else choice.allowed
+        allowed = () if choice.mode == "none" else names
+        tools = {name: tool for name, tool in self.tools.items() if name in allowed}
+        return replace(self, tools=tools, known=self.known | self.tools.keys())
+
     def own_name(self, wire_name: str) -> str:
         """Return the tool's own name for the name that a provider knows it by."""
         return self.own_names.get(wire_name, wire_name)
