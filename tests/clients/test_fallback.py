@@ -99,6 +99,11 @@ def test_there_must_be_one() -> None:
         fallback(wrong)
 
 
+async def test_they_may_come_one_by_one() -> None:
+    each: Any = (ScriptedClient([said]) for said in (OverloadedError("busy"), "Hello."))
+    assert (await ask(fallback(each), stream=False)).text == "Hello."
+
+
 @pytest.mark.parametrize("on", [("x",), (OSError,), (ClientError("x"),), "x"])
 def test_what_may_not_be_moved_on_by(on: Any) -> None:
     with pytest.raises(RequestError, match="subclasses of ClientError"):

@@ -687,16 +687,16 @@ class FallbackClient(PlanningClient):
 
     @explains_wrong_types
     def __init__(self, clients: Sequence[LLMClient], on: tuple[type[ClientError], ...]) -> None:
-        if not clients:
+        self._clients = tuple(clients)
+        if not self._clients:
             raise RequestError("fallback: give at least one client")
-        for client in clients:
+        for client in self._clients:
             if not isinstance(client, LLMClient):
                 raise RequestError(
                     f"fallback: {client!r} is not a client; client_for(name) makes one"
                 )
         if not all(isinstance(kind, type) and issubclass(kind, ClientError) for kind in on):
             raise RequestError("fallback: on=(…) takes subclasses of ClientError")
-        self._clients = tuple(clients)
         self._error_types = tuple(on)
 
     @property
