@@ -60,6 +60,16 @@ def test_a_list_that_grows_is_sent_as_it_is_by_then(wire: str) -> None:
         assert sent.body == encode(wire, request, model="m").body
 
 
+@pytest.mark.parametrize("tools", [list(TOOLS), iter(TOOLS)], ids=["a list", "a generator"])
+def test_tools_are_those_that_were_given(tools: Any) -> None:
+    request = ChatRequest((Message.user("Hi"),), tools)
+    if isinstance(tools, list):
+        tools.clear()
+    first, second = (encode("openai-chat", request, model="m").body for _ in range(2))
+    assert first == second == encode(
+        "openai-chat", ChatRequest(request.messages, TOOLS), model="m").body  # fmt: skip
+
+
 @each_row("messages", [Message.user("Hi"), "Hi", None])
 def test_what_is_no_list_of_messages_is_no_request(messages: Any) -> None:
     with pytest.raises(TypeError, match="messages must be a list of messages"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from operator import add, sub
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, runtime_checkable
@@ -319,7 +319,7 @@ class Offer(msgspec.Struct, frozen=True):
 class ChatRequest(msgspec.Struct, frozen=True):
     """A request to a model: the messages and the tools on offer.
 
-    The messages are kept as a tuple, so that a list which grows later does not change the request.
+    Lists of messages and tools are kept as tuples, so that the request does not change if they do.
     The ids of the reply's calls are `{id_prefix}{index}` and serve as idempotency keys. Without a
     prefix, each reply gets a unique one. `parallel_calls` says whether a reply may contain several
     calls; None leaves it to the provider. `output` is the form that the final text is to have, for
@@ -345,6 +345,8 @@ class ChatRequest(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         check_type("ChatRequest: messages", self.messages, (list, tuple), "a list of messages")
         msgspec.structs.force_setattr(self, "messages", tuple(self.messages))
+        if isinstance(self.tools, list | Iterator):
+            msgspec.structs.force_setattr(self, "tools", tuple(self.tools))
 
     def with_answer_tool(self, *, strict: bool = False) -> ChatRequest:
         """Return the request with the answer tool appended, in place of the output format.
