@@ -101,6 +101,37 @@ async def test_signed_and_unchanged_it_goes_on() -> None:
     assert (result.status, ran) == ("completed", [7])
 
 
+@tool(visible=ALL)
+async def nest(levels: int) -> Any:
+    """Give lists within lists."""
+    nested: Any = 1
+    for _ in range(levels):
+        nested = [nested]
+    return nested
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("key", [None, KEY])
+@pytest.mark.parametrize(
+    "beside",
+    [
+        call("nest", levels=199),
+        call("nest", levels=253),
+        *(call(name) for name in ("no_such", "n" * 65, "a b", "ä", "", "a\u202eb", "\ud800")),
+    ],
+)
+async def test_whatever_ran_before_the_question_it_goes_on(
+    beside: Any, key: bytes | None, indent: int | None
+) -> None:
+    """With the deepest results, and names that only a model knows."""
+    tools = (refund, nest)
+    result = await agent([beside, call("refund", order=7)], key=key, tools=tools).run("refund")
+    text = json.dumps(json.loads(result.state.to_json()), indent=indent)
+    yes: dict[str, Answer] = {result.pending[0].id: Approve("grace")}
+    result = await agent(key=key, tools=tools).resume(RunState.from_json(text), yes)
+    assert (result.status, ran) == ("completed", [7])
+
+
 async def test_with_a_key_no_field_can_be_changed() -> None:
     state, question = await saved(KEY)
     changes = [path for path in leaves(state) if with_changed(state, path) != state]

@@ -23,7 +23,13 @@ from toolcrib.hydration import ParseFailure, RepairRequest, hydrate, parse_argum
 from toolcrib.runner import ToolRunner, approval_request
 from toolcrib.runner.approval import approved_call, checked_answer, differing, request_id
 from toolcrib.runner.stopped import Stopped, rejection
-from toolcrib.values.call import Hydrated, HydrationResult, Rejected, ToolCall
+from toolcrib.values.call import (
+    Hydrated,
+    HydrationResult,
+    Rejected,
+    ToolCall,
+    name_in_records,
+)
 from toolcrib.values.content import Part
 from toolcrib.values.context import RunTally, ToolApproval
 from toolcrib.values.decision import Answer, ApprovalRequest, Approve, Ask, OuterCall
@@ -634,7 +640,8 @@ def _contradictions(state: RunState) -> _Checks:
         yield f"records[{index}].run_id", "it belongs to another run", record.run_id != tally.run_id
         is_unknown = record.id not in answered_ids or record.id not in names
         yield f"records[{index}].id", "no call with a result has this id", is_unknown
-        is_renamed = record.name != names.get(record.id)
+        name = names.get(record.id, "")
+        is_renamed = record.name not in (name, name_in_records(name))
         yield f"records[{index}].name", "its call has another name", is_renamed
     yield "turn", "it does not fit the turns of the calls", _is_another_turn(state)
     yield from _count_contradictions(state, names)

@@ -6,7 +6,6 @@ of people and of the model are shown in full.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import ClassVar
@@ -14,13 +13,12 @@ from typing import ClassVar
 import msgspec
 
 from toolcrib.agent.history import error_in_result
+from toolcrib.values.call import name_in_records
 from toolcrib.values.content import as_texts
 from toolcrib.values.json import Veiled
 from toolcrib.values.message import Message, Usage
 from toolcrib.values.record import ToolInvocationRecord
 from toolcrib.values.run import RunState, TurnMark
-
-_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 
 class UnrecordedCall(msgspec.Struct, frozen=True):
@@ -106,8 +104,7 @@ def _calls(
             continue
         is_answer = any(m.call_id == call.id and not m.is_error for m in messages)
         code, _ = error_in_result(messages, call.id) or ("answer" if is_answer else "waiting", "")
-        name = call.name if _NAME.fullmatch(call.name) else "*"
-        others.append(UnrecordedCall(call.id, name, code))
+        others.append(UnrecordedCall(call.id, name_in_records(call.name), code))
     return tuple(recorded), tuple(others)
 
 

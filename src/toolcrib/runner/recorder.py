@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-import re
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
@@ -29,7 +28,7 @@ from toolcrib.runner.output import (
 )
 from toolcrib.runner.running import CALLING, Calling
 from toolcrib.runner.stopped import NOT_ITS_OWN, as_failure, raise_stop, rejection
-from toolcrib.values.call import TOOL_CHANGED, Hydrated, HydrationResult
+from toolcrib.values.call import TOOL_CHANGED, Hydrated, HydrationResult, name_in_records
 from toolcrib.values.content import PartInfo
 from toolcrib.values.context import CallScope, StepRunner
 from toolcrib.values.decision import ApprovalRequest, Approve, Caller, Decision
@@ -67,7 +66,6 @@ _NO_APPROVAL = frozenset((ErrorCode.APPROVAL_EXPIRED, ErrorCode.OTHER_CALL))
 _UNFINISHED = frozenset({"started", "planned", "rejected"})  # nothing has run, or not to its end
 _MOST_ATTACHED = 10_000
 _PROCESS_KEY = os.urandom(32)  # the key of digests if no ledger has one
-_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 
 class CallFacts(msgspec.Struct, gc=False):
@@ -561,7 +559,7 @@ def _attach(
 def public_name(call: HydrationResult) -> str:
     """Return the name for records; a made-up one shows only if it looks like a name."""
     name = call.call.name
-    return name if call.definition or _NAME.fullmatch(name) else "*"
+    return name if call.definition else name_in_records(name)
 
 
 async def to_the_end(work: Callable[[], Awaitable[object] | object]) -> SinkResult:

@@ -6,6 +6,7 @@ are text, exactly as the model sent them, until hydration has parsed them.
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias
 
 import msgspec
@@ -14,6 +15,13 @@ from toolcrib.errors import ErrorCode, Stage
 from toolcrib.values.definition import NoSchemaMode, ToolDefinition
 from toolcrib.values.json import JsonObject, JsonValue, Veiled, fresh
 from toolcrib.values.typed import Checked
+
+_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+
+
+def name_in_records(name: str) -> str:
+    """Return a name that no tool has as records show it: whole only if it looks like a name."""
+    return name if _NAME.fullmatch(name) else "*"
 
 
 class PayloadRef(msgspec.Struct, frozen=True, gc=False):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hmac
+import json
 import math
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from sys import float_info
 from typing import (
     Any,
@@ -17,7 +18,6 @@ from typing import (
     runtime_checkable,
 )
 
-import jiter
 import msgspec
 
 from toolcrib.errors import SourceError, ToolcribError, no_such
@@ -423,13 +423,20 @@ def check_all_read(text: str | bytes, parsed: object) -> None:
     A signature covers only what was parsed, and another reader may accept more.
     """
     data = text.encode() if isinstance(text, str) else text
-    original = jiter.from_json(data, catch_duplicate_keys=True)
     encoded = msgspec.json.encode(parsed)
     if data == encoded:
         return
+    original = json.loads(data, object_pairs_hook=_members)
     extra = _member_beyond(original, msgspec.json.decode(encoded))
     if extra is not None:
         raise ValueError(f"it has an unknown member {extra!r}")
+
+
+def _members(pairs: Sequence[tuple[str, Any]]) -> JsonObject:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise ValueError("an object in it has a duplicate key")
+    return members
 
 
 def _member_beyond(original: Any, parsed: Any) -> str | None:
