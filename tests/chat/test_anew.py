@@ -220,6 +220,24 @@ async def test_what_cannot_be_asked_anew_says_so_and_changes_nothing(url: str) -
         assert len(page.turns) == 2
 
 
+async def test_a_question_that_has_lapsed_is_denied_and_asked_anew(url: str) -> None:
+    client = ScriptedClient([call("close", order=1), "It was not closed.", "Anew."])
+    agent = Agent(client, ToolRunner([close], approval_seconds=0.05))
+    async with page_of(chat_app(agent, store=url)) as page:
+        await page.ask("Close it.")
+        await page.ended("waiting")
+        await asyncio.sleep(0.1)
+        path = f"/{page.thread}/approvals/{page.calls()[0]['approval']['id']}"
+        for body in ({}, {"arguments": {"order": 2}}):
+            status, told = await page.post(path, {"decision": "approve", **body})
+            assert (status, told["error"]["code"]) == (410, "approval_expired")
+        assert (await page.post(path, {"decision": "deny"}))[0] == 202
+        turn = await page.ended()
+        assert (page.calls()[0]["state"], page.text()) == ("denied", "It was not closed.")
+        assert (await page.ask("Anew.", instead_of=turn["id"]))[0] == 202
+        await page.ended(turns=2)
+
+
 async def test_of_two_that_ask_anew_at_once_one_is_told_that_it_is_busy(url: str) -> None:
     _, agent = scripted("One.", "Two.")
     async with page_of(chat_app(agent, store=url)) as page:

@@ -417,13 +417,12 @@ async def check_answer(
 ) -> None:
     """Raise ChatError for an answer that cannot be accepted.
 
-    It may be too late, come from somebody who may not give it, go beyond what was offered, or have
-    arguments that the tool refuses, which are listed place by place.
+    It may be a yes that is too late, come from somebody who may not give it, go beyond what was
+    offered, or have arguments that the tool refuses, which are listed place by place.
     """
-    if request.expired():
-        raise ChatError(
-            410, "approval_expired", "nobody answered in time, so the call does not run"
-        )
+    if isinstance(answer, Approve) and request.expired():
+        message = "nobody answered in time, so the call does not run: deny it to continue"
+        raise ChatError(410, "approval_expired", message)
     if not may_answer(request):
         raise ChatError(403, "may_not_approve", "you may not answer for this call")
     if isinstance(answer, Approve) and answer.for_run and not request.for_run:
