@@ -47,7 +47,8 @@ async def echo(ctx: CallContext, said: str) -> list[Any]:
     """Give what was said, in many forms."""
     for part in range(60):
         ctx.progress({"done": part, "said": said})
-    return [said, {said: [None, True, 2**60, 1.5]}, []]
+    refused = {"__proto__": 1, "[__proto__]": 2, "constructor": {"prototype": 3}}
+    return [said, {said: [None, True, 2**60, 1.5]}, [], refused]
 
 
 @tool(visible=ALL, safe=False)

@@ -115,6 +115,75 @@ async def test_a_call_is_shown_edited_approved_and_explained() -> None:
         assert await violations(page) == []
 
 
+INHERITED = ("constructor", "toString", "valueOf", "hasOwnProperty", "__proto__")
+
+
+@tool(visible=ALL)
+async def rows() -> list[dict[str, str]]:
+    """Give rows of which each has names that the others have not."""
+    return [{name: f"the {name}"} for name in INHERITED]
+
+
+@tool(visible=ALL)
+async def wide() -> list[dict[str, int]]:
+    """Give a table of a million cells, in less than 64 kB."""
+    return [{f"k{n}": n for n in range(5_000)}, *({} for _ in range(250))]
+
+
+@tool(visible=ALL, marks={"show": "plot"})
+async def odd_points() -> Any:
+    """Give points whose names are objects, as far apart as numbers can be."""
+    return [[{"toString": 1, "valueOf": 2}, 1e308], [None, -1e308]]
+
+
+NUMBERS = {name: {"type": "integer"} for name in INHERITED[:-1]}
+OPTIONAL = {"type": "object", "properties": NUMBERS}
+
+
+@tool(visible=ALL, safe=False, input_schema=OPTIONAL)
+async def choose(**given_: Any) -> str:
+    """Take some of many."""
+    return f"chosen: {given_}"
+
+
+async def test_nothing_that_a_model_or_a_tool_says_ends_the_page() -> None:
+    texts = [f"{marks} deep" for marks in (">" * 2_000, "- " * 1_000, ">" * 10_000)]
+    client = ScriptedClient(
+        [
+            [texts[0], call("rows"), call("wide"), call("odd_points")],
+            [texts[1], call("choose", toString=7)],
+            texts[2],
+        ]
+    )
+    app = chat_app(Agent(client, [rows, wide, odd_points, choose]), store="sqlite://")
+    async with serving(app) as base, browsing() as context:
+        page = await context.new_page()
+        await page.goto(f"{base}/")
+        await ask(page, "Say all of it.")
+        approval = page.get_by_role("region", name="Approval of choose")
+        await expect(approval.get_by_text("toString")).to_be_visible()
+        await expect(approval.get_by_text("constructor")).to_have_count(0)
+        for name in INHERITED:
+            await expect(page.get_by_role("cell", name=f"the {name}", exact=True)).to_be_visible()
+        await expect(page.get_by_role("columnheader", name="[__proto__]")).to_be_visible()
+        await expect(page.get_by_text('"k4999": 4999')).to_be_visible()
+        await expect(page.get_by_role("img", name="Plot of 2 values")).to_be_visible()
+        await approval.get_by_role("button", name="Edit", exact=True).click()
+        for name in NUMBERS:
+            if name != "toString":
+                await approval.get_by_role("button", name=f"Give it {name}").click()
+            await approval.get_by_label(name, exact=True).fill("no number")
+        await approval.get_by_role("button", name="Approve these arguments").click()
+        await expect(approval.get_by_text("Write a number.")).to_have_count(len(NUMBERS))
+        for name in NUMBERS:
+            await approval.get_by_label(name, exact=True).fill("3")
+        await approval.get_by_role("button", name="Approve these arguments").click()
+        await expect(page.get_by_text(f"chosen: {dict.fromkeys(NUMBERS, 3)}")).to_be_visible()
+        for text in texts:
+            await expect(page.get_by_text(text, exact=True)).to_be_visible()
+        assert await violations(page) == []
+
+
 @pytest.mark.exhaustive
 async def test_a_question_waits_through_a_reload_and_a_second_tab_hears_the_answer() -> None:
     model = agent(call("refund", order=2, cents=5), "It was not to be.")
@@ -589,6 +658,9 @@ CARD = """
 import { registerCard } from "./cards";
 
 registerCard("sales", ({ call }) => <p>of my own: {JSON.stringify(call.result)}</p>);
+registerCard("orders", () => {
+  throw new Error("a card that fails");
+});
 """
 
 
@@ -610,7 +682,10 @@ async def test_a_tool_has_a_card_of_ones_own(
     assert await child.wait() == 0
     monkeypatch.setattr(chat_module, "files", lambda _package: tmp_path)
     model = agent([call("sales"), call("orders")], "There.")
-    async with serving(chat_app(model, store="sqlite://")) as base, browsing() as context:
+    async with (
+        serving(chat_app(model, store="sqlite://")) as base,
+        browsing("a card that fails") as context,
+    ):
         page = await context.new_page()
         await page.goto(f"{base}/")
         await ask(page, "Which sales?")

@@ -3,11 +3,13 @@
 import { memo, type ReactNode } from "react";
 import Markdown, { type Components } from "react-markdown";
 import remarkGfm from "remark-gfm";
-import { unturned } from "./visible";
+import { unturned, Visible } from "./visible";
 
-/** A link says where it leads; of what leads nowhere safe there is the text. */
+const DEEPEST = 100; // what is nested deeper than a browser's stack bears would end the page
+
+/** A link says where it leads; of what leads nowhere safe, or into the page itself, there is the text. */
 function Link({ href, children }: { href: string | undefined; children?: ReactNode }) {
-  if (!href) return <span>{children}</span>;
+  if (!href || href.startsWith("#")) return <span>{children}</span>;
   return (
     <a href={href} target="_blank" rel="noopener noreferrer" title={href}>
       {children}
@@ -30,10 +32,35 @@ const SHOWN: Components = {
   ),
 };
 
-export const Said = memo(({ text }: { text: string }) => (
-  <div className="said">
-    <Markdown remarkPlugins={[remarkGfm]} components={SHOWN}>
-      {unturned(text)}
-    </Markdown>
-  </div>
-));
+interface Node {
+  children?: Node[];
+}
+
+/** Refuses a text that is nested too deeply to be shown. */
+const shallow = () => (root: Node) => {
+  let level: Node[] = [root];
+  for (let depth = 0; level.length; depth++) {
+    if (depth > DEEPEST) throw new RangeError("nested too deeply");
+    level = level.flatMap((node) => node.children ?? []);
+  }
+};
+
+/** Return a text as its Markdown says; what is nested too deeply is shown as it was written. */
+function formatted(text: string): ReactNode {
+  try {
+    return Markdown({
+      children: unturned(text),
+      remarkPlugins: [remarkGfm],
+      rehypePlugins: [shallow],
+      components: SHOWN,
+    });
+  } catch {
+    return (
+      <p className="plain-text">
+        <Visible text={text} />
+      </p>
+    );
+  }
+}
+
+export const Said = memo(({ text }: { text: string }) => <div className="said">{formatted(text)}</div>);

@@ -13,6 +13,7 @@ import {
 import { memo, useEffect, useMemo, useState, type FormEvent } from "react";
 import { ApiError, api } from "./api";
 import { CallCard } from "./card/call-card";
+import { Guarded } from "./guarded";
 import { Said } from "./markdown";
 import type { Connection } from "./stream";
 import { ThreadId, useTold } from "./told";
@@ -267,7 +268,11 @@ function Question({ turn, askAnew, showEarlier }: QuestionProps) {
   );
 }
 
-const ToolPart = ({ artifact }: { artifact?: unknown }) => <CallCard call={artifact as CallPart} />;
+const ToolPart = ({ artifact }: { artifact?: unknown }) => (
+  <Guarded of={artifact} instead={<p className="wrong">A call that cannot be shown.</p>}>
+    <CallCard call={artifact as CallPart} />
+  </Guarded>
+);
 const TextPart = ({ text }: { text: string }) => <Said text={text} />;
 
 const ReasoningPart = memo(({ text }: { text: string }) => (

@@ -3,6 +3,10 @@
 export type Json = null | boolean | number | string | Json[] | { [name: string]: Json };
 export type JsonObject = { [name: string]: Json };
 
+/** Return a member of an object by a name that somebody else chose: what all objects inherit is none. */
+export const member = <T>(of: { [name: string]: T }, name: string): T | undefined =>
+  Object.hasOwn(of, name) ? of[name] : undefined;
+
 export type TurnStatus =
   | "running"
   | "waiting"

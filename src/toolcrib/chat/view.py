@@ -329,7 +329,7 @@ class TurnView:
             case ToolArgumentsDelta(id=call_id, name=name, text=text):
                 return [*self._add_call(call_id, name), self._append_arguments(call_id, text)]
             case ToolCallStarted(id=call_id, name=name, arguments=arguments):
-                changes = {"state": "called", "arguments": bounded(arguments)}
+                changes = {"state": "called", "arguments": shown(arguments)}
                 return [*self._add_call(call_id, name), *self._change(call_id, changes)]
             case ApprovalRequested(request=request, schema=schema):
                 call_id = request.call_in(self.turn["run_id"])
@@ -386,7 +386,7 @@ class TurnView:
                 "state": state,
                 "error": {"code": code, "message": text},
                 "approval": None,
-                **({} if last_record is None else {"arguments": bounded(last_record.arguments)}),
+                **({} if last_record is None else {"arguments": shown(last_record.arguments)}),
             }
             operations += self._change(call_id, changes)
         return [
@@ -477,7 +477,7 @@ class TurnView:
         index = str(min(len(parts), _MOST_PROGRESS - 1))
         if len(parts) == _MOST_PROGRESS:
             parts.pop()  # drops the last one for the newer one
-        parts.append(bounded(part))
+        parts.append(shown(part))
         return [_operation("set", [*self._path(call_id), "progress", index], deepcopy(parts[-1]))]
 
     def _question(self, request: ApprovalRequest, schema: JsonValue) -> Json:
@@ -489,15 +489,15 @@ class TurnView:
             "id": request.id,
             "title": encodable(request.title),
             "reason": f"{request.title}: {request.reason}" if request.within else request.reason,
-            "arguments": readable(request.arguments),
-            "texts": _argument_texts(request.arguments),
+            "arguments": decodable(readable(request.arguments)),
+            "texts": decodable(_argument_texts(request.arguments)),
             "defaults": list(request.defaults),
             "asked_at": request.asked_at,
             "expires_at": request.expires_at,
             "for_run": request.for_run,
             "for_tool": request.for_run and not self._limited,
             "always": request.always and not self._limited,
-            "schema": schema,
+            "schema": decodable(schema),
         }
 
     def _finish(self, record: ToolInvocationRecord) -> list[Operation]:
@@ -509,10 +509,10 @@ class TurnView:
             record.id,
             {
                 "state": state,
-                "arguments": bounded(record.arguments),
+                "arguments": shown(record.arguments),
                 "approval": None,
                 "approved_by": record.approved_by,
-                "result": bounded(result_with_parts(record)),
+                "result": shown(result_with_parts(record)),
                 "error": None if error is None else {"code": error.code, "message": error.message},
                 "seconds": record.seconds,
                 "decision": to_plain(record.decision),
@@ -586,6 +586,30 @@ def bounded(value: JsonValue, most: int = LARGEST_RESULT, head: int = LARGEST_RE
     if len(text) <= most:
         return value
     return {"truncated": True, "bytes": len(text), "head": text[:head].decode("utf-8", "ignore")}
+
+
+def shown(value: JsonValue) -> Any:
+    """Return a value as a page is sent it."""
+    return decodable(bounded(value))
+
+
+def decodable(value: Any) -> Any:
+    """Return a JSON value with brackets around names that assistant-stream's decoder refuses.
+
+    It would drop everything that was sent with them.
+    """
+    if isinstance(value, list):
+        return [decodable(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    members: Json = {}
+    for name, part in value.items():
+        has_prototype = name == "constructor" and isinstance(part, dict) and "prototype" in part
+        unique_name = f"[{name}]" if name == "__proto__" or has_prototype else name
+        while unique_name in members:
+            unique_name = f"[{unique_name}]"
+        members[unique_name] = decodable(part)
+    return members
 
 
 _FIRST_ROUNDED = 2**53  # from here on a browser's numbers are not exact

@@ -3,7 +3,7 @@
 import { useId, useRef, useState } from "react";
 import { api } from "../api";
 import { Pattern, secondsOf } from "../rules";
-import type { Approval, CallPart } from "../types";
+import { member, type Approval, type CallPart } from "../types";
 import { useThreadId, useTold } from "../told";
 import { sentence, Visible } from "../visible";
 import { EditForm, namesOf } from "./edit-form";
@@ -194,7 +194,7 @@ interface RuleFormProps {
 /** A rule before it is given: which arguments may have any value, for how long, and what it is for. */
 function RuleForm({ asked, open, onOpen, span, onSpan, isWrong }: RuleFormProps) {
   const id = useId();
-  const shown = namesOf(asked).filter((name) => (asked.texts[name] ?? SECRET) !== SECRET);
+  const shown = namesOf(asked).filter((name) => (member(asked.texts, name) ?? SECRET) !== SECRET);
   return (
     <div className="rule">
       {shown.length > 0 && (
@@ -240,7 +240,7 @@ function RuleForm({ asked, open, onOpen, span, onSpan, isWrong }: RuleFormProps)
 
 /** The arguments as the server has them; those that the author filled in are marked. */
 function Exact({ asked }: { asked: Approval }) {
-  const names = namesOf(asked).filter((name) => name in asked.texts);
+  const names = namesOf(asked).filter((name) => Object.hasOwn(asked.texts, name));
   if (!names.length) return <p className="note">It takes no arguments.</p>;
   return (
     <dl className="exact">

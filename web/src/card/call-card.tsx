@@ -2,6 +2,7 @@
 
 import { memo, useId, useState } from "react";
 import { cardOf } from "../cards";
+import { Guarded } from "../guarded";
 import type { CallPart, CallState } from "../types";
 import { sentence, Visible } from "../visible";
 import { ApprovalCard } from "./approval";
@@ -101,7 +102,12 @@ function Arguments({ call, isOver }: { call: CallPart; isOver: boolean }) {
 
 function Shown({ call }: { call: CallPart }) {
   const Card = cardOf(call.name);
-  if (Card) return <Card call={call} />;
+  if (Card)
+    return (
+      <Guarded of={call} instead={<Result value={call.result} show="" />}>
+        <Card call={call} />
+      </Guarded>
+    );
   if (call.result === null) return null;
   return (
     <div className="result">

@@ -1,7 +1,7 @@
 /** A form made from a tool's schema. What nobody touches is sent as the server wrote it. */
 
 import { useEffect, useId, useRef, useState, type FormEvent, type ReactNode } from "react";
-import type { Approval, Json, JsonObject } from "../types";
+import { member, type Approval, type Json, type JsonObject } from "../types";
 import { isObject } from "./result";
 
 type Kind = "text" | "number" | "choice" | "json";
@@ -57,7 +57,7 @@ function fieldsOf(asked: Approval): Field[] {
   const properties = propertiesOf(asked);
   const required = Array.isArray(asked.schema?.["required"]) ? asked.schema["required"] : [];
   return namesOf(asked).map((name) =>
-    fieldOf(name, properties[name] ?? null, required.includes(name), asked.texts[name]),
+    fieldOf(name, member(properties, name) ?? null, required.includes(name), member(asked.texts, name)),
   );
 }
 
@@ -91,27 +91,27 @@ export function EditForm({ asked, sending, onSend, onBack, children }: Props) {
   const [typed, setTyped] = useState<{ [name: string]: string | null }>(() =>
     Object.fromEntries(
       fields.map((field) => {
-        const text = asked.texts[field.name];
+        const text = member(asked.texts, field.name);
         return [field.name, text === undefined || field.isNull ? null : shown(field, text)];
       }),
     ),
   );
-  const [wrong, setWrong] = useState<{ [name: string]: string }>({});
+  const [wrong, setWrong] = useState<ReadonlyMap<string, string>>(new Map());
   const submit = (event: FormEvent) => {
     event.preventDefault();
     const members: string[] = [];
-    const found: { [name: string]: string } = {};
+    const found = new Map<string, string>();
     for (const field of fields) {
       const value = typed[field.name] ?? null;
       if (value === null && !field.isNull) continue;
-      const text = asked.texts[field.name];
+      const text = member(asked.texts, field.name);
       const isTouched = value !== null && (text === undefined || field.isNull || value !== shown(field, text));
       const made = isTouched ? written(field, value) : { text: text ?? "null" };
-      if ("wrong" in made) found[field.name] = made.wrong;
+      if ("wrong" in made) found.set(field.name, made.wrong);
       else members.push(`${JSON.stringify(field.name)}:${made.text}`);
     }
     setWrong(found);
-    if (!Object.keys(found).length) onSend(`{${members.join(",")}}`);
+    if (!found.size) onSend(`{${members.join(",")}}`);
   };
   const form = useRef<HTMLFormElement>(null);
   useEffect(() => {
@@ -127,7 +127,7 @@ export function EditForm({ asked, sending, onSend, onBack, children }: Props) {
           key={field.name}
           field={field}
           value={typed[field.name] ?? null}
-          wrong={wrong[field.name]}
+          wrong={wrong.get(field.name)}
           onChange={(value) => setTyped({ ...typed, [field.name]: value })}
         />
       ))}

@@ -26,7 +26,7 @@ export function points(value: Json): Point[] | null {
       )
     : Object.entries(value);
   const found = pairs.map(([first, second], at) => ({
-    label: String(first),
+    label: typeof first === "string" ? first : JSON.stringify(first ?? null),
     x: typeof first === "number" ? first : at,
     y: second,
   }));
@@ -51,16 +51,18 @@ export function Plot({ points }: { points: Point[] }) {
   const xs = points.map((point) => point.x);
   const [low, high] = [Math.min(0, ...ys), Math.max(0, ...ys)];
   const [first, last] = [Math.min(...xs), Math.max(...xs)];
+  const share = (value: number, from: number, to: number) =>
+    (value / 2 - from / 2) / (to / 2 - from / 2 || 1); // halves: no difference of two is infinite
   const isNamed = points.some((point) => point.label !== String(point.x));
   const step = (W - LEFT) / points.length;
   const each = Math.ceil((LABEL * points.length) / (W - LEFT)); // of so many names, one is shown
   const x = (point: Point, at: number) =>
-    isNamed ? LEFT + step * (at + 0.5) : LEFT + ((point.x - first) / (last - first || 1)) * (W - LEFT - 8);
-  const y = (value: number) => 8 + (1 - (value - low) / (high - low || 1)) * (H - BOTTOM - 16);
+    isNamed ? LEFT + step * (at + 0.5) : LEFT + share(point.x, first, last) * (W - LEFT - 8);
+  const y = (value: number) => 8 + (1 - share(value, low, high)) * (H - BOTTOM - 16);
   return (
     <figure className="plot" ref={figure}>
       <svg viewBox={`0 0 ${W} ${H}`} role="img" aria-label={`Plot of ${points.length} values`}>
-        {[low, (low + high) / 2, high].map((value) => (
+        {[low, low / 2 + high / 2, high].map((value) => (
           <g key={value}>
             <line className="grid" x1={LEFT} x2={W} y1={y(value)} y2={y(value)} />
             <text x={LEFT - 6} y={y(value) + 4} textAnchor="end">

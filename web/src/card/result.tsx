@@ -1,10 +1,12 @@
 /** What a tool gave: a table, a plot, a text, or JSON. Never HTML: a tool's result is somebody's data. */
 
-import type { Json, JsonObject } from "../types";
+import { Guarded } from "../guarded";
+import { member, type Json, type JsonObject } from "../types";
 import { Visible } from "../visible";
 import { Plot, points } from "./plot";
 
 const MOST_ROWS = 200;
+const MOST_NAMES = 100;
 
 export const isObject = (value: Json): value is JsonObject =>
   typeof value === "object" && value !== null && !Array.isArray(value);
@@ -16,16 +18,18 @@ const isFlat = (value: Json): value is JsonObject => isObject(value) && Object.v
 /** Return the rows of a table, or null where a value is none. */
 export function rows(value: Json): JsonObject[] | null {
   if (!Array.isArray(value) || value.length === 0 || !value.every(isFlat)) return null;
-  return value as JsonObject[];
+  return namesOf(value).length > MOST_NAMES ? null : value;
 }
+
+const namesOf = (rows: JsonObject[]) => [...new Set(rows.flatMap(Object.keys))];
 
 const said = (value: Json | undefined) =>
   value === undefined || value === null ? "" : typeof value === "string" ? value : JSON.stringify(value);
 
 function Table({ rows }: { rows: JsonObject[] }) {
-  const names = [...new Set(rows.flatMap(Object.keys))];
+  const names = namesOf(rows);
   const kindOf = (name: string) =>
-    rows.every((row) => typeof (row[name] ?? 0) === "number") ? "number" : undefined;
+    rows.every((row) => typeof (member(row, name) ?? 0) === "number") ? "number" : undefined;
   return (
     <div className="scrolled" tabIndex={0} role="group" aria-label="Table of results">
       <table>
@@ -42,8 +46,8 @@ function Table({ rows }: { rows: JsonObject[] }) {
           {rows.slice(0, MOST_ROWS).map((row, at) => (
             <tr key={at}>
               {names.map((name) => (
-                <td key={name} className={typeof row[name] === "number" ? "number" : undefined}>
-                  <Visible text={said(row[name])} />
+                <td key={name} className={typeof member(row, name) === "number" ? "number" : undefined}>
+                  <Visible text={said(member(row, name))} />
                 </td>
               ))}
             </tr>
@@ -110,7 +114,16 @@ export function JsonText({ value, label }: { value: Json; label: string }) {
   );
 }
 
+/** Show what a tool gave; what no view can show is shown as JSON. */
 export function Result({ value, show }: { value: Json; show: string }) {
+  return (
+    <Guarded of={value} instead={<JsonText value={value} label="Result" />}>
+      <View value={value} show={show} />
+    </Guarded>
+  );
+}
+
+function View({ value, show }: { value: Json; show: string }) {
   if (isObject(value) && value["truncated"] === true && typeof value["head"] === "string") {
     const size = Number(value["bytes"]).toLocaleString("en");
     return (
