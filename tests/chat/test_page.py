@@ -609,6 +609,32 @@ async def test_two_tabs_that_answer_at_once_run_a_call_once() -> None:
 
 
 @pytest.mark.exhaustive
+async def test_what_was_written_for_one_question_does_not_answer_the_next(tmp_path: Path) -> None:
+    """A call asks again under a page that has not heard that its first question was answered."""
+    calls = [call("refund", order=order, cents=order) for order in (1, 2)]
+    clerk = agent(*calls, "Both.").as_tool("clerk", "Refunds.", visible=ALL)
+    model = Agent(ScriptedClient([call("clerk", prompt="Refund 1 and 2."), "Done."]), [clerk])
+    url = f"sqlite:///{tmp_path}/chat.db"
+    async with (
+        serving(chat_app(model, store=url)) as base,
+        serving(chat_app(model, store=url)) as other_base,
+        browsing() as context,
+    ):
+        page, other = await context.new_page(), await context.new_page()
+        await page.goto(f"{base}/")
+        await ask(page, "Refund 1 and 2.")
+        await expect(page.get_by_role("button", name="Edit", exact=True)).to_be_visible()
+        await other.goto(page.url.replace(base, other_base))
+        await other.get_by_role("button", name="Edit", exact=True).click()
+        await other.get_by_label("cents", exact=True).fill("999")
+        await page.get_by_role("button", name="Approve", exact=True).click()
+        await expect(page.locator("dd", has_text="2").first).to_be_visible()
+        await expect(other.locator("dd", has_text="2").first).to_be_visible()
+        await other.get_by_role("button", name="Edit", exact=True).click()
+        await expect(other.get_by_label("cents", exact=True)).to_have_value("2")
+
+
+@pytest.mark.exhaustive
 async def test_an_open_page_says_what_a_killed_server_leaves_unknown(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/chat.db"
     async with browsing("net::ERR_") as context:

@@ -60,7 +60,7 @@ export const CallCard = memo(({ call }: { call: CallPart }) => {
         )}
       </header>
       {call.approval ? (
-        <ApprovalCard call={call} asked={call.approval} />
+        <ApprovalCard key={call.approval.id} call={call} asked={call.approval} />
       ) : (
         <Arguments call={call} isOver={isOver} />
       )}
