@@ -302,7 +302,7 @@ async def test_conversations_are_found_renamed_exported_and_deleted() -> None:
 
 @pytest.mark.exhaustive  # it starts a server with the embedded model
 async def test_the_command_serves_the_embedded_model(tmp_path: Path) -> None:
-    environment = {**os.environ, "TOOLCRIB_TOKEN": TOKEN}
+    environment = {**os.environ, "TOOLCRIB_TOKEN": "a token & more #1, 100%"}
     command = (sys.executable, "-m", "toolcrib", "serve", "--port", "0", "--store")
     server = await asyncio.create_subprocess_exec(
         *command,
@@ -632,6 +632,27 @@ async def test_what_was_written_for_one_question_does_not_answer_the_next(tmp_pa
         await expect(other.locator("dd", has_text="2").first).to_be_visible()
         await other.get_by_role("button", name="Edit", exact=True).click()
         await expect(other.get_by_label("cents", exact=True)).to_have_value("2")
+
+
+@pytest.mark.exhaustive
+async def test_who_is_not_let_in_any_more_is_asked_for_the_token(tmp_path: Path) -> None:
+    """As when `toolcrib serve` was started anew, with another token."""
+    url = f"sqlite:///{tmp_path}/chat.db"
+    async with browsing("401", "net::ERR_") as context:
+        page = await context.new_page()
+        model = agent(call("refund", order=2, cents=5), "Refunded.")
+        async with serving(chat_app(model, store=url, authenticate=bearer(TOKEN))) as base:
+            await page.goto(f"{base}/#token={TOKEN[:5]}%")  # as a mail has cut it
+            await page.get_by_label("The token of this server").fill(TOKEN)
+            await page.get_by_role("button", name="Sign in").click()
+            await ask(page, "Refund order 2.")
+            await expect(page.get_by_role("button", name="Approve", exact=True)).to_be_visible()
+        port, token = int(base.rpartition(":")[2]), "another & token, 100%"
+        async with serving(chat_app(model, store=url, authenticate=bearer(token)), port):
+            await page.get_by_label("The token of this server").fill(token)
+            await page.get_by_role("button", name="Sign in").click()
+            await page.get_by_role("button", name="Approve", exact=True).click()
+            await expect(page.get_by_text("Refunded.")).to_be_visible()
 
 
 @pytest.mark.exhaustive

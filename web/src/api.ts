@@ -31,9 +31,12 @@ export class ApiError extends Error {
 
 export function keepToken(): void {
   const given = /^#token=([^&]+)/.exec(location.hash);
-  if (given?.[1]) {
+  if (!given?.[1]) return;
+  history.replaceState(null, "", location.pathname);
+  try {
     sessionStorage.setItem(KEY, decodeURIComponent(given[1]));
-    history.replaceState(null, "", location.pathname);
+  } catch {
+    // an address that was cut: the page asks for the token
   }
 }
 

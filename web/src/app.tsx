@@ -33,11 +33,11 @@ export function App() {
   const [isNarrowOpen, setNarrowOpen] = useState(false);
   const [isStranger, setStranger] = useState(false);
   const [tries, setTries] = useState(0);
-  const [state, connection] = useThread(isStranger ? null : id, tries);
   const tell = useCallback((raised: unknown) => {
     if (raised instanceof ApiError && raised.status === 401) setStranger(true);
     else setNotice(raised instanceof Error ? raised.message : String(raised));
   }, []);
+  const [state, connection] = useThread(isStranger ? null : id, tries, tell);
   const list = useCallback(async () => {
     try {
       setThreads(await api.threads(search));

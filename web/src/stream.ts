@@ -66,8 +66,12 @@ async function follow(
   }
 }
 
-/** Return what the server shows of a thread, and whether it can be heard. */
-export function useThread(thread: string | null, tries: number): [ThreadState | null, Connection] {
+/** Return what the server shows of a thread, and whether it can be heard; `tell` hears why it is refused. */
+export function useThread(
+  thread: string | null,
+  tries: number,
+  tell: (raised: unknown) => void,
+): [ThreadState | null, Connection] {
   const [state, setState] = useState<ThreadState | null>(null);
   const [connection, setConnection] = useState<Connection>("connecting");
   useEffect(() => {
@@ -76,7 +80,7 @@ export function useThread(thread: string | null, tries: number): [ThreadState | 
     if (thread === null) return;
     const over = new AbortController();
     let wait = 500;
-    const tell = (operations: readonly Operation[]) => {
+    const take = (operations: readonly Operation[]) => {
       wait = 500;
       setConnection("open");
       setState((known) => operations.reduce<unknown>(applied, known) as ThreadState);
@@ -84,12 +88,14 @@ export function useThread(thread: string | null, tries: number): [ThreadState | 
     const keep = async () => {
       while (!over.signal.aborted) {
         try {
-          await follow(thread, over.signal, tell);
+          await follow(thread, over.signal, take);
         } catch (raised) {
           if (over.signal.aborted) return;
           if (raised instanceof ApiError && raised.status === 404) return setConnection("gone");
-          if (raised instanceof ApiError && [401, 403].includes(raised.status))
+          if (raised instanceof ApiError && [401, 403].includes(raised.status)) {
+            tell(raised);
             return setConnection("refused");
+          }
         }
         if (over.signal.aborted) return;
         setConnection("lost");
@@ -99,6 +105,6 @@ export function useThread(thread: string | null, tries: number): [ThreadState | 
     };
     void keep();
     return () => over.abort();
-  }, [thread, tries]);
+  }, [thread, tries, tell]);
   return [state?.thread.id === thread ? state : null, connection];
 }

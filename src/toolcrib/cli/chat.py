@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Protocol, TypeAlias
+from urllib.parse import quote
 
 import typer
 
@@ -534,7 +535,7 @@ def serve(  # noqa: PLR0913  the options of a command
     listener = listener_at(host, port, option=f"--host {host} --port {port}", free_port="--port 0")
     app = chat.chat_app(agent, store=store_url, authenticate=authenticate, durable=runs)
     err.print(f"{who_answers(model)} Tools: {printable(', '.join(catalog.names))}.")
-    address = f"http://{url_host(host)}:{listener.getsockname()[1]}/#token={token}"
+    address = f"http://{url_host(host)}:{listener.getsockname()[1]}/#token={quote(token, safe='')}"
     err.print(f"{address}\nCtrl-C ends.", soft_wrap=True, highlight=False)
     if opens:
         webbrowser.open(address)
