@@ -14,7 +14,7 @@ import pytest
 from chat.browser import ask, browsing, violations
 from chat.chat_helpers import broken, endless, serving
 from chat.states import process
-from playwright.async_api import expect
+from playwright.async_api import Page, expect
 
 from toolcrib import ALL, Agent, tool
 from toolcrib.chat import app as chat_module
@@ -606,6 +606,42 @@ async def test_two_tabs_that_answer_at_once_run_a_call_once() -> None:
         await expect(pages[0].get_by_role("link", name="And the other one?")).to_be_visible()
         await pages[1].evaluate("dispatchEvent(new Event('focus'))")  # somebody comes back to it
         await expect(pages[1].get_by_role("link", name="And the other one?")).to_be_visible()
+
+
+SIGHT = """Object.defineProperty(document, "visibilityState", {get: () => window.sight ?? "visible"});
+addEventListener("sight", (event) => {
+  window.sight = event.detail;
+  document.dispatchEvent(new Event("visibilitychange"));
+});"""
+
+
+@pytest.mark.exhaustive
+async def test_a_page_out_of_sight_leaves_its_connection_to_the_others() -> None:
+    """A browser opens six connections to a server, and each page that reads has one of them."""
+
+    async def turn(page: Page, sight: str) -> None:
+        await page.evaluate(
+            "sight => dispatchEvent(new CustomEvent('sight', {detail: sight}))", sight
+        )
+
+    model = agent(call("refund", order=2, cents=5), "Refunded.")
+    async with serving(chat_app(model, store="sqlite://")) as base, browsing() as context:
+        await context.add_init_script(SIGHT)
+        first = page = await context.new_page()
+        await page.goto(f"{base}/")
+        await ask(page, "Refund order 2.")
+        await expect(page.get_by_role("button", name="Approve", exact=True)).to_be_visible()
+        for _ in range(7):
+            await turn(page, "hidden")
+            page = await context.new_page()
+            await page.goto(first.url)
+            await expect(page.get_by_role("button", name="Approve", exact=True)).to_be_visible()
+        await page.get_by_role("button", name="Approve", exact=True).click()
+        await expect(page.get_by_text("Refunded.")).to_be_visible()
+        await expect(first.get_by_text("waits for an answer")).to_be_visible()
+        await expect(first.get_by_text("The connection is lost.")).to_have_count(0)
+        await turn(first, "visible")
+        await expect(first.get_by_text("Refunded.")).to_be_visible()
 
 
 @pytest.mark.exhaustive

@@ -1,4 +1,7 @@
-/** A thread as the server tells it: a snapshot, then operations; connected again whenever it breaks. */
+/**
+ * A thread as the server tells it: a snapshot, then operations; connected again whenever it breaks. A page
+ * that nobody sees does not read: a browser opens six connections to a server, for all its tabs together.
+ */
 
 import { DataStreamDecoder } from "assistant-stream";
 import { useEffect, useState } from "react";
@@ -66,6 +69,14 @@ async function follow(
   }
 }
 
+/** Wait until the page is in sight, or out of it. */
+const sight = (wanted: DocumentVisibilityState, signal: AbortSignal) =>
+  new Promise<void>((resolve) => {
+    const look = () => document.visibilityState === wanted && resolve();
+    document.addEventListener("visibilitychange", look, { signal });
+    look();
+  });
+
 /** Return what the server shows of a thread, and whether it can be heard; `tell` hears why it is refused. */
 export function useThread(
   thread: string | null,
@@ -87,8 +98,12 @@ export function useThread(
     };
     const keep = async () => {
       while (!over.signal.aborted) {
+        await sight("visible", over.signal);
+        const unseen = new AbortController();
+        const either = AbortSignal.any([over.signal, unseen.signal]);
+        void sight("hidden", either).then(() => unseen.abort());
         try {
-          await follow(thread, over.signal, take);
+          await follow(thread, either, take);
         } catch (raised) {
           if (over.signal.aborted) return;
           if (raised instanceof ApiError && raised.status === 404) return setConnection("gone");
@@ -98,6 +113,8 @@ export function useThread(
           }
         }
         if (over.signal.aborted) return;
+        if (unseen.signal.aborted) continue;
+        unseen.abort();
         setConnection("lost");
         await new Promise((resolve) => setTimeout(resolve, wait));
         wait = Math.min(wait * 2, LONGEST_WAIT);
