@@ -692,6 +692,28 @@ async def test_who_is_not_let_in_any_more_is_asked_for_the_token(tmp_path: Path)
 
 
 @pytest.mark.exhaustive
+async def test_what_is_refused_takes_no_draft_and_leaves_no_conversation() -> None:
+    model = agent("One.", call("endless"))
+    async with serving(chat_app(model, store="sqlite://")) as base, browsing("409") as context:
+        page = await context.new_page()
+        await page.goto(f"{base}/")
+        await ask(page, "First.")
+        again = page.get_by_role("button", name="Ask again", exact=True)
+        await expect(again).to_be_visible()
+        await page.get_by_label("Your question").fill("a draft")
+        await again.evaluate("button => { button.click(); button.click(); }")
+        await expect(page.get_by_role("alert")).to_contain_text("busy")
+        await expect(page.get_by_label("Your question")).to_have_value("a draft")
+        address = page.url
+        await page.get_by_role("button", name="Close").click()
+        await page.get_by_label("More: First.").click()
+        await page.get_by_role("button", name="Delete").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        await expect(page.get_by_role("alert")).to_contain_text("busy")
+        assert page.url == address
+
+
+@pytest.mark.exhaustive
 async def test_an_open_page_says_what_a_killed_server_leaves_unknown(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/chat.db"
     async with browsing("net::ERR_") as context:

@@ -122,7 +122,10 @@ export function Sidebar({ threads, current, search, isOpen, onSearch, onPick, on
               type="button"
               className="no"
               onClick={() => {
-                void guarded(() => api.remove(deleting.id)).then(() => deleting.id === current && onPick(null));
+                void guarded(async () => {
+                  await api.remove(deleting.id);
+                  if (deleting.id === current) onPick(null);
+                });
                 setDeleting(null);
                 searching.current?.focus();
               }}

@@ -115,7 +115,8 @@ export function Thread({ id, state, connection, open, onNew }: Props) {
       setUntil(null);
       focusQuestion();
     } catch (raised) {
-      runtime.thread.composer.setText(text); // nothing that somebody wrote is lost
+      const { composer } = runtime.thread;
+      if (!composer.getState().text) composer.setText(text); // nothing that somebody wrote is lost
       tell(raised);
     }
     setSending(false);
