@@ -137,7 +137,7 @@ async def odd_points() -> Any:
 
 
 NUMBERS = {name: {"type": "integer"} for name in INHERITED[:-1]}
-OPTIONAL = {"type": "object", "properties": NUMBERS}
+OPTIONAL: dict[str, Any] = {"type": "object", "properties": NUMBERS}
 
 
 @tool(visible=ALL, safe=False, input_schema=OPTIONAL)
