@@ -153,6 +153,23 @@ async def test_no_thread_has_an_id_that_no_database_holds(url: str) -> None:
 
 
 @BOTH
+async def test_a_title_is_found_by_its_words_in_any_case(url: str) -> None:
+    titles = ["Ärger mit Überweisung", "ΣΊΣΥΦΟΣ", "привет мир", "Straße", "100%_!", "ABC\x00"]
+    async with ThreadStore(url) as store:
+        for title in titles:
+            await store.create("ada", title)
+            await store.create("eve", title)
+        for title in titles:
+            for search in (title, title.lower(), title.upper(), title[1:4].title()):
+                (found,) = await store.list("ada", search=search)
+                assert found["title"] == title.replace("\x00", "?")
+        assert len(await store.list("ada", search="", most=4)) == 4
+        assert len(await store.list("ada", search=" ", most=4)) == 2
+        assert len(await store.list("ada", search="р", most=1)) == 1
+        assert await store.list("ada", search="%") != await store.list("ada")
+
+
+@BOTH
 async def test_what_an_older_version_kept_is_found_still(url: str) -> None:
     """It wrote long ids as they are, and a NUL of a call's as `?`."""
     owner, nul = "ada" * 100, "call_\0"

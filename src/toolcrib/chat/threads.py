@@ -30,6 +30,7 @@ LEASE = 15.0
 """Seconds for which a run stays with its process without a sign of life."""
 _RETRY_PAUSES = (0.1, 0.3)  # seconds between attempts to ask a database
 _MAX_TITLE = 80  # characters of the first question
+_ALL = 2**62  # rows
 NOT_IN_TITLES = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Characters not allowed in titles.
 
@@ -41,8 +42,7 @@ _RECORD = msgspec.json.Decoder(ToolInvocationRecord)
 _NEW_THREAD = """INSERT INTO chat_threads (id, owner, title, created_at, updated_at)
     VALUES (:id, :owner, :title, :now, :now)"""
 _LIST_THREADS = """SELECT id, title, created_at, updated_at FROM chat_threads
-    WHERE owner IN :owners AND (:like = '' OR lower(title) LIKE :like ESCAPE '!')
-    ORDER BY updated_at DESC, id LIMIT :most"""
+    WHERE owner IN :owners ORDER BY updated_at DESC, id LIMIT :most"""
 _THREAD = "SELECT * FROM chat_threads WHERE id = :id AND owner IN :owners"
 _RENAME = "UPDATE chat_threads SET title = :title WHERE id = :id AND owner IN :owners"
 _TURNS = """SELECT id, run_id, status, view, state, lease FROM chat_turns
@@ -183,11 +183,14 @@ class ThreadStore(Closing):
         return thread_id
 
     async def list(self, owner: str, *, search: str = "", most: int = 200) -> list[Json]:
-        """Return threads, the newest first: id, title, created_at, updated_at (seconds)."""
-        escaped = search.lower().replace("!", "!!").replace("%", "!%").replace("_", "!_")
-        like = f"%{storable(escaped)}%" if escaped else ""
-        rows = await self._database.read(_LIST_THREADS, owners=_owners(owner), like=like, most=most)
-        return [dict(row) for row in rows]
+        """Return threads, the newest first: id, title, created_at, updated_at (seconds).
+
+        With `search`, only threads with these words in their title, in any case.
+        """
+        most_read = _ALL if search else most  # many databases lower ASCII letters only
+        rows = await self._database.read(_LIST_THREADS, owners=_owners(owner), most=most_read)
+        words = storable(search).casefold()
+        return [dict(row) for row in rows if words in row["title"].casefold()][:most]
 
     async def load(self, thread_id: str, owner: str) -> StoredThread | None:
         """Return a thread with its turns in order; None if the owner has no such thread."""
