@@ -39,11 +39,13 @@ _HOST = re.compile(r"(\[[0-9A-Fa-f:.]*\]|[^\[\]:/?#@\s]*)(?::[0-9]{1,5})?")
 def token_matcher(token: str) -> Callable[[str], bool]:
     """Return a function that says whether a request brings exactly this token.
 
-    Raises ValueError for a token that is too short.
+    Raises ValueError for a token that is too short, or that no header can bring.
     """
-    if len(token) < SHORTEST_TOKEN:
+    is_sendable = token.isascii() and token.isprintable() and token == token.strip()
+    if len(token) < SHORTEST_TOKEN or not is_sendable:
         raise ValueError(
-            f"a token has at least {SHORTEST_TOKEN} characters: secrets.token_urlsafe() makes one"
+            f"a token has at least {SHORTEST_TOKEN} characters, all of them printable ASCII, and no "
+            "space at its ends: secrets.token_urlsafe() makes one"
         )
     expected = token.encode()
 

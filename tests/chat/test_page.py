@@ -685,8 +685,10 @@ async def test_who_is_not_let_in_any_more_is_asked_for_the_token(tmp_path: Path)
             await expect(page.get_by_role("button", name="Approve", exact=True)).to_be_visible()
         port, token = int(base.rpartition(":")[2]), "another & token, 100%"
         async with serving(chat_app(model, store=url, authenticate=bearer(token)), port):
-            await page.get_by_label("The token of this server").fill(token)
-            await page.get_by_role("button", name="Sign in").click()
+            for typed in ("a token that is none →", token):
+                await expect(page.get_by_role("alert")).to_contain_text("not the server")
+                await page.get_by_label("The token of this server").fill(typed)
+                await page.get_by_role("button", name="Sign in").click()
             await page.get_by_role("button", name="Approve", exact=True).click()
             await expect(page.get_by_text("Refunded.")).to_be_visible()
 

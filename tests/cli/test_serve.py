@@ -39,12 +39,18 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "use --port 0 for any free port" in capsys.readouterr().err
 
 
-def test_a_short_token_and_what_is_no_url_are_refused(
+def test_a_token_that_does_not_do_and_what_is_no_url_are_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("TOOLCRIB_TOKEN", "short")
-    assert run(["serve", "--port", "0"]) == 2
-    assert "at least 16 characters" in capsys.readouterr().err
+    for token in (
+        "short",
+        "ключ длинный достаточно",
+        "a line that\nhas an end",
+        "a token and a space ",
+    ):
+        monkeypatch.setenv("TOOLCRIB_TOKEN", token)
+        assert run(["serve", "--port", "0"]) == 2
+        assert "at least 16 characters" in capsys.readouterr().err
     assert run(["serve", "--store", "chat.db"]) == 2
     assert "give the URL of a database" in capsys.readouterr().err
 

@@ -3,6 +3,7 @@
 import type { JsonObject, RuleList, ThreadItem } from "./types";
 
 const KEY = "toolcrib.token";
+const SENDABLE = /^[ -~]+$/; // no server has another one, and no header can bring it
 
 /** What replies of the model have used; `cost` is US dollars, null where a price is not known. */
 export interface Spent {
@@ -54,7 +55,7 @@ export async function request(
 ): Promise<Response> {
   const headers: Record<string, string> = {};
   const token = sessionStorage.getItem(KEY);
-  if (token) headers["authorization"] = `Bearer ${token}`;
+  if (token && SENDABLE.test(token)) headers["authorization"] = `Bearer ${token}`;
   if (body !== undefined) headers["content-type"] = "application/json";
   let response: Response;
   try {

@@ -113,7 +113,7 @@ class ChatLimits(Checked, msgspec.Struct, frozen=True):
 def bearer(token: str, caller: str = "local") -> Authenticate:
     """Return an `authenticate` that maps `Authorization: Bearer TOKEN` to one caller.
 
-    Raises ValueError for a token that is too short.
+    Raises ValueError for a token that is too short, or that no header can bring.
     """
     is_token = token_matcher(token)
 

@@ -45,7 +45,7 @@ def caller_of(token: AccessToken | None) -> Caller:
 def bearer(token: str, client: str = "local") -> TokenVerifier:
     """Return a verifier for one token: whoever sends `Authorization: Bearer TOKEN` is `client`.
 
-    Raises ValueError for a token that is too short.
+    Raises ValueError for a token that is too short, or that no header can bring.
     """
     return _OneToken(token_matcher(token), client)
 
