@@ -224,6 +224,16 @@ class BreaksInTheStream(ScriptedClient):
             yield part
 
 
+async def test_whoever_else_hears_of_its_end_a_stream_is_kept() -> None:
+    session, heard = Session(Agent(ScriptedClient(["One.", "Two."]))), list[Any]()
+    for _ in range(2):
+        stream = session.stream("Go on.")
+        stream.when_ended(heard.append)
+        await stream.result()
+    assert [result.text for result in heard] == ["One.", "Two."]
+    assert [each.content for each in session.messages] == ["Go on.", "One.", "Go on.", "Two."]
+
+
 async def test_a_stream_that_breaks_after_a_tool_ran() -> None:
     client = BreaksInTheStream([TURNS[0], "Both are", *MORE])
     session = Session(Agent(client, [pay, note]))

@@ -313,7 +313,7 @@ class RunStream:
         self._result: RunResult | None = None
         self._is_over = False
         self.is_read = False
-        self._on_ended: Callable[[RunResult | None], None] | None = None
+        self._on_ended: list[Callable[[RunResult | None], None]] = []
         self._cancel_call: CancelCall | None = None
         try:
             loop = asyncio.get_running_loop()
@@ -329,8 +329,8 @@ class RunStream:
         self._task.add_done_callback(self._close)
 
     def when_ended(self, ended: Callable[[RunResult | None], None]) -> None:
-        """Call `ended` with the result, or None if there is none, before any reader sees it."""
-        self._on_ended = ended
+        """Call `ended`, too, with the result or None if there is none, before any reader sees it."""
+        self._on_ended.append(ended)
 
     async def result(self) -> RunResult:
         """Return how the run ended, also if it was cancelled. Raises the provider's failure."""
@@ -417,8 +417,8 @@ class RunStream:
         self._events.put_nowait(None)
 
     def _report(self, result: RunResult | None) -> None:
-        if self._on_ended is not None:
-            self._on_ended(result)
+        for ended in self._on_ended:
+            ended(result)
 
 
 def _independent(value: Any) -> Any:
